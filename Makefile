@@ -1,0 +1,45 @@
+VENV ?= .venv
+PYTHON ?= $(shell tools/python.sh newest)
+BIN := $(VENV)/bin
+CODE := src tests tools $(wildcard bench)
+
+.PHONY: help setup check format test prove bench lock
+
+help:
+	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
+	@echo "make check    ruff, mypy, pyright, import-linter"
+	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
+	@echo "make prove    the long runs: what is marked prove, and 5,000 examples of every Hypothesis test"
+	@echo "make bench    the measurements"
+	@echo "make format   let ruff rewrite the code"
+	@echo "make lock     write requirements-dev.txt anew from pyproject.toml"
+
+setup:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+
+check:
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports --no-logo
+
+format:
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+test:
+	$(BIN)/pytest $(ARGS)
+
+prove:
+	HYPOTHESIS_PROFILE=prove $(BIN)/pytest -m "prove or hypothesis" $(ARGS)
+
+bench:
+	$(BIN)/python -m bench $(ARGS)
+
+lock:
+	$(BIN)/python -m pip install -qq uv
+	$(BIN)/python -m uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
+		--python-version 3.11 --all-extras --group dev pyproject.toml --output-file requirements-dev.txt

@@ -1,0 +1,73 @@
+"""Payloads as JSON text."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import NoReturn
+
+from holdfast.errors import InvalidJob, PayloadTooLarge
+
+WRAPPED = "$json"
+_WRAPPED_START = '{"$json":'
+
+_READABLE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_ASCII = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True, slots=True)
+class JsonCodec:
+    """Turns what JSON can say into text and back, unchanged.
+
+    PostgreSQL cannot look into JSON that holds a NUL character or half a surrogate pair: with one such string in it,
+    `->>` fails on every key. The rare payload that has them travels as text in a plain object, `{"$json": "…"}`.
+
+    >>> JsonCodec().encode({"invoice_id": 7})
+    '{"invoice_id":7}'
+    """
+
+    max_bytes: int = 262_144
+    """Largest payload, as UTF-8. Default 256 KiB."""
+
+    def encode(self, value: object, *, kind: str = "") -> str:
+        """Return JSON text; `kind` is only named in errors."""
+        try:
+            text = _READABLE.encode(value)
+            if "\\u0000" in text or text.startswith(_WRAPPED_START) or not _is_utf8(text):
+                text = _READABLE.encode({WRAPPED: _ASCII.encode(value)})
+        except (TypeError, ValueError, RecursionError) as exc:
+            raise InvalidJob(f"{kind or 'payload'}: JSON cannot say this ({type(exc).__name__})") from exc
+        size = len(text) if text.isascii() else len(text.encode())
+        if size > self.max_bytes:
+            raise PayloadTooLarge(kind=kind, size=size, limit=self.max_bytes)
+        return text
+
+    def decode(self, text: str) -> object:
+        return parse_json(self.plain(text))
+
+    def plain(self, text: str) -> str:
+        """Return the JSON that `decode` reads: what was wrapped, unwrapped."""
+        if not text.startswith(_WRAPPED_START):
+            return text
+        value = parse_json(text)
+        inner = value[WRAPPED] if isinstance(value, dict) and value.keys() == {WRAPPED} else None
+        return inner if isinstance(inner, str) else text
+
+
+def parse_json(text: str) -> object:
+    try:
+        value: object = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError) as exc:
+        raise InvalidJob(f"the payload is not JSON ({type(exc).__name__})") from None
+    return value
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")

@@ -1,0 +1,46 @@
+"""What the database refuses, in words of ours, whichever library carried it."""
+
+from __future__ import annotations
+
+from holdfast.errors import DuplicateJob, HoldfastError, InvalidJob, SchemaMissing, SchemaOutdated
+
+# A library's error may wrap another's, which may wrap the server's.
+_DEPTH = 4
+
+
+def refused(exc: BaseException) -> HoldfastError | None:
+    """Return the error to raise instead, if it is one the schema speaks in."""
+    found: object = exc
+    for _ in range(_DEPTH):
+        state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        if isinstance(state, str):
+            return _translated(state, found)
+        found = getattr(found, "orig", None) or getattr(found, "__cause__", None)
+    return None
+
+
+def _translated(state: str, exc: object) -> HoldfastError | None:
+    match state:
+        case "HF001":
+            return DuplicateJob(_existing_id(exc))
+        case "HF002":
+            return InvalidJob(_said(exc, "message_primary", "message"))
+        case "3F000":
+            return SchemaMissing()
+        case "42883":
+            return SchemaOutdated()
+    return None
+
+
+def _existing_id(exc: object) -> int | None:
+    detail = _said(exc, "message_detail", "detail")
+    return int(detail) if detail and detail.isdecimal() else None
+
+
+def _said(exc: object, of_libpq: str, of_asyncpg: str) -> str | None:
+    """Return a field of the server's message: psycopg has it in `diag`, asyncpg on the error, SQLAlchemy behind it."""
+    for source in (getattr(exc, "diag", None), exc, getattr(exc, "__cause__", None)):
+        for name in (of_libpq, of_asyncpg):
+            if isinstance(said := getattr(source, name, None), str):
+                return said
+    return None

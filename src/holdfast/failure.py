@@ -1,0 +1,163 @@
+"""What went wrong, made fit to be stored and shown: normalized, bounded, without passwords or data."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CODE_LIMIT = 100
+TEXT_LIMIT = 2_000
+# Looked at before masking: what is masked may be longer than what stays.
+_WINDOW = 8_192
+_READ = 65_536
+_SHOWN_ERRORS = 5
+_MASK = "***"
+
+_DROPPED = re.compile("[\x00\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+_CONTROL = re.compile("[\x01-\x1f\x7f-\x9f]")
+_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,200}:)[^\s]{1,2048}@", re.IGNORECASE)
+_CUT_URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,200}:)[^\s@]+\Z")
+_VALUE = r"""('(?:[^'\\]|\\.){0,2048}'|"(?:[^"\\]|\\.){0,2048}"|[^\s,;&)\]}]+)"""
+_KEY_PASSWORD = re.compile(rf"(\b\w{{0,40}}(?:password|passwd|pwd)(?:\s?=\s?|[\"']\s?:\s?)){_VALUE}", re.IGNORECASE)
+# Where a database error stops saying what happened and begins to quote data or statements.
+_DATABASE_TAIL = re.compile(
+    r"(?:\n(?:DETAIL|HINT|CONTEXT|QUERY|STATEMENT|LINE \d+):|\[SQL: |\[parameters: |\(Background on this error ).*",
+    re.DOTALL,
+)
+_QUOTED_ARGUMENT = re.compile(r"(query argument \$\d+[^:]{0,100}):.*", re.DOTALL)
+_ADAPTED = re.compile(r"^<class '[\w.]+'>: ")
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A code to group by and a text to read.
+
+    >>> Failure.of(ConnectionError("cannot reach postgres://app:hunter2@db/app"))
+    Failure(code='ConnectionError', text='cannot reach postgres://app:***@db/app')
+    """
+
+    code: str
+    """At most 100 characters."""
+    text: str
+    """At most 2,000 characters, one line."""
+
+    def __post_init__(self) -> None:
+        code = _one_line(self.code)[:CODE_LIMIT] or "Error"
+        object.__setattr__(self, "code", code)
+        object.__setattr__(self, "text", _bounded(_masked(_one_line(self.text))) or code)
+
+    @classmethod
+    def of(cls, exc: BaseException) -> Failure:
+        """Use the exception's own `code` when it is a short string, else its class's name."""
+        return cls(_code(exc), _text(exc))
+
+
+def retryable(exc: BaseException) -> bool:
+    """Whether another attempt may help: not when the error, or each error of a group, says `retryable = False`."""
+    if isinstance(exc, BaseExceptionGroup):
+        return any(retryable(leaf) for leaf in _leaves(exc))
+    return _attribute(exc, "retryable") is not False
+
+
+def only_leaf(exc: BaseException) -> BaseException:
+    """Take a lone exception out of the groups that task groups wrap it in."""
+    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
+        exc = exc.exceptions[0]
+    return exc
+
+
+def _code(exc: BaseException) -> str:
+    code = _attribute(exc, "code")
+    # SQLAlchemy's codes are page names of its manual.
+    if isinstance(code, str) and 0 < len(code) <= CODE_LIMIT and not _is_from(exc, "sqlalchemy"):
+        return code
+    return type(exc).__name__
+
+
+def _text(exc: BaseException) -> str:
+    if isinstance(exc, BaseExceptionGroup):
+        return _group_text(exc)
+    if isinstance(exc, ValidationError):
+        return _validation_text(exc)
+    return _ADAPTED.sub("", _QUOTED_ARGUMENT.sub(r"\1", _DATABASE_TAIL.sub("", _message(exc)[:_READ])))
+
+
+def _message(exc: BaseException) -> str:
+    if _is_from(exc, "sqlalchemy") and isinstance(original := _attribute(exc, "orig"), BaseException):
+        return f"{type(original).__name__}: {_text(original)}"
+    primary = _attribute(_attribute(exc, "diag"), "message_primary")
+    if isinstance(primary, str) and primary:
+        return primary
+    try:
+        return str(exc)
+    except Exception:  # noqa: BLE001 - whatever an error's __str__ does, the job's story goes on
+        return f"<{type(exc).__name__} that cannot be printed>"
+
+
+def _group_text(group: BaseExceptionGroup[Any]) -> str:
+    leaves = list(_leaves(group))
+    shown = [f"{type(leaf).__name__}: {_text(leaf)[:200]}" for leaf in leaves[:_SHOWN_ERRORS]]
+    if len(leaves) > _SHOWN_ERRORS:
+        shown.append("…")
+    return f"{len(leaves)} errors: {'; '.join(shown)}"
+
+
+def _leaves(group: BaseExceptionGroup[Any]) -> Iterator[BaseException]:
+    waiting: list[BaseException] = [group]
+    while waiting:
+        exc = waiting.pop(0)
+        if isinstance(exc, BaseExceptionGroup):
+            waiting[:0] = exc.exceptions
+        else:
+            yield exc
+
+
+def _validation_text(exc: ValidationError) -> str:
+    errors = exc.errors(include_url=False)
+    shown = []
+    for error in errors[:_SHOWN_ERRORS]:
+        where = ".".join(
+            str(part) if str(part).isidentifier() or isinstance(part, int) else "[…]" for part in error["loc"]
+        )
+        said = error["msg"]
+        for value in (error.get("input"), *error.get("ctx", {}).values()):
+            if error["type"] in {"value_error", "assertion_error", "union_tag_invalid"} and isinstance(
+                value, str | int | float
+            ):
+                said = re.sub(rf"(?<!\w){re.escape(str(value))}(?!\w)", "…", said)
+        shown.append(f"{where}: {said}" if where else said)
+    if len(errors) > _SHOWN_ERRORS:
+        shown.append("…")
+    return f"{exc.title}: {'; '.join(shown)}"
+
+
+def _attribute(of: object, name: str) -> object:
+    try:
+        return getattr(of, name, None)
+    except Exception:  # noqa: BLE001 - a property of a foreign error may do anything
+        return None
+
+
+def _is_from(exc: BaseException, package: str) -> bool:
+    return any(cls.__module__.partition(".")[0] == package for cls in type(exc).__mro__)
+
+
+def _one_line(text: str) -> str:
+    text = _CONTROL.sub(" ", _DROPPED.sub("", text[:_READ]))
+    return " ".join(text.encode("utf-8", "replace").decode().split())
+
+
+def _masked(text: str) -> str:
+    if len(text) > _WINDOW:
+        text = _CUT_URL_PASSWORD.sub(rf"\1{_MASK}", text[:_WINDOW])
+    return _KEY_PASSWORD.sub(rf"\1{_MASK}", _URL_PASSWORD.sub(rf"\1{_MASK}@", text))
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"

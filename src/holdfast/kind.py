@@ -1,0 +1,250 @@
+"""Kinds: the names of handlers, and the typed way to make jobs for them."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from datetime import timedelta
+from functools import cached_property
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_origin, get_type_hints, overload
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from holdfast.codec import parse_json
+from holdfast.errors import HoldfastError, InvalidJob
+from holdfast.failure import Failure
+from holdfast.job import Envelope, Job, NewJob
+from holdfast.retry import Retry
+
+if TYPE_CHECKING:
+    from holdfast.codec import JsonCodec
+    from holdfast.lease import Lease
+    from holdfast.outcome import Signal
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
+
+_Parameter = inspect.Parameter
+_CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """How the jobs of a kind are run."""
+
+    retry: Retry = field(default_factory=Retry)
+    """Default: 3 attempts, 5 s doubling to 120 s."""
+    lease: Lease | None = None
+    """Default: the worker's."""
+    max_runtime: timedelta | None = None
+    """Default: three times the lease."""
+
+    def __post_init__(self) -> None:
+        if self.max_runtime is not None and self.max_runtime <= timedelta(0):
+            raise ValueError("max_runtime must be longer than nothing")
+
+
+class Kind(Generic[P, T_co]):
+    """A handler under its name. `new` makes a job of it; calling it just runs the function.
+
+    The payload is a JSON object of the handler's parameters after the job: `{"invoice_id": 7, "to": "a@b.c"}`.
+    """
+
+    def __init__(self, handler: Callable[..., Any], envelope: Envelope, *, work: Work, codec: JsonCodec) -> None:
+        self.handler = handler
+        self.envelope = envelope
+        self.work = work
+        self.is_async = inspect.iscoroutinefunction(handler)
+        self._codec = codec
+        self._parameters = _parameters(handler)
+        self._upgrades: dict[int, Upgrade] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.envelope.kind
+
+    @property
+    def version(self) -> int:
+        """The version of payloads that this handler takes."""
+        return self.envelope.payload_version
+
+    def __call__(self, job: Job[Any], /, *args: P.args, **kwargs: P.kwargs) -> T_co:
+        result: T_co = self.handler(job, *args, **kwargs)
+        return result
+
+    # The two are told apart here, not where the handler is registered: there, an Any among a handler's parameters would
+    # match both overloads, and mypy would take the whole kind for Any.
+    @overload
+    def new(self: Kind[P, Coroutine[Any, Any, R | Signal]], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
+    @overload
+    def new(self: Kind[P, R | Signal], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
+    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob[Any]:
+        """Validate the handler's own arguments and return a job that can be enqueued."""
+        if len(args) > len(self._positional):
+            raise InvalidJob(f"{self.name}: {len(args)} arguments by position, and it takes {len(self._positional)}")
+        given: dict[str, object] = dict(zip(self._positional, args, strict=False))
+        if not given.keys().isdisjoint(kwargs):
+            raise InvalidJob(f"{self.name}: {', '.join(sorted(given.keys() & kwargs))} given twice")
+        given.update(kwargs)
+        try:
+            value = self._adapter.dump_python(self._adapter.validate_python(given), mode="json", by_alias=True)
+        except ValueError as exc:
+            raise _invalid(self.name, exc) from None
+        return NewJob(self.envelope, self._codec.encode(value, kind=self.name))
+
+    def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
+        """Return the handler's keyword arguments from a stored payload; InvalidJob when that cannot be done."""
+        text = self._codec.plain(payload) if version == self.version else self._upgraded(payload, version)
+        try:
+            arguments: dict[str, Any] = vars(_from_json(self._adapter, text))
+        except ValidationError as exc:
+            raise _invalid(self.name, exc) from None
+        return arguments
+
+    def upgrade(self, *, from_version: int) -> Callable[[UpgradeT], UpgradeT]:
+        """Register the function that turns a payload of `from_version` into one of the next version."""
+        if not 1 <= from_version < self.version:
+            raise ValueError(
+                f"{self.name}: from_version must be from 1 to {self.version - 1}, as its version is {self.version}"
+            )
+        if from_version in self._upgrades:
+            raise ValueError(f"{self.name}: version {from_version} has an upgrade already")
+
+        def register(function: UpgradeT) -> UpgradeT:
+            self._upgrades[from_version] = function
+            return function
+
+        return register
+
+    def _upgraded(self, payload: str, version: int) -> str:
+        if version > self.version:
+            raise InvalidJob(f"{self.name}: payload version {version} is newer than this code's {self.version}")
+        value: Any = self._codec.decode(payload)
+        for step in range(version, self.version):
+            if step not in self._upgrades:
+                raise InvalidJob(f"{self.name}: no upgrade from payload version {step}")
+            try:
+                value = self._upgrades[step](value)
+            except Exception as exc:
+                raise InvalidJob(f"{self.name}: upgrade from payload version {step}: {Failure.of(exc).text}") from exc
+        return _as_json(self.name, value)
+
+    @cached_property
+    def _positional(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self._parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        """Made at first use, when every name in the annotations exists."""
+        hints = _hints(self.name, self.handler, self._parameters)
+        fields = [(name, hints.get(name, Any), _field(parameter)) for name, parameter in self._parameters.items()]
+        arguments = make_dataclass(self.name, fields, kw_only=True, namespace={"__pydantic_config__": _CONFIG})
+        return _adapter_of(self.name, arguments)
+
+
+class DeclaredKind(Generic[A]):
+    """A kind whose handler lives in another service: it can be enqueued and not run."""
+
+    def __init__(self, model: type[A], envelope: Envelope, *, codec: JsonCodec) -> None:
+        self.model = model
+        self.envelope = envelope
+        self._codec = codec
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    @property
+    def name(self) -> str:
+        return self.envelope.kind
+
+    def new(self, args: A) -> NewJob[object]:
+        """Validate `args` and return a job whose payload is their JSON."""
+        try:
+            value = self._adapter.dump_python(self._adapter.validate_python(args), mode="json", by_alias=True)
+        except ValueError as exc:
+            raise _invalid(self.name, exc) from None
+        if not isinstance(value, Mapping):
+            raise InvalidJob(f"{self.name}: the payload is not a JSON object")
+        return NewJob(self.envelope, self._codec.encode(value, kind=self.name))
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[A]:
+        return _adapter_of(self.name, self.model)
+
+
+def _parameters(handler: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the handler's parameters after the job, or say why it cannot be a handler."""
+    name = getattr(handler, "__qualname__", repr(handler))
+    parameters = list(inspect.signature(handler).parameters.values())
+    if not parameters or parameters[0].kind not in {_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD}:
+        raise TypeError(f"{name}: a handler's first parameter is the job")
+    first, *rest = parameters
+    annotation = first.annotation
+    if (
+        isinstance(annotation, type)
+        and annotation is not first.empty
+        and (get_origin(annotation) or annotation) is not Job
+    ):
+        raise TypeError(f"{name}: a handler's first parameter is the job, and {first.name} is annotated otherwise")
+    for parameter in rest:
+        if parameter.kind in {_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD}:
+            raise TypeError(
+                f"{name}: {str(parameter).partition(':')[0]}: the payload names every argument, so positional-only, "
+                "*args and **kwargs parameters are not possible"
+            )
+    return {parameter.name: parameter for parameter in rest}
+
+
+def _field(parameter: inspect.Parameter) -> Any:
+    if parameter.default is parameter.empty:
+        return field()
+    return field(default_factory=lambda: parameter.default)
+
+
+def _hints(kind: str, handler: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
+    annotated = {name: p.annotation for name, p in parameters.items() if p.annotation is not p.empty}
+    module = getattr(inspect.unwrap(handler), "__globals__", {})
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__=annotated), module, include_extras=True)
+    except NameError as exc:
+        raise InvalidJob(f"{kind}: an annotation names {exc.name}, which its module does not have at run time") from exc
+
+
+def _adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
+    try:
+        return TypeAdapter(model)
+    except Exception as exc:
+        raise InvalidJob(f"{kind}: an argument of a type that cannot be validated: {Failure.of(exc).text}") from exc
+
+
+def _from_json(adapter: TypeAdapter[A], text: str) -> A:
+    try:
+        return adapter.validate_json(text)
+    except ValidationError as exc:
+        # Half a surrogate pair is a fine Python string, and no JSON that pydantic reads.
+        if any(error["type"] == "json_invalid" for error in exc.errors(include_input=False, include_context=False)):
+            return adapter.validate_python(parse_json(text))
+        raise
+
+
+def _as_json(kind: str, value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise InvalidJob(f"{kind}: an upgrade returned what JSON cannot say ({type(exc).__name__})") from exc
+
+
+def _invalid(kind: str, exc: Exception) -> HoldfastError:
+    text = Failure.of(exc).text
+    return InvalidJob(text if text.startswith(kind) else f"{kind}: {text}")

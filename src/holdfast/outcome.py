@@ -1,0 +1,115 @@
+"""How an attempt ended: the values the store writes, and what a handler raises or returns to choose one."""
+
+# ruff: noqa: N818 - what a handler raises here is a signal, not an error
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeAlias
+
+from holdfast.failure import Failure, only_leaf, retryable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.retry import Retry
+
+LONGEST_WAIT = timedelta(days=366)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The job is done; `result` is JSON text."""
+
+    result: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """The attempt failed and counts; the job waits."""
+
+    delay: timedelta
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Rescheduled:
+    """The handler asked to run again later; that is no failure."""
+
+    delay: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """The job goes back and the attempt does not count."""
+
+    delay: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The job is a dead letter."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """The job was cancelled while it ran."""
+
+    failure: Failure | None = None
+
+
+Outcome: TypeAlias = Completed | Retried | Rescheduled | Released | Failed | Cancelled
+
+
+class Fail(Exception):
+    """Raise or return to end the job as failed, whatever attempts are left."""
+
+    retryable = False
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Reschedule(Exception):
+    """Raise or return to run the job again after a while."""
+
+    def __init__(self, after: timedelta) -> None:
+        super().__init__(after)
+        self.after = _wait("after", after)
+
+
+class Busy(Exception):
+    """Raise or return when what the job calls is saturated: it goes back uncounted and its queue rests."""
+
+    def __init__(self, retry_after: timedelta) -> None:
+        super().__init__(retry_after)
+        self.retry_after = _wait("retry_after", retry_after)
+
+
+Signal: TypeAlias = Fail | Reschedule | Busy
+
+
+def outcome_of(
+    exc: BaseException, *, attempt: int, retry: Retry, random: Callable[[], float] = random.random
+) -> Outcome:
+    """Decide what becomes of a job whose handler ended with `exc`, or returned it."""
+    exc = only_leaf(exc)
+    match exc:
+        case Reschedule():
+            return Rescheduled(exc.after)
+        case Busy():
+            return Released(exc.retry_after)
+    failure = Failure.of(exc)
+    if not retryable(exc) or attempt >= retry.max_attempts:
+        return Failed(failure)
+    return Retried(retry.jittered(attempt, random=random), failure)
+
+
+def _wait(name: str, value: timedelta) -> timedelta:
+    if not timedelta(0) <= value <= LONGEST_WAIT:
+        raise ValueError(f"{name} must be from 0 to {LONGEST_WAIT.days} days")
+    return value

@@ -1,0 +1,98 @@
+"""Finishing: however many attempts, however they ended, one call."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
+
+from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast.store.lease import Busy, Held, reason_or_busy
+from holdfast.store.statement import Row, Statement, number_array, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.abort import AbortReason
+    from holdfast.failure import Failure
+    from holdfast.store.claim import ClaimedJob
+
+Became: TypeAlias = Literal["completed", "failed", "cancelled", "pending"]
+Answer: TypeAlias = "Became | Busy | AbortReason"
+_BECAME: dict[str, Became] = {
+    "completed": "completed",
+    "failed": "failed",
+    "cancelled": "cancelled",
+    "pending": "pending",
+}
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt ended."""
+
+    job: ClaimedJob
+    outcome: Outcome
+
+
+def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False) -> Statement[dict[Held, Answer]]:
+    """Write the endings, and answer those that need a word: what the job became, `busy` (ask again), or why it is lost.
+
+    Completions without an order key take the short way: done, they are not answered. It fails with lock_not_available
+    when somebody keeps one of the rows locked: then finish the same endings again, `careful`.
+    """
+    plain: list[Ending] = []
+    others: list[Ending] = []
+    for ending in endings:
+        short = not careful and isinstance(ending.outcome, Completed) and ending.job.order_key is None
+        (plain if short else others).append(ending)
+    params: dict[str, str | int] = {"worker": worker, **_plain_params(plain)}
+    if not others:
+        return Statement(statements()["complete_jobs"], params, _answers)
+    return Statement(
+        statements()["finish_jobs"],
+        {**params, "endings": f"[{','.join([_ending_json(ending) for ending in others])}]"},
+        _answers,
+    )
+
+
+def _answers(rows: Sequence[Row]) -> dict[Held, Answer]:
+    return {Held(job_id, token): _BECAME.get(answer) or reason_or_busy(answer) for job_id, token, answer in rows}
+
+
+def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
+    tokens = [ending.job.token for ending in endings]
+    results = [ending.outcome.result for ending in endings if isinstance(ending.outcome, Completed)]
+    return {
+        "ids": number_array(ending.job.id for ending in endings),
+        "tokens": number_array(tokens[:1] if len(set(tokens)) == 1 else tokens),
+        "results": "{}" if results.count(None) == len(results) else text_array(results),
+    }
+
+
+def _ending_json(ending: Ending) -> str:
+    fields: dict[str, Any] = {"id": ending.job.id, "token": ending.job.token}
+    match ending.outcome:
+        case Completed(result):
+            # Spliced in as it is: the result is JSON already.
+            head = json.dumps(fields | {"outcome": "completed"})
+            return head if result is None else f'{head[:-1]},"result":{result}}}'
+        case Retried(delay, failure):
+            fields |= {"outcome": "retry", "delay_ms": delay // _MILLISECOND} | _failure_fields(failure)
+        case Rescheduled(delay):
+            fields |= {"outcome": "reschedule", "delay_ms": delay // _MILLISECOND}
+        case Released(delay):
+            fields |= {"outcome": "released", "delay_ms": delay // _MILLISECOND}
+        case Failed(failure):
+            fields |= {"outcome": "failed"} | _failure_fields(failure)
+        case Cancelled(failure):
+            fields |= {"outcome": "cancelled"} | ({} if failure is None else _failure_fields(failure))
+        case never:
+            assert_never(never)
+    return json.dumps(fields)
+
+
+def _failure_fields(failure: Failure) -> dict[str, str]:
+    return {"error_code": failure.code, "error": failure.text}

@@ -1,0 +1,43 @@
+"""Renewing: one statement for every lease that a worker holds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from holdfast.abort import AbortReason
+from holdfast.store.statement import Statement, number_array, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from holdfast.lease import Lease
+
+Busy: TypeAlias = Literal["busy"]
+
+
+class Held(NamedTuple):
+    """A claim, as every later write names it beside the worker's id."""
+
+    id: int
+    token: int
+
+
+def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held, AbortReason | Busy]]:
+    """Answer with what is not simply renewed.
+
+    `cancelled`: renewed, and asked to stop. `busy`: still ours, but its row is locked just now. Else: lost, and why.
+    """
+    return Statement(
+        statements()["renew_leases"],
+        {
+            "worker": worker,
+            "ids": number_array(claim.id for claim in held),
+            "tokens": number_array(claim.token for claim in held),
+            "leases": number_array(lease.milliseconds for lease in held.values()),
+        },
+        lambda rows: {Held(job_id, token): reason_or_busy(answer) for job_id, token, answer in rows},
+    )
+
+
+def reason_or_busy(answer: str) -> AbortReason | Busy:
+    return "busy" if answer == "busy" else AbortReason(answer)

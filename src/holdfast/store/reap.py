@@ -1,0 +1,57 @@
+"""Reaping: expired leases are taken away, so that a dead worker's jobs run again."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from holdfast.retry import Retry
+from holdfast.store.statement import Row, Statement, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+Verdict: TypeAlias = Literal["pending", "failed", "cancelled", "busy"]
+
+
+class ReapedJob(NamedTuple):
+    id: int
+    kind: str
+    worker: int
+    """The one that lost it."""
+    token: int
+    attempt: int
+    locked_until: datetime
+    stale: timedelta
+    """For how long nobody held the job."""
+    answer: Verdict
+    """What it became; `busy`: nothing yet, its order key is in use."""
+
+
+def reap_jobs(
+    retries: Mapping[str, Retry],
+    *,
+    others: bool = False,
+    since: str = "-infinity",
+    most: int = 500,
+    jitter: timedelta = timedelta(milliseconds=500),
+) -> Statement[list[ReapedJob]]:
+    """Take away at most `most` leases, oldest first, of the kinds in `retries`; with `others`, of all others too."""
+    delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": Retry().delays()}
+    return Statement(
+        statements()["reap_jobs"],
+        {
+            "kinds": None if others else text_array(retries),
+            "delays": json.dumps(delays),
+            "jitter_ms": jitter // timedelta(milliseconds=1),
+            "since": since,
+            "most": most,
+        },
+        _reaped,
+    )
+
+
+def _reaped(rows: Sequence[Row]) -> list[ReapedJob]:
+    return [ReapedJob._make(row) for row in rows]

@@ -1,0 +1,33 @@
+-- The statements the library sends. What they do, and why, stands with the functions in migrations/.
+
+-- name: enqueue_job
+SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer)
+
+-- name: enqueue_jobs
+SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
+
+-- name: claim_jobs
+SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(kinds)s::text[], %(leases)s::integer[],
+    %(floors)s::timestamptz[], %(reach)s::interval, %(shard_from)s::smallint, %(shard_to)s::smallint)
+
+-- name: renew_leases
+SELECT id, token, answer FROM holdfast.renew_leases(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(leases)s::integer[])
+
+-- name: complete_jobs
+SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[])
+
+-- name: finish_jobs
+SELECT id, token, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s)
+
+-- name: reap_jobs
+SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, answer
+FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(most)s)
+
+-- name: cancel_job
+SELECT holdfast.cancel_job(%(id)s)
+
+-- name: replay_job
+SELECT holdfast.replay_job(%(id)s)
+
+-- name: resume_order_key
+SELECT holdfast.resume_order_key(%(key)s)

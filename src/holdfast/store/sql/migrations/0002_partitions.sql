@@ -1,0 +1,46 @@
+-- Day partitions, made ahead of time. SECURITY DEFINER: only the owner of a table may add to it, and workers do not own it.
+
+-- CREATE TABLE … PARTITION OF would lock the parent against readers and, behind one long reader, stop every finish.
+-- ATTACH takes a lock that neither readers nor writers notice.
+CREATE FUNCTION holdfast.ensure_partitions(ahead integer DEFAULT 14) RETURNS integer
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET timezone = 'UTC' AS $$
+DECLARE
+    family record;
+    day date;
+    part text;
+    made integer := 0;
+BEGIN
+    IF ahead NOT BETWEEN 1 AND 366 THEN
+        RAISE EXCEPTION 'partitions can be made 1 to 366 days ahead, not %', ahead USING ERRCODE = 'HF002';
+    END IF;
+    FOR family IN
+        SELECT * FROM (VALUES ('job_history', 'finished_at', 0), ('job_failed', 'finished_at', 0), ('attempt', 'ended_at', 0),
+            ('run', 'started_at', 0), ('tally', 'minute', 0),
+            ('unique_window', 'ends_at', 31)) AS f (name, bound, longest)      -- a window may end 31 days from now
+    LOOP
+        FOR day IN SELECT generate_series(current_date - 1, current_date + ahead + family.longest, '1 day')::date LOOP
+            part := family.name || '_' || to_char(day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass('holdfast.' || part) IS NOT NULL;
+            PERFORM pg_advisory_xact_lock(hashtext('holdfast.partitions'), 0);
+            CONTINUE WHEN to_regclass('holdfast.' || part) IS NOT NULL;
+            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part, family.name);
+            EXECUTE format('ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
+                family.name, part, day::timestamptz, (day + 1)::timestamptz);
+            made := made + 1;
+        END LOOP;
+    END LOOP;
+    RETURN made;
+END $$;
+
+-- Called by whoever is about to write: made ahead or not, nothing is refused for lack of a partition, whatever the clock does.
+CREATE FUNCTION holdfast.need_partitions() RETURNS void
+    LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF to_regclass('holdfast.job_history_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL
+        OR to_regclass('holdfast.job_history_' || to_char((now() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL
+    THEN
+        PERFORM holdfast.ensure_partitions();
+    END IF;
+END $$;
+
+SELECT holdfast.ensure_partitions();

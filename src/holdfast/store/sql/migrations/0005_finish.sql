@@ -1,0 +1,261 @@
+-- What may be written after a claim: renewals and endings. All of it names (id, lock_token, locked_by); what no longer matches is not
+-- touched and is answered with the reason. Nothing here waits for a row: SKIP LOCKED, and `busy` is the answer.
+
+-- Why a claim no longer holds. `busy`: it does hold, but somebody has the row locked just now.
+CREATE FUNCTION holdfast.lost_reason(job_id bigint, token bigint, worker bigint) RETURNS text
+    LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+DECLARE
+    ours boolean;
+    ended holdfast.status;
+BEGIN
+    SELECT j.lock_token IS NOT DISTINCT FROM token AND j.locked_by IS NOT DISTINCT FROM worker INTO ours FROM holdfast.job j WHERE j.id = job_id;
+    IF FOUND THEN
+        RETURN CASE WHEN ours THEN 'busy' ELSE 'taken_by_another_worker' END;
+    END IF;
+    SELECT h.status INTO ended FROM holdfast.job_history h WHERE h.id = job_id AND h.finished_at > now() - interval '7 days' LIMIT 1;
+    IF FOUND THEN
+        RETURN CASE ended WHEN 'cancelled' THEN 'cancelled' ELSE 'already_completed' END;
+    END IF;
+    PERFORM FROM holdfast.job_failed f WHERE f.id = job_id AND f.finished_at > now() - interval '7 days' LIMIT 1;
+    RETURN CASE WHEN FOUND THEN 'taken_by_another_worker' ELSE 'not_found' END;
+END $$;
+
+-- Renews every lease that a worker holds. Answers only what is not simply renewed: asked to stop (`cancelled`, renewed all the
+-- same), `busy`, or why it is lost.
+CREATE FUNCTION holdfast.renew_leases(worker bigint, ids bigint[], tokens bigint[], leases integer[])
+    RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE
+    SET jit = off SET enable_seqscan = off SET enable_indexscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    WITH given AS MATERIALIZED (SELECT * FROM unnest(ids, tokens, leases) AS g (id, token, lease)),
+    held AS MATERIALIZED (
+        SELECT j.id FROM holdfast.job j JOIN given g ON j.id = g.id AND j.lock_token = g.token
+        WHERE j.id = ANY (ids) AND j.locked_by = worker ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+    renewed AS (
+        UPDATE holdfast.job j SET locked_until = now() + g.lease * interval '1 millisecond' FROM given g
+        WHERE j.id = ANY (ARRAY(SELECT id FROM held)) AND g.id = j.id AND g.token = j.lock_token RETURNING j.id, j.lock_token, j.cancel_requested_at IS NOT NULL AS stop)
+    SELECT g.id, g.token, CASE WHEN r.stop THEN 'cancelled' ELSE holdfast.lost_reason(g.id, g.token, worker) END
+    FROM given g LEFT JOIN renewed r ON r.id = g.id AND r.lock_token = g.token WHERE r.id IS NULL OR r.stop;
+END $$;
+
+-- The common batch: completed, without order keys. One statement. Answers only what was not done. `tokens` is one per job, or one for
+-- all; `results` is one per job, or none.
+-- It does not lock before it deletes, which would cost a tenth; it waits for a locked row, but not for long: then it fails with
+-- lock_not_available, and settle_jobs does it without waiting. It gives up before the deadlock detector looks.
+CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigint[], results json[])
+    RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE
+    SET lock_timeout = '100ms'
+    SET jit = off SET enable_seqscan = off SET enable_indexscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    done integer;
+BEGIN
+    PERFORM holdfast.need_partitions();
+    WITH gone AS (
+        DELETE FROM holdfast.job j USING unnest(ids, tokens, results) AS g (id, token, result)
+        WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
+        RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
+            j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result),
+    told AS (
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
+        SELECT id, now(), worker, lock_token, 'completed', attempt FROM gone WHERE attempt > 1),
+    tallied AS (
+        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+        SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
+        FROM gone GROUP BY queue, kind)
+    INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
+    SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
+        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
+    FROM gone;
+    GET DIAGNOSTICS done = ROW_COUNT;
+    IF done = cardinality(ids) THEN
+        RETURN;
+    END IF;
+    -- What is in history now is done; but the same job may have been given twice, under the token of an earlier claim too.
+    RETURN QUERY
+    WITH asked AS MATERIALIZED (SELECT g.id, coalesce(g.token, tokens[1]) AS token FROM unnest(ids, tokens) AS g (id, token))
+    SELECT a.id, a.token, holdfast.lost_reason(a.id, a.token, worker) FROM asked a
+    WHERE a.id NOT IN (SELECT h.id FROM holdfast.job_history h WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker)
+       OR a.token < (SELECT max(o.token) FROM asked o WHERE o.id = a.id);
+END $$;
+
+-- How one attempt ended. `holder` is the worker that claimed it.
+CREATE TYPE holdfast.ending AS (
+    id         bigint,
+    token      bigint,
+    holder     bigint,
+    outcome    holdfast.outcome,
+    delay_ms   bigint,
+    result     json,
+    error_code text,
+    error      text,
+    verdict    holdfast.status      -- what the job becomes: decided here, from the outcome and the row
+);
+
+-- The one way out of `processing` for everything else, order keys included. Four steps: lock own rows; lock the keys of those that
+-- leave, and their successors; write; promote. Answers every job: what it became, `busy`, or why it is lost.
+CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE
+    SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    ids bigint[] := ARRAY(SELECT g.id FROM unnest(given) AS g);
+    clock timestamptz := clock_timestamp();
+    settled holdfast.ending[];
+    keys text[];
+    leaving bigint[];
+    successors bigint[];
+    stuck bigint[];
+BEGIN
+    PERFORM holdfast.need_partitions();
+    WITH held AS MATERIALIZED (
+        SELECT g.*, j.order_key,
+            CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
+                 WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
+                 WHEN g.outcome IN ('retry', 'lost') AND j.attempt >= j.max_attempts THEN 'failed'
+                 ELSE 'pending' END AS became
+        FROM holdfast.job j JOIN unnest(given) AS g ON j.id = g.id AND j.lock_token = g.token AND j.locked_by = g.holder
+        WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
+    SELECT coalesce(array_agg(ROW (id, token, holder, outcome, delay_ms, result, error_code, error, became)::holdfast.ending), '{}'),
+        coalesce(array_agg(order_key) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}')
+    INTO settled, keys FROM held;
+
+    IF keys <> '{}' THEN
+        -- Sorted, so that two finishers wait for each other in one direction only; claims never wait.
+        PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), k.hash)
+        FROM (SELECT DISTINCT hashtext(key) AS hash FROM unnest(keys) AS key ORDER BY 1) AS k;
+        -- A new snapshot: nobody parks or promotes in these keys until this transaction has ended. A successor whose row somebody
+        -- has locked cannot be promoted now, and forgetting it would strand it: its predecessor is `busy` and asks again.
+        WITH next AS MATERIALIZED (
+            SELECT s.id AS leaves, n.id, n.status FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
+                LATERAL (SELECT e.id, e.status FROM holdfast.job e WHERE e.order_key = j.order_key AND e.order_seq > j.order_seq
+                         ORDER BY e.order_seq LIMIT 1) AS n
+            WHERE j.id = ANY (ids) AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)),
+        locked AS MATERIALIZED (
+            SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.status = 'blocked'))
+            ORDER BY j.id FOR UPDATE SKIP LOCKED)
+        SELECT ARRAY(SELECT l.id FROM locked l),
+            ARRAY(SELECT n.leaves FROM next n WHERE n.status = 'blocked' AND n.id NOT IN (SELECT l.id FROM locked l))
+        INTO successors, stuck;
+        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+    END IF;
+
+    leaving := ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending');
+    IF leaving <> '{}' THEN
+        WITH gone AS (DELETE FROM holdfast.job j WHERE j.id = ANY (leaving) RETURNING j.*),
+        ended AS MATERIALIZED (
+            SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code
+            FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
+        kept AS (
+            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+                payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
+                last_error_code, last_error)
+            SELECT id, created_at, available_at, clock, locked_by, verdict, attempt, max_attempts, priority, payload_version, order_block,
+                chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
+                coalesce(error_code, last_error_code), coalesce(error, last_error)
+            FROM ended WHERE verdict <> 'failed'),
+        buried AS (
+            INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+                payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
+                last_error_code, last_error)
+            SELECT id, created_at, available_at, clock, locked_by, verdict, attempt, max_attempts, priority, payload_version, order_block,
+                chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
+                coalesce(error_code, last_error_code), coalesce(error, last_error)
+            FROM ended WHERE verdict = 'failed'),
+        stopped AS (
+            INSERT INTO holdfast.order_stop (order_key, job_id, stopped_at)
+            SELECT order_key, id, clock FROM ended WHERE verdict = 'failed' AND order_block AND order_key IS NOT NULL
+            ON CONFLICT (order_key) DO UPDATE SET job_id = excluded.job_id, stopped_at = excluded.stopped_at),
+        told AS (
+            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
+            SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
+                attempt, error_code, error
+            FROM ended WHERE attempt > 1 OR verdict <> 'completed')
+        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+        SELECT date_trunc('minute', clock), count(*), sum(clock - available_at), max(clock - available_at), verdict::text::holdfast.outcome, queue, kind
+        FROM ended GROUP BY verdict, queue, kind;
+    END IF;
+
+    IF cardinality(leaving) < cardinality(settled) THEN
+        -- Never into the past: a job that reappears below the claim floors would wait for a sweep. A release and a reschedule
+        -- give the attempt back.
+        WITH back AS (
+            UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL,
+                available_at = clock + greatest(coalesce(s.delay_ms, 0), 0) * interval '1 millisecond',
+                attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
+                last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
+            FROM unnest(settled) AS s WHERE j.id = ANY (ids) AND s.id = j.id AND s.verdict = 'pending'
+            RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, j.attempt, j.queue, j.kind),
+        told AS (
+            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
+            SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
+                error_code, error FROM back)
+        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+        SELECT date_trunc('minute', clock), count(*), NULL, NULL, outcome, queue, kind FROM back GROUP BY outcome, queue, kind;
+    END IF;
+
+    IF successors <> '{}' THEN
+        UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock) WHERE j.id = ANY (successors);
+    END IF;
+
+    IF EXISTS (SELECT FROM holdfast.sleeper WHERE until > now()) THEN
+        PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j
+        WHERE j.id = ANY (ids || successors) AND j.status = 'pending' HAVING count(*) > 0;
+    END IF;
+
+    RETURN QUERY SELECT g.id, g.token, coalesce(s.verdict::text, holdfast.lost_reason(g.id, g.token, g.holder))
+    FROM unnest(given) AS g LEFT JOIN unnest(settled) AS s ON s.id = g.id AND s.token = g.token;
+END $$;
+
+-- Ends a mixed batch in one call: plain completions as complete_jobs takes them, and all other endings. `endings` is the text of a
+-- JSON array of objects whose keys are the fields of `ending`.
+CREATE FUNCTION holdfast.finish_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], endings text)
+    RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF ids <> '{}' THEN
+        RETURN QUERY SELECT * FROM holdfast.complete_jobs(worker, ids, tokens, results);
+    END IF;
+    RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
+        SELECT ROW (e.id, e.token, worker, e.outcome, e.delay_ms, e.result, e.error_code, e.error, NULL)::holdfast.ending
+        FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
+END $$;
+
+-- Takes expired leases away, oldest first. The attempt was counted at the claim.
+--   kinds    null: all of them
+--   delays   JSON: kind to the list of retry delays in milliseconds, by attempt; the last one repeats; '*' is for kinds not listed
+--   since    leases that ended before are left to a wider pass: beneath lie the dead entries of leases long gone
+CREATE FUNCTION holdfast.reap_jobs(kinds text[], delays json, jitter_ms integer, since timestamptz, most integer)
+    RETURNS TABLE (id bigint, kind text, worker_id bigint, lock_token bigint, attempt smallint, locked_until timestamptz, answer text)
+    LANGUAGE plpgsql VOLATILE
+    SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+    expired holdfast.job[];
+BEGIN
+    WITH due AS MATERIALIZED (
+        SELECT j AS lost FROM holdfast.job j
+        WHERE j.status = 'processing' AND j.locked_until < now() AND j.locked_until >= since AND (kinds IS NULL OR j.kind = ANY (kinds))
+        ORDER BY j.locked_until LIMIT most FOR UPDATE SKIP LOCKED)
+    SELECT array_agg(lost) INTO expired FROM due;
+    IF expired IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT x.id, x.kind, x.locked_by, x.lock_token, x.attempt, x.locked_until, s.answer
+    FROM holdfast.settle_jobs(ARRAY(
+            SELECT ROW (x.id, x.lock_token, x.locked_by, 'lost',
+                coalesce((d.list ->> least(x.attempt, json_array_length(d.list)) - 1)::bigint, 0) + (random() * jitter_ms)::bigint,
+                NULL, 'lease_expired', 'worker ' || x.locked_by || ' did not renew the lease', NULL)::holdfast.ending
+            FROM unnest(expired) AS x, LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d)) AS s
+        JOIN unnest(expired) AS x ON x.id = s.id
+    ORDER BY x.locked_until;
+END $$;

@@ -1,0 +1,70 @@
+-- Who may do what, set anew after every migration: what stands here is what these roles have in this schema, whatever they had
+-- before. They are groups without login; the users of services become members.
+
+-- Roles belong to the whole server, and `migrate` may run for two of its databases at once: the loser finds the role made. Who may
+-- not create roles leaves them out; `holdfast migrate` says so, and grants to those that somebody else makes.
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer'] LOOP
+        CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = wanted);
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+        EXCEPTION WHEN duplicate_object OR unique_violation OR insufficient_privilege THEN
+            NULL;
+        END;
+    END LOOP;
+END $$;
+
+-- Nobody adds or drops partitions meanwhile: a grant on a table that goes away would fail.
+DO $$ BEGIN PERFORM pg_advisory_xact_lock(hashtext('holdfast.partitions'), 0); END $$;
+
+REVOKE ALL ON SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA holdfast FROM PUBLIC;
+
+DO $$
+DECLARE
+    member text;
+    rights text;
+BEGIN
+    FOR member, rights IN
+        SELECT r.rolname, x.rights FROM pg_roles r,
+            (VALUES ('SCHEMA holdfast'), ('ALL TABLES IN SCHEMA holdfast'), ('ALL SEQUENCES IN SCHEMA holdfast'),
+                    ('ALL ROUTINES IN SCHEMA holdfast')) AS x (rights)
+        WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer')
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %I', rights, member);
+    END LOOP;
+
+    FOR member, rights IN
+        SELECT r.rolname, x.rights FROM pg_roles r JOIN (VALUES
+            ('holdfast_producer', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue'),
+
+            ('holdfast_worker', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
+            ('holdfast_worker', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
+            ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run, holdfast.worker'),
+            ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.migration'),
+
+            ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast')
+        ) AS x (member, rights) ON x.member = r.rolname
+    LOOP
+        EXECUTE format('GRANT %s TO %I', rights, member);
+    END LOOP;
+
+    -- Tomorrow's partitions too. They belong to the owner of the function that makes them.
+    FOR member IN
+        SELECT p.proowner::regrole::text FROM pg_proc p JOIN pg_roles r ON r.rolname = 'holdfast_viewer'
+        WHERE p.oid = 'holdfast.ensure_partitions'::regproc
+    LOOP
+        EXECUTE format('ALTER DEFAULT PRIVILEGES FOR ROLE %s IN SCHEMA holdfast GRANT SELECT ON TABLES TO holdfast_viewer', member);
+    END LOOP;
+END $$;

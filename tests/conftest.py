@@ -1,0 +1,57 @@
+"""Fixtures for every test: a server per process, a migrated database per test.
+
+HOLDFAST_TEST_POSTGRES chooses the version of PostgreSQL, HYPOTHESIS_PROFILE how many examples are tried.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from hypothesis import settings
+
+from tests.databases import clone, create_template
+from tools.postgres import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+settings.register_profile("everyday", max_examples=300, deadline=None)
+settings.register_profile("prove", max_examples=5_000, deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+
+@pytest.fixture(scope="session")
+def server_version() -> int:
+    return int(os.environ.get("HOLDFAST_TEST_POSTGRES", "15"))
+
+
+@pytest.fixture(scope="session")
+def server(server_version: int) -> Iterator[Server]:
+    with Server(server_version) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def template(server: Server) -> str:
+    return create_template(server)
+
+
+@pytest.fixture
+def database(server: Server, template: str) -> Iterator[str]:
+    with clone(server, template) as url:
+        yield url
+
+
+@pytest.fixture
+def connect(database: str) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
+    """Open autocommit connections to the test's database, closed at its end; arguments go to psycopg.connect."""
+    with ExitStack() as connections:
+
+        def connect(**options: Any) -> psycopg.Connection[Any]:
+            return connections.enter_context(psycopg.connect(database, **{"autocommit": True, **options}))
+
+        yield connect

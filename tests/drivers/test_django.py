@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import django
+import pytest
+from django.conf import settings
+from django.db import DatabaseError, connection, connections, transaction
+from django.db.utils import ConnectionHandler
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast import DuplicateJob, Handle, InvalidJob, Unique, UnsupportedConnection
+from holdfast.drivers import run_sync
+from holdfast.store.statement import Statement
+from tests.drivers.jobs import INSERT, app, seen, send_receipt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class BackOutError(Exception):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def configured(database: str) -> Iterator[None]:
+    """Point Django's default connection at the test's database."""
+    if not settings.configured:
+        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}}, USE_TZ=True)
+        django.setup()
+    address = conninfo_to_dict(database)
+    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
+    connections["default"].settings_dict.update({name: str(address.get(key) or "") for name, key in names.items()})
+    yield
+    connections.close_all()
+
+
+def insert_invoice() -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(INSERT)
+
+
+def test_atomic_commits_jobs_with_its_own_writes(database: str) -> None:
+    with transaction.atomic():
+        insert_invoice()
+        handles = app.enqueue_many_sync(connection, [send_receipt.new(1), send_receipt.new(2)])
+        assert seen(database) == ([], 0)
+    assert handles[0].id < handles[1].id
+    assert seen(database) == ([1, 2], 1)
+
+
+def test_an_exception_rolls_jobs_back(database: str) -> None:
+    with suppress(BackOutError), transaction.atomic():
+        insert_invoice()
+        app.enqueue_sync(connection, send_receipt.new(1))
+        raise BackOutError
+    assert seen(database) == ([], 0)
+
+
+def test_a_nested_atomic_takes_its_jobs_along(database: str) -> None:
+    with transaction.atomic():
+        app.enqueue_sync(connection, send_receipt.new(1))
+        with suppress(BackOutError), transaction.atomic():
+            app.enqueue_sync(connection, send_receipt.new(2))
+            raise BackOutError
+        with transaction.atomic():
+            app.enqueue_sync(connection, send_receipt.new(3))
+    assert seen(database)[0] == [1, 3]
+
+
+def test_without_atomic_the_job_is_there_at_once(database: str) -> None:
+    handle = app.enqueue_sync(connections["default"], send_receipt.new(1))
+    assert handle == Handle(handle.id, handle.id, created=True)
+    assert seen(database)[0] == [1]
+
+
+def test_what_the_database_refuses() -> None:
+    first = app.enqueue_sync(connection, send_receipt.new(1).options(unique=Unique("k")))
+    with pytest.raises(DuplicateJob) as caught, transaction.atomic():
+        app.enqueue_sync(connection, send_receipt.new(2).options(unique=Unique("k", on_conflict="raise")))
+    assert caught.value.existing_id == first.id
+    raising = "DO $$ BEGIN RAISE EXCEPTION 'priority: no' USING ERRCODE = 'HF002'; END $$"
+    with pytest.raises(InvalidJob, match=r"^priority: no$"):
+        run_sync(connection, Statement(raising, {}, len))
+    with pytest.raises(DatabaseError):
+        run_sync(connection, Statement("SELECT 1 / %(n)s", {"n": 0}, len))
+
+
+def test_cancelling() -> None:
+    handle = app.enqueue_sync(connection, send_receipt.new(1))
+    assert app.cancel_sync(connection, handle.id) == "cancelled"
+    assert app.cancel_sync(connection, 2**40) == "not_found"
+
+
+def test_percent_signs(database: str) -> None:
+    assert run_sync(connection, Statement("SELECT 7 %% 4, %(a)s::text, '%%'", {"a": "x"}, list)) == [(3, "x", "%")]
+
+
+async def test_the_async_verb_is_refused() -> None:
+    wrong: Any = connection
+    with pytest.raises(UnsupportedConnection, match="use the verb that ends in _sync"):
+        await app.enqueue(wrong, send_receipt.new(1))
+
+
+def test_what_is_no_postgresql_connection_is_refused() -> None:
+    wrong: Any = connections
+    with pytest.raises(UnsupportedConnection, match=r"give django\.db\.connection"):
+        app.enqueue_sync(wrong, send_receipt.new(1))
+    other = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})["default"]
+    with pytest.raises(UnsupportedConnection, match="to sqlite, and Holdfast needs PostgreSQL"):
+        app.enqueue_sync(other, send_receipt.new(1))

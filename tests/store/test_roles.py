@@ -1,0 +1,297 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.drivers import run_sync
+from holdfast.failure import Failure
+from holdfast.lease import Lease
+from holdfast.outcome import Completed, Failed, Retried
+from holdfast.retry import Retry
+from holdfast.store.cancel import cancel_job, replay_job
+from holdfast.store.claim import claim_jobs
+from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.lease import Held, renew_leases
+from holdfast.store.reap import reap_jobs
+from holdfast.store.schema import check, migrate
+from holdfast.store.worker import ensure_partitions, register_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer"]
+WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
+
+LIVE = "job order_stop sleeper sweep worker"
+HISTORY = "attempt job_failed job_history run tally unique_window"
+
+_numbers = count(1)
+
+Connection: TypeAlias = psycopg.Connection[Any]
+Login: TypeAlias = "Callable[[str], Connection]"
+
+
+class Function(NamedTuple):
+    name: str
+    call: str
+
+
+@pytest.fixture
+def owner(connect: Callable[..., Connection]) -> Connection:
+    return connect()
+
+
+@pytest.fixture
+def login(owner: Connection, connect: Callable[..., Connection]) -> Iterator[Login]:
+    """Connect as a new user who is a member of the given role and of nothing else."""
+    made: list[sql.Identifier] = []
+
+    def login(role: str) -> Connection:
+        name = f"test_{role}_{next(_numbers)}"
+        made.append(sql.Identifier(name))
+        owner.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE {}").format(made[-1], sql.Identifier(role)))
+        return connect(user=name)
+
+    yield login
+    for name in made:
+        owner.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+def tables(conn: Connection) -> dict[str, str]:
+    """Return the tables, partitions included, each with its first column."""
+    found = conn.execute(
+        """
+        SELECT relname, attname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid AND attnum = 1
+        WHERE relnamespace = 'holdfast'::regnamespace AND relkind IN ('r', 'p', 'v', 'm')
+        """
+    )
+    return dict(found.fetchall())
+
+
+def sequences(conn: Connection) -> list[str]:
+    found = conn.execute("SELECT relname FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'S'")
+    return [name for (name,) in found]
+
+
+def functions(conn: Connection) -> list[Function]:
+    """Return the functions, overloads one by one, and how to call each with nothing but nulls."""
+    found = conn.execute(
+        """
+        SELECT proname, format('SELECT holdfast.%I(%s)', proname, (
+            SELECT string_agg('NULL::' || format_type(a.type, NULL), ', ' ORDER BY a.n)
+            FROM unnest(proargtypes) WITH ORDINALITY AS a (type, n)))
+        FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace
+        """
+    )
+    return [Function(name, call) for name, call in found]
+
+
+def statement(verb: str, table: str, column: str) -> str:
+    return {
+        "SELECT": f"SELECT FROM holdfast.{table} LIMIT 0",
+        "INSERT": f"INSERT INTO holdfast.{table} DEFAULT VALUES",
+        "UPDATE": f"UPDATE holdfast.{table} SET {column} = DEFAULT WHERE false",
+        "DELETE": f"DELETE FROM holdfast.{table} WHERE false",
+        "TRUNCATE": f"TRUNCATE holdfast.{table}",
+    }[verb]
+
+
+def denied(conn: Connection, command: str) -> str | None:
+    """Run and undo a command; return what it was denied, or None if it got past the privileges."""
+    try:
+        with conn.transaction(force_rollback=True):
+            conn.execute(command.encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        return error.diag.message_primary
+    except psycopg.errors.IntegrityError:
+        return None  # permitted, and then the row was no good
+    return None
+
+
+def not_denied(conn: Connection, verb: str, among: dict[str, str]) -> set[str]:
+    """Return the tables on which the verb does not end in a refusal of exactly that table."""
+    return {
+        table
+        for table, column in among.items()
+        if denied(conn, statement(verb, table, column)) != f"permission denied for table {table}"
+    }
+
+
+def one(conn: Connection, query: str, *values: object) -> Any:
+    row = conn.execute(query.encode(), values).fetchone()
+    assert row is not None
+    return row[0]
+
+
+def test_nobody_but_the_roles_may_do_anything(owner: Connection) -> None:
+    may = "has_function_privilege('public', oid, 'EXECUTE')"
+    open_functions = owner.execute(
+        f"SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace AND {may}".encode()
+    )
+    assert open_functions.fetchall() == []
+    for right in ("USAGE", "CREATE"):
+        assert one(owner, "SELECT has_schema_privilege('public', 'holdfast', %s)", right) is False
+    for table in tables(owner):
+        assert (
+            one(
+                owner, "SELECT has_table_privilege('public', %s, 'SELECT, INSERT, UPDATE, DELETE')", f"holdfast.{table}"
+            )
+            is False
+        )
+
+
+def test_the_roles_cannot_log_in_and_have_no_powers(owner: Connection) -> None:
+    found = owner.execute(
+        """
+        SELECT rolname, rolcanlogin OR rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls
+        FROM pg_roles WHERE rolname LIKE 'holdfast\\_%'
+        """
+    )
+    assert dict(found.fetchall()) == dict.fromkeys(ROLES, False)
+
+
+def test_a_producer_enqueues(login: Login, owner: Connection) -> None:
+    producer = login("holdfast_producer")
+    jobs = [
+        {"kind": "mail"},
+        {"kind": "mail", "unique_key": "a", "unique_window_ms": 1000},
+        {"kind": "mail", "order_key": "k"},
+    ]
+    made = producer.execute("SELECT id FROM holdfast.enqueue_jobs(%s)", [json.dumps(jobs)]).fetchall()
+    made += producer.execute("SELECT holdfast.enqueue('mail', '{}', unique_key => 'b')").fetchall()
+    assert sorted(owner.execute("SELECT id FROM holdfast.job").fetchall()) == sorted(made)
+    assert len(made) == 4
+
+
+@pytest.mark.parametrize("verb", ["SELECT", *WRITES])
+def test_a_producer_touches_no_table(login: Login, owner: Connection, verb: str) -> None:
+    every = tables(owner)
+    assert {"job", "job_history", "migration", "queue", "worker"} <= every.keys()
+    assert not_denied(login("holdfast_producer"), verb, every) == set()
+
+
+def test_a_producer_calls_nothing_else(login: Login, owner: Connection) -> None:
+    producer = login("holdfast_producer")
+    others = [function for function in functions(owner) if function.name not in ("enqueue", "enqueue_jobs")]
+    assert {"claim_jobs", "complete_jobs", "ensure_partitions", "wake_sleepers"} <= {name for name, _ in others}
+    refused = [denied(producer, call) for _, call in others]
+    assert refused == [f"permission denied for function {name}" for name, _ in others]
+
+
+@pytest.mark.parametrize("role", ["holdfast_producer", "holdfast_viewer"])
+def test_who_only_enqueues_or_looks_draws_no_numbers(login: Login, owner: Connection, role: str) -> None:
+    conn = login(role)
+    for sequence in sequences(owner):
+        for call in (f"SELECT nextval('holdfast.{sequence}')", f"SELECT setval('holdfast.{sequence}', 1)"):
+            assert denied(conn, call) == f"permission denied for sequence {sequence}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_changes_the_schema(login: Login, role: str) -> None:
+    conn = login(role)
+    refusals = {
+        "CREATE TABLE holdfast.mine ()": "permission denied for schema holdfast",
+        "CREATE FUNCTION holdfast.mine() RETURNS int RETURN 1": "permission denied for schema holdfast",
+        "DROP TABLE holdfast.job": "must be owner of table job",
+        "ALTER TABLE holdfast.job ADD COLUMN mine int": "must be owner of table job",
+        "CREATE INDEX ON holdfast.job (kind)": "must be owner of table job",
+        "DROP SCHEMA holdfast CASCADE": "must be owner of schema holdfast",
+        "DROP FUNCTION holdfast.enqueue": "must be owner of function holdfast.enqueue",
+        "TRUNCATE holdfast.job": "permission denied for table job",
+    }
+    assert {command: denied(conn, command) for command in refusals} == refusals
+
+
+def test_a_viewer_sees_every_table(login: Login, owner: Connection) -> None:
+    owner.execute("SELECT holdfast.ensure_partitions(20)")  # also those made after the grants
+    viewer = login("holdfast_viewer")
+    refused = {table: denied(viewer, f"SELECT * FROM holdfast.{table}") for table in tables(owner)}
+    assert {table for table, refusal in refused.items() if refusal} == set()
+    check(viewer)
+
+
+@pytest.mark.parametrize("verb", WRITES)
+def test_a_viewer_writes_no_table(login: Login, owner: Connection, verb: str) -> None:
+    assert not_denied(login("holdfast_viewer"), verb, tables(owner)) == set()
+
+
+def test_a_viewer_calls_nothing(login: Login, owner: Connection) -> None:
+    viewer = login("holdfast_viewer")
+    every = functions(owner)
+    assert [denied(viewer, call) for _, call in every] == [
+        f"permission denied for function {name}" for name, _ in every
+    ]
+
+
+@pytest.mark.parametrize(
+    ("verb", "permitted"),
+    [
+        ("SELECT", f"{LIVE} {HISTORY} migration queue"),
+        ("INSERT", f"{LIVE} {HISTORY}"),
+        ("UPDATE", f"{LIVE} run"),
+        ("DELETE", "job order_stop sleeper sweep tally"),
+        ("TRUNCATE", ""),
+    ],
+)
+def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, verb: str, permitted: str) -> None:
+    assert not_denied(login("holdfast_worker"), verb, tables(owner)) == set(permitted.split())
+
+
+def enqueue(conn: Connection, **options: object) -> int:
+    return int(one(conn, "SELECT id FROM holdfast.enqueue_jobs(%s)", json.dumps([{"kind": "mail", **options}])))
+
+
+def test_a_worker_works(login: Login) -> None:
+    conn = login("holdfast_worker")
+    check(conn)
+    assert run_sync(conn, ensure_partitions(16)) > 0
+    worker = run_sync(conn, register_worker("w", queues=["default"], kinds=["mail"]))
+    enqueue(conn)
+    enqueue(conn, max_attempts=1)
+    enqueue(conn, order_key="k", order_block=True)
+    enqueue(conn, unique_key="u", unique_window_ms=1000)
+    claim = claim_jobs(worker, {"default": 10}, {"mail": Lease.standard})
+    plain, failing, stopping, repeated = sorted(run_sync(conn, claim).jobs)
+
+    held = {Held(job.id, job.token): Lease.heavy for job in (plain, failing, stopping, repeated)}
+    assert run_sync(conn, renew_leases(worker, held)) == {}
+    assert answers(conn, worker, Ending(plain, Completed("{}"))) == ["completed"]
+    failure = Failure("E", "no")
+    endings = [
+        Ending(failing, Retried(timedelta(0), failure)),
+        Ending(stopping, Failed(failure)),
+        Ending(repeated, Retried(timedelta(0), failure)),
+    ]
+    assert answers(conn, worker, *endings) == ["failed", "failed", "pending"]
+    assert run_sync(conn, cancel_job(repeated.id)) == "cancelled"
+    assert run_sync(conn, replay_job(stopping.id)) is not None
+
+    assert len(run_sync(conn, claim).jobs) == 1
+    conn.execute("UPDATE holdfast.job SET locked_until = now() - interval '1 second'")
+    no_delay = {"mail": Retry(base=timedelta(0), jitter=timedelta(0))}
+    assert [job.answer for job in run_sync(conn, reap_jobs(no_delay, jitter=timedelta(0)))] == ["pending"]
+    (again,) = run_sync(conn, claim).jobs
+    assert run_sync(conn, cancel_job(again.id)) == "requested"
+
+
+def answers(conn: Connection, worker: int, *endings: Ending) -> list[object]:
+    given = run_sync(conn, finish_jobs(worker, endings))
+    return [given.get(Held(ending.job.id, ending.job.token), "completed") for ending in endings]
+
+
+def test_rights_that_were_given_in_between_are_taken_back(owner: Connection) -> None:
+    owner.execute("GRANT ALL ON ALL TABLES IN SCHEMA holdfast TO holdfast_producer, PUBLIC")
+    owner.execute("GRANT EXECUTE ON FUNCTION holdfast.cancel_job TO holdfast_viewer, PUBLIC")
+    migrate(owner)
+    for role in ("holdfast_producer", "public"):
+        assert one(owner, "SELECT has_table_privilege(%s, 'holdfast.job', 'SELECT, INSERT')", role) is False
+    assert (
+        one(owner, "SELECT has_function_privilege('holdfast_viewer', 'holdfast.cancel_job(bigint)', 'EXECUTE')")
+        is False
+    )

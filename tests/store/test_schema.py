@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg.pq import TransactionStatus
+
+from holdfast.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
+from holdfast.store.schema import check, check_async, migrate, migrations, missing_from, numbered, script, verify
+from tests.databases import clone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tools.postgres import Server
+
+NAMES = [migration.name for migration in migrations()]
+WHOLE = [(migration.number, migration.name, migration.checksum) for migration in migrations()]
+
+# Everything that migrate leaves behind, as text, without times and without object ids.
+CATALOG = """
+SELECT 'schema', nspname, nspowner::regrole::text,
+    (SELECT string_agg(a::text, ' ' ORDER BY a::text) FROM unnest(nspacl) AS a), ''
+    FROM pg_namespace WHERE nspname = 'holdfast'
+UNION ALL
+SELECT 'relation', oid::regclass::text, relowner::regrole::text,
+    (SELECT string_agg(a::text, ' ' ORDER BY a::text) FROM unnest(relacl) AS a),
+    concat_ws(' ', relkind, relpersistence, reloptions::text, pg_get_expr(relpartbound, oid), pg_get_partkeydef(oid))
+    FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace
+UNION ALL
+SELECT 'column', attrelid::regclass::text, attname, format_type(atttypid, atttypmod),
+    concat_ws(' ', attnum, attnotnull, attidentity, attstorage, attcollation::regcollation, pg_get_expr(adbin, adrelid))
+    FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+    WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace) AND NOT attisdropped
+UNION ALL
+SELECT 'index', indexrelid::regclass::text, indrelid::regclass::text, pg_get_indexdef(indexrelid), ''
+    FROM pg_index WHERE indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'holdfast'::regnamespace)
+UNION ALL
+SELECT 'constraint', conname, conrelid::regclass::text, pg_get_constraintdef(oid), ''
+    FROM pg_constraint WHERE connamespace = 'holdfast'::regnamespace
+UNION ALL
+SELECT 'function', oid::regprocedure::text, proowner::regrole::text,
+    (SELECT string_agg(a::text, ' ' ORDER BY a::text) FROM unnest(proacl) AS a), pg_get_functiondef(oid)
+    FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace
+UNION ALL
+SELECT 'type', oid::regtype::text, typowner::regrole::text, typacl::text,
+    (SELECT string_agg(enumlabel, ' ' ORDER BY enumsortorder) FROM pg_enum WHERE enumtypid = pg_type.oid)
+    FROM pg_type WHERE typnamespace = 'holdfast'::regnamespace
+UNION ALL
+SELECT 'default', defaclrole::regrole::text, defaclobjtype::text, defaclacl::text, defaclnamespace::regnamespace::text
+    FROM pg_default_acl
+UNION ALL
+SELECT 'migration', number::text, name, checksum, '' FROM holdfast.migration
+"""
+
+
+@pytest.fixture
+def empty(server: Server) -> Iterator[str]:
+    with clone(server, "template0") as url:
+        yield url
+
+
+def catalog(url: str) -> set[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as conn:
+        return set(conn.execute(CATALOG.encode()))
+
+
+def recorded(url: str) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as conn:
+        return conn.execute("SELECT number, name, checksum FROM holdfast.migration ORDER BY number").fetchall()
+
+
+def await_lock_waiters(conn: psycopg.Connection[Any], waiters: int) -> None:
+    """Return when so many sessions of this database wait for an advisory lock; fail after thirty seconds."""
+    conn.execute(
+        """
+        DO $$
+        DECLARE
+            deadline timestamptz := clock_timestamp() + interval '30 seconds';
+        BEGIN
+            WHILE (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database =
+                    (SELECT oid FROM pg_database WHERE datname = current_database())) < %d LOOP
+                ASSERT clock_timestamp() < deadline, 'nobody waits for the lock';
+                PERFORM pg_sleep(0.005);
+            END LOOP;
+        END $$
+        """.replace("%d", str(int(waiters))).encode()
+    )
+
+
+def test_the_migrations_are_the_files() -> None:
+    folder = files("holdfast.store").joinpath("sql", "migrations")
+    for migration in migrations():
+        text = folder.joinpath(f"{migration.name}.sql").read_text(encoding="utf-8")
+        assert (migration.sql, migration.checksum) == (text, sha256(text.encode()).hexdigest())
+    assert [migration.number for migration in migrations()] == list(range(1, len(NAMES) + 1))
+    assert len(NAMES) == sum(file.name.endswith(".sql") for file in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [["0002_b.sql"], ["0001_a.sql", "0003_c.sql"], ["0001_a.sql", "0001_b.sql"], ["1_a.sql"], ["0001_A'.sql"]],
+    ids=" ".join,
+)
+def test_numbers_have_no_holes(names: list[str]) -> None:
+    with pytest.raises(HoldfastError, match="is not the name of migration"):
+        numbered([(name, "") for name in names])
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+def test_an_empty_database(empty: str, autocommit: bool) -> None:
+    with psycopg.connect(empty, autocommit=autocommit) as conn:
+        assert migrate(conn) == NAMES
+        assert conn.info.transaction_status == TransactionStatus.IDLE
+        check(conn)
+        assert conn.info.transaction_status == TransactionStatus.IDLE
+        assert migrate(conn) == []
+    assert recorded(empty) == WHOLE
+
+
+def test_the_caller_keeps_row_factory_and_isolation(empty: str) -> None:
+    with psycopg.connect(empty, row_factory=psycopg.rows.dict_row) as conn:
+        conn.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        conn.read_only = True
+        assert migrate(conn) == NAMES
+        check(conn)
+
+
+def test_nothing_stays_in_the_session(empty: str) -> None:
+    settings = "SELECT name, setting FROM pg_settings WHERE name NOT LIKE 'plpgsql.%'"
+    with psycopg.connect(empty, autocommit=True) as conn:
+        before: dict[str, str] = dict(conn.execute(settings).fetchall())
+        migrate(conn)
+        assert dict(conn.execute(settings).fetchall()) == before
+        assert conn.execute("SELECT count(*) FROM pg_prepared_statements").fetchone() == (0,)
+        assert conn.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'").fetchone() == (0,)
+
+
+def test_an_unsafe_search_path_is_not_used(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True, options="-c search_path=trap,pg_catalog") as conn:
+        conn.execute("CREATE SCHEMA trap")
+        conn.execute(
+            "CREATE FUNCTION trap.hashtext(text) RETURNS integer LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'trapped'; END $$"
+        )
+        assert migrate(conn) == NAMES
+
+
+def test_refused_inside_a_transaction(empty: str) -> None:
+    with psycopg.connect(empty) as conn:
+        conn.execute("SELECT 1")
+        with pytest.raises(UnsupportedConnection, match="not in one"):
+            migrate(conn)
+
+
+def test_a_migration_that_fails_leaves_nothing_of_itself(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = numbered(
+        [("0001_a.sql", "CREATE TABLE holdfast.a ();"), ("0002_b.sql", "CREATE TABLE holdfast.b (); SELECT 1 / 0;")]
+    )
+    monkeypatch.setattr("holdfast.store.schema.migrations", lambda: broken)
+    with psycopg.connect(empty, autocommit=True) as conn:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            migrate(conn)
+        assert conn.execute("SELECT to_regclass('holdfast.a'), to_regclass('holdfast.b')").fetchone() == (
+            "holdfast.a",
+            None,
+        )
+    assert recorded(empty) == [(1, "0001_a", broken[0].checksum)]
+
+
+def test_a_function_is_never_committed_open_to_everybody(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "CREATE FUNCTION holdfast.f() RETURNS integer LANGUAGE sql AS $$ SELECT 1 $$;"
+    later = numbered([("0001_a.sql", text), ("0002_b.sql", "SELECT 1 / 0;")])
+    monkeypatch.setattr("holdfast.store.schema.migrations", lambda: later)
+    with psycopg.connect(empty, autocommit=True) as conn:
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            migrate(conn)
+        assert conn.execute("SELECT has_function_privilege('public', 'holdfast.f()', 'EXECUTE')").fetchone() == (False,)
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "repeatable read", "serializable"])
+def test_two_processes_at_once(empty: str, isolation: str) -> None:
+    options = f"-c default_transaction_isolation={isolation.replace(' ', chr(92) + ' ')}"
+    environment = os.environ | {"HOLDFAST_DATABASE_URL": empty, "PGOPTIONS": options}
+    command = [sys.executable, "-m", "holdfast", "migrate"]
+    with psycopg.connect(empty, autocommit=True) as conn, conn.transaction():
+        conn.execute("SELECT pg_advisory_xact_lock(hashtext('holdfast.migrate'), 0)")
+        processes = [
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own program
+            for _ in range(2)
+        ]
+        await_lock_waiters(conn, 2)
+    said = [process.communicate(timeout=60) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert [error for _, error in said] == ["", ""]
+    assert sorted(re.findall(r"applied (\w+)", said[0][0] + said[1][0])) == NAMES
+    assert recorded(empty) == WHOLE
+
+
+def test_the_printed_script_does_the_same(server: Server, empty: str, database: str) -> None:
+    psql = shutil.which("psql") or shutil.which("psql", path=str(server._bin))
+    if psql is None:
+        pytest.skip("psql is not installed")
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, input=script(), capture_output=True, text=True, check=False)  # noqa: S603 - our own script
+
+    command = [psql, "--no-psqlrc", "--quiet", "--output=/dev/null", "--dbname", empty]
+    done = run()
+    assert (done.returncode, done.stderr) == (0, "")
+    assert catalog(empty) == catalog(database)
+    with psycopg.connect(empty, autocommit=True) as conn:
+        check(conn)
+        assert migrate(conn) == []
+    assert run().returncode == 3
+    assert catalog(empty) == catalog(database)
+
+
+def test_migrating_again_changes_nothing(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    before = catalog(database)
+    assert migrate(connect()) == []
+    assert catalog(database) == before
+
+
+def test_a_missing_schema(empty: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as conn, pytest.raises(SchemaMissing, match="run `holdfast migrate`"):
+        check(conn)
+
+
+def test_a_schema_of_that_name_which_is_not_ours(empty: str) -> None:
+    with psycopg.connect(empty) as conn:
+        conn.execute("CREATE SCHEMA holdfast")
+        with pytest.raises(SchemaMissing):
+            check(conn)
+        conn.commit()
+        assert migrate(conn) == NAMES
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ("DELETE FROM holdfast.migration", SchemaMissing, "run `holdfast migrate`"),
+        (
+            f"DELETE FROM holdfast.migration WHERE number >= {len(NAMES) - 1}",
+            SchemaOutdated,
+            f"lacks {NAMES[-2]}, {NAMES[-1]}: run `holdfast migrate`",
+        ),
+        ("DELETE FROM holdfast.migration WHERE number = 2", SchemaUnknown, "has another 0003"),
+        ("UPDATE holdfast.migration SET checksum = 'changed' WHERE number = 2", SchemaUnknown, "has another 0002"),
+        (
+            "INSERT INTO holdfast.migration VALUES (9999, '9999_future', 'x')",
+            SchemaUnknown,
+            "9999_future, which this code does not know",
+        ),
+    ],
+    ids=["emptied", "older", "hole", "changed", "newer"],
+)
+async def test_a_schema_that_is_not_the_one_known(
+    database: str,
+    connect: Callable[..., psycopg.Connection[Any]],
+    change: str,
+    error: type[HoldfastError],
+    message: str,
+) -> None:
+    conn = connect()
+    conn.execute(change.encode())
+    with pytest.raises(error, match=message):
+        check(conn)
+    async with await psycopg.AsyncConnection.connect(database) as other:
+        with pytest.raises(error, match=message):
+            await check_async(other)
+        assert other.info.transaction_status == TransactionStatus.IDLE
+    if error is SchemaUnknown:
+        with pytest.raises(error, match=message):
+            migrate(conn)
+
+
+async def test_the_schema_known_passes(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    check(connect())
+    with connect(autocommit=False, row_factory=psycopg.rows.dict_row) as conn:
+        conn.execute("SELECT 1")
+        check(conn)
+        assert conn.info.transaction_status == TransactionStatus.INTRANS
+    async with await psycopg.AsyncConnection.connect(database, row_factory=psycopg.rows.dict_row) as other:
+        await check_async(other)
+
+
+def test_the_verdict_needs_no_database() -> None:
+    verify(WHOLE)
+    assert missing_from([]) == migrations()
+    assert missing_from(WHOLE) == ()
+    assert [migration.name for migration in missing_from(WHOLE[:1])] == NAMES[1:]
+    with pytest.raises(SchemaMissing):
+        verify([])
+
+
+def test_every_definer_has_a_fixed_search_path(connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    definers = connect().execute(
+        """
+        SELECT proname, array_to_string(proconfig, ';') FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace AND prosecdef
+        """
+    )
+    found = dict(definers.fetchall())
+    assert {"enqueue", "enqueue_jobs", "ensure_partitions"} <= found.keys()
+    assert {name for name, config in found.items() if "search_path=pg_catalog, pg_temp" not in (config or "")} == set()

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, InvalidJob, Job, KindTaken, Lease, NewJob, Retry
+from holdfast.store.enqueue import enqueue_jobs
+
+
+def test_kinds_are_registered_once() -> None:
+    app = Holdfast()
+
+    @app.job(
+        "mail.send",
+        queue="mail",
+        priority=2,
+        retry=Retry(max_attempts=9),
+        lease=Lease.external,
+        max_runtime=timedelta(minutes=5),
+    )
+    async def send(job: Job[None]) -> None: ...
+
+    declared = app.declare("mail.welcome", dict)
+    assert dict(app.kinds) == {"mail.send": send, "mail.welcome": declared}
+    assert (send.name, send.work.lease, send.work.max_runtime) == ("mail.send", Lease.external, timedelta(minutes=5))
+    assert send.new().as_json() == '{"kind":"mail.send","queue":"mail","priority":2,"max_attempts":9,"payload":{}}'
+    for name in app.kinds:
+        with pytest.raises(KindTaken, match=name):
+            app.declare(name, dict)
+    with pytest.raises(TypeError):
+        app.kinds["other"] = send  # type: ignore[index]
+
+
+def test_a_kind_with_wrong_settings_is_refused_at_once() -> None:
+    with pytest.raises(InvalidJob, match="priority"):
+        Holdfast().job("a", priority=10)
+    with pytest.raises(ValueError, match="max_runtime"):
+        Holdfast().job("a", max_runtime=timedelta(0))
+
+
+def test_many_jobs_are_one_statement() -> None:
+    @Holdfast().job("a")
+    def handle(job: Job[None], n: int) -> None: ...
+
+    statement = enqueue_jobs([handle.new(n) for n in range(3)])
+    assert statement.params == {
+        "jobs": '[{"kind":"a","payload":{"n":0}},{"kind":"a","payload":{"n":1}},{"kind":"a","payload":{"n":2}}]'
+    }
+    assert [handle.id for handle in statement.read([(5, 5, True), (6, 5, False)])] == [5, 6]
+
+
+async def test_no_jobs_are_no_statement() -> None:
+    nowhere: Any = None
+    assert await Holdfast().enqueue_many(nowhere, []) == []
+    assert Holdfast().enqueue_many_sync(nowhere, []) == []
+
+
+async def test_a_kind_is_not_a_job() -> None:
+    app = Holdfast()
+
+    @app.job("a")
+    def handle(job: Job[None]) -> None: ...
+
+    wrong: Any = handle
+    nowhere: Any = None
+    with pytest.raises(TypeError, match=r"Kind given where a NewJob is needed: call its \.new"):
+        await app.enqueue(nowhere, wrong)
+    with pytest.raises(TypeError, match="str given"):
+        app.enqueue_many_sync(nowhere, [handle.new(), "a"])  # type: ignore[arg-type]
+
+
+def test_the_constant_part_of_a_job_is_shared() -> None:
+    @Holdfast().job("a")
+    def handle(job: Job[None], n: int) -> None: ...
+
+    one, other = handle.new(1), handle.new(2)
+    assert isinstance(one, NewJob)
+    assert one.envelope is other.envelope

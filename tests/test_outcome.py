@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from holdfast import Busy, Fail, HoldfastError, Reschedule, Retry
+from holdfast.failure import Failure
+from holdfast.outcome import Failed, Outcome, Released, Rescheduled, Retried, outcome_of
+
+HOUR = timedelta(hours=1)
+
+
+class PermanentError(Exception):
+    retryable = False
+
+
+def decide(exc: BaseException, attempt: int = 1, retry: Retry | None = None) -> Outcome:
+    return outcome_of(exc, attempt=attempt, retry=retry or Retry(), random=lambda: 0.5)
+
+
+def test_an_error_is_retried_after_the_wait_of_its_attempt_and_jitter() -> None:
+    expected = Retried(timedelta(seconds=10, milliseconds=250), Failure("ValueError", "no"))
+    assert decide(ValueError("no"), attempt=2) == expected
+
+
+def test_the_last_attempt_fails() -> None:
+    assert decide(ValueError("no"), attempt=3) == Failed(Failure("ValueError", "no"))
+    assert decide(ValueError("no"), attempt=1, retry=Retry(max_attempts=1)) == Failed(Failure("ValueError", "no"))
+
+
+def test_an_error_that_is_not_retryable_ends_at_once() -> None:
+    assert decide(PermanentError("gone")) == Failed(Failure("PermanentError", "gone"))
+    assert decide(Fail("no such customer")) == Failed(Failure("Fail", "no such customer"))
+
+
+def test_signals_choose_their_outcome_whatever_the_attempt() -> None:
+    assert decide(Reschedule(HOUR), attempt=99) == Rescheduled(HOUR)
+    assert decide(Busy(HOUR), attempt=99) == Released(HOUR)
+
+
+async def test_a_signal_raised_in_a_task_group_is_still_one() -> None:
+    async def work() -> None:
+        raise Fail("inside")
+
+    with pytest.raises(ExceptionGroup) as caught:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work())
+    assert decide(caught.value) == Failed(Failure("Fail", "inside"))
+
+
+def test_a_group_is_retried_while_one_of_its_errors_may_pass() -> None:
+    assert isinstance(decide(ExceptionGroup("", [PermanentError(), ValueError()])), Retried)
+    assert isinstance(decide(ExceptionGroup("", [PermanentError(), PermanentError()])), Failed)
+
+
+def test_a_retryable_that_raises_is_taken_for_true() -> None:
+    class OddError(Exception):
+        @property
+        def retryable(self) -> bool:
+            raise RuntimeError
+
+    assert isinstance(decide(OddError()), Retried)
+
+
+@pytest.mark.parametrize("signal", [Reschedule, Busy])
+@pytest.mark.parametrize("wait", [timedelta(seconds=-1), timedelta(days=367)])
+def test_waits_are_bounded(signal: type[Reschedule | Busy], wait: timedelta) -> None:
+    with pytest.raises(ValueError, match="must be from 0"):
+        signal(wait)
+
+
+def test_signals_are_not_errors_of_ours() -> None:
+    assert not any(issubclass(signal, HoldfastError) for signal in (Fail, Reschedule, Busy))

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from types import ModuleType
+
+import holdfast
+
+PUBLIC = {
+    "AbortReason",
+    "Busy",
+    "DeclaredKind",
+    "DuplicateJob",
+    "Fail",
+    "Handle",
+    "Holdfast",
+    "HoldfastError",
+    "InvalidJob",
+    "Job",
+    "JsonCodec",
+    "Kind",
+    "KindTaken",
+    "Lease",
+    "LeaseLost",
+    "NewJob",
+    "OrderKey",
+    "PayloadTooLarge",
+    "Reschedule",
+    "Retry",
+    "SchemaMissing",
+    "SchemaOutdated",
+    "SchemaUnknown",
+    "Unique",
+    "UnknownKind",
+    "UnsupportedConnection",
+}
+
+
+def test_the_public_names_are_these() -> None:
+    assert set(holdfast.__all__) == PUBLIC
+    assert len(holdfast.__all__) == len(PUBLIC)
+
+
+def test_nothing_else_looks_public() -> None:
+    present = {
+        name for name, value in vars(holdfast).items() if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert present == PUBLIC

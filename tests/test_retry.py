@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Retry
+
+MINUTES = [timedelta(minutes=m) for m in (1, 2, 4, 8, 16, 60)]
+
+
+def seconds(retry: Retry) -> list[float]:
+    return [ms / 1000 for ms in retry.delays()]
+
+
+def test_the_default_doubles_from_five_seconds_to_two_minutes_with_half_a_second_of_jitter() -> None:
+    assert seconds(Retry()) == [5, 10, 20]
+    assert seconds(Retry(max_attempts=7)) == [5, 10, 20, 40, 80, 120, 120]
+    assert Retry().jitter == timedelta(milliseconds=500)
+
+
+def test_ten_seconds_doubling_to_five_minutes() -> None:
+    retry = Retry(
+        max_attempts=7, base=timedelta(seconds=10), factor=2, maximum=timedelta(seconds=300), jitter=timedelta(0)
+    )
+    assert seconds(retry) == [10, 20, 40, 80, 160, 300, 300]
+
+
+def test_half_a_minute_doubling_to_ten_minutes() -> None:
+    retry = Retry(max_attempts=6, base=timedelta(seconds=30), maximum=timedelta(seconds=600))
+    assert seconds(retry) == [30, 60, 120, 240, 480, 600]
+
+
+def test_a_table_of_minutes_repeats_its_last_line() -> None:
+    retry = Retry.table(MINUTES, max_attempts=8, jitter=timedelta(0))
+    assert seconds(retry) == [60, 120, 240, 480, 960, 3600, 3600, 3600]
+    assert retry.delay(10**9) == timedelta(minutes=60)
+
+
+@pytest.mark.parametrize("attempt", [1_000, 10**6, 10**18, 10**400])
+@pytest.mark.parametrize("factor", [1.0, 1.5, 2.0, 1e300])
+def test_huge_attempts_never_overflow(attempt: int, factor: float) -> None:
+    retry = Retry(factor=factor)
+    assert retry.delay(attempt) == (timedelta(seconds=5) if factor == 1 else retry.maximum)
+
+
+def test_no_base_is_no_wait_however_often() -> None:
+    assert Retry(base=timedelta(0)).delay(10**6) == timedelta(0)
+
+
+@given(st.integers(-5, 2_000), st.floats(0, 1))
+def test_jitter_is_added_and_bounded(attempt: int, chance: float) -> None:
+    retry = Retry()
+    assert retry.delay(attempt) <= retry.jittered(attempt, random=lambda: chance) <= retry.delay(attempt) + retry.jitter
+
+
+@given(
+    st.integers(1, 1000),
+    st.timedeltas(timedelta(0), timedelta(days=366)),
+    st.floats(1, 1e6),
+    st.timedeltas(timedelta(0), timedelta(days=366)),
+)
+def test_waits_grow_and_stay_below_the_maximum(
+    attempts: int, base: timedelta, factor: float, maximum: timedelta
+) -> None:
+    retry = Retry(attempts, base=base, factor=factor, maximum=maximum)
+    delays = retry.delays()
+    assert len(delays) == attempts
+    assert delays == sorted(delays)
+    assert delays[-1] <= math.ceil(maximum / timedelta(milliseconds=1))
+    assert [retry.delay(n + 1) // timedelta(milliseconds=1) for n in range(attempts)] == delays
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("max_attempts", {"max_attempts": 0}),
+        ("max_attempts", {"max_attempts": 1001}),
+        ("max_attempts", {"max_attempts": True}),
+        ("factor", {"factor": 0.5}),
+        ("factor", {"factor": math.nan}),
+        ("base", {"base": timedelta(seconds=-1)}),
+        ("maximum", {"maximum": timedelta(days=367)}),
+        ("jitter", {"jitter": timedelta(seconds=-1)}),
+        (r"steps\[1\]", {"steps": (timedelta(0), timedelta(days=-1))}),
+    ],
+)
+def test_settings_out_of_bounds_are_refused_by_name(name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=name):
+        Retry(**options)
+
+
+def test_an_empty_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one step"):
+        Retry.table([])
