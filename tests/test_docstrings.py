@@ -5,7 +5,7 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["app", "codec", "failure", "job", "lease", "retry"]
+MODULES = ["app", "codec", "failure", "job", "lease", "logs", "retry", "schedule", "settings"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -3,7 +3,9 @@
 from holdfast.abort import AbortReason
 from holdfast.app import Holdfast
 from holdfast.codec import JsonCodec
+from holdfast.engine.runner import Budget, Counts, Tick
 from holdfast.errors import (
+    Aborted,
     DuplicateJob,
     HoldfastError,
     InvalidJob,
@@ -21,12 +23,21 @@ from holdfast.kind import DeclaredKind, Kind
 from holdfast.lease import Lease
 from holdfast.outcome import Busy, Fail, Reschedule
 from holdfast.retry import Retry
+from holdfast.schedule import Cron, Every
+from holdfast.settings import Settings, SettingsError
+from holdfast.signal import AbortSignal
 
 __all__ = [
     "AbortReason",
+    "AbortSignal",
+    "Aborted",
+    "Budget",
     "Busy",
+    "Counts",
+    "Cron",
     "DeclaredKind",
     "DuplicateJob",
+    "Every",
     "Fail",
     "Handle",
     "Holdfast",
@@ -46,6 +57,9 @@ __all__ = [
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaUnknown",
+    "Settings",
+    "SettingsError",
+    "Tick",
     "Unique",
     "UnknownKind",
     "UnsupportedConnection",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from holdfast.codec import JsonCodec
 from holdfast.drivers import AsyncConnection, SyncConnection, run, run_sync
-from holdfast.errors import KindTaken
+from holdfast.engine.http import HttpCall
+from holdfast.engine.runner import BUILT_IN, PeriodicJob, Runner
+from holdfast.engine.worker import Worker
+from holdfast.errors import HoldfastError, KindTaken
 from holdfast.job import Envelope, Handle, Job, NewJob
-from holdfast.kind import DeclaredKind, Kind, Work
+from holdfast.kind import DeclaredKind, Executor, Kind, Work
 from holdfast.retry import Retry
+from holdfast.settings import Settings, SettingsError
 from holdfast.store.cancel import Cancellation, cancel_job
 from holdfast.store.enqueue import enqueue_job, enqueue_jobs
 
@@ -19,12 +26,18 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
 
+    from holdfast.engine.attempt import Middleware
+    from holdfast.engine.runner import TickFunction
+    from holdfast.engine.transition import Listener
+    from holdfast.engine.wakers import Carrier
     from holdfast.lease import Lease
+    from holdfast.schedule import Schedule
 
 A = TypeVar("A")
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+F = TypeVar("F", bound="TickFunction")
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
 AnyKind: TypeAlias = Kind[..., Any] | DeclaredKind[Any]
@@ -41,13 +54,26 @@ class Holdfast:
     """
 
     def __init__(
-        self, url: str | None = None, *, lifespan: Lifespan | None = None, codec: JsonCodec | None = None
+        self,
+        url: str | None = None,
+        *,
+        lifespan: Lifespan | None = None,
+        codec: JsonCodec | None = None,
+        wake: Carrier | None = None,
     ) -> None:
-        """`lifespan(app)` is an async context manager; what it yields is `job.state`, shared by all handlers."""
+        """`lifespan(app)` is an async context manager; what it yields is `job.state`, shared by all handlers.
+
+        `wake`: a broker that carries wake-ups, `RedisWake(url)` or `NatsWake(url)`, in place of LISTEN in every worker.
+        """
         self.url = url
         self.lifespan = lifespan
         self.codec = codec or JsonCodec()
+        self._wake = wake
+        self.middlewares: list[Middleware] = []
+        self.listeners: list[Listener] = []
         self._kinds: dict[str, AnyKind] = {}
+        self._runners: dict[str, Runner] = {}
+        self._schedules: dict[str, PeriodicJob] = {}
 
     @property
     def kinds(self) -> Mapping[str, AnyKind]:
@@ -64,9 +90,10 @@ class Holdfast:
         lease: Lease | None = None,
         max_runtime: timedelta | None = None,
         version: int = 1,
+        executor: Executor = "thread",
     ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
         """Register a handler, `async def` or plain, whose first parameter is the job."""
-        work = Work(retry=retry or Retry(), lease=lease, max_runtime=max_runtime)
+        work = Work(retry=retry or Retry(), lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=work.retry.max_attempts)
 
         def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
@@ -91,6 +118,58 @@ class Holdfast:
         kind = DeclaredKind(model, envelope, codec=self.codec)
         self._register(kind)
         return kind
+
+    @property
+    def runners(self) -> Mapping[str, Runner]:
+        """The application's own runners by name, as registered."""
+        return MappingProxyType(self._runners)
+
+    @property
+    def schedules(self) -> Mapping[str, PeriodicJob]:
+        """The periodic jobs by the name of their schedule."""
+        return MappingProxyType(self._schedules)
+
+    def runner(
+        self,
+        name: str,
+        *,
+        every: Schedule | None = None,
+        singleton: bool = False,
+        max_runtime: timedelta | None = None,
+    ) -> Callable[[F], F]:
+        """Register a cycle: a function, `async def` or plain, that is called with a `Tick` and returns counts.
+
+        With `every` a fleet runs it once per slot; without, each worker runs it again and again, sooner after work than
+        when idle. `singleton`: no two at a time in the whole fleet.
+        """
+
+        def register(function: F) -> F:
+            self._add_runner(Runner(name, function, every=every, singleton=singleton, max_runtime=max_runtime))
+            return function
+
+        return register
+
+    def http_runner(
+        self,
+        name: str,
+        path: str,
+        *,
+        every: Schedule | None = None,
+        singleton: bool = True,
+        timeout: timedelta | None = None,
+    ) -> None:
+        """Register a cycle that a service does: POST {WORKER_API_BASE_URL}{path}, answered with JSON counts.
+
+        `timeout`: how long an answer may take. Default: 30 seconds.
+        """
+        call = HttpCall(path) if timeout is None else HttpCall(path, timeout=timeout)
+        self._add_runner(Runner(name, call.tick, every=every, singleton=singleton))
+
+    def schedule(self, name: str, job: NewJob[Any], *, every: Schedule) -> None:
+        """Enqueue this job in every slot of a schedule, once however many workers there are."""
+        _check_jobs([job])
+        self._check_name_free(name)
+        self._schedules[name] = PeriodicJob(name, job, every=every)
 
     async def enqueue(self, conn: AsyncConnection, job: NewJob[R]) -> Handle[R]:
         """Enqueue in the transaction that `conn` is in: the job exists when it commits, and never if it does not."""
@@ -119,6 +198,52 @@ class Holdfast:
     def cancel_sync(self, conn: SyncConnection, job_id: int) -> Cancellation:
         """Do as `cancel` does, on a sync connection."""
         return run_sync(conn, cancel_job(job_id))
+
+    async def wake(self, *queues: str) -> bool:
+        """Wake whoever sleeps: after your commit, and only where nobody can LISTEN. False when nobody was told."""
+        return self._wake is not None and await self._wake.wake(*queues)
+
+    def wake_sync(self, *queues: str) -> bool:
+        """Do as `wake` does, where no event loop runs."""
+        return asyncio.run(self.wake(*queues))
+
+    def worker(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it everywhere
+        queues: Mapping[str, int] | None = None,
+        **settings: Any,
+    ) -> Worker:
+        """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
+
+        `settings` are those of the environment by their names in `Settings`; what the environment says, wins.
+        """
+        loaded = Settings.load(os.environ, **settings)
+        urls = [self.url] if self.url else list(loaded.database_urls)
+        if not urls:
+            raise SettingsError(["no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"])
+        return Worker(
+            urls,
+            settings=loaded,
+            kinds={name: kind for name, kind in self._kinds.items() if isinstance(kind, Kind)},
+            codec=self.codec,
+            id=id,
+            queues=queues,
+            lifespan=None if self.lifespan is None else partial(self.lifespan, self),
+            middlewares=self.middlewares,
+            listeners=self.listeners,
+            runners=self._runners,
+            periodic=list(self._schedules.values()),
+            wake=self._wake,
+        )
+
+    def _add_runner(self, runner: Runner) -> None:
+        self._check_name_free(runner.name)
+        self._runners[runner.name] = runner
+
+    def _check_name_free(self, name: str) -> None:
+        if name in BUILT_IN or name in self._runners or name in self._schedules:
+            raise HoldfastError(f"{name}: a runner or schedule of this name is there already")
 
     def _register(self, kind: AnyKind) -> None:
         if kind.name in self._kinds:

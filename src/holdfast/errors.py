@@ -10,7 +10,8 @@
     ├── SchemaMissing           the database was never migrated
     ├── SchemaOutdated          the database is older than this code
     ├── SchemaUnknown           the database is newer than this code, or was changed by hand
-    └── LeaseLost               reason
+    └── Aborted                 reason: a running job was told to stop
+        └── LeaseLost           and is no longer held by this worker
 
 A class's docstring is its default message.
 """
@@ -84,15 +85,19 @@ class SchemaUnknown(HoldfastError):
     """This code does not know the Holdfast schema of this database: it is newer, or was changed by hand."""
 
 
-class LeaseLost(HoldfastError):
-    """This job is no longer held by this worker."""
+class Aborted(HoldfastError):
+    """This job was told to stop."""
 
     def __init__(self, reason: AbortReason) -> None:
-        super().__init__(f"This job is no longer held by this worker: {reason}")
+        super().__init__(f"{inspect.cleandoc(type(self).__doc__ or '').rstrip('.')}: {reason}")
         self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason,)
+
+
+class LeaseLost(Aborted):
+    """This job is no longer held by this worker."""
 
 
 def _payload_too_large(kind: str, size: int, limit: int) -> PayloadTooLarge:

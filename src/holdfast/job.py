@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import InvalidJob
+from holdfast.signal import AbortSignal
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -40,6 +42,7 @@ class Omitted(Enum):
 
 
 OMITTED: Final = Omitted.OMITTED
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,7 +229,6 @@ class Handle(Generic[R_co]):
     """False when a unique key matched a job that exists."""
 
 
-@dataclass(frozen=True, slots=True)
 class Job(Generic[S_co]):
     """What a handler receives first.
 
@@ -234,24 +236,48 @@ class Job(Generic[S_co]):
     'holdfast:7'
     """
 
-    _: KW_ONLY
-    id: int
-    kind: str
-    state: S_co
-    """What the application's lifespan yielded; shared by all handlers."""
-    attempt: int = 1
-    """The number of this run; the first is 1."""
-    token: int = 0
-    """Larger at every claim: hand it to systems that can refuse a stale one."""
-    chain_id: int = 0
-    """The id of the chain's first job. Default: this job's own id."""
-    headers: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    idempotency_key: str = ""
-    """The same at every attempt, and no other job's. Default: made from the id."""
+    __slots__ = ("_idempotency_key", "attempt", "chain_id", "headers", "id", "kind", "signal", "state", "token")
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "chain_id", self.chain_id or self.id)
-        object.__setattr__(self, "idempotency_key", self.idempotency_key or f"holdfast:{self.id}")
+    def __init__(  # noqa: PLR0913 - one keyword per thing a handler may ask
+        self,
+        *,
+        id: int,  # noqa: A002 - the word for it everywhere
+        kind: str,
+        state: S_co,
+        attempt: int = 1,
+        token: int = 0,
+        chain_id: int | None = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        signal: AbortSignal | None = None,
+        idempotency_key: str | None = None,
+    ) -> None:
+        self.id = id
+        self.kind = kind
+        self.state = state
+        """What the application's lifespan yielded; shared by all handlers."""
+        self.attempt = attempt
+        """The number of this run; the first is 1."""
+        self.token = token
+        """Larger at every claim: hand it to systems that can refuse a stale one."""
+        self.chain_id = id if chain_id is None else chain_id
+        """The id of the chain's first job."""
+        self.headers = headers
+        self.signal = AbortSignal() if signal is None else signal
+        """Fires when this attempt should stop, with the reason."""
+        self._idempotency_key = idempotency_key
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} {self.kind} attempt {self.attempt}>"
+
+    @property
+    def idempotency_key(self) -> str:
+        """The same at every attempt, and no other job's in this database."""
+        return self._idempotency_key or f"holdfast:{self.id}"
+
+    @property
+    def log(self) -> logging.Logger:
+        """A logger whose lines carry this job, its kind, its chain and the worker."""
+        return logging.getLogger("holdfast.job")
 
 
 def _chosen(given: T | Omitted, now: T) -> T:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, make_dataclass
 from datetime import timedelta
 from functools import cached_property
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, get_origin, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, get_origin, get_type_hints, overload
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -29,6 +29,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
+Executor = Literal["thread", "process"]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
@@ -46,6 +47,8 @@ class Work:
     """Default: the worker's."""
     max_runtime: timedelta | None = None
     """Default: three times the lease."""
+    executor: Executor = "thread"
+    """Where a plain function runs. Default: in a thread of the worker."""
 
     def __post_init__(self) -> None:
         if self.max_runtime is not None and self.max_runtime <= timedelta(0):

@@ -45,6 +45,7 @@ class Released:
     """The job goes back and the attempt does not count."""
 
     delay: timedelta = timedelta(0)
+    failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +95,14 @@ Signal: TypeAlias = Fail | Reschedule | Busy
 
 
 def outcome_of(
-    exc: BaseException, *, attempt: int, retry: Retry, random: Callable[[], float] = random.random
+    exc: BaseException,
+    *,
+    attempt: int,
+    retry: Retry,
+    most: int | None = None,
+    random: Callable[[], float] = random.random,
 ) -> Outcome:
-    """Decide what becomes of a job whose handler ended with `exc`, or returned it."""
+    """Decide what becomes of a job whose handler ended with `exc`, or returned it; `most` attempts, if not retry's."""
     exc = only_leaf(exc)
     match exc:
         case Reschedule():
@@ -104,7 +110,7 @@ def outcome_of(
         case Busy():
             return Released(exc.retry_after)
     failure = Failure.of(exc)
-    if not retryable(exc) or attempt >= retry.max_attempts:
+    if not retryable(exc) or attempt >= (retry.max_attempts if most is None else most):
         return Failed(failure)
     return Retried(retry.jittered(attempt, random=random), failure)
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer"]
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
-LIVE = "job order_stop sleeper sweep worker"
+LIVE = "job order_stop schedule sleeper sweep worker"
 HISTORY = "attempt job_failed job_history run tally unique_window"
 
 _numbers = count(1)
@@ -232,10 +232,10 @@ def test_a_viewer_calls_nothing(login: Login, owner: Connection) -> None:
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} migration queue"),
+        ("SELECT", f"{LIVE} {HISTORY} migration queue retention"),
         ("INSERT", f"{LIVE} {HISTORY}"),
         ("UPDATE", f"{LIVE} run"),
-        ("DELETE", "job order_stop sleeper sweep tally"),
+        ("DELETE", "job order_stop schedule sleeper sweep tally"),
         ("TRUNCATE", ""),
     ],
 )

@@ -25,11 +25,20 @@ def _translated(state: str, exc: object) -> HoldfastError | None:
             return DuplicateJob(_existing_id(exc))
         case "HF002":
             return InvalidJob(_said(exc, "message_primary", "message"))
+        case "23502" | "23514" if _broken_rule(exc):
+            return InvalidJob(_said(exc, "message_primary", "message"))
         case "3F000":
             return SchemaMissing()
-        case "42883":
+        case "42883" if "function holdfast." in (_said(exc, "message_primary", "message") or ""):
             return SchemaOutdated()
     return None
+
+
+def _broken_rule(exc: object) -> bool:
+    """Tell whether a column or a check of ours refused: a missing partition has the same code and names neither."""
+    if _said(exc, "schema_name", "schema_name") != "holdfast":
+        return False
+    return bool(_said(exc, "constraint_name", "constraint_name") or _said(exc, "column_name", "column_name"))
 
 
 def _existing_id(exc: object) -> int | None:

@@ -38,6 +38,8 @@ class ClaimedJob(NamedTuple):
     """It was too late before it started: finish it as cancelled."""
     cancelled: bool
     """It was called off while it waited in its order key: finish it as cancelled."""
+    young: bool
+    """It was enqueued within the last ten minutes: a payload that does not fit may be for newer code."""
 
     def read_headers(self) -> dict[str, str]:
         headers: dict[str, str] = json.loads(self.headers) if self.headers else {}

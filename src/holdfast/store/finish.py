@@ -83,16 +83,16 @@ def _ending_json(ending: Ending) -> str:
             fields |= {"outcome": "retry", "delay_ms": delay // _MILLISECOND} | _failure_fields(failure)
         case Rescheduled(delay):
             fields |= {"outcome": "reschedule", "delay_ms": delay // _MILLISECOND}
-        case Released(delay):
-            fields |= {"outcome": "released", "delay_ms": delay // _MILLISECOND}
+        case Released(delay, failure):
+            fields |= {"outcome": "released", "delay_ms": delay // _MILLISECOND} | _failure_fields(failure)
         case Failed(failure):
             fields |= {"outcome": "failed"} | _failure_fields(failure)
         case Cancelled(failure):
-            fields |= {"outcome": "cancelled"} | ({} if failure is None else _failure_fields(failure))
+            fields |= {"outcome": "cancelled"} | _failure_fields(failure)
         case never:
             assert_never(never)
     return json.dumps(fields)
 
 
-def _failure_fields(failure: Failure) -> dict[str, str]:
-    return {"error_code": failure.code, "error": failure.text}
+def _failure_fields(failure: Failure | None) -> dict[str, str]:
+    return {} if failure is None else {"error_code": failure.code, "error": failure.text}

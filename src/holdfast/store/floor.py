@@ -2,16 +2,18 @@
 
 A claimed job leaves a dead entry at the front of its lane's index. Usually vacuum takes it away; while somebody holds
 an old snapshot it cannot, and every claim would walk over all of them again. So a claim begins where the last ended. A
-job whose transaction committed late lies below that: wider looks find it, each within a twentieth of the time.
+job whose transaction committed late lies below that: wider looks find it, each within a fiftieth of the time.
 """
 
 from __future__ import annotations
 
 import time
+from datetime import timedelta
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from holdfast.store.claim import ClaimedJob
@@ -19,8 +21,13 @@ if TYPE_CHECKING:
 PRIORITIES = 10
 # How far below the floor a look reaches, in seconds: always; then wider ones. The last reaches everything.
 REACHES = (0.25, 5, 60, 315_360_000)
-SHARE_OF_TIME = 1 / 20
+SHARE_OF_TIME = 1 / 50
+# A lease whose row was locked when a pass came by is met again while it lies within this much of the last pass.
+REAP_REACH = timedelta(seconds=15)
+REAP_WHOLE_SPACING = 60.0
 _NOWHERE = "-infinity"
+_LANE: Callable[[ClaimedJob], tuple[str, int, str]] = attrgetter("queue", "priority", "kind")
+_AVAILABLE_AT: Callable[[ClaimedJob], datetime] = attrgetter("available_at")
 
 
 class Floors:
@@ -48,13 +55,17 @@ class Floors:
                 return REACHES[tier]
         return REACHES[0]
 
-    def advance(self, jobs: Iterable[ClaimedJob], *, reach: float, took: float) -> None:
+    def advance(self, jobs: Sequence[ClaimedJob], *, reach: float, took: float) -> None:
         """Learn from a claim: where it ended, and what looking that far cost, in seconds."""
-        ends: dict[tuple[str, int, str], datetime] = {}
-        for job in jobs:
-            lane = (job.queue, job.priority, job.kind)
-            if lane not in ends or job.available_at > ends[lane]:
-                ends[lane] = job.available_at
+        lanes = set(map(_LANE, jobs))
+        if len(lanes) == 1:
+            ends = {lanes.pop(): max(map(_AVAILABLE_AT, jobs))}
+        else:
+            ends = {}
+            for job in jobs:
+                lane = _LANE(job)
+                if lane not in ends or job.available_at > ends[lane]:
+                    ends[lane] = job.available_at
         for lane, end in ends.items():
             if lane not in self._floors or end > self._floors[lane]:
                 self._floors[lane] = end
@@ -75,7 +86,7 @@ class Floors:
 
 
 class ReapFloor:
-    """The same for the reaper: leases end in order of time, so a pass begins where the last one ended."""
+    """The same for the reaper: leases end in order of time, so a pass begins a little below where the last ended."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -86,13 +97,13 @@ class ReapFloor:
         """Return from which end of lease on to look."""
         if self._since is None or self._clock() >= self._due:
             return _NOWHERE
-        return self._since.isoformat()
+        return (self._since - REAP_REACH).isoformat()
 
     def advance(self, until: datetime, *, whole: bool, took: float) -> None:
-        """Learn from a pass that saw every lease ended before `until`, beginning from the first of all if `whole`."""
+        """Learn from a pass that saw every lease ended before `until`; `whole` if it looked from the first."""
         self._since = until
         if whole:
-            self._due = self._clock() + max(took / SHARE_OF_TIME, 1)
+            self._due = self._clock() + max(took / SHARE_OF_TIME, REAP_WHOLE_SPACING)
 
     def drop(self) -> None:
         self._since = None

@@ -8,7 +8,7 @@ from holdfast.abort import AbortReason
 from holdfast.store.statement import Statement, number_array, statements
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from holdfast.lease import Lease
 
@@ -37,6 +37,20 @@ def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held
         },
         lambda rows: {Held(job_id, token): reason_or_busy(answer) for job_id, token, answer in rows},
     )
+
+
+def release_strays(worker: int, held: Iterable[Held]) -> Statement[int]:
+    """Give back, uncounted, what this worker claimed and does not know of: the answer was lost on the way.
+
+    Only while no claim of it is under way.
+    """
+    known = list(held)
+    params: dict[str, str | int] = {
+        "worker": worker,
+        "ids": number_array(claim.id for claim in known),
+        "tokens": number_array(claim.token for claim in known),
+    }
+    return Statement(statements()["release_strays"], params, len)
 
 
 def reason_or_busy(answer: str) -> AbortReason | Busy:

@@ -19,6 +19,9 @@ SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint
 -- name: finish_jobs
 SELECT id, token, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s)
 
+-- name: release_strays
+SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[])
+
 -- name: reap_jobs
 SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, answer
 FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(most)s)

@@ -6,3 +6,14 @@ UPDATE holdfast.worker SET stopped_at = clock_timestamp(), stop_reason = %(reaso
 
 -- name: ensure_partitions
 SELECT holdfast.ensure_partitions(%(ahead)s)
+
+-- name: beat_worker
+-- Never waits: a row that somebody has locked is left as it is.
+UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json
+WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s FOR UPDATE SKIP LOCKED) RETURNING id
+
+-- name: read_queues
+SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000
+
+-- name: reaped
+UPDATE holdfast.worker SET reaped_at = clock_timestamp() WHERE id = %(worker)s RETURNING reaped_at

@@ -51,7 +51,8 @@ CREATE TABLE holdfast.job (
 CREATE INDEX job_pending ON holdfast.job (queue, kind, priority, available_at, id, shard) WHERE status = 'pending';
 CREATE INDEX job_lease ON holdfast.job (locked_until) WHERE status = 'processing';
 CREATE UNIQUE INDEX job_unique_key ON holdfast.job (unique_key, kind) WHERE unique_key IS NOT NULL;
-CREATE INDEX job_order_key ON holdfast.job (order_key, order_seq) WHERE order_key IS NOT NULL;
+-- A replayed job has the place of the one it replays, so the id decides between the two.
+CREATE INDEX job_order_key ON holdfast.job (order_key, order_seq, id) WHERE order_key IS NOT NULL;
 -- The referee: whatever else goes wrong, two jobs of one key never run at once.
 CREATE UNIQUE INDEX job_order_key_running ON holdfast.job (order_key) WHERE status = 'processing' AND order_key IS NOT NULL;
 

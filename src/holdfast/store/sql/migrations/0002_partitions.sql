@@ -22,7 +22,8 @@ BEGIN
             part := family.name || '_' || to_char(day, 'YYYYMMDD');
             CONTINUE WHEN to_regclass('holdfast.' || part) IS NOT NULL;
             PERFORM pg_advisory_xact_lock(hashtext('holdfast.partitions'), 0);
-            CONTINUE WHEN to_regclass('holdfast.' || part) IS NOT NULL;
+            -- Read the catalog itself: waiting for that lock does not refresh the cache that to_regclass asks.
+            CONTINUE WHEN EXISTS (SELECT FROM pg_class c WHERE c.relname = part AND c.relnamespace = 'holdfast'::regnamespace);
             EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part, family.name);
             EXECUTE format('ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
                 family.name, part, day::timestamptz, (day + 1)::timestamptz);

@@ -49,7 +49,8 @@ END $$;
 -- Jobs of which some ask for a unique key. Never look-then-insert: an index decides, then the losers look at who won.
 CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[]) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-    SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+    SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     clock timestamptz := clock_timestamp();
@@ -61,6 +62,12 @@ DECLARE
     todo integer[];
     duplicate bigint;
 BEGIN
+    IF EXISTS (SELECT FROM unnest(given) AS g WHERE g.on_conflict NOT IN ('keep', 'replace', 'debounce', 'raise')
+            OR g.unique_window_ms NOT BETWEEN 1 AND 31 * 86400000::bigint OR (g.unique_window_ms IS NOT NULL AND g.unique_key IS NULL))
+    THEN
+        RAISE EXCEPTION 'on_conflict is keep, replace, debounce or raise; a window is of a unique key, from 1 ms to 31 days'
+            USING ERRCODE = 'HF002';
+    END IF;
     PERFORM holdfast.need_partitions();
     -- Windows first: who loses one inserts no job. Sorted, so that two transactions wait for each other in one direction only.
     WITH taken AS (
@@ -101,6 +108,11 @@ BEGIN
         todo := ARRAY(SELECT n FROM generate_subscripts(ids, 1) AS n WHERE answer[n] IS NULL);
         EXIT WHEN todo = '{}';
 
+        -- Who is to be replaced is locked first, in the order of the keys: what is seen of it from here on stays true.
+        PERFORM FROM holdfast.job j,
+            (SELECT DISTINCT (given[n]).unique_key, (given[n]).kind FROM unnest(todo) AS n
+             WHERE (given[n]).on_conflict IN ('replace', 'debounce') ORDER BY 1, 2) AS g
+        WHERE j.unique_key = g.unique_key AND j.kind = g.kind FOR UPDATE OF j;
         -- A running job cannot take a new payload or time: it gives up its key, and the next round inserts its successor.
         UPDATE holdfast.job j SET unique_key = NULL
         FROM (SELECT DISTINCT (given[n]).unique_key, (given[n]).kind FROM unnest(todo) AS n

@@ -4,7 +4,8 @@
 -- Of candidates with an order key, all locked by this transaction: which may run. New statements see new snapshots, so what is
 -- decided under the key's lock is decided on what the last holder of that lock left behind. A key that somebody else holds is
 -- left for the next claim; no claim ever waits.
-CREATE FUNCTION holdfast.take_order_heads(ids bigint[], budget integer, OUT heads tid[], OUT parked integer, OUT keys integer)
+CREATE FUNCTION holdfast.take_order_heads(ids bigint[], budget integer,
+    OUT heads tid[], OUT parked integer, OUT keys integer, OUT left_alone bigint[])
     LANGUAGE plpgsql VOLATILE
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -17,10 +18,11 @@ BEGIN
     FROM (SELECT DISTINCT j.order_key FROM holdfast.job j WHERE j.id = ANY (ids) ORDER BY 1 LIMIT budget) AS k
     WHERE pg_try_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(k.order_key));
     keys := cardinality(held);
+    left_alone := ARRAY(SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ids) AND j.order_key <> ALL (held));
 
     WITH verdict AS MATERIALIZED (
         SELECT j.id, j.ctid,
-            EXISTS (SELECT FROM holdfast.job e WHERE e.order_key = j.order_key AND e.order_seq < j.order_seq)
+            EXISTS (SELECT FROM holdfast.job e WHERE e.order_key = j.order_key AND (e.order_seq, e.id) < (j.order_seq, j.id))
                 OR EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = j.order_key) AS waits,
             EXISTS (SELECT FROM holdfast.job e WHERE e.order_key = j.order_key AND e.status = 'processing') AS busy
         FROM holdfast.job j WHERE j.id = ANY (ids) AND j.order_key = ANY (held))
@@ -33,9 +35,11 @@ BEGIN
     -- What follows in the same key would be met next, and is parked along.
     UPDATE holdfast.job SET status = 'blocked' WHERE ctid = ANY (ARRAY(
         SELECT follower.ctid
-        FROM (SELECT j.order_key, min(j.order_seq) AS seq FROM holdfast.job j WHERE j.id = ANY (behind) GROUP BY 1) AS b,
-            LATERAL (SELECT j.ctid FROM holdfast.job j WHERE j.order_key = b.order_key AND j.order_seq >= b.seq AND j.status = 'pending'
-                     ORDER BY j.order_seq LIMIT 1000 FOR UPDATE SKIP LOCKED) AS follower));
+        FROM (SELECT DISTINCT ON (j.order_key) j.order_key, j.order_seq, j.id FROM holdfast.job j WHERE j.id = ANY (behind)
+              ORDER BY j.order_key, j.order_seq, j.id) AS b,
+            LATERAL (SELECT j.ctid FROM holdfast.job j
+                     WHERE j.order_key = b.order_key AND (j.order_seq, j.id) >= (b.order_seq, b.id) AND j.status = 'pending'
+                     ORDER BY j.order_seq, j.id LIMIT 1000 FOR UPDATE SKIP LOCKED) AS follower));
     -- The lowest of its key, committed late, while a later one already runs: that one will not look below itself. Ask again soon.
     UPDATE holdfast.job SET available_at = clock_timestamp() + interval '1 second' WHERE id = ANY (early);
     parked := cardinality(behind) + cardinality(early);
@@ -56,7 +60,7 @@ CREATE FUNCTION holdfast.claim_jobs(worker bigint, queues text[], slots integer[
     floors timestamptz[], reach interval, shard_from smallint DEFAULT 0, shard_to smallint DEFAULT 63)
     RETURNS TABLE (id bigint, lock_token bigint, queue text, kind text, payload text, headers text, payload_version smallint,
         attempt smallint, max_attempts smallint, priority smallint, available_at timestamptz, chain_id bigint, order_key text,
-        expired boolean, cancelled boolean)
+        expired boolean, cancelled boolean, young boolean)
     LANGUAGE plpgsql VOLATILE
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -65,13 +69,15 @@ DECLARE
     token bigint;
     need integer;
     level smallint;
-    due_kinds text[];               -- that have something due in this queue and priority, and from where to look
+    due_kinds text[];               -- that have something due in this queue and priority, and from when on
     due_floors timestamptz[];
     look integer;
     more boolean;
     rows tid[];
     keyed bigint[];
-    parked integer := 0;
+    parked integer;                 -- jobs met in this round that could not be taken: look for others
+    passed_by bigint[] := '{}';     -- of keys that somebody else holds just now, or too many for one call
+    again boolean := false;
     key_budget integer := 100;      -- advisory locks of one call: they fill a table that all sessions share
     deadline timestamptz := clock_timestamp() + interval '200 milliseconds';
     sweeps boolean := false;
@@ -83,21 +89,23 @@ BEGIN
         reach := CASE WHEN sweeps THEN reach ELSE interval '5 seconds' END;
     END IF;
     FOR q IN 1..cardinality(queues) LOOP
+        EXIT WHEN again;
         need := slots[q];
         CONTINUE WHEN need <= 0 OR EXISTS (SELECT FROM holdfast.queue WHERE name = queues[q] AND paused);
         level := -1;
-        WHILE need > 0 LOOP
-            -- The next priority in which anything is due, and the kinds that have it: one look per kind, no locks.
+        WHILE need > 0 AND NOT again LOOP
+            -- The next priority in which anything is due, the kinds that have it, and from when on: one look per kind, no locks.
             SELECT p, due.kinds, due.floors INTO level, due_kinds, due_floors
             FROM generate_series(level + 1, 9) AS p,
-                LATERAL (SELECT array_agg(k.kind) AS kinds, array_agg(f.floor) AS floors
+                LATERAL (SELECT array_agg(k.kind) AS kinds, array_agg(first.available_at) AS floors
                          FROM unnest(kinds) WITH ORDINALITY AS k (kind, n),
                              LATERAL (SELECT holdfast.claim_floor(floors[((q - 1) * 10 + p) * cardinality(kinds) + k.n], reach) AS floor
                                       OFFSET 0) AS f,
-                             LATERAL (SELECT FROM holdfast.job j
+                             LATERAL (SELECT j.available_at FROM holdfast.job j
                                       WHERE j.status = 'pending' AND j.queue = queues[q] AND j.kind = k.kind AND j.priority = p::smallint
                                         AND j.available_at >= f.floor AND j.available_at <= now()
-                                        AND j.shard BETWEEN shard_from AND shard_to LIMIT 1) AS first) AS due
+                                        AND j.shard BETWEEN shard_from AND shard_to
+                                      ORDER BY j.available_at, j.id LIMIT 1) AS first) AS due
             WHERE due.kinds IS NOT NULL LIMIT 1;
             EXIT WHEN NOT FOUND;
             look := CASE WHEN cardinality(due_kinds) = 1 THEN need ELSE need / cardinality(due_kinds) + 16 END;
@@ -109,6 +117,7 @@ BEGIN
                         LATERAL (SELECT j.ctid, j.id, j.order_key, j.available_at FROM holdfast.job j
                                  WHERE j.status = 'pending' AND j.queue = queues[q] AND j.kind = k.kind AND j.priority = level
                                    AND j.available_at >= k.floor AND j.available_at <= now() AND j.shard BETWEEN shard_from AND shard_to
+                                   AND j.id <> ALL (passed_by)
                                  ORDER BY j.available_at, j.id LIMIT look FOR UPDATE SKIP LOCKED) AS locked),
                 horizon AS MATERIALIZED (
                     SELECT min(e.at) AS at FROM (SELECT max(available_at) AS at FROM due GROUP BY n HAVING count(*) = look) AS e),
@@ -120,8 +129,8 @@ BEGIN
                 INTO rows, keyed, more FROM oldest;
                 parked := 0;
                 IF keyed <> '{}' THEN
-                    SELECT rows || o.heads, o.parked, key_budget - o.keys INTO rows, parked, key_budget
-                    FROM holdfast.take_order_heads(keyed, key_budget) AS o;
+                    SELECT rows || o.heads, o.parked + cardinality(o.left_alone), key_budget - o.keys, passed_by || o.left_alone
+                    INTO rows, parked, key_budget, passed_by FROM holdfast.take_order_heads(keyed, key_budget) AS o;
                 END IF;
                 IF rows <> '{}' THEN
                     token := coalesce(token, nextval('holdfast.token'));
@@ -134,10 +143,13 @@ BEGIN
                     WHERE j.ctid = ANY (rows)
                     RETURNING j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint),
                         j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key,
-                        coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL;
+                        coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL,
+                        j.created_at > now() - interval '10 minutes';
                 END IF;
-                EXIT WHEN need <= 0 OR NOT more OR (rows = '{}' AND parked = 0) OR clock_timestamp() > deadline;
-                look := look * 4;
+                EXIT WHEN need <= 0 OR (parked = 0 AND (NOT more OR rows = '{}'));
+                again := clock_timestamp() > deadline OR cardinality(passed_by) > 1000;
+                EXIT WHEN again;
+                look := CASE WHEN parked > 0 THEN look ELSE look * 4 END;
             END LOOP;
         END LOOP;
     END LOOP;
@@ -145,7 +157,7 @@ BEGIN
         DELETE FROM holdfast.sweep s WHERE s.until < now();
         INSERT INTO holdfast.sweep (until, reach) VALUES (clock_timestamp() + 20 * (clock_timestamp() - now()), reach);
     END IF;
-    IF parked > 0 THEN
+    IF again THEN
         id := NULL;
         RETURN NEXT;
     END IF;

@@ -56,23 +56,44 @@ DECLARE
     done integer;
 BEGIN
     PERFORM holdfast.need_partitions();
-    WITH gone AS (
-        DELETE FROM holdfast.job j USING unnest(ids, tokens, results) AS g (id, token, result)
-        WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
-        RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
-            j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result),
-    told AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
-        SELECT id, now(), worker, lock_token, 'completed', attempt FROM gone WHERE attempt > 1),
-    tallied AS (
-        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
-        SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
-        FROM gone GROUP BY queue, kind)
-    INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
-        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
-    SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
-        payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
-    FROM gone;
+    IF cardinality(tokens) = 1 AND cardinality(results) = 0 THEN
+        -- One claim's jobs without results: the same without the join, which is a tenth of it.
+        WITH gone AS (
+            DELETE FROM holdfast.job j
+            WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL
+            RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
+                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error),
+        told AS (
+            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
+            SELECT id, now(), worker, lock_token, 'completed', attempt FROM gone WHERE attempt > 1),
+        tallied AS (
+            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
+            FROM gone GROUP BY queue, kind)
+        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+            payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
+        SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
+            payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error
+        FROM gone;
+    ELSE
+        WITH gone AS (
+            DELETE FROM holdfast.job j USING unnest(ids, tokens, results) AS g (id, token, result)
+            WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
+            RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
+                j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result),
+        told AS (
+            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
+            SELECT id, now(), worker, lock_token, 'completed', attempt FROM gone WHERE attempt > 1),
+        tallied AS (
+            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
+            FROM gone GROUP BY queue, kind)
+        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+            payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
+        SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
+            payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
+        FROM gone;
+    END IF;
     GET DIAGNOSTICS done = ROW_COUNT;
     IF done = cardinality(ids) THEN
         RETURN;
@@ -106,7 +127,7 @@ CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id 
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    ids bigint[] := ARRAY(SELECT g.id FROM unnest(given) AS g);
+    ids bigint[];
     clock timestamptz := clock_timestamp();
     settled holdfast.ending[];
     keys text[];
@@ -115,6 +136,8 @@ DECLARE
     stuck bigint[];
 BEGIN
     PERFORM holdfast.need_partitions();
+    given := ARRAY(SELECT DISTINCT ON (g.id, g.token, g.holder) g FROM unnest(given) AS g ORDER BY g.id, g.token, g.holder);
+    ids := ARRAY(SELECT g.id FROM unnest(given) AS g);
     WITH held AS MATERIALIZED (
         SELECT g.*, j.order_key,
             CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
@@ -135,8 +158,8 @@ BEGIN
         -- has locked cannot be promoted now, and forgetting it would strand it: its predecessor is `busy` and asks again.
         WITH next AS MATERIALIZED (
             SELECT s.id AS leaves, n.id, n.status FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
-                LATERAL (SELECT e.id, e.status FROM holdfast.job e WHERE e.order_key = j.order_key AND e.order_seq > j.order_seq
-                         ORDER BY e.order_seq LIMIT 1) AS n
+                LATERAL (SELECT e.id, e.status FROM holdfast.job e WHERE e.order_key = j.order_key AND (e.order_seq, e.id) > (j.order_seq, j.id)
+                         ORDER BY e.order_seq, e.id LIMIT 1) AS n
             WHERE j.id = ANY (ids) AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)),
         locked AS MATERIALIZED (
             SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.status = 'blocked'))
@@ -228,6 +251,18 @@ BEGIN
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
 END $$;
 
+-- Gives back, uncounted, what a worker holds and does not know of: a claim whose answer was lost on the way. At most 1000 at once.
+CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigint[])
+    RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
+        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL)::holdfast.ending
+        FROM holdfast.job j LEFT JOIN unnest(ids, tokens) AS g (id, token) ON g.id = j.id AND g.token = j.lock_token
+        WHERE j.status = 'processing' AND j.locked_by = worker AND g.id IS NULL LIMIT 1000));
+END $$;
+
 -- Takes expired leases away, oldest first. The attempt was counted at the claim.
 --   kinds    null: all of them
 --   delays   JSON: kind to the list of retry delays in milliseconds, by attempt; the last one repeats; '*' is for kinds not listed
@@ -258,4 +293,10 @@ BEGIN
             FROM unnest(expired) AS x, LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d)) AS s
         JOIN unnest(expired) AS x ON x.id = s.id
     ORDER BY x.locked_until;
+    -- The holder may live, and only have been slow: told now, it need not find out by its next heartbeat.
+    PERFORM pg_notify('holdfast_' || x.locked_by, format('lost %s %s taken_by_another_worker', x.id, x.lock_token))
+    FROM unnest(expired) AS x
+        LEFT JOIN holdfast.job j ON j.id = ANY (ARRAY(SELECT e.id FROM unnest(expired) AS e))
+            AND j.id = x.id AND j.lock_token = x.lock_token AND j.locked_by = x.locked_by
+    WHERE j.id IS NULL;
 END $$;

@@ -1,0 +1,51 @@
+"""Run the measurements: all or some, in full, or smaller to try.
+
+python -m bench                     everything; writes the figures into docs/benchmarks.md
+python -m bench pair wal            some of it
+python -m bench --scale 0.1         smaller; writes nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from bench import claim, enqueue, hot_key, pair, pinned, report, wal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.figure import Section
+
+MEASUREMENTS: dict[str, Callable[[float], Section]] = {
+    "pair": pair.measure,
+    "claim": claim.measure,
+    "pinned": pinned.measure,
+    "wal": wal.measure,
+    "enqueue": enqueue.measure,
+    "hot_key": hot_key.measure,
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="The measurements.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(MEASUREMENTS)}; default: all")
+    parser.add_argument("--scale", type=float, default=1.0, help="sizes and times, as a part of the full ones")
+    arguments = parser.parse_args()
+    if unknown := [name for name in arguments.names if name not in MEASUREMENTS]:
+        parser.error(f"no measurement is named {', '.join(unknown)}")
+    short = 0
+    for name in arguments.names or MEASUREMENTS:
+        print(f"\n{name}\n", flush=True)
+        section = MEASUREMENTS[name](arguments.scale)
+        print(section.markdown(), flush=True)
+        short += sum(figure.verdict == "short" for figure in section.figures)
+        if arguments.scale == 1:
+            report.write(name, section)
+    print(f"\n{short} short of the bar" if short else "\nall bars reached")
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

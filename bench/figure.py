@@ -1,0 +1,68 @@
+"""What a measurement answers: figures, each with its bar, and tables for the document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Verdict = Literal["ok", "short", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    name: str
+    value: float
+    least: float | None = None
+    """At least this much is wanted."""
+    most: float | None = None
+    """At most this much is wanted. With neither, the figure is for information."""
+    unit: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.least is None and self.most is None:
+            return ""
+        enough = (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
+        return "ok" if enough else "short"
+
+    @property
+    def bar(self) -> str:
+        if self.least is not None:
+            return f"≥ {_number(self.least)}{self.unit}"
+        return "" if self.most is None else f"≤ {_number(self.most)}{self.unit}"
+
+    def row(self) -> tuple[str, str, str, str]:
+        return (self.name, f"{_number(self.value)}{self.unit}", self.bar, self.verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """The answer of one measurement."""
+
+    figures: list[Figure]
+    tables: list[str] = field(default_factory=list)
+    """In Markdown."""
+    charts: dict[str, str] = field(default_factory=dict)
+    """SVG by file name."""
+
+    def markdown(self) -> str:
+        pictures = [f"![{name}](benchmarks/{name}.svg)" for name in self.charts]
+        head = ("", "measured", "bar", "")
+        return "\n\n".join([table(head, [figure.row() for figure in self.figures]), *self.tables, *pictures])
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, its columns padded so that it can be read as text too."""
+    widths = [max(3, *(len(row[n]) for row in [head, *rows])) for n in range(len(head))]
+    lines = [head, ["-" * width for width in widths], *rows]
+    cells = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.2f}" if abs(value) < 10 else f"{value:.1f}"

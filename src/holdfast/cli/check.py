@@ -1,0 +1,201 @@
+"""Print every setting with its value and source, and look at the databases: schema, rights, connections, LISTEN.
+
+Changes nothing. Exit status: 0 when a worker could run so, 1 when something is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from holdfast.cli import database, load, session, table
+from holdfast.cli.stop import Stop
+from holdfast.errors import HoldfastError
+from holdfast.settings import SETTINGS, Settings
+from holdfast.store import schema
+from holdfast.store.inspect import list_roles, read_rights, read_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from holdfast.app import Holdfast
+    from holdfast.store.inspect import Server
+
+HELP = "print every setting and its source, and check the databases"
+
+Verdict: TypeAlias = Literal["ok", "note", "wrong"]
+Said: TypeAlias = tuple[Verdict, str, str]
+
+_OLDEST, _NEWEST = 15, 18
+_CHANNEL = "holdfast_check"
+# A notification takes a millisecond; one that has not come by then will not.
+_LISTEN_SECONDS = 2.0
+
+
+class Finding(NamedTuple):
+    """What was looked at, and whether a worker can live with it."""
+
+    verdict: Verdict
+    database: str
+    subject: str
+    says: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    load.configure(parser, optional=True)
+    table.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    settings = Settings.load(os.environ)
+    app = load.load(arguments.app) if arguments.app else None
+    findings = [*_databases(app, settings)]
+    wrong = any(finding.verdict == "wrong" for finding in findings)
+    if arguments.json:
+        _print_json(settings, app, findings, ok=not wrong)
+    else:
+        _print(settings, app, findings, wrong=wrong)
+    return 1 if wrong else 0
+
+
+def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
+    try:
+        named = load.addresses(app, settings)
+    except Stop as stop:
+        yield Finding("wrong", "-", "database", str(stop))
+        return
+    for source, url in named.items():
+        for verdict, subject, says in _database(source, url, settings):
+            yield Finding(verdict, source, subject, says)
+
+
+def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
+    try:
+        with _connected(source, url) as conn, session.told(conn):
+            server = session.ask(conn, read_server())
+            major = server.version // 10_000
+            known = _OLDEST <= major <= _NEWEST
+            yield "ok" if known else "note", "database", _address(conn, major, known=known)
+            try:
+                schema.check(conn)
+            except HoldfastError as error:
+                yield "wrong", "schema", str(error)
+            else:
+                yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
+                yield _rights(conn, server)
+            yield _roles(conn)
+            yield _connections(server, settings)
+            yield _listening(conn, source, url, server, settings)
+    except Stop as stop:
+        yield "wrong", "database", str(stop)
+
+
+@contextmanager
+def _connected(source: str, url: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        conn = database.connect(argparse.Namespace(database_url=url))
+    except Stop as stop:
+        raise Stop(str(stop).replace("--database-url", source)) from stop
+    with conn:
+        yield conn
+
+
+def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
+    where = f"{conn.info.user} at {conn.info.host}:{conn.info.port}, database {conn.info.dbname}, PostgreSQL {major}"
+    return where if known else f"{where}: Holdfast is tried with {_OLDEST} to {_NEWEST}"
+
+
+def _rights(conn: psycopg.Connection[Any], server: Server) -> Said:
+    rights = session.ask(conn, read_rights())
+    if rights.work:
+        return "ok", "rights", f"{server.user} may work"
+    may = "may look but not work" if rights.look else "may neither look nor work"
+    return "wrong", "rights", f"{server.user} {may}: GRANT holdfast_worker TO {server.user}"
+
+
+def _roles(conn: psycopg.Connection[Any]) -> Said:
+    roles = session.ask(conn, list_roles())
+    held = [role.name for role in roles if role.held]
+    if missing := schema.missing_roles(conn):
+        return "note", "roles", f"missing: {', '.join(missing)}; a user who may create roles runs `holdfast migrate`"
+    return "ok", "roles", f"all there; this user has {', '.join(held) or 'none of them'}"
+
+
+def _connections(server: Server, settings: Settings) -> Said:
+    need, most = settings.max_connections, server.max_connections - server.reserved
+    limits = [limit for limit in (server.database_limit, server.user_limit) if limit is not None]
+    said = (
+        f"{need} per process; the server allows {server.max_connections}, {server.reserved} of them reserved, "
+        f"{server.used} in use" + (f"; this database or user at most {min(limits)}" if limits else "")
+    )
+    if need > min([most, *limits]):
+        return (
+            "wrong",
+            "connections",
+            f"{said}: not one process fits. Lower HOLDFAST_MAX_CONNECTIONS or raise the limit.",
+        )
+    room = max(0, server.free // need)
+    if room == 0:
+        return "wrong", "connections", f"{said}: no room for a process now. Close some, or raise the limit."
+    return "ok", "connections", f"{said}: room for {room} more {'process' if room == 1 else 'processes'}"
+
+
+def _listening(conn: psycopg.Connection[Any], source: str, url: str, server: Server, settings: Settings) -> Said:
+    if not settings.listen:
+        return "note", "listen", "off (HOLDFAST_LISTEN): idle workers find jobs by polling"
+    if server.backend_pid != conn.info.backend_pid:
+        return "wrong", "listen", _unheard("another program answers for the server: a pooler")
+    with _connected(source, url) as other:
+        conn.execute(f"LISTEN {_CHANNEL}")
+        other.execute(f"NOTIFY {_CHANNEL}")
+        heard = list(conn.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
+        conn.execute(f"UNLISTEN {_CHANNEL}")
+    if not heard:
+        return "wrong", "listen", _unheard("a notification that was sent did not arrive")
+    return "ok", "listen", "works: idle workers are woken"
+
+
+def _unheard(why: str) -> str:
+    return f"{why}. Give workers a direct address, or set HOLDFAST_LISTEN=false and let them poll."
+
+
+def _application(app: Holdfast) -> dict[str, list[str]]:
+    """Return what the application brings, by what it is."""
+    queues = {kind.envelope.queue for kind in app.kinds.values()}
+    return {
+        "kinds": sorted(app.kinds),
+        "queues": sorted(queues),
+        "runners": list(app.runners),
+        "schedules": list(app.schedules),
+    }
+
+
+def _print(settings: Settings, app: Holdfast | None, findings: list[Finding], *, wrong: bool) -> None:
+    table.print_table(("setting", "value", "source"), [(row.name, row.value, row.source) for row in settings.rows()])
+    for note in settings.notes:
+        print(f"note: {note}")
+    if app is not None:
+        print()
+        for what, names in _application(app).items():
+            print(f"{len(names)} {what}: {', '.join(names) or '-'}")
+    print()
+    table.print_table(("verdict", "database of", "subject", "says"), findings)
+    if wrong:
+        print("\nSomething is wrong.")
+
+
+def _print_json(settings: Settings, app: Holdfast | None, findings: list[Finding], *, ok: bool) -> None:
+    units = {setting.name: setting.unit for setting in SETTINGS}
+    table.print_json(
+        {
+            "ok": ok,
+            "settings": [row._asdict() | {"unit": units[row.name]} for row in settings.rows()],
+            "notes": settings.notes,
+            "application": app and _application(app),
+            "findings": [finding._asdict() for finding in findings],
+        }
+    )

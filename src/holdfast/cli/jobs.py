@@ -1,0 +1,237 @@
+"""Look at jobs, and act on single ones."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import psycopg
+
+from holdfast.cli import database, session, table
+from holdfast.cli.stop import Stop
+from holdfast.drivers import run_sync
+from holdfast.errors import DuplicateJob
+from holdfast.store.cancel import cancel_job, replay_job
+from holdfast.store.inspect import (
+    MOST,
+    STATUSES,
+    Filter,
+    delete_job,
+    list_attempts,
+    list_jobs,
+    list_replays,
+    lock_job,
+    lock_order_key,
+    promote_order_key,
+    read_job,
+    read_worker,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.store.inspect import JobLine
+
+HELP = "look at jobs, retry, cancel or delete them"
+
+_COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "due or ended", "error")
+_LARGEST_ID = 2**63 - 1
+# Replays have no index to be found by where there are many jobs.
+_REPLAY_SECONDS = 1.0
+
+Connection: TypeAlias = "psycopg.Connection[Any]"
+
+
+class Done(NamedTuple):
+    """What came of one action on one job."""
+
+    id: int
+    result: str
+    says: str
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="action", required=True)
+    _configure_list(_action(actions, "list", "list the newest jobs", _list))
+    _action(actions, "show", "tell the whole story of a job", _show).add_argument("id", type=_id, metavar="ID")
+    for name, help_, act in (
+        ("retry", "run dead letters again, as new jobs", _retry),
+        ("cancel", "call jobs off; one that runs is asked to stop", _cancel),
+        ("delete", "delete jobs that wait, and keep nothing of them", _delete),
+    ):
+        own = _action(actions, name, help_, _acting(act))
+        own.add_argument("ids", type=_id, metavar="ID", nargs="+")
+        if name == "delete":
+            own.add_argument("--yes", action="store_true", help="yes, delete them")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action == "delete" and not arguments.yes:
+        raise Stop("deleting keeps nothing, not even a trace: give --yes, or cancel the jobs instead", status=2)
+    with session.opened(arguments) as conn:
+        status: int = arguments.act(conn, arguments)
+        return status
+
+
+def _action(
+    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    help_: str,
+    act: Callable[[Connection, argparse.Namespace], int],
+) -> argparse.ArgumentParser:
+    own = actions.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
+    own.set_defaults(act=act)
+    database.configure(own)
+    table.configure(own)
+    return own
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--status", choices=STATUSES)
+    parser.add_argument("--kind", metavar="KIND")
+    parser.add_argument("--queue", metavar="QUEUE")
+    parser.add_argument("--order-key", metavar="KEY")
+    parser.add_argument("--limit", type=_limit, default=50, metavar="N", help=f"at most {MOST} (default: 50)")
+
+
+def _id(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _LARGEST_ID:
+        raise argparse.ArgumentTypeError(f"{text!r} is not the id of a job")
+    return int(text)
+
+
+def _limit(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {MOST}")
+    return int(text)
+
+
+def _list(conn: Connection, arguments: argparse.Namespace) -> int:
+    which = Filter(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
+    conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # or a job that ends meanwhile shows twice
+    with session.bounded(conn):
+        found = [job for question in list_jobs(which, arguments.limit) for job in run_sync(conn, question)]
+    jobs = sorted(found, key=lambda job: job.id, reverse=True)[: arguments.limit]
+    if arguments.json:
+        table.print_json([job._asdict() for job in jobs])
+    elif jobs:
+        table.print_table(_COLUMNS, [_line(job) for job in jobs])
+        if len(jobs) == arguments.limit:
+            print(f"The newest {len(jobs)}. There may be more.")
+    else:
+        print("No such jobs.")
+    return 0
+
+
+def _line(job: JobLine) -> tuple[object, ...]:
+    attempt = f"{job.attempt}/{job.max_attempts}"
+    when = job.finished_at or job.available_at
+    return job.id, job.status, job.kind, job.queue, attempt, job.created_at, when, job.error_code
+
+
+def _show(conn: Connection, arguments: argparse.Namespace) -> int:
+    job = session.ask(conn, read_job(arguments.id))
+    if job is None:
+        raise Stop(f"there is no job {arguments.id}: it never was, was deleted, or its history has aged out")
+    attempts = session.ask(conn, list_attempts(arguments.id))
+    holder = job.get("locked_by") or job.get("worker_id")
+    worker = session.ask(conn, read_worker(holder)) if holder else None
+    original = session.ask(conn, read_job(job["replay_of"])) if job["replay_of"] else None
+    replays, complete = _replays(conn, arguments.id)
+    if arguments.json:
+        table.print_json(
+            {
+                "job": job,
+                "worker": worker and worker._asdict(),
+                "attempts": [attempt._asdict() for attempt in attempts],
+                "replay_of": original,
+                "replays": [replay._asdict() for replay in replays],
+                "replays_complete": complete,
+            }
+        )
+        return 0
+    table.print_table(("field", "value"), [(name, value) for name, value in job.items() if value is not None])
+    if worker is not None:
+        ended = f", {worker.stop_reason} {table.text(worker.stopped_at)}" if worker.stopped_at else ""
+        print(f"\nWorker {worker.id}: {worker.name}{ended}")
+    if attempts:
+        print(f"\nAttempts ({len(attempts)})")
+        table.print_table(
+            ("attempt", "outcome", "ended", "worker", "error"),
+            [(a.attempt, a.outcome, a.ended_at, a.worker_name, a.error or a.error_code) for a in attempts],
+        )
+    else:
+        print("\nNo attempt was recorded: a first one that completes leaves none.")
+    if original is not None:
+        print(f"\nReplays {original['id']}, which {original['status']}.")
+    if replays:
+        print("\nReplayed as")
+        table.print_table(("id", "status", "created"), replays)
+    if not complete:
+        print(f"\nLooking for replays took longer than {_REPLAY_SECONDS:g} s and was given up.")
+    return 0
+
+
+def _replays(conn: Connection, job_id: int) -> tuple[list[Any], bool]:
+    try:
+        with session.bounded(conn, seconds=_REPLAY_SECONDS):
+            return run_sync(conn, list_replays(job_id)), True
+    except psycopg.errors.QueryCanceled:
+        return [], False
+
+
+def _acting(act: Callable[[Connection, int], Done]) -> Callable[[Connection, argparse.Namespace], int]:
+    """Act on each job in a transaction of its own, and tell of each."""
+
+    def acting(conn: Connection, arguments: argparse.Namespace) -> int:
+        done = [act(conn, job_id) for job_id in dict.fromkeys(arguments.ids)]
+        if arguments.json:
+            table.print_json([one._asdict() for one in done])
+        else:
+            for one in done:
+                print(f"{one.id}: {one.says}")
+        return 1 if any(one.result == "refused" for one in done) else 0
+
+    return acting
+
+
+def _retry(conn: Connection, job_id: int) -> Done:
+    try:
+        made = session.ask(conn, replay_job(job_id))
+    except DuplicateJob as error:
+        return Done(job_id, "refused", f"another live job has its unique key: {error.existing_id}")
+    if made is None:
+        return Done(job_id, "refused", f"{_state(conn, job_id)}: only a dead letter (failed) can be retried")
+    return Done(job_id, "retried", f"runs again as job {made}")
+
+
+def _cancel(conn: Connection, job_id: int) -> Done:
+    match session.ask(conn, cancel_job(job_id)):
+        case "cancelled":
+            return Done(job_id, "cancelled", "cancelled")
+        case "requested":
+            return Done(
+                job_id, "requested", "will be cancelled: its worker was asked to stop, or it leaves in its turn"
+            )
+        case "not_found":
+            return Done(job_id, "refused", f"{_state(conn, job_id)}: only a live job can be cancelled")
+
+
+def _delete(conn: Connection, job_id: int) -> Done:
+    with session.bounded(conn):
+        found = run_sync(conn, lock_job(job_id))
+        if found is not None and found.status != "processing":
+            if found.order_key is not None:
+                run_sync(conn, lock_order_key(found.order_key))
+            run_sync(conn, delete_job(job_id))
+            if found.order_key is not None:
+                run_sync(conn, promote_order_key(found.order_key))
+            return Done(job_id, "deleted", f"deleted; it was {found.status}")
+    if found is not None:
+        return Done(job_id, "refused", "is processing: cancel it, or wait until it has ended")
+    return Done(job_id, "refused", f"{_state(conn, job_id)}: only a job that waits can be deleted; history ages out")
+
+
+def _state(conn: Connection, job_id: int) -> str:
+    job = session.ask(conn, read_job(job_id))
+    return "there is no such job" if job is None else f"is {job['status']}"

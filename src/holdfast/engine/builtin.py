@@ -1,0 +1,251 @@
+"""The built-in runners: `outbox`, `schedules`, `reaper` and `maintenance`, and who runs against which database."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast.engine.link import LOST
+from holdfast.engine.loop import Background
+from holdfast.engine.maintenance import Maintenance
+from holdfast.engine.reap import MOST_AT_ONCE, Reaper
+from holdfast.engine.runner import PeriodicJob, Runner
+from holdfast.engine.ticker import Ticker
+from holdfast.engine.timetable import Timetable
+from holdfast.errors import HoldfastError
+from holdfast.schedule import Every, parse
+from holdfast.store.run import Begun, begin_run, record_run
+from holdfast.store.schedule import PeriodicLook, enqueue_slot, look_at_periodic_jobs, set_next
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+
+    from holdfast.engine.runner import Counts, Tick, TickFunction
+    from holdfast.engine.site import Site
+    from holdfast.engine.transition import Transitions
+    from holdfast.engine.worker import Worker
+    from holdfast.kind import Kind
+    from holdfast.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MINUTE = timedelta(minutes=1)
+# What a worker did is written this often.
+FOLDED = MINUTE
+UNLIMITED = 1_000_000
+# The share of a one-shot pass in which jobs may run.
+CLAIMING = 0.8
+# The words of `run` rows and of run-once for what a worker counts.
+_SUMMARY = {
+    "claimed": "processed",
+    "job_completed": "completed",
+    "job_retried": "retried",
+    "job_rescheduled": "rescheduled",
+    "job_released": "released",
+    "job_failed": "failed",
+    "job_cancelled": "cancelled",
+    "job_reaped": "recovered",
+    "job_lost": "lost",
+}
+
+
+def summary(counts: Mapping[str, int]) -> dict[str, int]:
+    """Say what a worker counted, leaving out what did not happen."""
+    return {word: counts[name] for name, word in _SUMMARY.items() if counts.get(name)}
+
+
+class Outbox:
+    """One pass over the jobs that are due, by a worker that claims nothing more than that."""
+
+    def __init__(self, worker: Callable[[], Worker]) -> None:
+        self._worker = worker
+
+    async def tick(self, tick: Tick) -> Counts:
+        left = tick.budget.seconds_left
+        # What still runs then is aborted and given back, which takes a moment too.
+        seconds = MINUTE.total_seconds() if left is None else left * CLAIMING
+        async with self._worker() as worker:
+            try:
+                return summary(await worker.drain(items=tick.budget.most(UNLIMITED), seconds=seconds))
+            except asyncio.CancelledError:
+                await worker.stop(at_once=True)
+                raise
+
+
+class OutboxMinutes:
+    """What a worker in background mode did, folded into one row of `run` a minute."""
+
+    def __init__(self, site: Site, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._site = site
+        self._counts = counts
+        self._before: Counter[str] = Counter()
+        self._begun: Begun | None = None
+        self._due = 0.0
+
+    async def tick(self, tick: Tick) -> Counts:
+        if time.monotonic() >= self._due:
+            await self.record()
+            self._due = time.monotonic() + FOLDED.total_seconds()
+        tick.look_again(FOLDED)
+        return {}
+
+    async def record(self) -> None:
+        """Write what happened since the last time, if anything did."""
+        now: Counter[str] = Counter(self._counts())
+        begun = await self._site.link.run(begin_run())
+        if did := summary(now - self._before):
+            row = record_run(self._begun or begun, "outbox", "completed", worker=self._site.worker, counts=did)
+            await self._site.link.run(row)
+        self._before, self._begun = now, begun
+
+
+class Reaping:
+    """Expired leases of all kinds, those that no live worker serves too."""
+
+    def __init__(self, site: Site, kinds: Mapping[str, Kind[..., Any]], interval: timedelta) -> None:
+        self._site = site
+        self._retries = {name: kind.work.retry for name, kind in kinds.items()}
+        self._interval = interval
+        self._reaper: Reaper | None = None
+
+    async def tick(self, tick: Tick) -> Counts:
+        if self._reaper is None:
+            self._reaper = Reaper(
+                self._site.link, worker=self._site.worker, retries=self._retries, interval=0.0, others=True
+            )
+        answers: Counter[str] = Counter()
+        while not tick.budget.spent and not tick.signal.aborted:
+            most = tick.budget.most(MOST_AT_ONCE)
+            reaped = await self._reaper.reap(most)
+            tick.budget.spend(len(reaped))
+            answers.update(job.answer for job in reaped)
+            if len(reaped) < most:
+                break
+        tick.look_again(self._interval)
+        return {"recovered": answers["pending"], "failed": answers["failed"], "cancelled": answers["cancelled"]}
+
+
+class PeriodicJobs:
+    """Enqueues the jobs of the slots that are due, each once however many workers look."""
+
+    def __init__(self, site: Site, timetable: Timetable, names: Sequence[str]) -> None:
+        self._site = site
+        self._timetable = timetable
+        self._names = names
+
+    async def tick(self, tick: Tick) -> Counts:
+        await self._timetable.register()
+        looks = await self._site.link.run(look_at_periodic_jobs(self._names))
+        enqueued, broken = 0, []
+        for look in looks:
+            if tick.budget.spent or tick.signal.aborted:
+                break
+            try:
+                if await self._moved(look):
+                    enqueued += 1
+                    tick.budget.spend()
+            except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as exc:
+                log.warning("a periodic job cannot be enqueued", extra={"schedule": look.name}, exc_info=exc)
+                broken.append(look.name)
+        waits = [_wait(look) for look in looks if look.name not in broken]
+        if waits:
+            tick.look_again(min(waits))
+        if broken:
+            raise HoldfastError(f"cannot be enqueued: {', '.join(broken)[:500]} (of the others: {enqueued})")
+        return {"enqueued": enqueued}
+
+    async def _moved(self, look: PeriodicLook) -> bool:
+        """Enqueue what is due; False when nothing was, or somebody else did it."""
+        if look.next_at is None:
+            await self._site.link.run(set_next(look.name, seen=look.text, now=look.now))
+            return False
+        return bool(look.due) and await self._site.link.run(enqueue_slot(look))
+
+
+def _wait(look: PeriodicLook) -> timedelta:
+    """Return how long it is until the slot that comes now."""
+    if look.next_at is not None and look.next_at > look.now:
+        return look.next_at - look.now
+    return parse(look.text).next(look.now) - look.now
+
+
+def assemble(  # noqa: PLR0913 - what the application and the engine bring
+    names: Sequence[str],
+    sites: Sequence[Site],
+    *,
+    runners: Mapping[str, Runner],
+    periodic: Sequence[PeriodicJob],
+    kinds: Mapping[str, Kind[..., Any]],
+    settings: Settings,
+    state: Any,
+    transitions: Transitions,
+    outbox: TickFunction | None,
+) -> list[tuple[Ticker, list[Runner]]]:
+    """Say which runners run against which database: the application's against the first, the built-in against each.
+
+    `outbox` is what the runner of that name does here; None: nothing, since a worker runs the jobs.
+    """
+    found = []
+    for site in sites:
+        home = site is sites[0]
+        maintenance = Runner("maintenance", Maintenance(site).tick, every=Every(MINUTE), singleton=True)
+        own = list(runners.values()) if home else []
+        timetable = Timetable(
+            site,
+            [runner for runner in (*own, maintenance) if runner.name in names],
+            periodic if home else [],
+            lease=settings.lease,
+            heartbeat=settings.heartbeat,
+        )
+        ours = {runner.name: runner for runner in own}
+        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings.reap_interval).tick)
+        ours["maintenance"] = maintenance
+        here = [job.name for job in periodic] if home else []
+        ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, here).tick)
+        if outbox is not None and home:
+            ours["outbox"] = Runner("outbox", outbox)
+            # To abort what runs, and to write that down.
+            ours["outbox"].grace = 7.0
+        ticker = Ticker(site, timetable, settings=settings, state=state, transitions=transitions)
+        found.append((ticker, [ours[name] for name in names if name in ours]))
+    return found
+
+
+@asynccontextmanager
+async def in_background(  # noqa: PLR0913 - what the application and the engine bring
+    names: Sequence[str],
+    sites: Sequence[Site],
+    *,
+    runners: Mapping[str, Runner],
+    periodic: Sequence[PeriodicJob],
+    kinds: Mapping[str, Kind[..., Any]],
+    settings: Settings,
+    state: Any,
+    transitions: Transitions,
+    counts: Callable[[], Mapping[str, int]] = dict,
+) -> AsyncIterator[Background]:
+    """Run these runners in loops within the block. `counts()`: what the worker that runs the jobs has done so far."""
+    minutes = OutboxMinutes(sites[0], counts)
+    tickers = assemble(
+        names,
+        sites,
+        runners=runners,
+        periodic=periodic,
+        kinds=kinds,
+        settings=settings,
+        state=state,
+        transitions=transitions,
+        outbox=minutes.tick,
+    )
+    async with Background(tickers, settings=settings) as background:
+        yield background
+    if "outbox" in names:
+        with suppress(*LOST, TimeoutError):
+            await minutes.record()

@@ -1,0 +1,202 @@
+"""Claiming: free slots are kept full, and nothing more is held than will start soon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.engine.link import Link, pause, told
+from holdfast.store.claim import WHOLE, Shards, claim_jobs
+from holdfast.store.floor import Floors
+from holdfast.store.lease import release_strays
+from holdfast.store.sleeper import RECORD_SECONDS, lie_down, look_ahead, others_ended, rise, wake_sleepers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, KeysView, Mapping, Sequence
+
+    from holdfast.engine.wake import Waker
+    from holdfast.lease import Lease
+    from holdfast.store.claim import ClaimedJob
+    from holdfast.store.lease import Held
+
+log = logging.getLogger(__name__)
+
+# A light sleeper polls this often at first, in seconds, and after a while no oftener than the last.
+LIGHT_FIRST = 0.005
+LIGHT_LAST = 0.25
+LIGHT_FOR = 10.0
+LIGHT_LATER = 1.5
+# After work, look again this often, in seconds, for this long.
+LINGER_PACE = 0.004
+LINGER_FOR = 0.04
+
+
+class Claimer:
+    """Claims for one worker from one database."""
+
+    def __init__(  # noqa: PLR0913 - what a claim depends on
+        self,
+        link: Link,
+        *,
+        worker: int,
+        leases: Callable[[], Mapping[str, Lease]],
+        wanted: Callable[[], Mapping[str, int]],
+        hold: Callable[[Sequence[ClaimedJob]], None],
+        held: Mapping[Held, object],
+        listener: Waker | None,
+        idle_min: float,
+        idle_max: float,
+        jitter: float,
+        shards: Shards = WHOLE,
+    ) -> None:
+        """`wanted()` says how many of each queue; `hold(jobs)` takes what was claimed."""
+        self._link = link
+        self._worker = worker
+        self._leases = leases
+        self._wanted = wanted
+        self._hold = hold
+        self._held = held
+        self._stopping = False
+        self._listener = listener
+        self._idle_min = idle_min
+        self._idle_max = idle_max
+        self._jitter = jitter
+        self._shards = shards
+        self.floors = Floors()
+        self._room = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._found_at = -LINGER_FOR
+        self._asleep_for: KeysView[str] | None = None
+        self._filled: list[str] = []
+        self.claims = 0
+
+    def room(self) -> None:
+        """Something ended: more may be wanted, of a queue that was full when we lay down."""
+        self._room.set()
+        if self._asleep_for is not None and not self._wanted().keys() <= self._asleep_for:
+            self._woken.set()
+
+    def wake(self) -> None:
+        """Something may be due."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """End after the claim that is under way: what it takes must not be forgotten."""
+        self._stopping = True
+        self._room.set()
+        self._woken.set()
+
+    async def run(self) -> None:
+        failures = 0
+        idle = self._idle_min
+        while not self._stopping:
+            try:
+                if failures:
+                    await self._recover()
+                if await self._claim_wanted() or await self._linger() or await self._sleep(idle):
+                    idle = self._idle_min
+                else:
+                    idle = min(idle * 2, self._idle_max)
+                failures = 0
+            except Exception as exc:
+                log.warning("claim_jobs failed, trying again", extra={"error": type(exc).__name__}, exc_info=told(exc))
+                await asyncio.sleep(pause(failures))
+                failures += 1
+
+    async def _recover(self) -> None:
+        """Give back what a claim took whose answer never came; and forget the floors: it may be another server now."""
+        self.floors.drop()
+        await self._link.run(release_strays(self._worker, self._held))
+
+    async def _claim_wanted(self) -> bool:
+        """Claim as long as there is room; False when nothing more is due."""
+        self._room.clear()
+        if not (wanted := self._wanted()):
+            if not self._stopping:
+                await self._room.wait()
+            return True
+        return await self.claim(wanted)
+
+    async def claim(self, wanted: Mapping[str, int]) -> bool:
+        """Claim once; whether it is worth while to look again at once."""
+        self._woken.clear()
+        reach = self.floors.reach()
+        begun = time.monotonic()
+        statement = claim_jobs(
+            self._worker, wanted, self._leases(), floors=self.floors, reach=reach, shards=self._shards
+        )
+        claim = await self._link.run(statement)
+        self.claims += 1
+        self.floors.advance(claim.jobs, reach=reach, took=time.monotonic() - begun)
+        taken = Counter(job.queue for job in claim.jobs)
+        self._filled = [queue for queue, count in wanted.items() if taken[queue] >= count]
+        if claim.jobs:
+            self._found_at = time.monotonic()
+            self._hold(claim.jobs)
+        return bool(claim.jobs) or claim.again
+
+    async def _linger(self) -> bool:
+        """Poll for a moment after work before lying down: a sleeper costs every enqueue a notification."""
+        if time.monotonic() - self._found_at > LINGER_FOR:
+            return False
+        await self._rest(LINGER_PACE)
+        return True
+
+    async def _sleep(self, idle: float) -> bool:
+        """Sleep until woken, until the next job is due, or for the idle time; tell whether there was work."""
+        if not (wanted := self._wanted()):
+            return True
+        self._asleep_for = wanted.keys()
+        try:
+            return await self._asleep(wanted, idle)
+        finally:
+            self._asleep_for = None
+
+    async def _asleep(self, wanted: Mapping[str, int], idle: float) -> bool:
+        if self._listener is None or not self._listener.listening.is_set():
+            return await self._rest(self._jittered(idle))
+        kinds = list(self._leases())
+        await self._link.run(lie_down(self._worker, wanted, kinds))
+        # In this order: the record has committed; then the horizon; then the second look.
+        horizon = await self._link.run(look_ahead(wanted, kinds))
+        found = await self.claim(wanted)
+        if not found:
+            due = RECORD_SECONDS if horizon.next_due is None else max(0.0, horizon.next_due.total_seconds())
+            until = time.monotonic() + min(self._jittered(idle), RECORD_SECONDS, due)
+            found = await self._sleep_lightly(horizon.xmax, until)
+            if not found:
+                await self._rest(until - time.monotonic())
+                found = bool(wanted := self._wanted()) and await self.claim(wanted)
+        await self._link.run(rise(self._worker))
+        if self._filled:
+            # We were woken for more than we can run: wake the next.
+            await self._link.run(wake_sleepers(self._filled, kinds))
+        return found
+
+    async def _sleep_lightly(self, xmax: str, until: float) -> bool:
+        """Poll while somebody's transaction may yet commit a job and wake nobody; True when there was work."""
+        pace, since = LIGHT_FIRST, time.monotonic()
+        while time.monotonic() < until and not await self._link.run(others_ended(xmax)):
+            await self._rest(min(pace, until - time.monotonic()))
+            if (wanted := self._wanted()) and await self.claim(wanted):
+                return True
+            tired = time.monotonic() - since > LIGHT_FOR
+            pace = LIGHT_LATER if tired else min(pace * 1.5, LIGHT_LAST)
+        return False
+
+    async def _rest(self, seconds: float) -> bool:
+        if seconds <= 0 or self._stopping:
+            return self._woken.is_set()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds + random.uniform(0, self._jitter)  # noqa: S311 - spreads load, guards nothing

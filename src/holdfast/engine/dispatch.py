@@ -1,0 +1,158 @@
+"""Starting attempts: whatever is ready, as slots become free, in turn from each database."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import sys
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from holdfast.store.floor import PRIORITIES
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from holdfast.engine.attempt import Attempt, Handlers
+    from holdfast.engine.slots import Slots
+    from holdfast.outcome import Outcome
+
+    Ended = Callable[[Attempt, Outcome | None], None]
+
+# A run of handlers that never wait gives way to the other loops this often.
+TURN_SECONDS = 0.005
+
+
+class Bench:
+    """The jobs of one database that wait for a slot: by queue, then by priority, then in the order of their claims."""
+
+    def __init__(self, ended: Ended) -> None:
+        self.ended = ended
+        self._queues: dict[str, list[deque[Attempt]]] = {}
+
+    def add(self, attempt: Attempt) -> None:
+        queue = attempt.claimed.queue
+        if queue not in self._queues:
+            self._queues[queue] = [deque() for _ in range(PRIORITIES)]
+        self._queues[queue][attempt.claimed.priority].append(attempt)
+
+    def take(self, slots: Slots) -> Attempt | None:
+        for queue, levels in self._queues.items():
+            if slots.may_start(queue):
+                for waiting in levels:
+                    if waiting:
+                        return waiting.popleft()
+        return None
+
+    def clear(self) -> list[Attempt]:
+        """Take everybody off: they have not started."""
+        left = [attempt for levels in self._queues.values() for waiting in levels for attempt in waiting]
+        self._queues.clear()
+        return left
+
+
+class Dispatcher:
+    """The only place that starts handlers."""
+
+    def __init__(self, slots: Slots, handlers: Handlers, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.slots = slots
+        self._handlers = handlers
+        self._clock = clock
+        self._benches: deque[Bench] = deque()
+        self._dispatching = False
+        self._context = contextvars.copy_context()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turn = asyncio.Event()
+        self.room: list[Callable[[], None]] = []
+        """Called when more jobs may be wanted."""
+
+    def join(self, bench: Bench) -> None:
+        self._benches.append(bench)
+
+    def hold(self, bench: Bench, attempts: Iterable[Attempt]) -> None:
+        """Keep claimed jobs ready, and start what can be started."""
+        for attempt in attempts:
+            bench.add(attempt)
+            self.slots.holds(attempt.claimed.queue, 1)
+        self.dispatch()
+
+    def clear(self, bench: Bench) -> list[Attempt]:
+        left = bench.clear()
+        for attempt in left:
+            self.slots.holds(attempt.claimed.queue, -1)
+        return left
+
+    def dispatch(self) -> None:
+        """Start what can be started. A handler that ends at once calls this again: the outer call goes on."""
+        if self._dispatching:
+            return
+        self._dispatching = True
+        until = self._clock() + TURN_SECONDS
+        try:
+            while (found := self._next()) is not None:
+                self._start(*found)
+                if self._clock() > until:
+                    asyncio.get_running_loop().call_soon(self.dispatch)
+                    break
+        finally:
+            self._dispatching = False
+        for call in self.room:
+            call()
+
+    async def turn(self, seconds: float) -> None:
+        """Wait until something has ended, or for so long."""
+        self._turn.clear()
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._turn.wait()
+        except TimeoutError:
+            return
+
+    async def drained(self, seconds: float) -> bool:
+        """Wait until nothing runs; False when the time is up first."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        return not self._tasks
+
+    def _next(self) -> tuple[Bench, Attempt] | None:
+        for _ in range(len(self._benches)):
+            bench = self._benches[0]
+            self._benches.rotate(-1)
+            if (attempt := bench.take(self.slots)) is not None:
+                return bench, attempt
+        return None
+
+    def _start(self, bench: Bench, attempt: Attempt) -> None:
+        self.slots.starts(attempt.claimed.queue)
+        runtime = attempt.kind.work.max_runtime
+        attempt.deadline = self._clock() + (3 * attempt.lease.seconds if runtime is None else runtime.total_seconds())
+        # Not the present context: that is often the one of the handler that has just ended.
+        task = _start_task(self._attempt(bench, attempt), self._context.copy())
+        if not task.done():
+            attempt.task = task
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            if attempt.signal.aborted:
+                task.cancel()
+
+    async def _attempt(self, bench: Bench, attempt: Attempt) -> None:
+        try:
+            outcome = await self._handlers.outcome(attempt)
+        finally:
+            self.slots.ends(attempt.claimed.queue)
+        bench.ended(attempt, outcome)
+        self._turn.set()
+        self.dispatch()
+
+
+if sys.version_info >= (3, 12):
+
+    def _start_task(coroutine: Coroutine[Any, Any, None], context: contextvars.Context) -> asyncio.Task[None]:
+        """Run until the handler first waits: one that never does costs no turn of the loop."""
+        return asyncio.Task(coroutine, loop=asyncio.get_running_loop(), context=context, eager_start=True)
+
+else:
+
+    def _start_task(coroutine: Coroutine[Any, Any, None], context: contextvars.Context) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(coroutine, context=context)

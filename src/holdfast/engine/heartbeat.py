@@ -1,0 +1,113 @@
+"""The heartbeat: a thread and a connection of its own, so that no handler can starve it by blocking the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast.abort import AbortReason
+from holdfast.drivers import run_sync
+from holdfast.engine.link import CONNECT, LOST, pause
+from holdfast.store.lease import Held, renew_leases
+from holdfast.store.worker import QueueControl, beat_worker, read_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.engine.attempt import Attempt
+
+log = logging.getLogger(__name__)
+
+
+class Heartbeat(threading.Thread):
+    """Renews every lease held, prefetched jobs included, until their endings are written."""
+
+    def __init__(  # noqa: PLR0913 - what a heartbeat touches
+        self,
+        url: str,
+        *,
+        worker: int,
+        interval: float,
+        held: Mapping[Held, Attempt],
+        counters: Callable[[], Mapping[str, int]],
+        on_queues: Callable[[list[QueueControl]], None],
+    ) -> None:
+        super().__init__(name=f"holdfast-heartbeat-{worker}", daemon=True)
+        self._url = url
+        self._worker = worker
+        self.interval = interval
+        self._held = held
+        self._counters = counters
+        self._on_queues = on_queues
+        self._loop = asyncio.get_running_loop()
+        self._ending = threading.Event()
+        self._conn: psycopg.Connection[Any] | None = None
+        self.beats = 0
+
+    def stop(self) -> None:
+        """Ask the thread to end; it does within one statement."""
+        self._ending.set()
+
+    def run(self) -> None:
+        failures, failing_since = 0, 0.0
+        while not self._ending.wait(pause(failures - 1) if failures else self.interval):
+            try:
+                self._beat()
+                failures = 0
+            except Exception as exc:  # noqa: BLE001 - whatever stops a heartbeat, the leases run out
+                failing_since = failing_since if failures else time.monotonic()
+                failures += 1
+                log.warning("heartbeat failed", extra={"error": type(exc).__name__, "worker": self._worker})
+                self._close()
+                if time.monotonic() - failing_since > self.interval:
+                    self.abort_all()
+        self._close()
+
+    def interrupt(self) -> None:
+        """End a statement that never answers, from another thread; what is held is aborted."""
+        self.abort_all()
+        if (conn := self._conn) is not None:
+            with suppress(OSError, *LOST), socket.socket(fileno=os.dup(conn.fileno())) as line:
+                line.shutdown(socket.SHUT_RDWR)
+
+    def abort_all(self) -> None:
+        self._tell(dict.fromkeys(dict(self._held), AbortReason.error))
+
+    def _beat(self) -> None:
+        if self._conn is None:
+            self._conn = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **CONNECT)
+        now = time.monotonic()
+        held = dict(self._held)
+        late = {
+            key: AbortReason.timeout for key, attempt in held.items() if attempt.deadline and now > attempt.deadline
+        }
+        renewable = {key: attempt.lease for key, attempt in held.items() if key not in late}
+        answers = run_sync(self._conn, renew_leases(self._worker, renewable)) if renewable else {}
+        run_sync(self._conn, beat_worker(self._worker, self._counters()))
+        queues = run_sync(self._conn, read_queues())
+        self.beats += 1
+        self._loop.call_soon_threadsafe(self._on_queues, queues)
+        self._tell(late | {key: answer for key, answer in answers.items() if answer != "busy"})
+
+    def _tell(self, reasons: dict[Held, AbortReason]) -> None:
+        """Fire the signals here, for threads that look at them, and let the loop cancel what it runs."""
+        for key, reason in reasons.items():
+            attempt = self._held.get(key)
+            if attempt is not None and attempt.signal.abort(reason):
+                self._loop.call_soon_threadsafe(attempt.cancel)
+
+    def _close(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            try:
+                conn.close()
+            except LOST:
+                log.debug("the heartbeat's connection was gone already")

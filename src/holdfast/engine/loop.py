@@ -1,0 +1,163 @@
+"""Background mode: every runner in a loop of its own over the same tick, so that a slow one holds no other up."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.abort import AbortReason
+from holdfast.engine.link import LOST, pause
+from holdfast.engine.ticker import ABORT_GRACE, Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from types import TracebackType
+
+    from holdfast.engine.runner import Runner
+    from holdfast.engine.ticker import Ticked, Ticker
+    from holdfast.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SHORTEST_REST = 0.001
+
+
+class Pace:
+    """How long a loop rests after a tick, in seconds."""
+
+    def __init__(self, settings: Settings, *, jitter: Callable[[float, float], float] = random.uniform) -> None:
+        self._busy = settings.busy_delay.total_seconds()
+        self._least = settings.idle_min.total_seconds()
+        self._longest = settings.idle_max.total_seconds()
+        self._jitter = settings.jitter.total_seconds()
+        self._error = settings.error_backoff.total_seconds()
+        self._error_jitter = settings.error_jitter.total_seconds()
+        self._random = jitter
+        self._idle = self._least
+        self._failures = 0
+
+    def after(self, ticked: Ticked) -> float:
+        """Soon after work, later and later when idle, long after a failure; but in time for the next slot."""
+        self._failures = 0
+        if ticked.outcome == "failed":
+            return self.after_failure()
+        if ticked.busy or ticked.next_look is not None:
+            self._idle = self._least
+            rest = (self._busy if ticked.busy else self._longest) + self._random(0, self._jitter)
+            return rest if ticked.next_look is None else min(rest, ticked.next_look)
+        rest = self._idle + self._random(0, self._jitter)
+        self._idle = min(self._idle * 2, self._longest)
+        return rest
+
+    def after_failure(self) -> float:
+        self._idle = self._least
+        return self._error + self._random(0, self._error_jitter)
+
+    def after_loss(self) -> float:
+        """Return how long to rest when the database could not be reached."""
+        self._failures += 1
+        return pause(self._failures - 1)
+
+
+class Loop:
+    """Calls a step again and again until it is stopped. The only loop of background mode."""
+
+    def __init__(self, name: str, step: Callable[[], Awaitable[Ticked]], pace: Pace) -> None:
+        self.name = name
+        self._step = step
+        self._pace = pace
+        self._woken = asyncio.Event()
+        self._stopping = False
+
+    def wake(self) -> None:
+        """Cut the rest short."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Start no further step; one under way goes on to its end."""
+        self._stopping = True
+        self._woken.set()
+
+    async def run(self) -> None:
+        while not self._stopping:
+            self._woken.clear()
+            rest = await self._once()
+            if not self._stopping:
+                await self._rest(max(rest, SHORTEST_REST))
+
+    async def _once(self) -> float:
+        try:
+            return self._pace.after(await self._step())
+        except (*LOST, TimeoutError) as exc:
+            log.warning("a runner cannot reach its database", extra={"runner": self.name, "error": type(exc).__name__})
+            return self._pace.after_loss()
+        except Exception:
+            log.exception("a runner could not be started", extra={"runner": self.name})
+            return self._pace.after_failure()
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+
+class Background:
+    """The loops of all runners: started by `async with`, stopped gently when the block is left."""
+
+    def __init__(self, tickers: Sequence[tuple[Ticker, Sequence[Runner]]], *, settings: Settings) -> None:
+        """`tickers`: for each database, which runners run against it."""
+        self._tickers = [ticker for ticker, _ in tickers]
+        self._settings = settings
+        self.loops = [self._loop(ticker, runner) for ticker, runners in tickers for runner in runners]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(loop.run(), name=f"holdfast-loop-{loop.name}") for loop in self.loops]
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def wake(self, name: str) -> None:
+        """Let a runner look now."""
+        for loop in self.loops:
+            if loop.name == name:
+                loop.wake()
+
+    async def stop(self, seconds: float | None = None) -> None:
+        """Start no more ticks; wait for those under way (default: the shutdown timeout), then tell them to stop."""
+        until = time.monotonic() + (self._settings.shutdown_timeout.total_seconds() if seconds is None else seconds)
+        for loop in self.loops:
+            loop.stop()
+        left = await self._ended(until - time.monotonic())
+        if left:
+            for ticker in self._tickers:
+                ticker.abort(AbortReason.shutdown)
+            # Time for the functions to end, and for their endings to be written.
+            left = await self._ended(3 * ABORT_GRACE)
+        for task in left:
+            log.warning("a loop did not end: %s", task.get_name())
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for task in self._tasks:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                log.error("a loop broke: %s", task.get_name(), exc_info=error)
+        self._tasks = []
+
+    async def _ended(self, seconds: float) -> set[asyncio.Task[None]]:
+        waiting = {task for task in self._tasks if not task.done()}
+        if waiting:
+            _, waiting = await asyncio.wait(waiting, timeout=max(0.0, seconds))
+        return waiting
+
+    def _loop(self, ticker: Ticker, runner: Runner) -> Loop:
+        longest: Any = runner.max_runtime or self._settings.tick_overall_max
+        limits = Limits(None, longest.total_seconds())
+        return Loop(runner.name, lambda: ticker.tick(runner, limits), Pace(self._settings))

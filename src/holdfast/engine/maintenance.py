@@ -1,0 +1,92 @@
+"""The built-in runner `maintenance`: days made ahead and dropped when over, tallies folded, sleepers forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from holdfast.engine.link import CONNECT, LOST
+from holdfast.store.maintenance import (
+    delete_sleepers,
+    delete_sweeps,
+    expired_partitions,
+    fold_tallies,
+    unfolded_minutes,
+)
+from holdfast.store.worker import ensure_partitions
+
+if TYPE_CHECKING:
+    from holdfast.engine.runner import Counts, Tick
+    from holdfast.engine.site import Site
+    from holdfast.store.maintenance import ExpiredPartition
+
+log = logging.getLogger(__name__)
+
+MOST_MINUTES = 60
+MOST_PARTITIONS = 12
+# Tallies are looked at this far back: the first time, and then.
+FIRST_HOURS, HOURS = 48, 1
+# A command that waits for readers is called off after this long, and tried again in the next tick.
+COMMAND_SECONDS = 5.0
+
+
+class Maintenance:
+    """Each of its steps is bounded, and what is left is for the next tick."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._hours = FIRST_HOURS
+
+    async def tick(self, tick: Tick) -> Counts:
+        link = self._site.link
+        counts: Counter[str] = Counter()
+        counts["partitions_made"] = await link.run(ensure_partitions())
+        counts["tallies_folded"] = await self._fold(tick)
+        counts["partitions_dropped"] = await self._drop(tick)
+        for statement in (delete_sleepers(), delete_sweeps()):
+            if not tick.budget.spent:
+                counts["sleepers_deleted"] += await link.run(statement)
+        return {name: count for name, count in counts.items() if count}
+
+    async def _fold(self, tick: Tick) -> int:
+        minutes = await self._site.link.run(unfolded_minutes(hours=self._hours, most=tick.budget.most(MOST_MINUTES)))
+        folded = 0
+        for minute in minutes:
+            if tick.budget.spent:
+                return folded
+            folded += await self._site.link.run(fold_tallies(minute))
+            tick.budget.spend()
+        if len(minutes) < MOST_MINUTES:
+            self._hours = HOURS
+        return folded
+
+    async def _drop(self, tick: Tick) -> int:
+        expired = await self._site.link.run(expired_partitions(most=tick.budget.most(MOST_PARTITIONS)))
+        if not expired:
+            return 0
+        dropped = 0
+        # Detaching waits for readers, so it has a connection of its own; and it cannot be done in a transaction.
+        async with await psycopg.AsyncConnection.connect(
+            self._site.url, autocommit=True, prepare_threshold=None, **CONNECT
+        ) as conn:
+            for partition in expired:
+                if tick.budget.spent or conn.closed:
+                    break
+                dropped += await _dropped(conn, partition)
+                tick.budget.spend()
+        return dropped
+
+
+async def _dropped(conn: psycopg.AsyncConnection[object], partition: ExpiredPartition) -> bool:
+    try:
+        for command in partition.commands:
+            async with asyncio.timeout(COMMAND_SECONDS):
+                await conn.execute(command.encode())
+    except (TimeoutError, *LOST, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
+        log.info("a day could not be dropped yet", extra={"partition": partition.name, "error": type(exc).__name__})
+        return False
+    return True

@@ -1,0 +1,366 @@
+"""One database served by one worker: claim, hold, run, finish; renewed by the heartbeat, woken by the listener."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.abort import AbortReason
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.claim import Claimer
+from holdfast.engine.dispatch import Bench
+from holdfast.engine.finish import Finisher
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.link import LOST, Link, pause, told
+from holdfast.engine.reap import Reaper
+from holdfast.engine.wake import Listener, Waker
+from holdfast.engine.wakers.station import Station
+from holdfast.lease import Lease
+from holdfast.outcome import Released
+from holdfast.store.identity import identify_database
+from holdfast.store.lease import Held
+from holdfast.store.schema import check_async
+from holdfast.store.worker import ensure_partitions, register_worker, stop_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from types import TracebackType
+
+    from holdfast.engine.dispatch import Dispatcher
+    from holdfast.engine.transition import Transitions
+    from holdfast.engine.wakers import Carrier
+    from holdfast.kind import Kind
+    from holdfast.outcome import Outcome
+    from holdfast.settings import Settings
+    from holdfast.store.claim import ClaimedJob, Shards
+    from holdfast.store.finish import Answer
+    from holdfast.store.reap import ReapedJob
+    from holdfast.store.worker import QueueControl
+
+log = logging.getLogger(__name__)
+
+# A claim that is under way at the stop is waited for this long.
+STOP_SECONDS = 5.0
+# A heartbeat is due every second tick of the watch.
+MISSED_TICKS = 4
+
+
+class Pipeline:
+    """`async with` starts it, and stops it at once: see `Worker` for stopping gently."""
+
+    def __init__(  # noqa: PLR0913 - what one database's share of a worker is made of
+        self,
+        url: str,
+        *,
+        name: str,
+        kinds: Mapping[str, Kind[..., Any]],
+        dispatcher: Dispatcher,
+        settings: Settings,
+        transitions: Transitions,
+        shards: Shards,
+        claiming: bool = True,
+        wake: Carrier | None = None,
+        patience: float | None = None,
+    ) -> None:
+        """Without `claiming` there is no claim loop: only `claim_due` claims.
+
+        `patience`: a database that has not answered within so many seconds is served when it does.
+        """
+        self.url = url
+        self._name = name
+        self._kinds = kinds
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._transitions = transitions
+        self._shards = shards
+        self._claiming = claiming
+        self._patience = patience
+        self._wake = wake
+        lease = Lease(settings.lease.total_seconds())
+        self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
+        self._queue_leases: dict[str, Lease] = {}
+        self._paused: frozenset[str] = frozenset()
+        self._bench = Bench(self._ended)
+        self._stack = AsyncExitStack()
+        self._loops: list[asyncio.Task[None]] = []
+        self._stopping = False
+        self._claim_loop: asyncio.Task[None] | None = None
+        self._claimer: Claimer | None = None
+        self._finisher: Finisher | None = None
+        self._heartbeat: Heartbeat | None = None
+        self.held: dict[Held, Attempt] = {}
+        self.counts: Counter[str] = Counter()
+        self.worker = 0
+        """The id of this worker's row in this database; 0 while the database has never answered."""
+
+    async def __aenter__(self) -> Self:
+        timeout = self._settings.lease.total_seconds()
+        self._claim_link = await self._stack.enter_async_context(Link(self.url, timeout=timeout))
+        self._finish_link = await self._stack.enter_async_context(Link(self.url, timeout=timeout))
+        self._dispatcher.join(self._bench)
+        try:
+            async with asyncio.timeout(self._patience):
+                await self._start()
+        except (*LOST, TimeoutError) as exc:
+            log.warning("database %s cannot be reached yet: %s", self._name, type(exc).__name__)
+            self._loops.append(asyncio.create_task(self._start_later()))
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._stack.aclose()
+        if self._heartbeat is not None:
+            await asyncio.to_thread(self._heartbeat.join)
+
+    @property
+    def link(self) -> Link:
+        """For short statements of others: they wait their turn between two finishes."""
+        return self._finish_link
+
+    async def stop_claiming(self) -> None:
+        """Take nothing more, and give back what has not started, uncounted."""
+        self._stopping = True
+        if self._claimer is not None and self._claim_loop is not None:
+            self._claimer.stop()
+            await asyncio.wait([self._claim_loop], timeout=STOP_SECONDS)
+            self._claim_loop.cancel()
+        self._give_back(self._dispatcher.clear(self._bench))
+
+    def _give_back(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.signal.abort(AbortReason.shutdown)
+            self._add(attempt, Released())
+
+    async def claim_due(self, items: int, until: float) -> None:
+        """Claim and start what is due: at most `items` jobs, nothing after `until` by the monotonic clock."""
+        first = self.counts["claimed"]
+        while (
+            self._claimer is not None
+            and (left := items - self.counts["claimed"] + first) > 0
+            and time.monotonic() < until
+        ):
+            wanted = {}
+            for queue, count in self._wanted().items():
+                wanted[queue] = min(count, left)
+                left -= wanted[queue]
+            wanted = {queue: count for queue, count in wanted.items() if count > 0}
+            if not wanted:
+                await self._dispatcher.turn(until - time.monotonic())
+            elif not await self._claimer.claim(wanted):
+                return
+
+    def abort_all(self, reason: AbortReason) -> None:
+        for attempt in list(self.held.values()):
+            attempt.abort(reason)
+
+    async def flush(self, seconds: float) -> None:
+        """Wait until every ending is written, but not for ever: what is left, the reaper takes."""
+        if self._finisher is not None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._finisher.flushed()
+            except TimeoutError:
+                log.warning("endings left to the reaper", extra={"jobs": len(self.held)})
+
+    async def say_stopped(self, reason: str) -> None:
+        if self.worker:
+            try:
+                await self._finish_link.run(stop_worker(self.worker, reason))
+            except (*LOST, TimeoutError):
+                log.warning("could not record that the worker stopped: %s", reason)
+
+    async def _start_later(self) -> None:
+        failures = 0
+        while not self.worker:
+            await asyncio.sleep(pause(failures))
+            failures += 1
+            try:
+                await self._start()
+            except Exception as exc:
+                log.warning("database %s cannot be served yet", self._name, exc_info=told(exc))
+
+    async def _start(self) -> None:
+        queues = self._dispatcher.slots.queues
+        await self._claim_link.run_with(check_async)
+        await self._claim_link.run(ensure_partitions())
+        worker = await self._claim_link.run(register_worker(self._name, queues=queues, kinds=self._kinds))
+        settings = self._settings
+        listener = await self._waker(worker) if self._claiming else None
+        self._finisher = Finisher(self._finish_link, worker, self._written)
+        self._claimer = Claimer(
+            self._claim_link,
+            worker=worker,
+            leases=lambda: self._leases,
+            wanted=self._wanted,
+            hold=self._hold,
+            held=self.held,
+            listener=listener,
+            idle_min=settings.idle_min.total_seconds(),
+            idle_max=settings.idle_max.total_seconds(),
+            jitter=settings.jitter.total_seconds(),
+            shards=self._shards,
+        )
+        self._dispatcher.room.append(self._claimer.room)
+        self._reaper = Reaper(
+            self._claim_link,
+            worker=worker,
+            retries={name: kind.work.retry for name, kind in self._kinds.items()},
+            interval=settings.reap_interval.total_seconds(),
+            on_reaped=self._reaped,
+        )
+        self._heartbeat = Heartbeat(
+            self.url,
+            worker=worker,
+            interval=self._heartbeat_interval(),
+            held=self.held,
+            counters=lambda: dict(self.counts),
+            on_queues=self._control,
+        )
+        self._heartbeat.start()
+        self.worker = worker
+        loops = [self._reaper.run(), self._finisher.run(), self._watch(self._heartbeat)]
+        if listener is not None:
+            loops.append(listener.run())
+        self._loops += [asyncio.create_task(loop) for loop in loops]
+        if self._claiming:
+            self._claim_loop = asyncio.create_task(self._claimer.run())
+            self._loops.append(self._claim_loop)
+
+    async def _waker(self, worker: int) -> Waker | None:
+        listen = self._settings.listen
+        if self._wake is None:
+            return Listener(self.url, worker=worker, on_wake=self._woken, on_lost=self._told) if listen else None
+        return Station(
+            self._wake,
+            self.url,
+            database=await self._claim_link.run(identify_database()),
+            worker=worker,
+            listen=listen,
+            on_wake=self._woken,
+            on_lost=self._told,
+        )
+
+    async def _watch(self, heartbeat: Heartbeat) -> None:
+        """Notice a heartbeat that gets no answer at all.
+
+        By our own ticks, not by the time: a process that was stopped and goes on has missed beats and not ticks, and
+        its next beat brings the true answer.
+        """
+        beats, missed = heartbeat.beats, 0
+        while True:
+            await asyncio.sleep(heartbeat.interval / 2)
+            missed = missed + 1 if heartbeat.beats == beats else 0
+            beats = heartbeat.beats
+            if missed == MISSED_TICKS:
+                heartbeat.interrupt()
+                missed = 0
+
+    def _heartbeat_interval(self) -> float:
+        """Return the setting, or a quarter of the shortest lease in use: it must stay below a third."""
+        shortest = min(
+            (lease.seconds for lease in (*self._leases.values(), *self._queue_leases.values())), default=60.0
+        )
+        return min(self._settings.heartbeat.total_seconds(), shortest / 4)
+
+    def _wanted(self) -> dict[str, int]:
+        wanted = self._dispatcher.slots.wanted()
+        return {queue: count for queue, count in wanted.items() if queue not in self._paused}
+
+    def _hold(self, jobs: Sequence[ClaimedJob]) -> None:
+        attempts = []
+        for job in sorted(jobs, key=_urgency):
+            kind = self._kinds[job.kind]
+            attempt = Attempt(job, kind, self._queue_leases.get(job.queue) or self._leases[job.kind])
+            self.held[attempt.held] = attempt
+            attempts.append(attempt)
+            self._transitions.tell("job_claimed", job.id, job.kind, attempt=job.attempt)
+        self.counts["claimed"] += len(attempts)
+        if self._stopping:
+            self._give_back(attempts)
+        else:
+            self._dispatcher.hold(self._bench, attempts)
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """Write how a handler ended, unless the claim is lost."""
+        if attempt.busy is not None:
+            seconds = attempt.busy.retry_after.total_seconds()
+            self._dispatcher.slots.rest(attempt.claimed.queue, seconds)
+            asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
+        if outcome is None:
+            self._forget(attempt)
+        else:
+            self._add(attempt, outcome)
+
+    def _add(self, attempt: Attempt, outcome: Outcome) -> None:
+        assert self._finisher is not None  # noqa: S101 - nothing ends before something started
+        self._finisher.add(attempt, outcome)
+
+    def _written(self, attempt: Attempt, outcome: Outcome, answer: Answer) -> None:
+        if isinstance(answer, AbortReason):
+            attempt.signal.abort(answer)
+            self._forget(attempt)
+            return
+        self.held.pop(attempt.held, None)
+        name = _NAMES[type(outcome).__name__, answer]
+        self.counts[name] += 1
+        if self._transitions:
+            self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
+
+    def _forget(self, attempt: Attempt) -> None:
+        self.held.pop(attempt.held, None)
+        self.counts["job_lost"] += 1
+        self._transitions.tell("job_lost", attempt.claimed.id, attempt.claimed.kind, reason=attempt.signal.reason)
+
+    def _woken(self, _queue: str) -> None:
+        if self._claimer is not None:
+            self._claimer.wake()
+
+    def _told(self, text: str) -> None:
+        """Hear an ownership-lost notification: `lost ID TOKEN REASON`."""
+        _, job_id, token, reason = text.split(" ", 3)
+        attempt = self.held.get(Held(int(job_id), int(token)))
+        if attempt is not None:
+            attempt.abort(AbortReason(reason))
+
+    def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
+        self.counts["job_reaped"] += len(jobs)
+        for job in jobs:
+            self._transitions.tell("job_reaped", job.id, job.kind, stale=job.stale, became=job.answer)
+        self._woken("")
+
+    def _control(self, queues: Sequence[QueueControl]) -> None:
+        """Obey the control table."""
+        self._paused = frozenset(queue.name for queue in queues if queue.paused)
+        self._queue_leases = {queue.name: Lease(queue.lease_ms / 1000) for queue in queues if queue.lease_ms}
+        if self._heartbeat is not None:
+            self._heartbeat.interval = self._heartbeat_interval()
+        self._dispatcher.slots.control({q.name: q.concurrency for q in queues if q.concurrency is not None})
+        self._dispatcher.dispatch()
+
+
+_NAMES: dict[tuple[str, str], Any] = {
+    ("Completed", "completed"): "job_completed",
+    ("Retried", "pending"): "job_retried",
+    ("Rescheduled", "pending"): "job_rescheduled",
+    ("Released", "pending"): "job_released",
+    ("Failed", "failed"): "job_failed",
+    ("Retried", "failed"): "job_failed",
+    **{(name, "cancelled"): "job_cancelled" for name in ("Cancelled", "Retried", "Rescheduled", "Released")},
+}
+
+
+def _urgency(job: ClaimedJob) -> tuple[int, Any, int]:
+    return job.priority, job.available_at, job.id

@@ -1,0 +1,80 @@
+"""Reaping, in every worker: expired leases of the kinds it serves are taken away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from holdfast.engine.link import Link, told
+from holdfast.store.floor import ReapFloor
+from holdfast.store.reap import ReapedJob, reap_jobs
+from holdfast.store.statement import Statement, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast.retry import Retry
+    from holdfast.store.statement import Row
+
+log = logging.getLogger(__name__)
+
+MOST_AT_ONCE = 500
+
+
+class Reaper:
+    """A bounded pass every interval, from where the last one ended."""
+
+    def __init__(  # noqa: PLR0913 - what a pass depends on
+        self,
+        link: Link,
+        *,
+        worker: int,
+        retries: Mapping[str, Retry],
+        interval: float,
+        others: bool = False,
+        on_reaped: Callable[[Sequence[ReapedJob]], None] = lambda _: None,
+    ) -> None:
+        self._link = link
+        self._worker = worker
+        self._retries = retries
+        self._interval = interval
+        self._others = others
+        self._on_reaped = on_reaped
+        self.floor = ReapFloor()
+        self.runs = 0
+        self.recovered = 0
+
+    async def run(self) -> None:
+        while True:
+            try:
+                while len(await self.reap()) == MOST_AT_ONCE:
+                    pass
+            except Exception as exc:
+                log.warning("reap_jobs failed, trying again", extra={"error": type(exc).__name__}, exc_info=told(exc))
+                self.floor.drop()
+            await asyncio.sleep(self._interval)
+
+    async def reap(self, most: int = MOST_AT_ONCE) -> list[ReapedJob]:
+        """Make one pass, of at most `most` jobs."""
+        since = self.floor.since()
+        begun = time.monotonic()
+        reaped = await self._link.run(reap_jobs(self._retries, others=self._others, since=since, most=most))
+        now = await self._link.run(Statement(statements()["reaped"], {"worker": self._worker}, _time))
+        # A full batch, or one that met a busy key, must be gone through again from its first.
+        again = len(reaped) == most or any(job.answer == "busy" for job in reaped)
+        until = reaped[0].locked_until if again else now
+        if until is not None:
+            self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - begun)
+        self.runs += 1
+        if reaped:
+            self.recovered += len(reaped)
+            log.info("reaped", extra={"jobs": len(reaped), "stale": max(job.stale for job in reaped).total_seconds()})
+            self._on_reaped(reaped)
+        return reaped
+
+
+def _time(rows: Sequence[Row]) -> datetime | None:
+    return rows[0][0] if rows else None

@@ -1,0 +1,59 @@
+"""The lock of a singleton runner: one transaction, open and idle on a connection of its own, and watched."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from holdfast import drivers
+from holdfast.engine.link import CONNECT, LOST
+from holdfast.store.schedule import keep_singleton, take_singleton
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def singleton(url: str, name: str, on_lost: Callable[[], None], *, seconds: float) -> AsyncIterator[bool]:
+    """Hold the lock within the block; False: somebody else has it. `on_lost` is called when the connection dies.
+
+    Idle in a READ COMMITTED transaction that has written nothing, the session holds neither a snapshot nor a
+    transaction id: vacuum does not notice it, however long the runner runs.
+    """
+    async with asyncio.timeout(seconds):
+        conn = await psycopg.AsyncConnection.connect(url, autocommit=False, prepare_threshold=None, **CONNECT)
+    try:
+        await conn.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+        async with asyncio.timeout(seconds):
+            held = await drivers.run(conn, take_singleton(name))
+            await conn.execute(keep_singleton().encode())
+        if not held:
+            yield False
+            return
+        watch = asyncio.create_task(_watch(conn, name, on_lost))
+        try:
+            yield True
+        finally:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+            with suppress(*LOST, TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await conn.rollback()
+    finally:
+        await conn.close()
+
+
+async def _watch(conn: psycopg.AsyncConnection[object], name: str, on_lost: Callable[[], None]) -> None:
+    """Wait for the end of a connection on which nothing is ever said."""
+    try:
+        async for _ in conn.notifies():
+            pass
+    except LOST as exc:
+        log.warning("the lock of a runner is gone", extra={"runner": name, "error": type(exc).__name__})
+    on_lost()

@@ -1,0 +1,145 @@
+"""One-shot mode: the selected runners once, in order, within budgets."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast.engine.builtin import Outbox, assemble
+from holdfast.engine.link import LOST
+from holdfast.engine.runner import Runner, selected
+from holdfast.engine.site import Site, open_site
+from holdfast.engine.ticker import Limits, Ticked
+from holdfast.engine.transition import Transitions
+from holdfast.engine.worker import Worker
+from holdfast.errors import HoldfastError
+from holdfast.failure import Failure
+from holdfast.kind import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.codec import JsonCodec
+    from holdfast.engine.attempt import Middleware
+    from holdfast.engine.runner import PeriodicJob
+    from holdfast.engine.ticker import Ticker
+    from holdfast.engine.transition import Listener
+    from holdfast.settings import Settings
+
+
+class Application(Protocol):
+    """What a tick needs of an application: Holdfast stands a floor above."""
+
+    url: str | None
+    codec: JsonCodec
+    middlewares: list[Middleware]
+    listeners: list[Listener]
+    lifespan: Any
+
+    @property
+    def kinds(self) -> Mapping[str, Any]: ...
+    @property
+    def runners(self) -> Mapping[str, Runner]: ...
+    @property
+    def schedules(self) -> Mapping[str, PeriodicJob]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TickResult:
+    """What each runner did, in the order in which they ran."""
+
+    runners: tuple[Ticked, ...]
+    seconds: float
+
+    @property
+    def exit_code(self) -> int:
+        """1 when a runner failed, else 0."""
+        return int(any(ticked.outcome == "failed" for ticked in self.runners))
+
+
+async def run_tick(app: Application, settings: Settings) -> TickResult:
+    """Run every selected runner once. One that fails does not stop the next. Cancelling stops it gently."""
+    names = selected(settings.tick_runners, app.runners)
+    urls = [app.url] if app.url else list(settings.database_urls)
+    if not urls:
+        raise HoldfastError("no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL")
+    begun = time.monotonic()
+    ends = begun + settings.tick_overall_max.total_seconds()
+    done: list[Ticked] = []
+    async with AsyncExitStack() as stack:
+        state = await stack.enter_async_context(nullcontext() if app.lifespan is None else app.lifespan(app))
+        sites: list[Site] = []
+        for url in urls:
+            try:
+                site = open_site(url, name=_name(), seconds=settings.lease.total_seconds())
+                sites.append(await stack.enter_async_context(site))
+            except (*LOST, TimeoutError) as exc:
+                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=_database(url)))
+        tickers = assemble(
+            names,
+            sites,
+            runners=app.runners,
+            periodic=list(app.schedules.values()),
+            kinds=_kinds(app),
+            settings=settings,
+            state=state,
+            transitions=Transitions(_name(), app.listeners),
+            outbox=Outbox(lambda: _worker(app, urls, settings, state)).tick,
+        )
+        for ticker, runner in _in_order(names, tickers):
+            done.append(await _once(ticker, runner, settings, ends))
+    return TickResult(tuple(done), time.monotonic() - begun)
+
+
+async def _once(ticker: Ticker, runner: Runner, settings: Settings, ends: float) -> Ticked:
+    left = ends - time.monotonic()
+    if left <= 0:
+        return Ticked(runner=runner.name, outcome="skipped", why="no time left", database=ticker.site.name)
+    longest = min(settings.tick_runner_max, runner.max_runtime or settings.tick_runner_max)
+    limits = Limits(settings.tick_runner_max_items, min(left, longest.total_seconds()))
+    try:
+        return await ticker.tick(runner, limits)
+    except Exception as exc:  # noqa: BLE001 - whatever keeps a runner from running, the next one has its turn
+        return Ticked(runner=runner.name, outcome="failed", failure=Failure.of(exc), database=ticker.site.name)
+
+
+def _in_order(names: Sequence[str], tickers: Sequence[tuple[Ticker, Sequence[Runner]]]) -> list[tuple[Ticker, Runner]]:
+    return [
+        (ticker, runner) for name in names for ticker, runners in tickers for runner in runners if runner.name == name
+    ]
+
+
+def _worker(app: Application, urls: Sequence[str], settings: Settings, state: Any) -> Worker:
+    return Worker(
+        urls,
+        settings=settings,
+        kinds=_kinds(app),
+        codec=app.codec,
+        lifespan=lambda: nullcontext(state),
+        middlewares=app.middlewares,
+        listeners=app.listeners,
+        claiming=False,
+    )
+
+
+def _kinds(app: Application) -> dict[str, Kind[..., Any]]:
+    return {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
+
+
+def _name() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _database(url: str) -> str:
+    """Return the name alone: an address may carry a password."""
+    try:
+        return str(conninfo_to_dict(url).get("dbname") or "")
+    except psycopg.ProgrammingError:
+        return ""

@@ -1,0 +1,73 @@
+"""Waking: one listening connection per database turns notifications into calls. Polling is always there underneath."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING, Protocol
+
+import psycopg
+from psycopg import sql
+
+from holdfast.abort import AbortReason
+from holdfast.engine.link import CONNECT, LOST, pause
+from holdfast.store.sleeper import CHANNEL, channel_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+log = logging.getLogger(__name__)
+
+_LOST_CLAIM = re.compile(rf"lost [0-9]{{1,19}} [0-9]{{1,19}} (?:{'|'.join(AbortReason)})")
+
+
+class Waker(Protocol):
+    """Runs for as long as a worker does, and calls it when something may be due. It may be deaf, and never fails."""
+
+    listening: asyncio.Event
+    """Set while what PostgreSQL notifies reaches us. Only then does a sleeper rely on being woken."""
+
+    async def run(self) -> None: ...
+
+
+class Listener:
+    """Listens for as long as it runs. While it cannot, `listening` is not set, and sleepers sleep by polling."""
+
+    def __init__(
+        self, url: str, *, worker: int, on_wake: Callable[[str], None], on_lost: Callable[[str], None]
+    ) -> None:
+        """`on_wake(queue)`: something may be due. `on_lost(text)`: a claim of ours was taken away or called off."""
+        self._url = url
+        self._channels = (CHANNEL, channel_of(worker))
+        self._on_wake = on_wake
+        self._on_lost = on_lost
+        self.listening = asyncio.Event()
+
+    async def run(self) -> None:
+        failures = 0
+        while True:
+            try:
+                async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT) as conn:
+                    for channel in self._channels:
+                        await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    self.listening.set()
+                    failures = 0
+                    # What was sent before we listened is not heard: look once.
+                    self._on_wake("")
+                    async for notification in conn.notifies():
+                        hear(notification.payload, on_wake=self._on_wake, on_lost=self._on_lost)
+            except LOST as exc:
+                log.debug("listening interrupted", extra={"error": type(exc).__name__})
+            finally:
+                self.listening.clear()
+            await asyncio.sleep(pause(failures))
+            failures += 1
+
+
+def hear(text: str, *, on_wake: Callable[[str], None], on_lost: Callable[[str], None]) -> None:
+    """Understand a notification. What is no lost claim is a wake-up: anyone may send one, and one more harms nobody."""
+    if _LOST_CLAIM.fullmatch(text):
+        on_lost(text)
+    else:
+        on_wake(text)

@@ -1,0 +1,212 @@
+"""The worker: slots, handlers, and a pipeline for each database it serves. The composition root."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+from contextlib import AsyncExitStack, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.abort import AbortReason
+from holdfast.engine.attempt import Handlers
+from holdfast.engine.builtin import in_background
+from holdfast.engine.dispatch import Dispatcher
+from holdfast.engine.executor import Executors
+from holdfast.engine.pipeline import Pipeline
+from holdfast.engine.runner import selected
+from holdfast.engine.site import Site
+from holdfast.engine.slots import Slots
+from holdfast.engine.transition import Transitions
+from holdfast.store.claim import Shards
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from holdfast.codec import JsonCodec
+    from holdfast.engine.attempt import Middleware
+    from holdfast.engine.loop import Background
+    from holdfast.engine.runner import PeriodicJob, Runner
+    from holdfast.engine.transition import Listener
+    from holdfast.engine.wakers import Carrier
+    from holdfast.kind import Kind
+    from holdfast.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# For this long after its start a worker believes that a payload it cannot read may be for older or newer code.
+DEPLOY_GRACE = 600.0
+# A handler that was told to stop has this long to do so before its job is released without it.
+ABORT_GRACE = 1.0
+# Of several databases, one that has not answered by then is served when it does.
+START_SECONDS = 1.5
+# Endings are written within this time, or left to the reaper.
+FLUSH_SECONDS = 5.0
+
+
+class Worker:
+    """Runs while its `async with` block does; leaving the block stops it gently.
+
+    Give back what has not started; wait for what runs, up to the shutdown timeout; abort the rest and release it.
+    """
+
+    def __init__(  # noqa: PLR0913 - what the application brings
+        self,
+        urls: Sequence[str],
+        *,
+        settings: Settings,
+        kinds: Mapping[str, Kind[..., Any]],
+        codec: JsonCodec,
+        id: str | None = None,  # noqa: A002 - the word for it everywhere
+        queues: Mapping[str, int] | None = None,
+        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
+        middlewares: Sequence[Middleware] = (),
+        listeners: Sequence[Listener] = (),
+        runners: Mapping[str, Runner] | None = None,
+        periodic: Sequence[PeriodicJob] = (),
+        claiming: bool = True,
+        wake: Carrier | None = None,
+    ) -> None:
+        """Without `claiming` nothing is claimed but by `drain`; without `runners` there is no background work."""
+        self.id = id or f"{socket.gethostname()}:{os.getpid()}"
+        self._settings = settings
+        self._lifespan = lifespan
+        self._stack = AsyncExitStack()
+        self._started = time.monotonic()
+        self._stopping = False
+        self._transitions = Transitions(self.id, listeners)
+        served = dict(queues) if queues is not None else _queues(kinds, settings)
+        concurrency = sum(served.values()) if queues is not None else settings.concurrency
+        slots = Slots(concurrency, served, batch=settings.batch_size)
+        self._executors = Executors(concurrency)
+        self._handlers = Handlers(
+            codec=codec,
+            executors=self._executors,
+            middlewares=middlewares,
+            worker=self.id,
+            new=lambda: time.monotonic() - self._started < DEPLOY_GRACE,
+        )
+        self._dispatcher = Dispatcher(slots, self._handlers)
+        self._kinds = kinds
+        self._runners = runners
+        self._periodic = periodic
+        self._background: Background | None = None
+        self._selected = [] if runners is None else selected(settings.tick_runners, runners)
+        self.pipelines = [
+            Pipeline(
+                url,
+                name=self.id,
+                kinds=kinds,
+                dispatcher=self._dispatcher,
+                settings=settings,
+                transitions=self._transitions,
+                shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
+                claiming=claiming and (runners is None or "outbox" in self._selected),
+                wake=wake,
+                patience=None if len(urls) == 1 else START_SECONDS,
+            )
+            for url in urls
+        ]
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            lifespan = nullcontext() if self._lifespan is None else self._lifespan()
+            self._handlers.state = await stack.enter_async_context(lifespan)
+            await stack.enter_async_context(self._executors)
+            # All at once: one that does not answer holds up no other.
+            entered = await asyncio.gather(*(p.__aenter__() for p in self.pipelines), return_exceptions=True)
+            for pipeline, outcome in zip(self.pipelines, entered, strict=True):
+                if not isinstance(outcome, BaseException):
+                    stack.push_async_exit(pipeline)
+            for outcome in entered:
+                if isinstance(outcome, BaseException):
+                    raise outcome
+            if self._runners is not None:
+                self._background = await stack.enter_async_context(self._in_background(self._runners))
+            self._stack = stack.pop_all()
+        self._transitions.tell("worker_started")
+        log.info("worker started", extra={"worker": self.id})
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.stop()
+        finally:
+            await self._stack.aclose()
+            self._transitions.tell("worker_stopped")
+            log.info("worker stopped", extra={"worker": self.id})
+
+    def _in_background(self, runners: Mapping[str, Runner]) -> AbstractAsyncContextManager[Background]:
+        return in_background(
+            self._selected,
+            [Site(pipeline.url, pipeline.link, partial(getattr, pipeline, "worker")) for pipeline in self.pipelines],
+            runners=runners,
+            periodic=self._periodic,
+            kinds=self._kinds,
+            settings=self._settings,
+            state=self._handlers.state,
+            transitions=self._transitions,
+            counts=lambda: self.counts,
+        )
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """What has happened so far, over all databases."""
+        total: dict[str, int] = {}
+        for pipeline in self.pipelines:
+            for name, count in pipeline.counts.items():
+                total[name] = total.get(name, 0) + count
+        return total
+
+    async def drain(self, *, items: int, seconds: float) -> dict[str, int]:
+        """Claim and run what is due, at most so many jobs, claiming nothing after so long; answer what happened."""
+        before, until = self.counts, time.monotonic() + seconds
+        for number, pipeline in enumerate(self.pipelines):
+            share = -(-(items - self._claimed_since(before)) // (len(self.pipelines) - number))
+            await pipeline.claim_due(share, until)
+        if not await self._dispatcher.drained(max(0.0, until - time.monotonic())):
+            for pipeline in self.pipelines:
+                pipeline.abort_all(AbortReason.shutdown)
+            await self._dispatcher.drained(ABORT_GRACE)
+        await asyncio.gather(*(pipeline.flush(FLUSH_SECONDS) for pipeline in self.pipelines))
+        return {name: count - before.get(name, 0) for name, count in self.counts.items()}
+
+    async def _stop_background(self, seconds: float) -> None:
+        if self._background is not None:
+            await self._background.stop(seconds)
+
+    def _claimed_since(self, before: Mapping[str, int]) -> int:
+        return self.counts.get("claimed", 0) - before.get("claimed", 0)
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Stop gently, or `at_once`: abort what runs and release what can be released."""
+        if self._stopping and not at_once:
+            return
+        self._stopping = True
+        self._transitions.tell("worker_stopping")
+        timeout = 0.0 if at_once else self._settings.shutdown_timeout.total_seconds()
+        await asyncio.gather(*(pipeline.stop_claiming() for pipeline in self.pipelines))
+        reason = "stopped"
+        drained, _ = await asyncio.gather(self._dispatcher.drained(timeout), self._stop_background(timeout))
+        if not drained:
+            reason = "stopped, with jobs aborted"
+            for pipeline in self.pipelines:
+                pipeline.abort_all(AbortReason.shutdown)
+            if not await self._dispatcher.drained(ABORT_GRACE):
+                reason = "stopped, with handlers that ignored it"
+                log.warning("handlers did not stop when told to; their jobs are left to the reaper")
+        await asyncio.gather(*(pipeline.flush(FLUSH_SECONDS) for pipeline in self.pipelines))
+        await asyncio.gather(*(pipeline.say_stopped(reason) for pipeline in self.pipelines))
+
+
+def _queues(kinds: Mapping[str, Kind[..., Any]], settings: Settings) -> dict[str, int]:
+    """Every queue that a kind of ours names, with its own limit or the worker's."""
+    names = dict.fromkeys(["default", *(kind.envelope.queue for kind in kinds.values())])
+    return {name: settings.queue_concurrency.get(name, settings.concurrency) for name in names}

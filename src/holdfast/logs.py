@@ -1,0 +1,240 @@
+"""Log lines that say which job they belong to, for people or for machines, on the logging of the standard library.
+
+Importing this changes nothing. `configure` is for programs (`holdfast worker`). An application with its own logging
+adds `ContextFilter()` to its handlers and finds `job`, `kind`, `chain` and `worker` on every record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import sys
+import traceback
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal, TextIO, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from contextvars import Token
+    from typing import Unpack
+
+Format = Literal["auto", "human", "json"]
+FORMATS = ("auto", "human", "json")
+LEVELS = ("debug", "info", "warning", "error", "critical")
+FIELDS = ("job", "kind", "chain", "worker")
+TEXT_LIMIT = 16_000
+
+
+class Fields(TypedDict, total=False):
+    """What a line can belong to."""
+
+    job: int
+    kind: str
+    chain: int
+    worker: int | str
+
+
+context: ContextVar[Mapping[str, Any]] = ContextVar("holdfast.logs.context", default=MappingProxyType({}))
+"""What the lines of this task or thread belong to; set a mapping built before where even `bound` is too slow."""
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", *FIELDS}
+_WRITTEN = ("time", "level", "logger", "message", "exception", "stack")
+_LONGEST_NUMBER = 10**18
+_READ = 65_536
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s:/]{0,200}:)[^\s]{1,2048}@", re.IGNORECASE)
+_KEY_PASSWORD = re.compile(r"""(\bpassword=)('(?:[^'\\]|\\.){0,2048}'|[^\s'"&]+)""", re.IGNORECASE)
+# Where a database error quotes rows.
+_ROWS = re.compile(r"^[ |]*(?:DETAIL:|\[parameters:) .*\n?", re.MULTILINE)
+_COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+_DIM = "2"
+
+
+class bound:  # noqa: N801 - reads as a verb: with bound(job=7): …
+    """Within this block, lines belong to this job; what is not given stays as it was outside.
+
+    >>> with bound(worker="w1"), bound(job=7, kind="receipt.send", chain=7):
+    ...     dict(context.get())
+    {'worker': 'w1', 'job': 7, 'kind': 'receipt.send', 'chain': 7}
+    """
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: Unpack[Fields]) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token: Token[Mapping[str, Any]] = context.set({**context.get(), **self._fields})
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        context.reset(self._token)
+
+
+class ContextFilter(logging.Filter):
+    """Puts job, kind, chain and worker on each record; `extra` of the same name moves to `extra_job`, ….
+
+    For handlers, not for loggers: a logger's filters do not see the records of the loggers below it.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        now, own = context.get(), vars(record)
+        for name in FIELDS:
+            ours = now.get(name)
+            if own.setdefault(name, ours) is not ours and ours is not None:
+                own[f"extra_{name}"] = own[name]
+                own[name] = ours
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One object a line, in ASCII; every value is bounded, and what JSON cannot say is said as text."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _masked(record.getMessage()),
+        }
+        line |= {name: _plain(value) for name, value in _fields(record)}
+        if exception := _exception(record):
+            line["exception"] = exception
+        if record.stack_info:
+            line["stack"] = _lines(record.stack_info)
+        return json.dumps(line)
+
+
+class HumanFormatter(logging.Formatter):
+    """One line for each record; a traceback follows it, indented."""
+
+    def __init__(self, *, colour: bool = False) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        said = " ".join(
+            [
+                self._in(_DIM, _time(record)),
+                self._in(_COLOURS.get(record.levelname, "0"), f"{record.levelname:<8}"),
+                f"{self._in(_DIM, f'{record.name}:')} {_one_line(_masked(record.getMessage()))}",
+                *(f"{self._in(_DIM, f'{name}=')}{_value(value)}" for name, value in _fields(record)),
+            ]
+        )
+        below = "\n".join(filter(None, (_exception(record), _lines(record.stack_info or ""))))
+        return "\n    ".join([said, *below.splitlines()])
+
+    def _in(self, code: str, text: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
+
+
+class Handler(logging.StreamHandler[TextIO]):
+    """The one that `configure` installs, and replaces when it is called again."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        encoding = getattr(self.stream, "encoding", None) or "utf-8"
+        return super().format(record).encode(encoding, "backslashreplace").decode(encoding)
+
+
+def configure(
+    format: Format = "auto",  # noqa: A002 - the name of the setting
+    level: str = "info",
+    stream: TextIO | None = None,
+    *,
+    environ: Mapping[str, str] = os.environ,
+) -> Handler:
+    """Log everything from `level` up to `stream` (default: standard error), and return the root logger's new handler.
+
+    `auto` is for people on a terminal and JSON elsewhere. Colour is for terminals only, and not where NO_COLOR is set.
+    """
+    stream = sys.stderr if stream is None else stream
+    if format not in FORMATS:
+        raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
+    if level.lower() not in LEVELS:
+        raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
+    terminal = stream.isatty()
+    handler = Handler(stream)
+    handler.addFilter(ContextFilter())
+    if format == "json" or (format == "auto" and not terminal):
+        handler.setFormatter(JsonFormatter())
+    else:
+        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        handler.setFormatter(HumanFormatter(colour=terminal and not plain))
+    root = logging.getLogger()
+    for former in [known for known in root.handlers if isinstance(known, Handler)]:
+        root.removeHandler(former)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    return handler
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
+    own = vars(record)
+    for name in FIELDS:
+        if own.get(name) is not None:
+            yield name, own[name]
+    for name, value in own.items():
+        if name not in _STANDARD:
+            yield f"extra_{name}" if name in _WRITTEN else name, value
+
+
+def _exception(record: logging.LogRecord) -> str:
+    if not record.exc_info or record.exc_info[1] is None:
+        return _lines(record.exc_text or "")
+    try:
+        return _lines("".join(traceback.format_exception(*record.exc_info)))
+    except Exception:  # noqa: BLE001 - whatever an error does when it is printed, the line is written
+        return f"<{type(record.exc_info[1]).__name__} that cannot be printed>"
+
+
+def _lines(text: str) -> str:
+    """Keep the lines, of a long text the first and the last."""
+    text = _secretless(_ROWS.sub("", text)).strip()
+    if len(text) > TEXT_LIMIT:
+        text = f"{text[: TEXT_LIMIT // 2]}\n…\n{text[-TEXT_LIMIT // 2 :]}"
+    return "\n".join(_CONTROL.sub(" ", line) for line in text.split("\n"))
+
+
+def _masked(text: str) -> str:
+    text = _secretless(text[:_READ])
+    return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"
+
+
+def _secretless(text: str) -> str:
+    return _KEY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1***@", text))
+
+
+def _one_line(text: str) -> str:
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def _value(value: object) -> str:
+    text = _one_line(_text(value))
+    return text if text and not any(sign in text for sign in ' "=') else json.dumps(text, ensure_ascii=False)
+
+
+def _text(value: object) -> str:
+    try:
+        return _masked(str(value))
+    except Exception:  # noqa: BLE001 - whatever a value does when it is printed, the line is written
+        return f"<{type(value).__name__} that cannot be printed>"
+
+
+def _plain(value: object) -> Any:
+    """Return what JSON can say, masked and bounded."""
+    if value is None or (isinstance(value, int) and -_LONGEST_NUMBER < value < _LONGEST_NUMBER):
+        return value
+    if isinstance(value, str):
+        return _masked(value)
+    try:
+        said = _secretless(json.dumps(value, default=_text, allow_nan=False))
+        return json.loads(said) if len(said) <= TEXT_LIMIT else _text(value)
+    except (TypeError, ValueError, RecursionError):
+        return _text(value)

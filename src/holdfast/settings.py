@@ -1,0 +1,400 @@
+"""The settings: one table, read from the environment first, then from code, checked together, each with its source."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+
+from holdfast.errors import HoldfastError
+from holdfast.retry import LONGEST, MAX_ATTEMPTS, Retry
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+Unit = Literal["ms", "number", "true or false", "names", "addresses", "queues", "word", "text", "secret"]
+
+_MS = timedelta(milliseconds=1)
+_DAY = 86_400_000
+_MANY = 10_000
+_PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
+_WAITS = ("retry.base", "retry.maximum")
+_UNSET = "unset"
+_MASK = "***"
+_TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_ADDRESS = re.compile(r"postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
+_URL_PASSWORD = re.compile(r"(://[^\s:]*:)\S*@")
+_KEY_PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
+
+
+class SettingsError(HoldfastError):
+    """The settings are refused."""
+
+    def __init__(self, problems: Sequence[str] = ()) -> None:
+        super().__init__("\n  - ".join([str(type(self).__doc__), *problems]))
+        self.problems = tuple(problems)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems,)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line of the table."""
+
+    name: str
+    field: str
+    unit: Unit
+    default: str
+    """As it would be written in the environment; empty when there is none."""
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    lowest: int = 1
+    highest: int = _DAY
+    words: tuple[str, ...] = ()
+    queue: str = ""
+    """The queue whose number the alias is."""
+
+
+# fmt: off
+SETTINGS = (
+    Setting("HOLDFAST_DATABASE_URL", "database_urls", "addresses", "", "one address, or several separated by spaces",
+            ("DATABASE_URL",)),
+    Setting("OUTBOX_WORKER_ENABLED", "worker_enabled", "true or false", "false", "run a worker in this web process"),
+    Setting("WORKER_TICK_RUNNERS", "tick_runners", "names", "",
+            "the runners, in order; unset: `outbox`, then the others as registered"),
+    Setting("WORKER_TICK_OVERALL_MAX_MS", "tick_overall_max", "ms", "480000", "time for a one-shot tick"),
+    Setting("WORKER_TICK_RUNNER_MAX_MS", "tick_runner_max", "ms", "60000", "time for each of its runners"),
+    Setting("WORKER_TICK_RUNNER_MAX_ITEMS", "tick_runner_max_items", "number", "200", "items for each of its runners",
+            highest=1_000_000),
+    Setting("WORKER_TICK_SHARD_INDEX", "shard_index", "number", "", "which part of the jobs is claimed here, from 0",
+            lowest=0, highest=63),
+    Setting("WORKER_TICK_SHARD_COUNT", "shard_count", "number", "", "how many such parts there are", highest=64),
+    Setting("WORKER_BUSY_LOOP_DELAY_MS", "busy_delay", "ms", "250",
+            "pause after a pass that did something; a wake-up cuts it short", lowest=0),
+    Setting("WORKER_IDLE_BACKOFF_MIN_MS", "idle_min", "ms", "1000", "first pause when idle, then doubled",
+            ("OUTBOX_WORKER_POLL_MS",)),
+    Setting("WORKER_IDLE_BACKOFF_MAX_MS", "idle_max", "ms", "30000", "longest pause when idle"),
+    Setting("WORKER_IDLE_BACKOFF_JITTER_MS", "jitter", "ms", "500", "added at random to both pauses", lowest=0),
+    Setting("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "error_backoff", "ms", "30000", "pause after a tick that failed"),
+    Setting("WORKER_TICK_LOOP_MAX_JITTER_MS", "error_jitter", "ms", "2000", "added at random to that pause", lowest=0),
+    Setting("WORKER_SHUTDOWN_TIMEOUT_MS", "shutdown_timeout", "ms", "30000",
+            "how long running jobs may go on after a stop; at most the lease", lowest=0),
+    Setting("OUTBOX_BATCH_SIZE", "batch_size", "number", "50", "jobs per claim", ("OUTBOX_WORKER_BATCH_SIZE",),
+            highest=_MANY),
+    Setting("OUTBOX_CONCURRENCY", "concurrency", "number", "10", "running handlers per process", highest=_MANY),
+    Setting("OUTBOX_QUEUE_CONCURRENCY", "queue_concurrency", "queues", "pdf=2",
+            "running handlers per queue, `name=n,name=n`; a queue not named keeps its number",
+            ("PDF_RENDER_CONCURRENCY",), highest=_MANY, queue="pdf"),
+    Setting("OUTBOX_LEASE_DURATION_MS", "lease", "ms", "60000", "how long a job is held between two heartbeats",
+            ("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS",), lowest=100),
+    Setting("OUTBOX_LEASE_HEARTBEAT_MS", "heartbeat", "ms", "15000", "between renewals; below a third of the lease"),
+    Setting("OUTBOX_REAP_INTERVAL_MS", "reap_interval", "ms", "10000", "between reaps; below the lease"),
+    Setting("OUTBOX_MAX_ATTEMPTS", "retry.max_attempts", "number", "3", "runs of a job in all",
+            ("OUTBOX_WORKER_MAX_ATTEMPTS",), highest=MAX_ATTEMPTS),
+    Setting("OUTBOX_RETRY_BASE_MS", "retry.base", "ms", "5000", "wait after the first failure, then doubled",
+            ("OUTBOX_WORKER_RETRY_BASE_MS",), lowest=0, highest=LONGEST // _MS),
+    Setting("OUTBOX_RETRY_MAX_MS", "retry.maximum", "ms", "120000", "longest wait after a failure",
+            ("OUTBOX_WORKER_RETRY_MAX_MS",), lowest=0, highest=LONGEST // _MS),
+    Setting("OUTBOX_RETRY_JITTER_MS", "retry.jitter", "ms", "500", "added at random to that wait",
+            lowest=0, highest=LONGEST // _MS),
+    Setting("WORKER_API_BASE_URL", "api_base_url", "text", "", "where HTTP-calling runners call"),
+    Setting("WORKER_API_SERVICE_TOKEN", "api_service_token", "secret", "", "sent by them as `x-service-token`"),
+    Setting("ARCHIVE_BUCKET", "archive_bucket", "text", "", "bucket of the object store"),
+    Setting("ARCHIVE_REGION", "archive_region", "text", "", "its region"),
+    Setting("ARCHIVE_ENDPOINT", "archive_endpoint", "text", "", "its address, unless it is the provider's own"),
+    Setting("HOLDFAST_LISTEN", "listen", "true or false", "true",
+            "be woken by notifications, on a connection of its own; polling goes on underneath"),
+    Setting("HOLDFAST_MAX_CONNECTIONS", "max_connections", "number", "5", "connections per process",
+            lowest=3, highest=1000),
+    Setting("HOLDFAST_LOG_FORMAT", "log_format", "word", "auto",
+            "`human`, `json`, or `auto`: human on a terminal, else JSON", words=("auto", "human", "json")),
+    Setting("HOLDFAST_LOG_LEVEL", "log_level", "word", "info", "the least level logged",
+            words=("debug", "info", "warning", "error", "critical")),
+)
+# fmt: on
+
+
+class Row(NamedTuple):
+    """A setting as `holdfast check` prints it; secrets are masked."""
+
+    name: str
+    value: str
+    source: str
+    meaning: str
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Settings:
+    """Made by `load`, valid as a whole, never changed.
+
+    >>> Settings.load({"OUTBOX_BATCH_SIZE": "100"}, batch_size=20, concurrency=4)
+    Settings(batch_size=100, concurrency=4)
+    """
+
+    database_urls: tuple[str, ...]
+    worker_enabled: bool
+    tick_runners: tuple[str, ...] | None
+    tick_overall_max: timedelta
+    tick_runner_max: timedelta
+    tick_runner_max_items: int
+    shard_index: int | None
+    shard_count: int | None
+    busy_delay: timedelta
+    idle_min: timedelta
+    idle_max: timedelta
+    jitter: timedelta
+    error_backoff: timedelta
+    error_jitter: timedelta
+    shutdown_timeout: timedelta
+    batch_size: int
+    concurrency: int
+    queue_concurrency: Mapping[str, int] = field(hash=False)
+    lease: timedelta
+    heartbeat: timedelta
+    reap_interval: timedelta
+    retry: Retry
+    api_base_url: str | None
+    api_service_token: str | None
+    archive_bucket: str | None
+    archive_region: str | None
+    archive_endpoint: str | None
+    listen: bool
+    max_connections: int
+    log_format: str
+    log_level: str
+    sources: Mapping[str, str] = field(compare=False)
+    """By variable: where its value came from."""
+    notes: tuple[str, ...] = field(compare=False)
+    """What is odd in the environment, and harmless."""
+
+    def __post_init__(self) -> None:
+        if problems := list(_problems(self._values(), self.sources)):
+            raise SettingsError(problems)
+
+    @classmethod
+    def load(cls, environ: Mapping[str, str], **overrides: object) -> Self:
+        """Take each value from the environment, else from `overrides` (by field; None is not given), else the default.
+
+        Everything that is wrong is said at once, in one `SettingsError`.
+        """
+        reader = _Reader(environ, {name: value for name, value in overrides.items() if value is not None})
+        for setting in SETTINGS:
+            reader.read(setting)
+        if problems := [*reader.problems, *_problems(reader.values, reader.sources)]:
+            raise SettingsError(problems)
+        plain = {name: value for name, value in reader.values.items() if "." not in name}
+        notes = (*reader.notes, *_unknown(environ))
+        return cls(**plain, retry=reader.made_retry(), sources=reader.sources, notes=notes)
+
+    def rows(self) -> list[Row]:
+        """Return every setting, in the order of the table."""
+        values, sources = self._values(), self.sources
+        return [Row(known.name, _written(known, values), sources[known.name], known.meaning) for known in SETTINGS]
+
+    def __repr__(self) -> str:
+        changed = zip(SETTINGS, self.rows(), strict=True)
+        shown = [f"{known.field}={row.value}" for known, row in changed if row.source != "default"]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _values(self) -> dict[str, Any]:
+        values = {known.field: attrgetter(known.field)(self) for known in SETTINGS}
+        return {name: None if self.retry.steps and name in _WAITS else value for name, value in values.items()}
+
+
+class _Reader:
+    """Collects values, their sources, and everything that is wrong or odd about them."""
+
+    def __init__(self, environ: Mapping[str, str], given: Mapping[str, object]) -> None:
+        self.values: dict[str, Any] = {}
+        self.sources: dict[str, str] = {}
+        self.problems: list[str] = []
+        self.notes: list[str] = []
+        self._environ, self._given = environ, given
+        known = [setting.field.partition(".")[0] for setting in SETTINGS]
+        self.problems += [f"{name} is not a setting{_suggestion(name, known)}" for name in given if name not in known]
+        retry = given.get("retry")
+        if not isinstance(retry, Retry | None):
+            self.problems.append("retry (code) must be a Retry")
+        self._retry = retry if isinstance(retry, Retry) else Retry()
+
+    def read(self, setting: Setting) -> None:
+        """Take the highest layer that says something; of queues, for each queue."""
+        found: dict[str, Any] = {}
+        sources: list[str] = []
+        before = len(self.problems)
+        for source, layer in self._layers(setting):
+            if not layer.keys() <= found.keys():
+                found = layer | found
+                sources.append(source)
+            elif source.startswith("environment"):
+                self.notes.append(f"{source.split()[-1]} is not used: {setting.name} is set too")
+        self.sources[setting.name] = ", ".join([source for source in sources if source != "default"] or ["default"])
+        if len(self.problems) == before:
+            self.values[setting.field] = found if setting.unit == "queues" else found[""]
+
+    def _layers(self, setting: Setting) -> Iterator[tuple[str, dict[str, Any]]]:
+        parse, none = _PARSE.get(setting.unit, str), () if setting.unit == "addresses" else None
+        for variable in (setting.name, *setting.aliases):
+            if text := self._environ.get(variable, "").strip():
+                alias = variable != setting.name
+                try:
+                    value = {setting.queue: _whole(text)} if alias and setting.queue else parse(text)
+                    yield f"environment {'(alias) ' * alias}{variable}", _layer(setting, value)
+                except ValueError as error:
+                    self.problems.append(f"{variable} {error}")
+        name, _, part = setting.field.partition(".")
+        given = getattr(self._given.get(name), part, None) if part else self._given.get(name)
+        if given is not None and setting.unit == "queues" and not _is_queues(given):
+            self.problems.append(f"{setting.field} (code) must be a mapping of queues to whole numbers")
+        elif given is not None:
+            yield "code", _layer(setting, tuple(given) if isinstance(given, list) else given)
+        yield "default", _layer(setting, parse(setting.default) if setting.default else none)
+
+    def made_retry(self) -> Retry:
+        """Return a retry of these values; a table given in code stays unless the environment says how long to wait."""
+        values = {name.removeprefix("retry."): self.values[name] for name in self.values if name.startswith("retry.")}
+        waits = (self.sources["OUTBOX_RETRY_BASE_MS"], self.sources["OUTBOX_RETRY_MAX_MS"])
+        steps = () if any(source.startswith("environment") for source in waits) else self._retry.steps
+        return replace(self._retry, **values, steps=steps)
+
+
+def _layer(setting: Setting, value: Any) -> dict[str, Any]:
+    return dict(value) if setting.unit == "queues" else {"": value}
+
+
+def _suggestion(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f": did you mean {close[0]}?" if close else ""
+
+
+def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    known = [name for setting in SETTINGS for name in (setting.name, *setting.aliases)]
+    for name in sorted(environ):
+        if name.startswith(_PREFIXES) and name not in known:
+            yield f"{name} is not known{_suggestion(name, known)}"
+
+
+def _whole(text: str) -> int:
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(f"must be a whole number, not {_cut(text)}")
+    return int(text)
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUTH:
+        raise ValueError(f"must be true or false, not {_cut(text)}")
+    return _TRUTH[text.lower()]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _queues(text: str) -> dict[str, int]:
+    pairs = [part.partition("=") for part in _names(text)]
+    if not all(name.strip() and _NUMBER.fullmatch(number.strip()) for name, _, number in pairs):
+        raise ValueError(f"must be like name=2,name=3, not {_cut(text)}")
+    return {name.strip(): int(number) for name, _, number in pairs}
+
+
+def _is_queues(given: object) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(k, str) and type(n) is int for k, n in given.items())
+
+
+def _cut(text: str) -> str:
+    return repr(f"{_masked(text):.100}")
+
+
+def _masked(text: str) -> str:
+    return _KEY_PASSWORD.sub(rf"\1{_MASK}", _URL_PASSWORD.sub(rf"\1{_MASK}@", text))
+
+
+_PARSE: dict[Unit, Callable[[str], Any]] = {
+    "ms": lambda text: _whole(text) * _MS,
+    "number": _whole,
+    "true or false": _truth,
+    "names": _names,
+    "addresses": lambda text: tuple(text.split()) if "://" in text else (text,),
+    "queues": _queues,
+    "word": str.lower,
+}
+_WRITE: dict[Unit, Callable[[Any], str]] = {
+    "ms": lambda value: f"{value / _MS:.15g}",
+    "true or false": lambda value: str(value).lower(),
+    "names": ",".join,
+    "addresses": lambda value: _masked(" ".join(value)),
+    "queues": lambda value: ",".join(f"{name}={number}" for name, number in sorted(value.items())),
+    "text": _masked,
+    "secret": lambda _: _MASK,
+}
+_TYPES: dict[Unit, type] = {
+    "ms": timedelta, "number": int, "true or false": bool, "names": tuple, "addresses": tuple, "queues": Mapping,
+}  # fmt: skip
+_RULES: tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...] = (
+    ("heartbeat", "lease", lambda heartbeat, lease: heartbeat * 3 < lease, "below a third of"),
+    ("shutdown_timeout", "lease", lambda timeout, lease: timeout <= lease, "at most"),
+    ("reap_interval", "lease", lambda interval, lease: interval < lease, "below"),
+    ("idle_min", "idle_max", lambda least, most: least <= most, "at most"),
+    ("retry.base", "retry.maximum", lambda base, most: base is None or base <= most, "at most"),
+    ("shard_index", "shard_count", lambda index, count: (index is None) == (count is None), "set together with"),
+    ("shard_index", "shard_count", lambda index, count: None in (index, count) or index < count, "below"),
+)
+
+
+def _problems(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
+    """Say which values cannot be, then which of the others do not go together."""
+    table = {setting.field: setting for setting in SETTINGS}
+    wrong = {name: said for name in values if (said := next(_faults(table[name], values[name]), ""))}
+    for name, said in wrong.items():
+        yield f"{_label(table[name], sources)} {said}"
+    for left, right, agree, rule in _RULES:
+        if {left, right} <= values.keys() - wrong.keys() and not agree(values[left], values[right]):
+            one, other = (f"{_label(table[name], sources)} ({_written(table[name], values)})" for name in (left, right))
+            yield f"{one} must be {rule} {other}"
+
+
+def _faults(setting: Setting, value: Any) -> Iterator[str]:
+    kind: Any = _TYPES.get(setting.unit, str)
+    if value is None and (not setting.default or setting.field in _WAITS):
+        return
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        yield f"must be a {kind.__name__}"
+        return
+    numbers = {timedelta: lambda: [value / _MS], int: lambda: [value], Mapping: lambda: list(value.values())}
+    for number in numbers.get(kind, list)():
+        if not setting.lowest <= number <= setting.highest:
+            yield f"must be from {setting.lowest} to {setting.highest}, not {number:.15g}"
+    if kind is tuple and not (all(isinstance(part, str) for part in value) and len(set(value)) == len(value)):
+        yield f"must be {setting.unit}, each of them once"
+    elif setting.unit == "names" and not value:
+        yield "must name at least one"
+    elif setting.unit == "addresses" and not all(map(_ADDRESS.fullmatch, value)):
+        yield "must be like postgresql://user:password@host:port/dbname, several separated by spaces"
+    elif setting.unit == "word" and value not in setting.words:
+        yield f"must be one of {', '.join(setting.words)}, not {_cut(value)}"
+    elif kind is str and not value.isprintable():
+        yield "must be printable text"
+    elif setting.field == "api_base_url" and not value.startswith(("http://", "https://")):
+        yield "must begin with http:// or https://"
+
+
+def _label(setting: Setting, sources: Mapping[str, str]) -> str:
+    """Name what somebody would have to change."""
+    source = sources[setting.name]
+    if source == "code":
+        return f"{setting.field} (code)"
+    return source.split()[-1] if source.startswith("environment") and "," not in source else setting.name
+
+
+def _written(setting: Setting, values: Mapping[str, Any]) -> str:
+    """Write a value as its variable would hold it, secrets masked."""
+    value = values[setting.field]
+    if value is None or value == ():
+        return "a table in code" if setting.field in _WAITS else _UNSET
+    return _WRITE.get(setting.unit, str)(value)

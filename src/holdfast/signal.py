@@ -1,0 +1,76 @@
+"""How a handler learns that it should stop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.errors import Aborted
+
+if TYPE_CHECKING:
+    from holdfast.abort import AbortReason
+
+
+# One for all: signals fire rarely, and a lock of its own would cost every job.
+_FIRING = threading.Lock()
+
+
+class AbortSignal:
+    """Fires at most once, with the reason. May be read from any thread.
+
+    An async handler is cancelled when it fires. A handler in a thread should look at `aborted`, or call
+    `raise_if_aborted`, between two steps of its work.
+    """
+
+    __slots__ = ("_reason", "_waiters")
+
+    def __init__(self) -> None:
+        self._reason: AbortReason | None = None
+        self._waiters: list[threading.Event | tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def __repr__(self) -> str:
+        return f"<AbortSignal {self._reason or 'quiet'}>"
+
+    @property
+    def aborted(self) -> bool:
+        return self._reason is not None
+
+    @property
+    def reason(self) -> AbortReason | None:
+        return self._reason
+
+    def raise_if_aborted(self) -> None:
+        if self._reason is not None:
+            raise Aborted(self._reason)
+
+    async def wait(self) -> AbortReason:
+        """Return when it fires."""
+        event = asyncio.Event()
+        self._waiters.append((asyncio.get_running_loop(), event))
+        while self._reason is None:
+            await event.wait()
+        return self._reason
+
+    def wait_in_thread(self, timeout: float | None = None) -> bool:
+        """Block a thread until it fires, or for `timeout` seconds; return whether it has fired."""
+        event = threading.Event()
+        self._waiters.append(event)
+        return self.aborted or event.wait(timeout)
+
+    def abort(self, reason: AbortReason) -> bool:
+        """Fire, from any thread; False if it had fired before, whose reason then stays."""
+        with _FIRING:
+            if self._reason is not None:
+                return False
+            self._reason = reason
+        for waiter in self._waiters:
+            if isinstance(waiter, threading.Event):
+                waiter.set()
+            else:
+                loop, event = waiter
+                # A loop that is gone has nobody waiting.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(event.set)
+        return True

@@ -1,0 +1,217 @@
+"""What people ask about jobs and servers, and deleting a job. Ask after `limit_time`, in the same transaction."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from holdfast.store.statement import Row, Statement, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from holdfast.store.statement import Parameter
+
+MOST = 1000
+STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
+
+_HOMES = {
+    "list_live_jobs": ("blocked", "pending", "processing"),
+    "list_ended_jobs": ("completed", "cancelled"),
+    "list_dead_letters": ("failed",),
+}
+
+Deletable: TypeAlias = Literal["blocked", "pending", "processing"]
+
+
+class JobLine(NamedTuple):
+    """A job in a list."""
+
+    id: int
+    status: str
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    created_at: datetime
+    available_at: datetime
+    finished_at: datetime | None
+    worker: int | None
+    order_key: str | None
+    error_code: str | None
+
+
+class AttemptLine(NamedTuple):
+    """How one attempt of a job ended."""
+
+    attempt: int
+    outcome: str
+    ended_at: datetime
+    worker: int | None
+    worker_name: str | None
+    error_code: str | None
+    error: str | None
+
+
+class ReplayLine(NamedTuple):
+    """A job that runs a dead letter again."""
+
+    id: int
+    status: str
+    created_at: datetime
+
+
+class WorkerLine(NamedTuple):
+    """A worker, and how it ended."""
+
+    id: int
+    name: str
+    started_at: datetime
+    heartbeat_at: datetime
+    stopped_at: datetime | None
+    stop_reason: str | None
+
+
+class LockedJob(NamedTuple):
+    """A live job whose row is locked."""
+
+    status: Deletable
+    order_key: str | None
+
+
+class Server(NamedTuple):
+    """What a server allows, and what is in use. The limits of the database and of the user may be none."""
+
+    version: int
+    backend_pid: int
+    user: str
+    superuser: bool
+    max_connections: int
+    reserved: int
+    used: int
+    database_limit: int | None
+    database_used: int
+    user_limit: int | None
+    user_used: int
+
+    @property
+    def free(self) -> int:
+        """How many more connections this user can open to this database."""
+        limits = [(self.database_limit, self.database_used), (self.user_limit, self.user_used)]
+        return min(
+            self.max_connections - self.reserved - self.used,
+            *(limit - used for limit, used in limits if limit is not None),
+            self.max_connections,
+        )
+
+
+class Role(NamedTuple):
+    """One of the roles that the schema grants to."""
+
+    name: str
+    held: bool
+
+
+class Rights(NamedTuple):
+    """What the present user may do."""
+
+    look: bool
+    work: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which jobs; None is any."""
+
+    status: str | None = None
+    kind: str | None = None
+    queue: str | None = None
+    order_key: str | None = None
+
+
+def limit_time(seconds: float, *, lock_seconds: float = 2) -> Statement[None]:
+    """Bound every later statement of the transaction, and say times in UTC."""
+    limits: dict[str, Parameter] = {
+        "statement_ms": f"{int(seconds * 1000)}",
+        "lock_ms": f"{int(lock_seconds * 1000)}",
+    }
+    return Statement(statements()["limit_time"], limits, lambda _: None)
+
+
+def list_jobs(which: Filter, most: int) -> list[Statement[list[JobLine]]]:
+    """Return a question for each table that may hold such jobs: run them in one snapshot, and merge by id."""
+    if not 1 <= most <= MOST:
+        raise ValueError(f"a list has 1 to {MOST} jobs, not {most}")
+    params: dict[str, Parameter] = {"most": most}
+    for name in ("status", "kind", "queue", "order_key"):
+        value = getattr(which, name)
+        params |= {f"any_{name}": value is None, name: value}
+    homes = [home for home, held in _HOMES.items() if which.status is None or which.status in held]
+    return [Statement(statements()[home], params, _job_lines) for home in homes]
+
+
+def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
+    """Answer with the row, wherever it is, as the database has it."""
+    return Statement(statements()["read_job"], {"id": job_id}, lambda rows: json.loads(rows[0][0]) if rows else None)
+
+
+def list_attempts(job_id: int, most: int = 200) -> Statement[list[AttemptLine]]:
+    """Answer with the latest attempts, oldest first."""
+    return Statement(
+        statements()["list_attempts"],
+        {"id": job_id, "most": most},
+        lambda rows: [AttemptLine._make(row) for row in reversed(rows)],
+    )
+
+
+def list_replays(job_id: int, most: int = 20) -> Statement[list[ReplayLine]]:
+    return Statement(
+        statements()["list_replays"],
+        {"id": job_id, "most": most},
+        lambda rows: [ReplayLine._make(row) for row in sorted(rows)],
+    )
+
+
+def read_worker(worker: int) -> Statement[WorkerLine | None]:
+    return Statement(
+        statements()["read_worker"], {"id": worker}, lambda rows: WorkerLine._make(rows[0]) if rows else None
+    )
+
+
+def lock_job(job_id: int) -> Statement[LockedJob | None]:
+    """Keep a live job as it is until the transaction ends; None if it is not live."""
+    return Statement(statements()["lock_job"], {"id": job_id}, lambda rows: LockedJob._make(rows[0]) if rows else None)
+
+
+def lock_order_key(key: str) -> Statement[None]:
+    """Let nobody park or promote in this key until the transaction ends. After the row's lock, never before."""
+    return Statement(statements()["lock_order_key"], {"key": key}, lambda _: None)
+
+
+def delete_job(job_id: int) -> Statement[bool]:
+    """Delete a job that waits, and keep nothing of it; False if it does not wait."""
+    return Statement(statements()["delete_job"], {"id": job_id}, bool)
+
+
+def promote_order_key(key: str) -> Statement[bool]:
+    """Let the next of the key go on, unless the key is stopped."""
+    return Statement(statements()["promote_order_key"], {"key": key}, bool)
+
+
+def read_server() -> Statement[Server]:
+    return Statement(statements()["read_server"], {}, lambda rows: Server._make(rows[0]))
+
+
+def list_roles() -> Statement[list[Role]]:
+    return Statement(statements()["list_roles"], {}, lambda rows: [Role._make(row) for row in rows])
+
+
+def read_rights() -> Statement[Rights]:
+    return Statement(statements()["read_rights"], {}, lambda rows: Rights._make(rows[0]))
+
+
+def _job_lines(rows: Sequence[Row]) -> list[JobLine]:
+    return [JobLine._make(row) for row in rows]

@@ -1,0 +1,48 @@
+"""Keeping the tables small: folding tallies, dropping days that are over, forgetting who slept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast.store.statement import Row, Statement, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+
+class ExpiredPartition(NamedTuple):
+    """A day that is kept no longer, and the commands that remove it, each to be run outside a transaction."""
+
+    name: str
+    commands: list[str]
+
+
+def unfolded_minutes(*, hours: int, most: int) -> Statement[list[datetime]]:
+    return Statement(
+        statements()["unfolded_minutes"], {"hours": hours, "most": most}, lambda rows: [row[0] for row in rows]
+    )
+
+
+def fold_tallies(minute: datetime) -> Statement[int]:
+    """Put the rows of one minute together; answer how many fewer there are."""
+    return Statement(statements()["fold_tallies"], {"minute": minute.isoformat()}, _number)
+
+
+def delete_sleepers(*, most: int = 10_000) -> Statement[int]:
+    return Statement(statements()["delete_sleepers"], {"most": most}, _number)
+
+
+def delete_sweeps(*, most: int = 10_000) -> Statement[int]:
+    return Statement(statements()["delete_sweeps"], {"most": most}, _number)
+
+
+def expired_partitions(*, most: int) -> Statement[list[ExpiredPartition]]:
+    return Statement(
+        statements()["expired_partitions"], {"most": most}, lambda rows: [ExpiredPartition._make(row) for row in rows]
+    )
+
+
+def _number(rows: Sequence[Row]) -> int:
+    number: int = rows[0][0]
+    return number

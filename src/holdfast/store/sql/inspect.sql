@@ -1,0 +1,89 @@
+-- What people ask. Every question has a LIMIT and is asked after limit_time, in the same transaction: no look, however broad,
+-- may hold the jobs up. History has an index on id and none on what is filtered by here, so a rare kind may take the whole time.
+
+-- name: limit_time
+SELECT set_config('statement_timeout', %(statement_ms)s::text, true), set_config('lock_timeout', %(lock_ms)s::text, true),
+    set_config('TimeZone', 'UTC', true)
+
+-- name: list_live_jobs
+SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, NULL::timestamptz,
+    j.locked_by, j.order_key, j.last_error_code
+FROM holdfast.job j
+WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
+  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+ORDER BY j.id DESC LIMIT %(most)s
+
+-- name: list_ended_jobs
+SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
+    j.worker_id, j.order_key, j.last_error_code
+FROM holdfast.job_history j
+WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
+  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+ORDER BY j.id DESC LIMIT %(most)s
+
+-- name: list_dead_letters
+SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
+    j.worker_id, j.order_key, j.last_error_code
+FROM holdfast.job_failed j
+WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
+  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+ORDER BY j.id DESC LIMIT %(most)s
+
+-- name: read_job
+SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
+    SELECT to_json(j)::text FROM holdfast.job j WHERE j.id = wanted.id
+    UNION ALL SELECT to_json(h)::text FROM holdfast.job_history h WHERE h.id = wanted.id
+    UNION ALL SELECT to_json(f)::text FROM holdfast.job_failed f WHERE f.id = wanted.id) AS found (said)
+LIMIT 1
+
+-- name: list_attempts
+-- The latest are kept when there are too many.
+SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error
+FROM holdfast.attempt a LEFT JOIN holdfast.worker w ON w.id = a.worker_id
+WHERE a.job_id = %(id)s ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(most)s
+
+-- name: list_replays
+-- A replay is younger than what it replays.
+SELECT found.id, found.status, found.created_at FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
+    SELECT j.id, j.status::text, j.created_at FROM holdfast.job j WHERE j.replay_of = wanted.id AND j.id > wanted.id
+    UNION ALL SELECT h.id, h.status::text, h.created_at FROM holdfast.job_history h WHERE h.replay_of = wanted.id AND h.id > wanted.id
+    UNION ALL SELECT f.id, f.status::text, f.created_at FROM holdfast.job_failed f WHERE f.replay_of = wanted.id AND f.id > wanted.id
+    ) AS found (id, status, created_at)
+LIMIT %(most)s
+
+-- name: read_worker
+SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
+
+-- name: lock_job
+-- Deleting in four steps, each with a snapshot of its own: lock the row, lock its key, delete, let the next of the key go on.
+SELECT j.status::text, j.order_key FROM holdfast.job j WHERE j.id = %(id)s FOR UPDATE LIMIT 1
+
+-- name: lock_order_key
+SELECT true FROM (SELECT pg_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(%(key)s::text))) AS locked LIMIT 1
+
+-- name: delete_job
+DELETE FROM holdfast.job j WHERE j.id = %(id)s AND j.status <> 'processing' RETURNING j.id
+
+-- name: promote_order_key
+UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock_timestamp())
+FROM (SELECT %(key)s::text AS name) AS key
+WHERE j.status = 'blocked' AND NOT EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = key.name)
+  AND j.id = (SELECT e.id FROM holdfast.job e WHERE e.order_key = key.name ORDER BY e.order_seq, e.id LIMIT 1)
+RETURNING j.id
+
+-- name: read_server
+SELECT current_setting('server_version_num')::integer, pg_backend_pid(), current_user::text, r.rolsuper,
+    current_setting('max_connections')::integer,
+    current_setting('superuser_reserved_connections')::integer + coalesce(current_setting('reserved_connections', true), '0')::integer,
+    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend'),
+    nullif(d.datconnlimit, -1), (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.datname = d.datname),
+    nullif(r.rolconnlimit, -1), (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.usename = r.rolname)
+FROM pg_roles r, pg_database d WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
+
+-- name: list_roles
+SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r
+WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer') ORDER BY r.rolname LIMIT 3
+
+-- name: read_rights
+SELECT has_table_privilege('holdfast.job', 'SELECT'),
+    has_table_privilege('holdfast.job', 'UPDATE') AND has_table_privilege('holdfast.job', 'DELETE') LIMIT 1

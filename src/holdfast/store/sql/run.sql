@@ -1,0 +1,16 @@
+-- name: begin_run
+SELECT nextval('holdfast.run_id_seq'), now()
+
+-- name: record_run
+SELECT holdfast.record_run(%(id)s, %(started_at)s::timestamptz, %(worker)s, %(runner)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
+
+-- name: list_runs
+SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
+WHERE %(runner)s::text IS NULL OR runner = %(of_runner)s::text
+ORDER BY started_at DESC LIMIT %(most)s
+
+-- name: last_runs
+-- The last run of each runner within the last days.
+SELECT DISTINCT ON (runner) id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
+WHERE started_at > now() - %(days)s * interval '1 day'
+ORDER BY runner, started_at DESC LIMIT %(most)s

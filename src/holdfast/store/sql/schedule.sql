@@ -1,0 +1,82 @@
+-- name: register_schedules
+INSERT INTO holdfast.schedule (name, what, schedule, declared, job)
+SELECT name, CASE WHEN job IS NULL THEN 'runner' ELSE 'job' END, schedule, concat_ws(' ', schedule, job::text), job
+FROM json_to_recordset(%(given)s::json) AS given (name text, schedule text, job json)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE SET what = EXCLUDED.what, schedule = EXCLUDED.schedule, declared = EXCLUDED.declared, job = EXCLUDED.job,
+    next_at = NULL
+WHERE schedule.declared IS DISTINCT FROM EXCLUDED.declared
+RETURNING name
+
+-- name: look_at_schedule
+SELECT schedule, now(), next_at, paused, triggered_at IS NOT NULL, slot_at, locked_until FROM holdfast.schedule
+WHERE name = %(name)s AND what = 'runner'
+
+-- name: set_next
+UPDATE holdfast.schedule SET next_at = %(following)s::timestamptz
+WHERE name = %(name)s AND schedule = %(seen)s AND next_at IS NULL
+RETURNING name
+
+-- name: claim_slot
+SELECT slot_at, started_at, lock_token, attempt, run_id
+FROM holdfast.claim_slot(%(name)s, %(worker)s, %(lease_ms)s, %(seen)s, %(seen_next)s::timestamptz, %(following)s::timestamptz)
+
+-- name: renew_slot
+UPDATE holdfast.schedule SET locked_until = now() + %(lease_ms)s * interval '1 millisecond'
+WHERE name = %(name)s AND lock_token = %(token)s AND locked_by = %(worker)s
+RETURNING name
+
+-- name: end_slot
+SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
+
+-- name: look_at_periodic_jobs
+-- Those that this application registered, and those that somebody made by hand.
+SELECT name, schedule, now(), next_at, triggered_at IS NOT NULL OR next_at <= now() FROM holdfast.schedule
+WHERE what = 'job' AND (NOT paused OR triggered_at IS NOT NULL) AND (declared IS NULL OR name = ANY (%(names)s::text[]))
+ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(most)s
+
+-- name: enqueue_slot
+-- The slot moves on and its job is enqueued in one statement: both or neither. The payload is passed on to the letter.
+WITH due AS MATERIALIZED (
+    SELECT name, job, least(next_at, now()) AS slot FROM holdfast.schedule
+    WHERE name = %(name)s AND what = 'job' AND schedule = %(seen)s AND next_at = %(seen_next)s::timestamptz
+        AND (triggered_at IS NOT NULL OR NOT paused AND next_at <= now())
+    FOR UPDATE SKIP LOCKED),
+moved AS (
+    UPDATE holdfast.schedule s SET last_at = due.slot, triggered_at = NULL,
+        next_at = CASE WHEN s.next_at <= now() THEN %(following)s::timestamptz ELSE s.next_at END
+    FROM due WHERE s.name = due.name
+    RETURNING due.slot, CASE WHEN due.job -> 'unique_key' IS NULL
+        THEN '{"unique_key":' || to_json('schedule:' || due.name || ':' || to_char(due.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+            || ',' || substr(ltrim(due.job::text, E' \t\r\n'), 2)
+        ELSE due.job::text END AS job)
+SELECT enqueued.id, enqueued.created, moved.slot FROM moved, LATERAL holdfast.enqueue_jobs('[' || moved.job || ']') AS enqueued
+
+-- name: pause_schedule
+UPDATE holdfast.schedule SET paused = true WHERE name = %(name)s RETURNING name
+
+-- name: resume_schedule
+-- What came and went while it was paused is not run later.
+UPDATE holdfast.schedule SET paused = false, next_at = CASE WHEN paused THEN NULL ELSE next_at END WHERE name = %(name)s RETURNING name
+
+-- name: trigger_schedule
+UPDATE holdfast.schedule SET triggered_at = clock_timestamp() WHERE name = %(name)s RETURNING name
+
+-- name: edit_schedule
+UPDATE holdfast.schedule SET schedule = %(schedule)s, next_at = NULL WHERE name = %(name)s RETURNING name
+
+-- name: remove_schedule
+DELETE FROM holdfast.schedule WHERE name = %(name)s RETURNING name
+
+-- name: list_schedules
+SELECT name, what, schedule, schedule IS DISTINCT FROM split_part(declared, ' {', 1), paused, triggered_at IS NOT NULL, next_at, last_at, slot_at,
+    started_at, attempt, locked_by, locked_until
+FROM holdfast.schedule ORDER BY name LIMIT %(most)s
+
+-- name: take_singleton
+SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))
+
+-- name: keep_singleton
+-- In a transaction that stays open and idle as long as the runner runs: no timeout of the server's may end it.
+SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
+WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')

@@ -1,0 +1,16 @@
+-- name: lie_down
+INSERT INTO holdfast.sleeper (until, worker_id, queue, kinds)
+SELECT now() + interval '10 seconds', %(worker)s, queue, %(kinds)s::text[] FROM unnest(%(queues)s::text[]) AS queue
+RETURNING until
+
+-- name: rise
+DELETE FROM holdfast.sleeper WHERE worker_id = %(worker)s AND until > now() - interval '1 minute' RETURNING queue
+
+-- name: look_ahead
+SELECT pg_snapshot_xmax(pg_current_snapshot())::text, holdfast.next_due(%(queues)s::text[], %(kinds)s::text[])
+
+-- name: others_ended
+SELECT pg_snapshot_xmin(pg_current_snapshot()) >= %(xmax)s::text::xid8
+
+-- name: wake_sleepers
+SELECT holdfast.wake_sleepers(%(queues)s::text[], %(kinds)s::text[])::text

@@ -1,0 +1,120 @@
+"""The real command, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+if TYPE_CHECKING:
+    import signal
+    from pathlib import Path
+
+# Longer than anything here takes on a machine that is busy with something else.
+PATIENCE = 60.0
+
+_OURS = ("HOLDFAST_", "OUTBOX_", "WORKER_", "ARCHIVE_", "DATABASE_URL", "PDF_RENDER", "NO_COLOR")
+
+
+class Said(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def environment(database: str | None, **variables: str) -> dict[str, str]:
+    """Everything of this process but what Holdfast reads; and `variables`."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(_OURS)}
+    named = {} if database is None else {"DATABASE_URL": database}
+    return kept | named | {"PYTHONUNBUFFERED": "1"} | variables
+
+
+def holdfast(*arguments: str, database: str | None = None, cwd: Path | None = None, **variables: str) -> Said:
+    done = subprocess.run(  # noqa: S603 - the command under test
+        [sys.executable, "-m", "holdfast", *arguments],
+        cwd=cwd,
+        env=environment(database, **variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return Said(done.returncode, done.stdout, done.stderr)
+
+
+class Running:
+    """A command that goes on, and its log: JSON lines, read as they come. Killed at the end unless it has ended."""
+
+    def __init__(self, *arguments: str, database: str, cwd: Path, **variables: str) -> None:
+        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
+        self.log: list[dict[str, Any]] = []
+        self.process = subprocess.Popen(  # noqa: S603 - the command under test
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=cwd,
+            env=environment(database, HOLDFAST_LOG_FORMAT="json", **variables),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            process_group=0,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(PATIENCE)
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def hear(self, message: str, times: int = 1) -> list[dict[str, Any]]:
+        """Wait until so many lines have this message since the last call, and return them."""
+        heard: list[dict[str, Any]] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(heard) < times:
+            line = self._next(deadline)
+            assert line is not None, f"{message!r} was not heard before the end: {self.log}"
+            if message in str(line["message"]):
+                heard.append(line)
+        return heard
+
+    def ended(self) -> int:
+        """Wait for the end of the process and of all that write to its log, and return its status."""
+        deadline = time.monotonic() + PATIENCE
+        status = self.process.wait(PATIENCE)
+        while self._next(deadline) is not None:
+            pass
+        return status
+
+    def messages(self) -> list[str]:
+        return [str(line["message"]) for line in self.log]
+
+    def _next(self, deadline: float) -> dict[str, Any] | None:
+        try:
+            return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"nothing more was heard: {self.log}") from None
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for text in self.process.stderr:
+            line = json.loads(text) if text.startswith("{") else {"message": text}
+            self.log.append(line)
+            self._lines.put(line)
+        self._lines.put(None)

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A folder with the applications `shop:app`, `cycles:app` and `cycles:failing`."""
+    for name in ("shop.py", "cycles.py"):
+        shutil.copy(Path(__file__).with_name(name), tmp_path / name)
+    return tmp_path

@@ -1,0 +1,52 @@
+"""An application for the commands to run. It is copied to a folder of its own, and imported there by processes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from typing import Any
+
+import psycopg
+
+from holdfast import Holdfast, Job
+from holdfast.retry import Retry
+
+GATE = 7
+
+log = logging.getLogger("shop")
+app = Holdfast()
+
+
+@app.job("quick")
+async def quick(job: Job[Any], n: int = 0) -> int:
+    log.info("quick")
+    return n
+
+
+@app.job("gated")
+async def gated(job: Job[Any]) -> str:
+    """Ends when nobody holds the gate any more."""
+    log.info("gated")
+    async with await psycopg.AsyncConnection.connect(os.environ["DATABASE_URL"]) as conn:
+        await conn.execute("SELECT pg_advisory_xact_lock_shared(%s)", [GATE])
+    return "passed"
+
+
+@app.job("endless", queue="slow")
+async def endless(job: Job[Any]) -> None:
+    log.info("endless")
+    await asyncio.Event().wait()
+
+
+@app.job("deaf", queue="slow")
+def deaf(job: Job[Any]) -> None:
+    """Looks at no signal."""
+    log.info("deaf")
+    threading.Event().wait()
+
+
+@app.job("broken", retry=Retry(max_attempts=1))
+async def broken(job: Job[Any]) -> None:
+    raise ValueError("it broke, and the password=hush")

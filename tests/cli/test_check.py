@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg import sql
+
+from holdfast.settings import SETTINGS
+from holdfast.store.schema import migrations
+from tests.cli.commands import Said, holdfast
+from tests.cli.pooler import pooler
+from tests.databases import clone
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import psycopg
+
+    from tools.postgres import Server
+
+SUBJECTS = ["database", "schema", "rights", "roles", "connections", "listen"]
+
+
+@pytest.fixture
+def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
+    return connect()
+
+
+@contextmanager
+def user(conn: psycopg.Connection[Any], database: str, options: str) -> Iterator[str]:
+    """Yield the address of a new user of this database."""
+    name = f"test_check_{os.getpid()}"
+    conn.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'hush' {}").format(sql.Identifier(name), sql.SQL(options)))
+    try:
+        yield database.replace("postgres@", f"{name}:hush@")
+    finally:
+        conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+def findings(said: Said) -> dict[str, tuple[str, str]]:
+    """By subject: verdict and text."""
+    return {one["subject"]: (one["verdict"], one["says"]) for one in said.json["findings"]}
+
+
+def test_all_is_well(database: str, server_version: int) -> None:
+    said = holdfast("check", "--json", database=database, OUTBOX_BATCH_SIZE="70", PDF_RENDER_CONCURRENCY="4")
+    assert (said.status, said.err) == (0, "")
+    found = findings(said)
+    assert list(found) == SUBJECTS
+    assert {verdict for verdict, _ in found.values()} == {"ok"}
+    assert found["database"][1].endswith(f"PostgreSQL {server_version}")
+    assert found["schema"][1] == f"up to date: {migrations()[-1].name}"
+    assert found["connections"][1].startswith("5 per process; the server allows 200, 3 of them reserved, ")
+    assert said.json["ok"] is True
+    settings = {row["name"]: row for row in said.json["settings"]}
+    assert list(settings) == [setting.name for setting in SETTINGS]
+    assert settings["OUTBOX_BATCH_SIZE"]["value"] == "70"
+    assert settings["OUTBOX_BATCH_SIZE"]["source"] == "environment OUTBOX_BATCH_SIZE"
+    assert settings["OUTBOX_QUEUE_CONCURRENCY"]["source"] == "environment (alias) PDF_RENDER_CONCURRENCY"
+    assert settings["OUTBOX_CONCURRENCY"] == settings["OUTBOX_CONCURRENCY"] | {"value": "10", "source": "default"}
+
+
+def test_for_people_with_an_application(database: str, shop: Path) -> None:
+    odd = {"OUTBOX_BATCH_SIZ": "1", "WORKER_API_SERVICE_TOKEN": "hush"}
+    said = holdfast("check", "shop:app", database=database, cwd=shop, **odd)
+    assert said.status == 0
+    assert said.out.startswith("SETTING")
+    assert "note: OUTBOX_BATCH_SIZ is not known: did you mean OUTBOX_BATCH_SIZE?" in said.out
+    assert "\n5 kinds: broken, deaf, endless, gated, quick\n2 queues: default, slow\n0 runners: -\n" in said.out
+    assert "hush" not in said.out + said.err
+    for subject in SUBJECTS:
+        assert f"  {subject}  " in said.out
+
+
+def test_no_database() -> None:
+    said = holdfast("check", "--json")
+    assert said.status == 1
+    assert findings(said)["database"] == (
+        "wrong",
+        "no database: set HOLDFAST_DATABASE_URL or DATABASE_URL, or give the application one: Holdfast(url)",
+    )
+
+
+def test_one_of_two_databases_is_away(database: str) -> None:
+    said = holdfast("check", "--json", HOLDFAST_DATABASE_URL=f"postgresql://me:hush@127.0.0.1:1/away {database}")
+    assert said.status == 1
+    first, *others = said.json["findings"]
+    assert (first["verdict"], first["database"]) == ("wrong", "HOLDFAST_DATABASE_URL, address 1")
+    assert first["says"].startswith("cannot connect to the database of HOLDFAST_DATABASE_URL, address 1: ")
+    assert [one["subject"] for one in others] == SUBJECTS
+    assert {one["verdict"] for one in others} == {"ok"}
+    assert "hush" not in said.out + said.err
+
+
+@pytest.mark.parametrize("address", ["postgresql://me:a@hush@there/db", "postgresql://me:p/hush@there/db"])
+def test_an_address_that_cannot_be_read_is_not_repeated(address: str) -> None:
+    said = holdfast("check", "--json", DATABASE_URL=address)
+    assert said.status == 1
+    assert "hush" not in "".join(one["says"] for one in said.json["findings"]) + said.err
+
+
+def test_no_schema(server: Server) -> None:
+    with clone(server, "template0") as empty:
+        said = holdfast("check", "--json", database=empty)
+    assert said.status == 1
+    assert findings(said)["schema"] == ("wrong", "This database has no Holdfast schema: run `holdfast migrate`.")
+    assert "rights" not in findings(said)
+
+
+def test_more_connections_than_there_are(database: str) -> None:
+    said = holdfast("check", "--json", database=database, HOLDFAST_MAX_CONNECTIONS="198")
+    assert said.status == 1
+    verdict, says = findings(said)["connections"]
+    assert verdict == "wrong"
+    assert "not one process fits" in says
+
+
+def test_the_limit_of_a_user(database: str, conn: psycopg.Connection[Any]) -> None:
+    with user(conn, database, "IN ROLE holdfast_worker CONNECTION LIMIT 4") as url:
+        said = holdfast("check", "--json", database=url)
+    assert said.status == 1
+    assert findings(said)["rights"][0] == "ok"
+    assert findings(said)["roles"] == ("ok", "all there; this user has holdfast_worker")
+    assert "this database or user at most 4: not one process fits" in findings(said)["connections"][1]
+    assert "hush" not in said.out
+
+
+def test_a_viewer_cannot_work(database: str, conn: psycopg.Connection[Any]) -> None:
+    with user(conn, database, "IN ROLE holdfast_viewer") as url:
+        said = holdfast("check", "--json", database=url)
+    assert said.status == 1
+    name = f"test_check_{os.getpid()}"
+    assert findings(said)["rights"] == ("wrong", f"{name} may look but not work: GRANT holdfast_worker TO {name}")
+
+
+def test_behind_a_pooler(database: str, server: Server) -> None:
+    with pooler(server.port) as port:
+        url = database.replace(f":{server.port}/", f":{port}/")
+        listening = holdfast("check", "--json", database=url)
+        polling = holdfast("check", "--json", database=url, HOLDFAST_LISTEN="false")
+    assert listening.status == 1
+    verdict, says = findings(listening)["listen"]
+    assert verdict == "wrong"
+    assert says.startswith("another program answers for the server: a pooler. Give workers a direct address, or set")
+    assert polling.status == 0
+    assert findings(polling)["listen"][0] == "note"
+
+
+def test_settings_that_are_refused(database: str) -> None:
+    said = holdfast("check", database=database, OUTBOX_LEASE_HEARTBEAT_MS="60000")
+    assert said.status == 1
+    assert said.err.startswith(
+        "holdfast check: the settings are refused: OUTBOX_LEASE_HEARTBEAT_MS (60000) must be below"
+    )

@@ -1,0 +1,302 @@
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.job import OrderKey, Unique
+from tests.cli.commands import PATIENCE, environment, holdfast
+from tests.databases import clone
+from tests.traps.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tools.postgres import Server
+
+    Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture
+def conn(connect: Connect) -> psycopg.Connection[Any]:
+    return connect()
+
+
+@pytest.fixture
+def worker(conn: psycopg.Connection[Any]) -> Worker:
+    return Worker(conn)
+
+
+def failed(worker: Worker, **options: Any) -> int:
+    """A dead letter."""
+    (made,) = enqueue(worker.conn, job("k", '{"n": 1}', **options))
+    worker.end(worker.claim(), FAILED)
+    return made
+
+
+def ids(*arguments: str, database: str) -> list[int]:
+    said = holdfast("jobs", "list", "--json", *arguments, database=database)
+    assert (said.status, said.err) == (0, "")
+    return [line["id"] for line in said.json]
+
+
+def test_list_and_its_filters(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    done, dead = enqueue(conn, job(), job(order_key="customer 7"))
+    claimed = worker.claim()
+    worker.end([one for one in claimed if one.id == done])
+    worker.end([one for one in claimed if one.id == dead], FAILED)
+    waiting, other, running = enqueue(conn, job("other"), job("other", queue="mail"), job())
+    worker.claim()
+    assert ids(database=database) == [running, other, waiting, dead, done]
+    assert ids("--limit", "2", database=database) == [running, other]
+    assert ids("--status", "completed", database=database) == [done]
+    assert ids("--status", "failed", database=database) == [dead]
+    assert ids("--status", "processing", database=database) == [running]
+    assert ids("--status", "pending", "--kind", "other", database=database) == [other, waiting]
+    assert ids("--queue", "mail", database=database) == [other]
+    assert ids("--order-key", "customer 7", database=database) == [dead]
+    assert ids("--kind", "k' OR true --", database=database) == []
+
+
+def test_a_table_for_people(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    assert holdfast("jobs", "list", database=database) == (0, "No such jobs.\n", "")
+    made = failed(worker)
+    enqueue(conn, *(job() for _ in range(3)))
+    said = holdfast("jobs", "list", "--limit", "4", database=database)
+    head, *lines, more = said.out.splitlines()
+    assert head.split() == ["ID", "STATUS", "KIND", "QUEUE", "ATTEMPT", "CREATED", "DUE", "OR", "ENDED", "ERROR"]
+    assert lines[-1].split()[:5] == [str(made), "failed", "k", "default", "1/3"]
+    assert lines[-1].endswith("Z  Broken")
+    assert lines[0].split()[1] == "pending"
+    assert more == "The newest 4. There may be more."
+    assert "\x1b" not in said.out
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
+def test_colour_is_for_terminals(database: str, worker: Worker, variables: dict[str, str]) -> None:
+    failed(worker)
+    ours, theirs = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "holdfast", "jobs", "list"],
+            env=environment(database, **{"TERM": "xterm", "COLUMNS": "160", **variables}),
+            stdin=subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.PIPE,
+        )
+        os.close(theirs)
+        said = b""
+        with suppress(OSError):  # how a terminal says that nobody writes any more
+            while piece := os.read(ours, 65536):
+                said += piece
+        _, error = process.communicate(timeout=PATIENCE)
+    finally:
+        os.close(ours)
+    assert (process.returncode, error) == (0, b"")
+    assert b"failed" in said
+    assert (b"\x1b[1;31mfailed" in said) == (not variables)
+    assert (b"\x1b" in said) == (not variables)
+
+
+def test_what_is_stored_cannot_move_the_cursor(database: str, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, job())
+    conn.execute("UPDATE holdfast.job SET last_error = E'\\x1b[2Jgone\\nnext'")
+    said = holdfast("jobs", "show", "1", database=database)
+    assert "\x1b" not in said.out
+    assert r"\x1b[2Jgone\nnext" in said.out
+
+
+def test_the_whole_story(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    (made,) = enqueue(conn, job("k", '{"invoice": 7, "b": 1.0}'))
+    worker.end(worker.claim(), RETRIED)
+    worker.end(worker.claim(), FAILED)
+    (again,) = [
+        int(word) for word in holdfast("jobs", "retry", str(made), database=database).out.split() if word.isdecimal()
+    ]
+    story = holdfast("jobs", "show", str(made), "--json", database=database).json
+    assert story["job"]["status"] == "failed"
+    assert story["job"]["payload"] == {"invoice": 7, "b": 1.0}
+    assert story["job"]["finished_at"].endswith("+00:00")
+    assert [(one["attempt"], one["outcome"], one["error"]) for one in story["attempts"]] == [
+        (1, "retry", "it broke"),
+        (2, "failed", "it broke"),
+    ]
+    assert story["worker"]["name"] == "tester"
+    assert [(one["id"], one["status"]) for one in story["replays"]] == [(again, "pending")]
+    assert story["replays_complete"] is True
+
+    told = holdfast("jobs", "show", str(made), database=database).out
+    assert "Attempts (2)" in told
+    assert "Worker 1: tester" in told
+    assert f"Replayed as\nID  STATUS   CREATED\n{again} " in told
+
+    worker.end(worker.claim(), COMPLETED)
+    story = holdfast("jobs", "show", str(again), "--json", database=database).json
+    assert (story["job"]["status"], story["job"]["replay_of"], story["replay_of"]["id"]) == ("completed", made, made)
+    told = holdfast("jobs", "show", str(again), database=database).out
+    assert f"Replays {made}, which failed." in told
+    assert "No attempt was recorded" in told
+
+
+def test_show_what_is_not_there(database: str) -> None:
+    said = holdfast("jobs", "show", "999", database=database)
+    assert said.status == 1
+    assert said.err == ("holdfast jobs: there is no job 999: it never was, was deleted, or its history has aged out\n")
+
+
+def test_retry(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    dead, unique = failed(worker), failed(worker, unique=Unique("u"))
+    waiting, holder = enqueue(conn, job("other"), job(unique=Unique("u")))
+    said = holdfast("jobs", "retry", "--json", *map(str, (dead, unique, waiting, 999)), database=database)
+    assert said.status == 1
+    assert [(one["id"], one["result"]) for one in said.json] == [
+        (dead, "retried"),
+        (unique, "refused"),
+        (waiting, "refused"),
+        (999, "refused"),
+    ]
+    assert [one["says"] for one in said.json][1:] == [
+        f"another live job has its unique key: {holder}",
+        "is pending: only a dead letter (failed) can be retried",
+        "there is no such job: only a dead letter (failed) can be retried",
+    ]
+    assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of = %s", dead) == 1
+
+
+def test_cancel(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    running, waiting = enqueue(conn, job(), job("other"))
+    worker.claim()
+    said = holdfast("jobs", "cancel", str(running), str(waiting), database=database)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines()[1] == f"{waiting}: cancelled"
+    assert said.out.startswith(f"{running}: will be cancelled")
+    assert statuses(conn) == {running: "processing", waiting: "cancelled"}
+    said = holdfast("jobs", "cancel", str(waiting), database=database)
+    assert said == (1, f"{waiting}: is cancelled: only a live job can be cancelled\n", "")
+
+
+def test_delete(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    running, waiting, later = enqueue(conn, job(), job("other"), job("other", delay=timedelta(days=1)))
+    worker.claim()
+    dead = number(conn, "SELECT max(id) FROM holdfast.job") + 1
+    assert failed(worker) == dead
+    every = [str(one) for one in (running, waiting, later, dead, 999)]
+    said = holdfast("jobs", "delete", *every, database=database)
+    assert said.status == 2
+    assert said.err.startswith("holdfast jobs: deleting keeps nothing, not even a trace: give --yes")
+    assert len(statuses(conn)) == 4
+    said = holdfast("jobs", "delete", "--yes", "--json", *every, database=database)
+    assert said.status == 1
+    assert [one["result"] for one in said.json] == ["refused", "deleted", "deleted", "refused", "refused"]
+    assert said.json[3]["says"] == "is failed: only a job that waits can be deleted; history ages out"
+    assert statuses(conn) == {running: "processing", dead: "failed"}
+
+
+def test_deleting_the_head_of_an_order_key_lets_the_next_go_on(
+    database: str, conn: psycopg.Connection[Any], worker: Worker
+) -> None:
+    first, second, third = enqueue(conn, *(job(order_key="key") for _ in range(3)))
+    (claimed,) = worker.claim()
+    assert statuses(conn) == {first: "processing", second: "blocked", third: "blocked"}
+    worker.end([claimed], RETRIED)
+    assert holdfast("jobs", "delete", "--yes", str(first), database=database).status == 0
+    assert statuses(conn) == {second: "pending", third: "blocked"}
+    assert [one.id for one in worker.claim()] == [second]
+    assert holdfast("jobs", "delete", "--yes", str(third), database=database).status == 0
+    assert statuses(conn) == {second: "processing"}
+
+
+def test_deleting_in_a_stopped_order_key_does_not_let_it_go_on(
+    database: str, conn: psycopg.Connection[Any], worker: Worker
+) -> None:
+    key = OrderKey("key", on_failure="block")
+    first, second, third = enqueue(conn, *(job(order_key=key) for _ in range(3)))
+    worker.end(worker.claim(), FAILED)
+    assert worker.claim() == []
+    assert holdfast("jobs", "delete", "--yes", str(second), database=database).status == 0
+    assert worker.claim() == []
+    assert statuses(conn) == {first: "failed", third: "blocked"}
+
+
+def test_a_job_that_somebody_has_locked(database: str, conn: psycopg.Connection[Any], connect: Connect) -> None:
+    (made,) = enqueue(conn, job())
+    other = connect(autocommit=False)
+    other.execute("SELECT FROM holdfast.job FOR UPDATE")
+    said = holdfast("jobs", "delete", "--yes", str(made), database=database)
+    assert said == (1, "", "holdfast jobs: somebody else is changing the same job: try again\n")
+    other.rollback()
+
+
+def test_a_viewer_may_look_and_not_act(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    made = failed(worker)
+    name = sql.Identifier(f"test_viewer_{os.getpid()}")
+    conn.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'hush' IN ROLE holdfast_viewer").format(name))
+    try:
+        viewer = database.replace("postgres@", f"test_viewer_{os.getpid()}:hush@")
+        assert ids(database=viewer) == [made]
+        assert holdfast("jobs", "show", str(made), database=viewer).status == 0
+        said = holdfast("jobs", "retry", str(made), database=viewer)
+    finally:
+        conn.execute(sql.SQL("DROP ROLE {}").format(name))
+    assert said.status == 1
+    assert f"test_viewer_{os.getpid()} may not: permission denied for function replay_job. Looking needs" in said.err
+    assert "hush" not in said.err
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["show", "1"], ["cancel", "1"]], ids=" ".join)
+def test_a_database_without_schema(server: Server, arguments: list[str]) -> None:
+    with clone(server, "template0") as empty:
+        said = holdfast("jobs", *arguments, "--database-url", empty)
+    assert said == (1, "", "holdfast jobs: This database has no Holdfast schema: run `holdfast migrate`.\n")
+
+
+def test_no_server() -> None:
+    said = holdfast("jobs", "list", database="postgresql://me:hush@127.0.0.1:1/db")
+    assert said.status == 1
+    assert said.err.startswith("holdfast jobs: cannot connect to the database of DATABASE_URL: ")
+    assert "hush" not in said.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["list", "--limit", "0"],
+        ["list", "--limit", "1001"],
+        ["list", "--status", "gone"],
+        ["show", "x"],
+        ["show", "0"],
+        ["show", str(2**63)],
+        ["retry"],
+    ],
+    ids=" ".join,
+)
+def test_called_wrongly(arguments: list[str]) -> None:
+    said = holdfast("jobs", *arguments)
+    assert said.status == 2
+    assert said.err.startswith("usage: holdfast jobs")
+
+
+def test_a_reader_that_has_seen_enough(database: str, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, *(job("k", json.dumps({"text": "x" * 100})) for _ in range(1000)))
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "holdfast", "jobs", "list", "--limit", "1000", "--json"],
+            env=environment(database),
+            stdout=out,
+            stderr=subprocess.PIPE,
+            timeout=PATIENCE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (0, b"")

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.drivers import run_sync
+from holdfast.schedule import Every
+from holdfast.store.run import begin_run, record_run
+from holdfast.store.schedule import list_schedules, register_schedules
+from tests.cli.commands import holdfast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from holdfast.store.schedule import ScheduleLine
+
+
+@pytest.fixture
+def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
+    conn = connect()
+    minutely = Every(timedelta(minutes=1))
+    run_sync(conn, register_schedules([("cleanup", minutely, None), ("reminders", minutely, None)]))
+    run_sync(conn, record_run(run_sync(conn, begin_run()), "cleanup", "completed", worker=0, counts={"deleted": 12}))
+    run_sync(conn, record_run(run_sync(conn, begin_run()), "outbox", "completed", worker=0, counts={"claimed": 3}))
+    return conn
+
+
+def schedule(conn: psycopg.Connection[Any], name: str) -> ScheduleLine:
+    (found,) = [line for line in run_sync(conn, list_schedules()) if line.name == name]
+    return found
+
+
+def test_nothing_yet(database: str) -> None:
+    said = holdfast("runners", database=database)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith("No schedule is stored")
+    assert holdfast("runners", "--json", database=database).json == []
+
+
+def test_list_schedules_and_last_runs(database: str, conn: psycopg.Connection[Any]) -> None:
+    said = holdfast("runners", database=database)
+    assert (said.status, said.err) == (0, "")
+    head, *lines = said.out.splitlines()
+    assert head.split()[:4] == ["NAME", "WHAT", "SCHEDULE", "STATE"]
+    assert [line.split()[0] for line in lines] == ["cleanup", "outbox", "reminders"]
+    assert "12 deleted" in lines[0]
+    assert "waiting" in lines[0]
+    assert lines[1].split()[1:4] == ["-", "-", "-"]
+    assert said.out == holdfast("runners", "list", database=database).out
+
+
+@pytest.mark.parametrize("arguments", [["--json"], ["list", "--json"], ["--json", "list"]], ids=" ".join)
+def test_list_for_machines(database: str, conn: psycopg.Connection[Any], arguments: list[str]) -> None:
+    cleanup, outbox, reminders = holdfast("runners", *arguments, database=database).json
+    assert cleanup["name"] == "cleanup"
+    assert cleanup["schedule"]["what"] == "runner"
+    assert cleanup["last_run"]["counts"] == {"deleted": 12}
+    assert datetime.fromisoformat(cleanup["last_run"]["started_at"]).tzinfo == UTC
+    assert outbox["schedule"] is None
+    assert reminders["last_run"] is None
+
+
+def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> None:
+    said = holdfast("runners", "pause", "cleanup", database=database)
+    assert (said.status, said.out) == (0, "cleanup: paused; what runs now goes on\n")
+    assert schedule(conn, "cleanup").paused
+    assert not schedule(conn, "reminders").paused
+    assert "paused" in holdfast("runners", database=database).out
+
+    said = holdfast("runners", "trigger", "cleanup", "--json", database=database)
+    assert said.json == {"name": "cleanup", "action": "trigger"}
+    assert schedule(conn, "cleanup").triggered
+    assert "paused, triggered" in holdfast("runners", database=database).out
+
+    assert holdfast("runners", "resume", "cleanup", "--database-url", database).status == 0
+    assert not schedule(conn, "cleanup").paused
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cleanupp", "no schedule is named cleanupp: did you mean cleanup?"),
+        ("x", "no schedule is named x: there are cleanup, reminders"),
+    ],
+)
+def test_a_name_that_is_not_there(database: str, conn: psycopg.Connection[Any], name: str, message: str) -> None:
+    said = holdfast("runners", "pause", name, database=database)
+    assert said == (1, "", f"holdfast runners: {message}\n")

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.engine.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, backoff, cause
+from tests.cli.commands import PATIENCE, Running, holdfast
+from tests.cli.shop import GATE
+from tests.databases import clone
+from tests.traps.workers import enqueue, job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import psycopg
+
+    from tools.postgres import Server
+
+    Connect = Callable[..., psycopg.Connection[Any]]
+
+
+@pytest.fixture
+def conn(connect: Connect) -> psycopg.Connection[Any]:
+    return connect()
+
+
+@contextmanager
+def gate(connect: Connect) -> Iterator[psycopg.Connection[Any]]:
+    """Handlers of the kind `gated` wait until this is left, or the connection closed."""
+    holder = connect()
+    holder.execute("SELECT pg_advisory_lock(%s)", [GATE])
+    yield holder
+    holder.close()
+
+
+def statuses(conn: psycopg.Connection[Any]) -> dict[str, int]:
+    return dict(
+        conn.execute(
+            "SELECT status::text, count(*) FROM (SELECT status FROM holdfast.job UNION ALL "
+            "SELECT status FROM holdfast.job_history UNION ALL SELECT status FROM holdfast.job_failed) s GROUP BY 1"
+        ).fetchall()
+    )
+
+
+def wasted(conn: psycopg.Connection[Any]) -> int:
+    """How many jobs that wait have had an attempt counted."""
+    row = conn.execute("SELECT count(*) FROM holdfast.job WHERE attempt > 0").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def endings(conn: psycopg.Connection[Any]) -> list[str | None]:
+    rows = conn.execute("SELECT stop_reason FROM holdfast.worker ORDER BY stopped_at, id").fetchall()
+    return [reason for (reason,) in rows]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_run_jobs_then_stop(database: str, shop: Path, conn: psycopg.Connection[Any], number: signal.Signals) -> None:
+    ids = enqueue(conn, *(job("quick", f'{{"n": {n}}}') for n in range(3)))
+    with Running("worker", "shop:app", database=database, cwd=shop) as worker:
+        heard = worker.hear("quick", 3)
+        worker.signal(number)
+        assert worker.ended() == 0
+    assert sorted(line["job"] for line in heard) == ids
+    assert {line["kind"] for line in heard} == {"quick"}
+    assert all(line["worker"] and line["chain"] == line["job"] for line in heard)
+    assert statuses(conn) == {"completed": 3}
+    assert endings(conn) == ["stopped"]
+
+
+def test_stop_under_load(database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]) -> None:
+    """Running jobs finish, and those that have not started are given back as if nobody had taken them."""
+    enqueue(conn, *(job("gated") for _ in range(300)))
+    with (
+        gate(connect) as holder,
+        Running("worker", "shop:app", "--queues", "default=4", database=database, cwd=shop) as worker,
+    ):
+        worker.hear("gated", 4)
+        worker.signal(signal.SIGTERM)
+        worker.hear("stopping")
+        holder.close()
+        assert worker.ended() == 0
+    assert statuses(conn) == {"completed": 4, "pending": 296}
+    assert wasted(conn) == 0
+    assert endings(conn) == ["stopped"]
+    assert worker.messages().count("gated") == 4
+
+
+@pytest.mark.parametrize("after", [1, 40, 400])
+def test_stop_in_full_flow(database: str, shop: Path, conn: psycopg.Connection[Any], after: int) -> None:
+    enqueue(conn, *(job("quick") for _ in range(3000)))
+    with Running("worker", "shop:app", database=database, cwd=shop) as worker:
+        worker.hear("quick", after)
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+    found = statuses(conn)
+    assert found.get("completed", 0) == worker.messages().count("quick")
+    assert found == {"completed": found["completed"], "pending": 3000 - found["completed"]}
+    assert wasted(conn) == 0
+    assert endings(conn) == ["stopped"]
+
+
+def test_what_does_not_finish_in_time_is_given_back(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, *(job("endless", queue="slow") for _ in range(3)))
+    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="200") as worker:
+        worker.hear("endless", 3)
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+    assert statuses(conn) == {"pending": 3}
+    assert wasted(conn) == 0
+    assert endings(conn) == ["stopped, with jobs aborted"]
+
+
+def test_a_second_signal_stops_at_once(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, *(job("endless", queue="slow") for _ in range(3)))
+    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="60000") as worker:
+        worker.hear("endless", 3)
+        worker.signal(signal.SIGINT)
+        worker.hear("stopping")
+        worker.signal(signal.SIGTERM)
+        worker.hear("stopping at once")
+        assert worker.process.wait(PATIENCE / 2) == 0
+    assert statuses(conn) == {"pending": 3}
+    assert wasted(conn) == 0
+    assert endings(conn) == ["stopped, with jobs aborted"]
+
+
+def test_a_thread_that_does_not_listen_does_not_keep_the_process(
+    database: str, shop: Path, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, job("deaf", queue="slow"))
+    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="0") as worker:
+        worker.hear("deaf")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 1
+    assert statuses(conn) == {"processing": 1}
+    assert endings(conn) == ["stopped, with handlers that ignored it"]
+    assert "jobs are left to the reaper: 1" in worker.messages()
+
+
+def test_processes_are_restarted_and_stopped_together(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
+        pids = [line["pid"] for line in supervisor.hear("process started", 2)]
+        supervisor.hear("worker started", 2)
+        os.kill(pids[0], signal.SIGKILL)
+        (died,) = supervisor.hear("process died: signal SIGKILL")
+        assert died["status"] == -signal.SIGKILL
+        supervisor.hear("worker started")
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.ended() == 0
+    assert supervisor.messages().count("process ended: exit code 0") == 2
+    assert sorted(endings(conn), key=str) == [None, "stopped", "stopped"]
+    enqueue(conn, job("quick"))
+    assert statuses(conn) == {"pending": 1}
+
+
+def test_a_process_that_ends_well_is_not_restarted(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
+        pids = [line["pid"] for line in supervisor.hear("process started", 2)]
+        supervisor.hear("worker started", 2)
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        assert supervisor.ended() == 0
+    assert endings(conn) == ["stopped", "stopped"]
+
+
+def test_an_interrupt_at_the_terminal_reaches_each_process_once(
+    database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, job("gated"))
+    with (
+        gate(connect) as holder,
+        Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor,
+    ):
+        supervisor.hear("gated")
+        os.killpg(supervisor.process.pid, signal.SIGINT)
+        supervisor.hear("stopping")
+        holder.close()
+        assert supervisor.ended() == 0
+    assert "stopping at once" not in supervisor.messages()
+    assert statuses(conn) == {"completed": 1}
+
+
+def test_a_second_signal_to_the_supervisor(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, job("endless", queue="slow"))
+    with Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor:
+        supervisor.hear("endless")
+        supervisor.signal(signal.SIGTERM)
+        supervisor.hear("stopping")
+        supervisor.signal(signal.SIGTERM)
+        supervisor.hear("stopping at once")
+        assert supervisor.ended() == 0
+    assert statuses(conn) == {"pending": 1}
+    assert wasted(conn) == 0
+
+
+def test_processes_stop_when_their_supervisor_is_killed(
+    database: str, shop: Path, conn: psycopg.Connection[Any]
+) -> None:
+    with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
+        supervisor.hear("worker started", 2)
+        supervisor.signal(signal.SIGKILL)
+        assert supervisor.ended() == -signal.SIGKILL
+    assert supervisor.messages().count("the supervisor is gone") == 2
+    assert endings(conn) == ["stopped", "stopped"]
+
+
+def test_a_process_that_cannot_start_is_tried_again(server: Server, shop: Path) -> None:
+    with clone(server, "template0") as empty:
+        with Running("worker", "shop:app", "--processes", "1", database=empty, cwd=shop) as supervisor:
+            heard = supervisor.hear("process died: exit code 1", 2)
+            supervisor.signal(signal.SIGTERM)
+            supervisor.ended()
+        assert [line["deaths"] for line in heard] == [1, 2]
+        assert any("This database has no Holdfast schema" in message for message in supervisor.messages())
+
+
+def test_the_pause_before_a_restart_grows_and_is_bounded() -> None:
+    for deaths in range(1, 50):
+        assert SHORTEST_PAUSE <= backoff(deaths) <= LONGEST_PAUSE
+    assert backoff(20) >= LONGEST_PAUSE / 2
+    assert (cause(-9), cause(3)) == ("signal SIGKILL", "exit code 3")
+    assert cause(-200) == "signal 200"
+
+
+APPS = {
+    "shop": (2, "shop does not name an application: write module:attribute, e.g. shop.jobs:app"),
+    "shop.py:app": (2, "shop.py is a file, not a module: write shop:app"),
+    "./jobs/shop.py:app": (2, "./jobs/shop.py is a file, not a module: write jobs.shop:app"),
+    "shup:app": (1, "there is no module shup in {cwd} or on the Python path: run this where the application's code is"),
+    "shop.jobs:app": (1, "there is no module shop.jobs in shop: "),
+    "shop:ap": (1, "shop has no ap: did you mean shop:app?"),
+    "shop:quick": (1, "shop:quick is a Kind, not a Holdfast: did you mean shop:app?"),
+    "empty:app": (1, "empty has no app, and no other Holdfast: it is made by app = Holdfast()"),
+    "needy:app": (1, "importing needy failed at needy.py line 2: ModuleNotFoundError: No module named 'unheard_of'"),
+    "torn:app": (1, "importing torn failed at torn.py line 1: SyntaxError: "),
+    "leaky:app": (1, "importing leaky failed at leaky.py line 1: ValueError: postgresql://me:***@there"),
+    "leaving:app": (1, "importing leaving failed at leaving.py line 1: SystemExit: 3"),
+}
+
+
+@pytest.mark.parametrize("name", APPS)
+def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: str) -> None:
+    for module, code in {
+        "empty": "",
+        "needy": "import os\nimport unheard_of\n",
+        "torn": "app = (\n",
+        "leaky": "raise ValueError('postgresql://me:hush@there')",
+        "leaving": "raise SystemExit(3)",
+    }.items():
+        (shop / f"{module}.py").write_text(code)
+    status, message = APPS[name]
+    said = holdfast("worker", name, database=database, cwd=shop)
+    assert said.status == status
+    assert said.err.startswith(f"holdfast worker: {message.format(cwd=shop)}")
+    assert said.err.count("\n") == 1
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    ("variables", "status", "message"),
+    [
+        ({}, 2, "no database: set HOLDFAST_DATABASE_URL or DATABASE_URL, or give the application one: Holdfast(url)"),
+        (
+            {"DATABASE_URL": "postgresql://me:a@hush@there/db"},
+            2,
+            "cannot read the URL of DATABASE_URL: it must look like",
+        ),
+        (
+            {"DATABASE_URL": "postgresql://me@here/db", "OUTBOX_BATCH_SIZE": "many"},
+            1,
+            "the settings are refused: OUTBOX_BATCH_SIZE must be a whole number, not 'many'",
+        ),
+    ],
+)
+def test_a_worker_without_what_it_needs(shop: Path, variables: dict[str, str], status: int, message: str) -> None:
+    said = holdfast("worker", "shop:app", cwd=shop, **variables)
+    assert said.status == status
+    assert said.err.startswith(f"holdfast worker: {message}")
+    assert said.err.count("\n") == 1
+    assert "hush" not in said.err
+
+
+def test_several_problems_are_said_at_once(shop: Path) -> None:
+    said = holdfast("worker", "shop:app", cwd=shop, OUTBOX_BATCH_SIZE="many", OUTBOX_CONCURRENCY="0")
+    assert said.status == 1
+    assert "\n  - OUTBOX_BATCH_SIZE must be" in said.err
+    assert "\n  - OUTBOX_CONCURRENCY must be" in said.err
+
+
+def test_a_database_without_schema(server: Server, shop: Path) -> None:
+    with clone(server, "template0") as empty:
+        said = holdfast("worker", "shop:app", database=empty, cwd=shop)
+    assert said.status == 1
+    assert said.err.splitlines()[-1] == (
+        "holdfast worker: This database has no Holdfast schema: run `holdfast migrate`."
+    )
+    assert "Traceback" not in said.err
+
+
+@pytest.mark.parametrize("queues", ["", "default", "default=0", "default=x", "a=1,a=2", "=3", "default=99999"])
+def test_queues_that_cannot_be_read(shop: Path, queues: str) -> None:
+    said = holdfast("worker", "shop:app", "--queues", queues, cwd=shop)
+    assert said.status == 2
+    assert "argument --queues: " in said.err

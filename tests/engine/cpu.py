@@ -1,0 +1,66 @@
+"""Handlers that run in processes of their own: found by name, so they stand in a module."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from holdfast import Fail, Holdfast, Job
+from tests.engine.pace import AT_ONCE
+
+app = Holdfast()
+
+
+@app.job("cpu.where", executor="process")
+def where(job: Job[Any], text: str) -> dict[str, object]:
+    return {"pid": os.getpid(), "text": text, "job": job.id, "attempt": job.attempt}
+
+
+@app.job("cpu.raise", executor="process", retry=AT_ONCE)
+def fail(job: Job[Any], why: str) -> None:
+    raise Fail(why)
+
+
+@app.job("cpu.exit", executor="process", retry=AT_ONCE)
+def leave(job: Job[Any], code: int) -> int:
+    if job.attempt == 1:
+        raise SystemExit(code)
+    return job.attempt
+
+
+@app.job("cpu.die", executor="process", retry=AT_ONCE)
+def die(job: Job[Any]) -> int:
+    if job.attempt == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return job.attempt
+
+
+class Untravelled(Exception):  # noqa: N818 - what it is
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+@app.job("cpu.odd", executor="process", retry=AT_ONCE)
+def odd(job: Job[Any]) -> None:
+    raise Untravelled(1, 2)
+
+
+@dataclass
+class Odd:
+    value: int
+
+
+@app.job("cpu.result", executor="process", retry=AT_ONCE)
+def unfit(job: Job[Any]) -> Odd:
+    return Odd(1)
+
+
+@app.job("cpu.long", executor="process")
+def long(job: Job[Any], started: str) -> None:
+    Path(started).write_text(str(os.getpid()))
+    while True:
+        time.sleep(0.01)

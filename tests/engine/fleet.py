@@ -1,0 +1,129 @@
+"""Runners as one process has them, without a worker around them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.engine.builtin import assemble, in_background
+from holdfast.engine.site import Site, open_site
+from holdfast.engine.transition import Transition, Transitions
+from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    import psycopg
+
+    from holdfast.engine.loop import Background
+    from holdfast.engine.runner import PeriodicJob, Runner, TickFunction
+    from holdfast.engine.ticker import Ticker
+
+    Connect = Callable[..., psycopg.Connection[Any]]
+
+# A safety net for tests that wait for a signal; nothing here takes this long.
+SOON = 20.0
+MS = timedelta(milliseconds=1)
+
+
+def fast(**changes: Any) -> Settings:
+    """Return settings whose times are scaled down."""
+    given: dict[str, Any] = {
+        "lease": 600 * MS,
+        "heartbeat": 100 * MS,
+        "reap_interval": 300 * MS,
+        "shutdown_timeout": 500 * MS,
+        "busy_delay": 1 * MS,
+        "idle_min": 5 * MS,
+        "idle_max": 20 * MS,
+        "jitter": 1 * MS,
+        "error_backoff": 20 * MS,
+        "error_jitter": 1 * MS,
+        "tick_overall_max": 20_000 * MS,
+    }
+    return Settings.load({}, **(given | changes))
+
+
+class Crew(NamedTuple):
+    site: Site
+    ticker: Ticker
+    runners: dict[str, Runner]
+    told: list[Transition]
+
+
+@asynccontextmanager
+async def crew(
+    url: str,
+    *runners: Runner,
+    periodic: Sequence[PeriodicJob] = (),
+    settings: Settings | None = None,
+    state: Any = None,
+    kinds: Any = None,
+    outbox: TickFunction | None = None,
+) -> AsyncIterator[Crew]:
+    """What it takes to run single ticks by hand."""
+    settings = settings or fast()
+    told: list[Transition] = []
+    names = [runner.name for runner in runners] + ["schedules", "reaper", "maintenance", "outbox"]
+    async with open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site:
+        ((ticker, made),) = assemble(
+            names,
+            [site],
+            runners={runner.name: runner for runner in runners},
+            periodic=periodic,
+            kinds=kinds or {},
+            settings=settings,
+            state=state,
+            transitions=Transitions("test", [told.append]),
+            outbox=outbox,
+        )
+        yield Crew(site, ticker, {runner.name: runner for runner in made}, told)
+
+
+@asynccontextmanager
+async def background(
+    url: str,
+    *runners: Runner,
+    names: Sequence[str] | None = None,
+    periodic: Sequence[PeriodicJob] = (),
+    settings: Settings | None = None,
+    state: Any = None,
+    counts: Callable[[], dict[str, int]] = dict,
+) -> AsyncIterator[Background]:
+    """These runners, and no others unless named, in loops."""
+    async with (
+        open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site,
+        in_background(
+            names if names is not None else [runner.name for runner in runners],
+            [site],
+            runners={runner.name: runner for runner in runners},
+            periodic=periodic,
+            kinds={},
+            settings=settings or fast(),
+            state=state,
+            transitions=Transitions("test", []),
+            counts=counts,
+        ) as loops,
+    ):
+        yield loops
+
+
+def runs(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
+    return conn.execute("SELECT runner, outcome, counts, error_code FROM holdfast.run ORDER BY id").fetchall()
+
+
+def schedule(conn: psycopg.Connection[Any], name: str, columns: str) -> tuple[Any, ...]:
+    row = conn.execute(f"SELECT {columns} FROM holdfast.schedule WHERE name = %s".encode(), [name]).fetchone()
+    assert row is not None
+    return tuple(row)
+
+
+def make_due(conn: psycopg.Connection[Any], name: str, *, ago: float = 0.0) -> None:
+    """Let the next slot be now, or some seconds ago."""
+    changed = conn.execute(
+        "UPDATE holdfast.schedule SET next_at = clock_timestamp() - %s * interval '1 second' WHERE name = %s",
+        [ago, name],
+    )
+    assert changed.rowcount == 1

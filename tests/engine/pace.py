@@ -1,0 +1,27 @@
+"""Settings that let a lease run out within a test."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from holdfast import Retry
+
+
+def ms(milliseconds: float) -> timedelta:
+    return timedelta(milliseconds=milliseconds)
+
+
+LEASE = 1.5
+QUICK: dict[str, Any] = {
+    "lease": ms(LEASE * 1000),
+    "heartbeat": ms(300),
+    "reap_interval": ms(300),
+    "shutdown_timeout": ms(1000),
+    "idle_min": ms(100),
+    "idle_max": ms(1000),
+    "jitter": ms(0),
+}
+# A lease so long that whatever is recovered within a test was recovered in another way.
+PATIENT: dict[str, Any] = {"jitter": ms(0)}
+AT_ONCE = Retry(max_attempts=3, base=ms(0), jitter=ms(0))

@@ -1,0 +1,130 @@
+"""What a handler is given, and what its logs carry."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import AfterValidator
+
+from holdfast import Holdfast, Job, logs
+from tests.engine.pace import AT_ONCE, QUICK
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.engine.ledger import Ledger
+
+
+async def test_what_a_handler_can_ask(app: Holdfast, ledger: Ledger) -> None:
+    seen: list[Any] = []
+
+    @app.job("ask", retry=AT_ONCE)
+    async def ask(job: Job[None]) -> None:
+        seen.append((job.id, job.kind, job.attempt, job.chain_id, dict(job.headers), job.idempotency_key, job.token))
+        if job.attempt == 1:
+            raise RuntimeError
+
+    job = ledger.enqueue_one(ask.new().options(headers={"trace": "é"}))
+    async with app.worker(**QUICK):
+        await until(lambda: ledger.status(job) == "completed")
+    first, second = seen
+    assert first[:6] == (job, "ask", 1, job, {"trace": "é"}, f"holdfast:{job}")
+    assert second[:6] == (job, "ask", 2, job, {"trace": "é"}, f"holdfast:{job}")
+    assert second[6] > first[6], "a token is larger at every claim"
+
+
+async def test_lines_of_a_handler_carry_the_job(
+    app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: dict[str, Any] = {}
+
+    @app.job("async")
+    async def on_loop(job: Job[None]) -> None:
+        await asyncio.sleep(0)
+        told["async"] = dict(logs.context.get() or {})
+        job.log.info("hello")
+
+    @app.job("plain")
+    def in_thread(job: Job[None]) -> None:
+        told["plain"] = dict(logs.context.get() or {})
+
+    one, two = ledger.enqueue(on_loop.new(), in_thread.new())
+    with caplog.at_level(logging.INFO, "holdfast.job"):
+        async with app.worker(id="w", **QUICK):
+            await until(lambda: ledger.completed() == 2)
+    assert told["async"] == {"job": one, "kind": "async", "chain": one, "worker": "w"}
+    assert told["plain"] == {"job": two, "kind": "plain", "chain": two, "worker": "w"}
+    assert "hello" in caplog.messages
+    assert not logs.context.get(), "nothing leaks out of an attempt"
+
+
+async def test_success_is_not_logged_above_debug(
+    app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    ledger.enqueue(*[act.new() for _ in range(50)])
+    with caplog.at_level(logging.INFO, "holdfast"):
+        async with app.worker(**QUICK):
+            await until(lambda: ledger.completed() == 50)
+    assert len(caplog.records) <= 4
+
+
+async def test_payload_versions_are_upgraded(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("greet", version=2)
+    async def greet(job: Job[None], name: str, greeting: str) -> str:
+        return f"{greeting} {name}"
+
+    @greet.upgrade(from_version=1)
+    def add_greeting(payload: dict[str, Any]) -> dict[str, Any]:
+        return payload | {"greeting": "hello"}
+
+    old, new = ledger.enqueue(greet.new("a", "x"), greet.new("b", "hi"))
+    ledger.do('UPDATE holdfast.job SET payload = \'{"name": "a"}\', payload_version = 1 WHERE id = %s', old)
+    async with app.worker(**QUICK):
+        await until(lambda: ledger.completed() == 2)
+    assert (ledger.job(old).result, ledger.job(new).result) == ("hello a", "hi b")
+
+
+def boom(value: int) -> int:
+    return {0: 0}[value]
+
+
+async def test_a_validator_that_raises_is_not_the_workers_problem(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("strict")
+    async def strict(job: Job[None], number: Annotated[int, AfterValidator(boom)]) -> None: ...
+
+    good, bad = ledger.enqueue(strict.new(0), strict.new(0))
+    ledger.do("UPDATE holdfast.job SET payload = '{\"number\": 7}' WHERE id = %s", bad)
+    async with app.worker(**QUICK) as worker:
+        await until(lambda: ledger.status(good) == "completed")
+        await until(lambda: not worker.pipelines[0].held, 3)
+        assert ledger.status(bad) != "processing"
+
+
+async def test_one_handlers_context_is_not_the_nexts(app: Holdfast, ledger: Ledger) -> None:
+    mark: contextvars.ContextVar[int] = contextvars.ContextVar("mark", default=0)
+    mark.set(-1)
+    seen = []
+
+    @app.job("marks")
+    async def marks(job: Job[None]) -> None:
+        seen.append(mark.get())
+        mark.set(job.id)
+        await asyncio.sleep(0)
+        assert mark.get() == job.id
+
+    @app.job("marks.in.thread")
+    def in_thread(job: Job[None]) -> None:
+        seen.append(mark.get())
+        mark.set(job.id)
+
+    ledger.enqueue(*[marks.new() for _ in range(50)], *[in_thread.new() for _ in range(20)])
+    async with app.worker(queues={"default": 2}, **QUICK):
+        await until(lambda: ledger.completed() == 70)
+    assert seen == [-1] * 70

@@ -1,0 +1,123 @@
+"""Claiming: what is due, what there is room for, and sleeping between."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine import claim
+from holdfast.store import claim as store
+from tests.engine.pace import PATIENT, QUICK
+from tests.engine.waiting import after, until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from holdfast import Holdfast, Job
+    from tests.engine.ledger import Ledger
+
+
+async def test_only_queues_with_free_slots_are_claimed(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[dict[str, int]] = []
+    real = store.claim_jobs
+
+    def watching(worker: int, slots: dict[str, int], *args: Any, **options: Any) -> Any:
+        asked.append(dict(slots))
+        return real(worker, slots, *args, **options)
+
+    monkeypatch.setattr(claim, "claim_jobs", watching)
+    gate = asyncio.Event()
+
+    async def act(job: Job[None], wait: bool) -> None:
+        if wait:
+            await gate.wait()
+
+    full = app.job("full", queue="full")(act)
+    free = app.job("free", queue="free")(act)
+    async with app.worker(queues={"full": 2, "free": 2}, **QUICK):
+        waiting = ledger.enqueue(*[full.new(wait=True) for _ in range(6)])
+        await until(lambda: ledger.statuses() == {"processing": 2, "pending": 4})
+        asked.clear()
+        done = ledger.enqueue(*[free.new(wait=False) for _ in range(20)])
+        await until(lambda: all(ledger.status(job) == "completed" for job in done))
+        await until(lambda: asked)
+        assert {queue for slots in asked for queue in slots} == {"free"}
+        assert ledger.statuses()["pending"] == 4, "nothing was taken that could not start"
+        gate.set()
+        await until(lambda: all(ledger.status(job) == "completed" for job in waiting))
+
+
+async def test_an_idle_worker_asks_seldom(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**PATIENT) as worker:
+        ledger.enqueue(act.new())
+        await until(lambda: ledger.completed() == 1)
+        claimer = worker.pipelines[0]._claimer
+        assert claimer is not None
+        await until(lambda: ledger.rows("SELECT FROM holdfast.sleeper WHERE until > now()"))
+        before = claimer.claims
+        await after(1.5)
+        assert claimer.claims - before <= 6
+
+
+async def test_a_full_worker_asks_nothing(app: Holdfast, ledger: Ledger) -> None:
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        await gate.wait()
+
+    ledger.enqueue(*[act.new() for _ in range(50)])
+    async with app.worker(queues={"default": 3}, **PATIENT) as worker:
+        await until(lambda: ledger.statuses().get("processing") == 3)
+        claimer = worker.pipelines[0]._claimer
+        assert claimer is not None
+        before = claimer.claims
+        await after(0.5)
+        assert claimer.claims <= before + 1
+        gate.set()
+        await until(lambda: ledger.completed() == 50)
+
+
+async def test_order_keys_run_one_at_a_time_and_in_order(app: Holdfast, ledger: Ledger) -> None:
+    running: set[str] = set()
+    order: dict[str, list[int]] = {}
+
+    @app.job("act")
+    async def act(job: Job[None], key: str) -> None:
+        assert key not in running
+        running.add(key)
+        order.setdefault(key, []).append(job.id)
+        await asyncio.sleep(0.001)
+        running.discard(key)
+
+    ledger.enqueue(*[act.new(key).options(order_key=key) for _ in range(15) for key in "abc"])
+    async with app.worker(queues={"default": 8}, **PATIENT):
+        await until(lambda: ledger.statuses() == {"completed": 45})
+    assert all(ids == sorted(ids) and len(ids) == 15 for ids in order.values())
+
+
+async def test_shards_split_the_jobs(app: Holdfast, ledger: Ledger) -> None:
+    ran: dict[str, set[int]] = {"0": set(), "1": set()}
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async def note(job: Job[Any], worker: str, proceed: Any) -> object:
+        ran[worker].add(job.id)
+        return await proceed()
+
+    app.middlewares.append(note)
+    jobs = ledger.enqueue(*[act.new() for _ in range(128)])
+    async with app.worker(id="0", shard_index=0, shard_count=2, **QUICK):
+        await until(lambda: ledger.completed() == 64)
+        await after(0.2)
+        assert ledger.statuses() == {"completed": 64, "pending": 64}
+        async with app.worker(id="1", shard_index=1, shard_count=2, **QUICK):
+            await until(lambda: ledger.completed() == 128)
+    assert ran["0"] | ran["1"] == set(jobs)
+    assert not ran["0"] & ran["1"]

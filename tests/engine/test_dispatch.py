@@ -1,0 +1,88 @@
+"""Starting attempts: urgent first, in turn, giving way."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from holdfast.engine.slots import Slots
+from tests.engine.pace import PATIENT, QUICK
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from holdfast import Holdfast, Job
+    from tests.engine.ledger import Ledger
+
+
+async def test_urgent_jobs_start_first_then_the_oldest(app: Holdfast, ledger: Ledger) -> None:
+    order: list[tuple[int, int]] = []
+
+    @app.job("act")
+    async def act(job: Job[None], priority: int) -> None:
+        order.append((priority, job.id))
+
+    ledger.enqueue(*[act.new(p).options(priority=p) for p in (5, 9, 0, 3, 5, 0, 9, 1) for _ in range(3)])
+    async with app.worker(queues={"default": 1}, **QUICK):
+        await until(lambda: len(order) == 24)
+    assert order == sorted(order)
+
+
+async def test_an_urgent_job_overtakes_what_is_held_ready(app: Holdfast, ledger: Ledger) -> None:
+    order: list[str] = []
+
+    @app.job("act")
+    async def act(job: Job[None], name: str) -> None:
+        order.append(name)
+        await asyncio.sleep(0.02)
+
+    ledger.enqueue(*[act.new("bulk") for _ in range(400)])
+    async with app.worker(queues={"default": 2}, batch_size=100, **PATIENT):
+        await until(lambda: len(order) > 100)
+        for _ in range(3):
+            before = len(order)
+            ledger.enqueue(act.new("urgent").options(priority=0))
+            await until(lambda: "urgent" in order[before:], 3)  # noqa: B023 - awaited in the same turn
+            # A round trip or two of the claim, at a hundred starts a second: not the second's worth that is held ready.
+            assert order[before:].index("urgent") <= 20, order[before:].index("urgent")
+
+
+async def test_handlers_that_never_wait_leave_room_for_others(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    ledger.enqueue(*[act.new() for _ in range(5_000)])
+    longest = 0.0
+    clock = asyncio.get_running_loop().time
+    async with app.worker(queues={"default": 50}, batch_size=500, **QUICK) as worker:
+        last = clock()
+        while worker.counts.get("job_completed", 0) < 5_000:
+            await asyncio.sleep(0)
+            last, longest = clock(), max(longest, clock() - last)
+    assert longest < 0.3
+
+
+async def test_a_job_called_off_while_held_ready_never_starts(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # At such a pace everything is held ready.
+    monkeypatch.setattr(Slots, "_count_pace", lambda slots: slots._pace.update(default=1_000.0))
+    ran: list[int] = []
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        ran.append(job.id)
+        await gate.wait()
+
+    async with app.worker(queues={"default": 1}, **QUICK) as worker:
+        jobs = ledger.enqueue(*[act.new() for _ in range(6)])
+        await until(lambda: len(worker.pipelines[0].held) == 6)
+        called_off = jobs[3:]
+        assert [ledger.cancel(job) for job in called_off] == ["requested"] * 3
+        held = worker.pipelines[0].held
+        await until(lambda: sum(attempt.signal.aborted for attempt in held.values()) == 3)
+        gate.set()
+        await until(lambda: ledger.statuses() == {"completed": 3, "cancelled": 3})
+    assert ran == jobs[:3]

@@ -1,0 +1,140 @@
+"""Plain handlers: in threads, and in processes of their own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import AbortReason, Holdfast, Job
+from tests.engine import cpu
+from tests.engine.pace import QUICK
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.engine.ledger import Ledger
+
+
+@pytest.fixture
+def app(database: str, monkeypatch: pytest.MonkeyPatch) -> Holdfast:
+    monkeypatch.setattr(cpu.app, "url", database)
+    return cpu.app
+
+
+def no_children() -> bool:
+    return not multiprocessing.active_children()
+
+
+async def test_a_process_runs_handlers_and_is_kept(app: Holdfast, ledger: Ledger) -> None:
+    async with app.worker(queues={"default": 1}, **QUICK):
+        jobs = []
+        for text in ("a", "é\n'"):
+            jobs.append(ledger.enqueue_one(cpu.where.new(text)))
+            await until(lambda: ledger.status(jobs[-1]) == "completed")
+        found = [ledger.job(job).result for job in jobs]
+        assert [(one["text"], one["job"], one["attempt"]) for one in found] == [("a", jobs[0], 1), ("é\n'", jobs[1], 1)]
+        assert found[0]["pid"] == found[1]["pid"] != os.getpid()
+    await until(no_children)
+
+
+async def test_what_a_process_raises(app: Holdfast, ledger: Ledger) -> None:
+    failed, odd, unfit = ledger.enqueue(cpu.fail.new("why"), cpu.odd.new(), cpu.unfit.new())
+    async with app.worker(queues={"default": 3}, **QUICK):
+        await until(lambda: ledger.statuses() == {"failed": 3})
+    assert ledger.job(failed)[1:5] == (1, None, "Fail", "why")
+    assert "Untravelled: 1 and 2" in (ledger.job(odd).error or "")
+    assert ledger.job(unfit).attempt == 1
+    assert "the result cannot be stored" in (ledger.job(unfit).error or "")
+    await until(no_children)
+
+
+async def test_a_process_that_ends_is_an_outcome(app: Holdfast, ledger: Ledger) -> None:
+    left, died = ledger.enqueue(cpu.leave.new(7), cpu.die.new())
+    async with app.worker(queues={"default": 2}, **QUICK):
+        await until(lambda: ledger.statuses() == {"completed": 2})
+    assert (ledger.job(left).result, ledger.job(died).result) == (2, 2)
+    errors = dict(ledger.rows("SELECT job_id, error FROM holdfast.attempt WHERE outcome = 'retry'"))
+    assert "exit code 7" in errors[left]
+    assert "exit code -9" in errors[died]
+
+
+async def test_a_kept_process_that_has_died_is_replaced(app: Holdfast, ledger: Ledger) -> None:
+    async with app.worker(queues={"default": 1}, **QUICK):
+        job = ledger.enqueue_one(cpu.where.new("a"))
+        await until(lambda: ledger.status(job) == "completed")
+        [child] = multiprocessing.active_children()
+        os.kill(ledger.job(job).result["pid"], signal.SIGKILL)
+        child.join()
+        job = ledger.enqueue_one(cpu.where.new("b"))
+        await until(lambda: ledger.status(job) == "completed")
+        assert ledger.job(job).attempt == 1, "nothing was wrong with the job"
+
+
+async def test_a_process_is_killed_when_its_job_is_called_off(app: Holdfast, ledger: Ledger, tmp_path: Path) -> None:
+    async with app.worker(**QUICK):
+        job = ledger.enqueue_one(cpu.long.new(str(tmp_path / "pid")))
+        await until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        assert ledger.cancel(job) == "requested"
+        await until(lambda: ledger.status(job) == "cancelled")
+        pid = int((tmp_path / "pid").read_text())
+        await until(lambda: pid not in {child.pid for child in multiprocessing.active_children()})
+
+
+async def test_a_process_is_killed_at_shutdown_and_its_job_released(
+    app: Holdfast, ledger: Ledger, tmp_path: Path
+) -> None:
+    async with app.worker(**QUICK):
+        job = ledger.enqueue_one(cpu.long.new(str(tmp_path / "pid")))
+        await until((tmp_path / "pid").exists)
+    assert ledger.job(job)[:2] == ("pending", 0)
+    await until(no_children)
+
+
+async def test_a_thread_sees_the_signal(app: Holdfast, ledger: Ledger, database: str) -> None:
+    app = Holdfast(database)
+    running, reasons = threading.Event(), []
+
+    @app.job("act")
+    def act(job: Job[None]) -> str:
+        running.set()
+        assert job.signal.wait_in_thread(10)
+        reasons.append(job.signal.reason)
+        return "in vain"
+
+    async with app.worker(**QUICK):
+        job = ledger.enqueue_one(act.new())
+        await until(running.is_set)
+        ledger.cancel(job)
+        await until(lambda: ledger.status(job) == "cancelled")
+    assert reasons == [AbortReason.cancelled]
+
+
+async def test_a_thread_sees_the_signal_while_the_loop_is_blocked(ledger: Ledger, database: str) -> None:
+    app = Holdfast(database)
+    running, told, reasons = threading.Event(), threading.Event(), []
+
+    @app.job("act")
+    def act(job: Job[None]) -> None:
+        running.set()
+        job.signal.wait_in_thread(5)
+        reasons.append(job.signal.reason)
+        told.set()
+
+    @app.job("block", queue="block")
+    async def block(job: Job[None]) -> bool:
+        return told.wait(3)
+
+    async with app.worker(queues={"default": 1, "block": 1}, **QUICK):
+        job = ledger.enqueue_one(act.new())
+        await until(running.is_set)
+        blocks = ledger.enqueue_one(block.new())
+        ledger.cancel(job)
+        await until(lambda: ledger.status(blocks) == "completed")
+    assert ledger.job(blocks).result is True, "the heartbeat's thread tells it"
+    assert reasons == [AbortReason.cancelled]

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.engine import maintenance
+from holdfast.engine.maintenance import Maintenance
+from holdfast.engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
+from holdfast.engine.site import open_site
+from holdfast.engine.ticker import Limits
+from holdfast.job import Envelope, NewJob
+from holdfast.schedule import Every
+from tests.engine.fleet import SOON, crew, make_due, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.engine.fleet import Connect
+
+KEPT = {"job_history": 14, "job_failed": 90, "attempt": 90, "run": 30, "tally": 90, "unique_window": 2}
+
+
+def add_day(conn: psycopg.Connection[Any], family: str, days_ago: int) -> str:
+    """Make the partition of a day long ago, as if it had been there since."""
+    day = datetime.now(UTC).date() - timedelta(days=days_ago)
+    name = f"{family}_{day:%Y%m%d}"
+    conn.execute(
+        f"CREATE TABLE holdfast.{name} (LIKE holdfast.{family} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)".encode()
+    )
+    conn.execute(
+        f"ALTER TABLE holdfast.{family} ATTACH PARTITION holdfast.{name} "
+        f"FOR VALUES FROM ('{day} 00:00+00') TO ('{day + timedelta(days=1)} 00:00+00')".encode()
+    )
+    return name
+
+
+def there(conn: psycopg.Connection[Any], *names: str) -> list[str]:
+    return [
+        name for name in names if conn.execute("SELECT to_regclass(%s)", [f"holdfast.{name}"]).fetchone() != (None,)
+    ]
+
+
+async def maintained(url: str, **budget: Any) -> dict[str, int]:
+    async with open_site(url, name="test", seconds=SOON) as site:
+        return dict(await Maintenance(site).tick(Tick(name="maintenance", budget=Budget(**budget))))
+
+
+@pytest.mark.parametrize("family", list(KEPT))
+async def test_days_are_dropped_when_their_time_is_over(database: str, connect: Connect, family: str) -> None:
+    conn = connect()
+    kept = add_day(conn, family, KEPT[family])
+    over = [add_day(conn, family, KEPT[family] + days) for days in (2, 3)]
+    assert await maintained(database) == {"partitions_dropped": 2}
+    assert there(conn, kept, *over) == [kept]
+    assert await maintained(database) == {}
+
+
+async def test_retention_is_a_row(database: str, connect: Connect) -> None:
+    conn = connect()
+    day = add_day(conn, "job_failed", 200)
+    conn.execute("UPDATE holdfast.retention SET keep = '365 days' WHERE family = 'job_failed'")
+    assert await maintained(database) == {}
+    conn.execute("DELETE FROM holdfast.retention WHERE family = 'job_failed'")
+    assert await maintained(database) == {}
+    assert there(conn, day) == [day]
+    with pytest.raises(psycopg.errors.CheckViolation):
+        conn.execute("UPDATE holdfast.retention SET keep = '1 day' WHERE family = 'run'")
+
+
+async def test_a_reader_delays_a_drop_and_nobody_waits_behind_it(
+    database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "COMMAND_SECONDS", 0.2)
+    conn, reader = connect(), connect()
+    day = add_day(conn, "attempt", 100)
+    with reader.transaction():
+        reader.execute("SELECT count(*) FROM holdfast.attempt")
+        assert await maintained(database) == {}
+        # Detaching waits, half done, and everybody else goes on.
+        conn.execute("SET lock_timeout = '200ms'")
+        conn.execute("INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt) VALUES (1, now(), 'retry', 1)")
+        assert conn.execute("SELECT count(*) FROM holdfast.attempt").fetchone() == (1,)
+        assert there(conn, day) == [day]
+    assert await maintained(database) == {"partitions_dropped": 1}
+    assert there(conn, day) == []
+
+
+async def test_a_day_that_was_detached_but_not_dropped_is_dropped(database: str, connect: Connect) -> None:
+    conn = connect()
+    day = add_day(conn, "attempt", 100)
+    conn.execute(f"ALTER TABLE holdfast.attempt DETACH PARTITION holdfast.{day}".encode())
+    assert await maintained(database) == {"partitions_dropped": 1}
+    assert there(conn, day) == []
+
+
+async def test_a_tick_is_bounded(database: str, connect: Connect) -> None:
+    conn = connect()
+    for days in range(20):
+        add_day(conn, "attempt", 100 + days)
+    assert await maintained(database, items=3) == {"partitions_dropped": 3}
+    assert await maintained(database) == {"partitions_dropped": 12}
+
+
+@pytest.fixture
+def worker_url(database: str, connect: Connect) -> Iterator[str]:
+    """The address of a user who has a worker's rights and owns nothing."""
+    owner, name = connect(), sql.Identifier("test_maintainer")
+    owner.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_worker").format(name))
+    yield psycopg.conninfo.make_conninfo(database, user="test_maintainer")
+    owner.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+async def test_a_worker_that_owns_nothing_drops_what_is_over_and_nothing_else(
+    worker_url: str, connect: Connect
+) -> None:
+    conn, reader = connect(), connect()
+    over, kept = add_day(conn, "attempt", 100), add_day(conn, "attempt", 50)
+    with reader.transaction():
+        reader.execute("SELECT count(*) FROM holdfast.attempt")
+        assert await maintained(worker_url) == {}
+    with psycopg.connect(worker_url, autocommit=True) as worker:
+        for name in (kept, "job", "retention", "x; DROP TABLE holdfast.job"):
+            assert worker.execute("SELECT holdfast.drop_partition(%s)", [name]).fetchone() == (False,)
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            worker.execute("UPDATE holdfast.retention SET keep = '2 days'")
+    assert await maintained(worker_url) == {"partitions_dropped": 1}
+    assert there(conn, over, kept, "job") == [kept, "job"]
+
+
+async def test_a_worker_that_owns_nothing_runs_runners(worker_url: str, connect: Connect) -> None:
+    conn = connect()
+
+    async def work(_: Tick) -> Counts:
+        return {"done": 1}
+
+    runner = Runner("work", work, every=Every(timedelta(hours=1)), singleton=True)
+    periodic = PeriodicJob("job", NewJob[Any](Envelope("report"), "{}"), every=Every(timedelta(hours=1)))
+    plenty = Limits(None, SOON)
+    async with crew(worker_url, runner, periodic=[periodic]) as at:
+        for name in ("work", "schedules", "reaper", "maintenance"):
+            assert (await at.ticker.tick(at.runners[name], plenty)).outcome in {"completed", "skipped"}
+        for name in ("work", "job", "maintenance"):
+            make_due(conn, name)
+        for name in ("work", "schedules", "reaper", "maintenance"):
+            assert (await at.ticker.tick(at.runners[name], plenty)).outcome == "completed"
+    assert [row[:3] for row in runs(conn)] == [
+        ("work", "completed", {"done": 1}),
+        ("schedules", "completed", {"enqueued": 1}),
+    ]
+
+
+async def test_tallies_are_folded_and_their_sums_stay(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """INSERT INTO holdfast.tally (minute, latency, latency_max, jobs, outcome, queue, kind)
+        SELECT date_trunc('minute', now()) - minute * interval '1 minute', n * interval '1 s', n * interval '1 s', n,
+            'completed', 'default', 'kind' || kind
+        FROM generate_series(0, 5) AS minute, generate_series(1, 2) AS kind, generate_series(1, 10) AS n"""
+    )
+    sums = (
+        "SELECT minute, kind, sum(jobs), sum(latency), max(latency_max) FROM holdfast.tally GROUP BY 1, 2 ORDER BY 1, 2"
+    )
+    before = conn.execute(sums).fetchall()
+    counts = await maintained(database)
+    # The last two minutes and this one are left alone.
+    assert counts == {"tallies_folded": 3 * 2 * 9}
+    assert conn.execute(sums).fetchall() == before
+    assert conn.execute("SELECT count(*) FROM holdfast.tally").fetchone() == (3 * 2 * 10 + 3 * 2,)
+    assert await maintained(database) == {}
+
+
+async def test_folding_is_bounded(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """INSERT INTO holdfast.tally (minute, jobs, outcome, queue, kind)
+        SELECT date_trunc('minute', now()) - minute * interval '1 minute', 1, 'retry', 'q', 'k'
+        FROM generate_series(10, 80) AS minute, generate_series(1, 2)"""
+    )
+    assert await maintained(database, items=5) == {"tallies_folded": 5}
+    assert await maintained(database) == {"tallies_folded": 60}
+    assert await maintained(database) == {"tallies_folded": 71 - 65}
+
+
+async def test_old_sleepers_are_forgotten(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """INSERT INTO holdfast.sleeper (until, worker_id, queue, kinds)
+        SELECT now() + n * interval '10 minutes', 1, 'default', '{}' FROM generate_series(-3, 1) AS n WHERE n <> 0"""
+    )
+    conn.execute(
+        "INSERT INTO holdfast.sweep VALUES (now() - interval '1 hour', '5 s'), (now() + interval '1 hour', '5 s')"
+    )
+    assert await maintained(database) == {"sleepers_deleted": 4}
+    assert conn.execute("SELECT count(*) FROM holdfast.sleeper").fetchone() == (1,)
+    assert conn.execute("SELECT count(*) FROM holdfast.sweep").fetchone() == (1,)
+
+
+async def test_it_runs_once_a_minute_in_the_fleet(database: str, connect: Connect) -> None:
+    conn = connect()
+    add_day(conn, "attempt", 100)
+    plenty = Limits(None, SOON)
+    async with crew(database) as at, crew(database) as other:
+        assert (await at.ticker.tick(at.runners["maintenance"], plenty)).why == "not due"
+        make_due(conn, "maintenance")
+        assert (await at.ticker.tick(at.runners["maintenance"], plenty)).counts == {"partitions_dropped": 1}
+        assert (await other.ticker.tick(other.runners["maintenance"], plenty)).why == "not due"
+    assert [row[:3] for row in runs(conn)] == [("maintenance", "completed", {"partitions_dropped": 1})]

@@ -1,0 +1,259 @@
+"""Stopping: what has not started goes back at once, what runs may end, nothing is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from holdfast import AbortReason, Holdfast, Job
+from tests.engine.pace import PATIENT, QUICK, ms
+from tests.engine.trouble import closed
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.engine.ledger import Ledger
+    from tools.postgres import Server
+
+
+def how_it_ended(ledger: Ledger) -> list[Any]:
+    return [reason for (reason,) in ledger.rows("SELECT stop_reason FROM holdfast.worker WHERE stopped_at IS NOT NULL")]
+
+
+async def test_unstarted_jobs_go_back_at_once_and_running_ones_may_end(app: Holdfast, ledger: Ledger) -> None:
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None], wait: bool) -> None:
+        if wait:
+            await gate.wait()
+
+    worker = app.worker(queues={"default": 1}, **PATIENT)
+    async with worker:
+        ledger.enqueue(*[act.new(wait=False) for _ in range(300)])
+        await until(lambda: ledger.completed() == 300)
+        ledger.enqueue(*[act.new(wait=True) for _ in range(6)])
+        await until(lambda: ledger.statuses().get("processing", 0) >= 1)
+        stopping = asyncio.create_task(worker.stop())
+        await until(lambda: ledger.statuses() == {"completed": 300, "processing": 1, "pending": 5}, 2)
+        assert not stopping.done()
+        assert ledger.value("SELECT max(attempt) FROM holdfast.job WHERE status = 'pending'") == 0
+        gate.set()
+        await stopping
+    assert ledger.statuses() == {"completed": 301, "pending": 5}
+    assert how_it_ended(ledger) == ["stopped"]
+    assert ledger.wasted() == []
+
+
+async def test_what_runs_too_long_is_aborted_and_released(app: Holdfast, ledger: Ledger) -> None:
+    reasons: list[Any] = []
+    started: list[int] = []
+
+    @app.job("long")
+    async def long(job: Job[None]) -> None:
+        started.append(job.id)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            reasons.append(job.signal.reason)
+
+    @app.job("thread")
+    def thread(job: Job[None]) -> None:
+        started.append(job.id)
+        job.signal.wait_in_thread(30)
+        job.signal.raise_if_aborted()
+
+    async with app.worker(**QUICK):
+        jobs = ledger.enqueue(long.new(), thread.new())
+        await until(lambda: len(started) == 2)
+        begun = time.monotonic()
+    assert 1 <= time.monotonic() - begun < 2.5
+    assert reasons == [AbortReason.shutdown]
+    assert [ledger.job(job)[:2] for job in jobs] == [("pending", 0)] * 2
+    assert how_it_ended(ledger) == ["stopped, with jobs aborted"]
+
+
+async def test_a_result_that_comes_after_all_is_kept(app: Holdfast, ledger: Ledger) -> None:
+    started = asyncio.Event()
+
+    @app.job("tidy")
+    async def tidy(job: Job[None]) -> str:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            assert job.signal.reason is AbortReason.shutdown
+        return "brought to an end"
+
+    async with app.worker(**QUICK | {"shutdown_timeout": ms(100)}):
+        job = ledger.enqueue_one(tidy.new())
+        await started.wait()
+    assert ledger.job(job)[:3] == ("completed", 1, "brought to an end")
+
+
+async def test_at_once(app: Holdfast, ledger: Ledger) -> None:
+    started = asyncio.Event()
+
+    @app.job("long")
+    async def long(job: Job[None]) -> None:
+        started.set()
+        await asyncio.sleep(60)
+
+    async with app.worker(**PATIENT) as worker:
+        job = ledger.enqueue_one(long.new())
+        await started.wait()
+        gently = asyncio.create_task(worker.stop())
+        await until(lambda: worker._stopping)
+        begun = time.monotonic()
+        await worker.stop(at_once=True)
+        await gently
+    assert time.monotonic() - begun < 2
+    assert ledger.job(job)[:2] == ("pending", 0)
+
+
+async def test_a_thread_that_ignores_the_signal_is_reported(
+    app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate, started = threading.Event(), threading.Event()
+
+    @app.job("deaf")
+    def deaf(job: Job[None]) -> str:
+        started.set()
+        gate.wait(30)
+        return "late"
+
+    begun = time.monotonic()
+    try:
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            async with app.worker(**QUICK | {"shutdown_timeout": ms(200)}):
+                job = ledger.enqueue_one(deaf.new())
+                await until(started.is_set)
+                begun = time.monotonic()
+        assert time.monotonic() - begun < 5, "it holds nobody up"
+        assert how_it_ended(ledger) == ["stopped, with handlers that ignored it"]
+        assert any("handlers did not stop" in record.message for record in caplog.records)
+    finally:
+        gate.set()
+    await until(lambda: not [t for t in threading.enumerate() if t.name.startswith("holdfast")])
+    await until(lambda: len(asyncio.all_tasks()) == 1)
+    assert ledger.job(job)[:2] in {("processing", 1), ("pending", 0)}, "nothing the deaf one returns lands"
+
+
+async def test_nothing_is_left_after_a_stop(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        await asyncio.sleep(0.001)
+
+    @app.job("thread")
+    def thread(job: Job[None]) -> None: ...
+
+    tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
+    for _ in range(3):
+        async with app.worker(**QUICK):
+            ledger.enqueue(*[act.new() for _ in range(30)], *[thread.new() for _ in range(30)])
+            await until(lambda: ledger.statuses().keys() == {"completed"})
+            await until(lambda: ledger.sessions() == 4, 2)  # claim, finish, heartbeat, LISTEN
+        assert asyncio.all_tasks() == tasks
+        await until(lambda: ledger.sessions() == 0, 2)
+        # The event loop keeps threads of its own for its own use.
+        await until(
+            lambda: not {t for t in set(threading.enumerate()) - threads if not t.name.startswith("asyncio_")}, 2
+        )
+
+
+async def test_three_connections_without_listening(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(listen=False, **QUICK) as worker:
+        ledger.enqueue(act.new())
+        await until(lambda: ledger.completed() == 1)
+        beat = worker.pipelines[0]._heartbeat
+        assert beat is not None
+        await until(lambda: beat.beats)
+        assert ledger.sessions() == 3
+
+
+async def test_a_stop_under_load_wastes_no_attempt(app: Holdfast, ledger: Ledger) -> None:
+    """Whatever moment the stop comes at, a claim under way included."""
+    choice = random.Random(7)
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        await asyncio.sleep(choice.random() * 0.002)
+
+    ledger.enqueue(*[act.new() for _ in range(3_000)])
+    for _ in range(25):
+        async with app.worker(
+            queues={"default": choice.choice([5, 50])}, batch_size=choice.choice([10, 100]), **PATIENT
+        ):
+            await asyncio.sleep(choice.random() * 0.05)  # a random moment is what is tried
+        assert "processing" not in ledger.statuses()
+        assert ledger.wasted() == []
+
+
+async def test_a_claim_under_way_is_given_back(app: Holdfast, ledger: Ledger) -> None:
+    """The stop comes while the server works on the claim, and the claim then succeeds."""
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    ledger.do(
+        "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$"
+    )
+    ledger.do("CREATE TRIGGER dawdle AFTER UPDATE ON holdfast.job FOR EACH STATEMENT EXECUTE FUNCTION public.dawdle()")
+    async with app.worker(**PATIENT):
+        ledger.enqueue(*[act.new() for _ in range(3)])
+        await until(lambda: ledger.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 1)
+    await until(lambda: ledger.value("SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'PgSleep'") == 0)
+    assert ledger.statuses() in ({"pending": 3}, {"completed": 3})
+    assert ledger.wasted() == []
+
+
+async def test_an_ending_whose_row_is_locked_is_written_before_the_end(app: Holdfast, ledger: Ledger) -> None:
+    running = asyncio.Event()
+    go = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> str:
+        running.set()
+        await go.wait()
+        return "done"
+
+    worker = app.worker(**PATIENT)
+    async with worker:
+        job = ledger.enqueue_one(act.new())
+        await running.wait()
+        with ledger.conn.transaction():
+            ledger.do("SELECT FROM holdfast.job WHERE id = %s FOR UPDATE", job)
+            go.set()
+            stopping = asyncio.create_task(worker.stop())
+            await asyncio.wait([stopping], timeout=0.5)
+        await stopping
+    assert ledger.status(job) == "completed"
+
+
+async def test_a_worker_stops_while_its_database_is_gone(app: Holdfast, ledger: Ledger, server: Server) -> None:
+    """Bounded: the flush gives up, and the reaper takes what is left."""
+    held = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        held.set()
+        await asyncio.sleep(60)
+
+    async with app.worker(**QUICK) as worker:
+        ledger.enqueue(act.new())
+        await held.wait()
+        with closed(server, ledger):
+            ledger.terminate_sessions()
+            begun = time.monotonic()
+            await worker.stop()
+            assert time.monotonic() - begun < 10
+    assert ledger.statuses() == {"processing": 1}

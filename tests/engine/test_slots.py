@@ -1,0 +1,257 @@
+"""How many may run, and how many are held ready."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast.engine.slots import AHEAD_SECONDS, Slots
+from tests.engine.pace import PATIENT, QUICK
+from tests.engine.waiting import after, until
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast, Job
+    from tests.engine.ledger import Ledger
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def started(slots: Slots, queue: str, jobs: int, *, end: bool = True) -> None:
+    for _ in range(jobs):
+        slots.holds(queue, 1)
+        slots.starts(queue)
+        if end:
+            slots.ends(queue)
+
+
+def test_an_idle_worker_wants_as_many_as_it_can_run() -> None:
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    assert slots.wanted() == {"default": 10, "pdf": 2}
+
+
+def test_a_full_queue_is_not_wanted() -> None:
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    started(slots, "pdf", 2, end=False)
+    assert slots.wanted() == {"default": 8}
+    started(slots, "default", 8, end=False)
+    assert slots.wanted() == {}
+    assert not slots.may_start("pdf")
+    assert not slots.may_start("default")
+
+
+def test_a_claim_is_never_larger_than_the_batch() -> None:
+    assert Slots(100, {"default": 100}, batch=30, clock=Clock()).wanted() == {"default": 30}
+
+
+def test_held_ready_is_what_will_start_soon() -> None:
+    clock = Clock()
+    slots = Slots(10, {"default": 10}, batch=50, clock=clock)
+    started(slots, "default", 200)
+    clock.now += 1
+    assert slots.wanted() == {"default": 10 + 200 * AHEAD_SECONDS}, "two hundred a second"
+    clock.now += 1
+    assert slots.wanted() == {"default": 10}, "nothing has ended since"
+
+
+def test_a_burst_of_starts_is_no_pace() -> None:
+    clock = Clock()
+    slots = Slots(10, {"default": 10}, batch=50, clock=clock)
+    started(slots, "default", 10, end=False)
+    clock.now += 0.05
+    assert slots.wanted() == {}
+
+
+def test_the_control_table_decides_and_may_be_withdrawn() -> None:
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    slots.control({"pdf": 5, "default": 0})
+    assert slots.wanted() == {"pdf": 5}
+    slots.control({})
+    assert slots.wanted() == {"default": 10, "pdf": 2}
+
+
+def test_a_resting_queue_is_left_alone() -> None:
+    clock = Clock()
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=clock)
+    slots.rest("pdf", 5)
+    assert slots.wanted() == {"default": 10}
+    assert not slots.may_start("pdf")
+    clock.now += 5.1
+    assert slots.wanted() == {"default": 10, "pdf": 2}
+
+
+def test_what_waits_in_a_slow_queue_does_not_starve_the_others() -> None:
+    clock = Clock()
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=clock)
+    started(slots, "pdf", 400)
+    clock.now += 1
+    wanted = slots.wanted()["pdf"]
+    slots.holds("pdf", wanted)
+    slots.starts("pdf")
+    slots.starts("pdf")
+    clock.now += 1  # these two take long, and the others wait behind them
+    slots.wanted()
+    clock.now += 1
+    assert wanted > 2
+    assert "pdf" not in slots.wanted()
+    assert slots.wanted()["default"] == 8
+
+
+async def test_concurrency_is_never_exceeded(app: Holdfast, ledger: Ledger) -> None:
+    now: Counter[str] = Counter()
+    most: Counter[str] = Counter()
+
+    async def act(job: Job[None], queue: str) -> None:
+        now.update([queue, "all"])
+        for name in (queue, "all"):
+            most[name] = max(most[name], now[name])
+        await asyncio.sleep(0.002)
+        now.subtract([queue, "all"])
+
+    kinds = {queue: app.job(f"act.{queue}", queue=queue)(act) for queue in ("default", "pdf", "mail")}
+    ledger.enqueue(*[kinds[queue].new(queue) for _ in range(100) for queue in kinds])
+    async with app.worker(concurrency=6, queue_concurrency={"pdf": 2, "mail": 4}, **QUICK) as worker:
+        await until(lambda: worker.counts.get("job_completed") == 300)
+    assert most == {"all": 6, "pdf": 2, "mail": 4, "default": most["default"]}
+    assert most["default"] <= 6
+
+
+async def test_threads_count_too(app: Holdfast, ledger: Ledger) -> None:
+    running: list[int] = []
+    most = 0
+
+    @app.job("act")
+    def act(job: Job[None]) -> None:
+        nonlocal most
+        running.append(job.id)
+        most = max(most, len(running))
+        time.sleep(0.005)
+        running.remove(job.id)
+
+    ledger.enqueue(*[act.new() for _ in range(60)])
+    async with app.worker(queues={"default": 3}, **QUICK) as worker:
+        await until(lambda: worker.counts.get("job_completed") == 60)
+    assert most == 3
+
+
+async def test_no_more_is_held_than_runs_or_starts_soon(app: Holdfast, ledger: Ledger) -> None:
+    go = asyncio.Event()
+
+    @app.job("slow")
+    async def slow(job: Job[None]) -> None:
+        await go.wait()
+
+    @app.job("quick", queue="quick")
+    async def quick(job: Job[None]) -> None:
+        await asyncio.sleep(0.01)
+
+    ledger.enqueue(*[slow.new() for _ in range(100)])
+    async with app.worker(queues={"default": 5}, batch_size=40, **QUICK):
+        await until(lambda: ledger.statuses().get("processing") == 5)
+        await after(0.3)
+        assert ledger.statuses()["processing"] == 5, "nothing starts, so nothing is held ready"
+        go.set()
+        await until(lambda: ledger.completed() == 100)
+    jobs = ledger.enqueue(*[quick.new() for _ in range(300)])
+    most = 0
+    async with app.worker(queues={"quick": 2}, batch_size=40, **QUICK) as worker:
+        while worker.counts.get("job_completed", 0) < len(jobs):
+            most = max(most, len(worker.pipelines[0].held))
+            await asyncio.sleep(0.005)
+    assert 2 < most <= 2 + 40 + 2, "the slots, at most a batch, and endings that are being written"
+
+
+async def test_a_slot_that_becomes_free_is_filled_while_another_queue_is_empty(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act", queue="busy")
+    async def act(job: Job[None]) -> None:
+        await asyncio.sleep(0.05)
+
+    ledger.enqueue(*[act.new() for _ in range(20)])
+    async with app.worker(queues={"busy": 1, "empty": 1}, **PATIENT):
+        await until(lambda: ledger.completed() == 20, 3)
+
+
+async def test_the_control_table_is_obeyed_while_running(app: Holdfast, ledger: Ledger) -> None:
+    running: set[int] = set()
+    most = 0
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        nonlocal most
+        running.add(job.id)
+        most = max(most, len(running))
+        await asyncio.sleep(0.01)
+        running.discard(job.id)
+
+    async with app.worker(queues={"default": 4}, batch_size=8, **QUICK) as worker:
+        [beat] = [pipeline._heartbeat for pipeline in worker.pipelines]
+        assert beat is not None
+
+        async def heard() -> None:
+            now = beat.beats
+            await until(lambda: beat.beats >= now + 2)
+
+        ledger.do("INSERT INTO holdfast.queue (name, paused) VALUES ('default', true)")
+        await heard()
+        ledger.enqueue(*[act.new() for _ in range(40)])
+        await after(0.3)
+        assert ledger.statuses() == {"pending": 40}
+        ledger.do("UPDATE holdfast.queue SET paused = false, concurrency = 1")
+        await until(lambda: ledger.completed() == 40)
+        assert most == 1
+        ledger.do("UPDATE holdfast.queue SET concurrency = 2")
+        await heard()
+        ledger.enqueue(*[act.new() for _ in range(40)])
+        await until(lambda: ledger.completed() == 80)
+        assert most == 2
+        ledger.do("DELETE FROM holdfast.queue")
+        await heard()
+        ledger.enqueue(*[act.new() for _ in range(40)])
+        await until(lambda: ledger.completed() == 120)
+        assert most == 4
+
+
+async def test_the_control_tables_lease_is_obeyed_while_running(app: Holdfast, ledger: Ledger) -> None:
+    go = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        await go.wait()
+
+    async with app.worker(queues={"default": 1}, **QUICK) as worker:
+        beat = worker.pipelines[0]._heartbeat
+        assert beat is not None
+        ledger.do("INSERT INTO holdfast.queue (name, lease_ms) VALUES ('default', 60000)")
+        now = beat.beats
+        await until(lambda: beat.beats >= now + 2)
+        ledger.enqueue(act.new())
+        await until(
+            lambda: ledger.value("SELECT max(locked_until) > now() + interval '50 seconds' FROM holdfast.job"), 5
+        )
+        go.set()
+
+
+async def test_a_paused_queue_starts_nothing_that_was_held_ready(app: Holdfast, ledger: Ledger) -> None:
+    starts: list[float] = []
+    clock = asyncio.get_running_loop().time
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        starts.append(clock())
+        await asyncio.sleep(0.02)
+
+    ledger.enqueue(*[act.new() for _ in range(400)])
+    async with app.worker(queues={"default": 1}, **QUICK):
+        await until(lambda: len(starts) > 60)
+        ledger.do("INSERT INTO holdfast.queue (name, paused) VALUES ('default', true)")
+        paused = clock()
+        await after(2.5)
+        assert max(starts) - paused < 1.5, "a heartbeat, and what starts within a second"
+        assert len(starts) < 400

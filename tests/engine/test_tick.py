@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import Holdfast, HoldfastError, Job
+from holdfast.abort import AbortReason
+from holdfast.engine.tick import run_tick
+from holdfast.schedule import Every
+from tests.databases import clone
+from tests.engine.fleet import MS, SOON, fast, make_due, runs, schedule
+from tests.engine.waiting import until
+from tests.traps.workers import Worker as Claimer
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import psycopg
+
+    from holdfast.engine.runner import Counts, Tick
+    from tests.engine.fleet import Connect
+    from tools.postgres import Server
+
+HOUR = Every(timedelta(hours=1))
+
+
+def enqueue(app: Holdfast, conn: psycopg.Connection[Any], kind: str, jobs: int) -> None:
+    new = app.kinds[kind].new()  # type: ignore[call-arg]
+    app.enqueue_many_sync(conn, [new] * jobs)
+
+
+def mail(app: Holdfast) -> list[int]:
+    """Register a kind; return where its jobs leave their ids."""
+    sent: list[int] = []
+
+    @app.job("mail")
+    async def send(job: Job[Any]) -> None:
+        sent.append(job.id)
+
+    return sent
+
+
+async def test_the_selected_runners_once_in_order(database: str) -> None:
+    app = Holdfast(database)
+    order: list[str] = []
+    for name in ("invoiceReminders", "classesBilling"):
+
+        @app.runner(name)
+        async def cycle(tick: Tick) -> Counts:
+            order.append(tick.name)
+            return {"done": 1}
+
+    result = await run_tick(app, fast())
+    assert [ticked.runner for ticked in result.runners] == [
+        "outbox",
+        "invoiceReminders",
+        "classesBilling",
+        "schedules",
+        "reaper",
+        "maintenance",
+    ]
+    assert order == ["invoiceReminders", "classesBilling"]
+    assert result.exit_code == 0
+    result = await run_tick(app, fast(tick_runners=("classesBilling", "reaper", "invoiceReminders")))
+    assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper", "invoiceReminders"]
+
+
+async def test_a_runner_that_is_not_known(database: str) -> None:
+    with pytest.raises(HoldfastError, match="no runner is named typo"):
+        await run_tick(Holdfast(database), fast(tick_runners=("typo",)))
+
+
+async def test_no_database() -> None:
+    with pytest.raises(HoldfastError, match="no database"):
+        await run_tick(Holdfast(), fast())
+
+
+async def test_one_that_fails_does_not_stop_the_next(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+
+    @app.runner("broken")
+    async def broken(_: Tick) -> Counts:
+        raise ValueError("no luck")
+
+    @app.runner("fine")
+    def fine(_: Tick) -> Counts:
+        return {"done": 2}
+
+    result = await run_tick(app, fast(tick_runners=("broken", "fine")))
+    assert [(ticked.outcome, dict(ticked.counts)) for ticked in result.runners] == [
+        ("failed", {}),
+        ("completed", {"done": 2}),
+    ]
+    assert result.exit_code == 1
+    assert runs(connect()) == [("broken", "failed", None, "ValueError"), ("fine", "completed", {"done": 2}, None)]
+
+
+async def test_budgets_of_each_and_of_all(database: str) -> None:
+    app = Holdfast(database)
+    seen: list[int | None] = []
+
+    async def slow(tick: Tick) -> Counts:
+        seen.append(tick.budget.items_left)
+        await asyncio.Event().wait()
+        return {}
+
+    for name in ("first", "second", "third"):
+        app.runner(name)(slow)
+    settings = fast(
+        tick_runners=("first", "second", "third"),
+        tick_runner_max=40 * MS,
+        tick_runner_max_items=7,
+        tick_overall_max=60 * MS,
+    )
+    result = await run_tick(app, settings)
+    assert [(ticked.outcome, ticked.why) for ticked in result.runners][0::2] == [
+        ("failed", None),
+        ("skipped", "no time left"),
+    ]
+    assert result.runners[1].outcome in {"failed", "skipped"}
+    assert set(seen) == {7}
+    assert result.seconds < SOON
+
+
+async def test_the_outbox_runs_what_is_due_and_ends(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+    sent = mail(app)
+    conn = connect()
+    enqueue(app, conn, "mail", 120)
+    result = await run_tick(app, fast(tick_runners=("outbox",), batch_size=50))
+    assert (result.exit_code, dict(result.runners[0].counts)) == (0, {"processed": 120, "completed": 120})
+    assert len(set(sent)) == 120
+    assert runs(conn) == [("outbox", "completed", {"processed": 120, "completed": 120}, None)]
+    result = await run_tick(app, fast(tick_runners=("outbox",)))
+    assert (dict(result.runners[0].counts), len(runs(conn))) == ({}, 1)
+
+
+@pytest.mark.parametrize("items", [1, 37])
+async def test_the_outbox_keeps_to_its_items(database: str, connect: Connect, items: int) -> None:
+    app = Holdfast(database)
+    sent = mail(app)
+    conn = connect()
+    enqueue(app, conn, "mail", 50)
+    result = await run_tick(app, fast(tick_runners=("outbox",), tick_runner_max_items=items, batch_size=10))
+    assert len(sent) == items
+    assert dict(result.runners[0].counts) == {"processed": items, "completed": items}
+    left = conn.execute("SELECT count(*), max(attempt) FROM holdfast.job WHERE status = 'pending'").fetchone()
+    assert left == (50 - items, 0)
+
+
+async def test_the_outbox_keeps_to_its_time(database: str, connect: Connect) -> None:
+    """What still runs at the end of it is aborted and given back, uncounted."""
+    app = Holdfast(database)
+    reasons: list[AbortReason | None] = []
+
+    @app.job("slow")
+    async def slow(job: Job[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            reasons.append(job.signal.reason)
+
+    conn = connect()
+    enqueue(app, conn, "slow", 3)
+    result = await run_tick(app, fast(tick_runners=("outbox",), tick_runner_max=800 * MS))
+    assert reasons == [AbortReason.shutdown] * 3
+    assert result.runners[0].outcome == "completed"
+    rows = conn.execute("SELECT status::text, attempt FROM holdfast.job").fetchall()
+    assert rows == [("pending", 0)] * 3
+
+
+async def test_the_lifespan_is_entered_once_and_shared(database: str, connect: Connect) -> None:
+    entered: list[str] = []
+
+    @asynccontextmanager
+    async def resources(_: Holdfast) -> AsyncIterator[str]:
+        entered.append("in")
+        yield "shared"
+        entered.append("out")
+
+    app = Holdfast(database, lifespan=resources)
+    states: list[str] = []
+
+    @app.job("mail")
+    async def send(job: Job[str]) -> None:
+        states.append(job.state)
+
+    @app.runner("cycle")
+    async def cycle(tick: Tick) -> Counts:
+        states.append(tick.state)
+        return {}
+
+    enqueue(app, connect(), "mail", 1)
+    await run_tick(app, fast(tick_runners=("outbox", "cycle")))
+    assert (entered, states) == (["in", "out"], ["shared", "shared"])
+
+
+async def test_a_schedule_is_not_run_before_its_slot(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+    slots: list[Any] = []
+
+    @app.runner("hourly", every=HOUR)
+    async def hourly(tick: Tick) -> Counts:
+        slots.append(tick.slot)
+        return {}
+
+    settings = fast(tick_runners=("hourly",))
+    conn = connect()
+    for _ in range(2):
+        (ticked,) = (await run_tick(app, settings)).runners
+        assert (ticked.outcome, ticked.why) == ("skipped", "not due")
+    make_due(conn, "hourly")
+    (due,) = schedule(conn, "hourly", "next_at")
+    (ticked,) = (await run_tick(app, settings)).runners
+    assert (ticked.outcome, slots) == ("completed", [due])
+    (ticked,) = (await run_tick(app, settings)).runners
+    assert ticked.why == "not due"
+    assert runs(conn) == []  # it ran, and there was nothing to do
+
+
+async def test_the_reaper_takes_any_kind_within_its_items(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute("SELECT holdfast.enqueue('nobodys') FROM generate_series(1, 5)")
+    claimer = Claimer(conn, "nobodys")
+    claimer.claim(5)
+    conn.execute("UPDATE holdfast.job SET locked_until = now() - interval '1 minute'")
+    app = Holdfast(database)
+    result = await run_tick(app, fast(tick_runners=("reaper",), tick_runner_max_items=3))
+    assert dict(result.runners[0].counts) == {"recovered": 3, "failed": 0, "cancelled": 0}
+    result = await run_tick(app, fast(tick_runners=("reaper",)))
+    assert result.runners[0].counts["recovered"] == 2
+
+
+async def test_cancelling_stops_gently(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+    started = asyncio.Event()
+    after: list[AbortReason | None] = []
+
+    @app.runner("cycle", every=HOUR, singleton=True)
+    async def cycle(tick: Tick) -> Counts:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            after.append(tick.signal.reason)
+        return {}
+
+    conn = connect()
+    settings = fast(tick_runners=("cycle",))
+    await run_tick(app, settings)
+    make_due(conn, "cycle")
+    (due,) = schedule(conn, "cycle", "next_at")
+    task = asyncio.create_task(run_tick(app, settings))
+    await asyncio.wait_for(started.wait(), SOON)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, SOON)
+    assert after == [AbortReason.shutdown]
+    # Its slot was given back: the next one runs it, and it counts as the first time.
+    assert schedule(conn, "cycle", "slot_at, attempt, locked_by") == (due, 0, None)
+    assert runs(conn) == [("cycle", "cancelled", None, "shutdown")]
+    stopped = "SELECT count(*) FROM holdfast.worker WHERE stopped_at IS NULL"
+    await until(lambda: conn.execute(stopped).fetchone() == (0,))
+
+
+async def test_several_databases_and_one_that_is_down(server: Server, template: str, database: str) -> None:
+    with clone(server, template) as other:
+        down = database.rpartition("/")[0] + "/nowhere"
+        app = Holdfast()
+        ran: list[str] = []
+
+        @app.runner("cycle")
+        async def cycle(tick: Tick) -> Counts:
+            ran.append(tick.name)
+            return {"done": 1}
+
+        settings = fast(database_urls=(database, down, other), tick_runners=("cycle", "reaper"))
+        result = await run_tick(app, settings)
+        names = [url.rpartition("/")[2] for url in (database, down, other)]
+        assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
+            ("*", "failed", names[1]),
+            ("cycle", "completed", names[0]),
+            ("reaper", "completed", names[0]),
+            ("reaper", "completed", names[2]),
+        ]
+        assert (result.exit_code, ran) == (1, ["cycle"])

@@ -1,0 +1,245 @@
+"""Whoever sleeps is woken; whoever works is left in peace."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, Job
+from holdfast.engine import claim
+from tests.engine.interleaving import LEVELS, Producer
+from tests.engine.pace import QUICK, ms
+from tests.engine.waiting import after, until
+from tools.pgbouncer import PgBouncer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.engine.ledger import Ledger
+    from tools.postgres import Server
+
+# A loss would show: nobody looks again for a minute. A sleeper's record lasts ten seconds.
+MINUTE: dict[str, Any] = {"idle_min": ms(60_000), "idle_max": ms(60_000), "jitter": ms(0)}
+
+
+async def interleave(database: str, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+    monkeypatch.setattr(claim, "LINGER_FOR", 0.0)  # fall asleep as often as possible
+    ran: set[int] = set()
+    app = Holdfast(database)
+
+    async def act(job: Job[None]) -> None:
+        ran.add(job.id)
+
+    kinds = [app.job(f"act.{number}", queue=f"q{number}")(act) for number in range(len(LEVELS))]
+    producers = [Producer(database, kind.new, ran, seed) for seed, kind in enumerate(kinds)]
+    async with asyncio.TaskGroup() as group:
+        for number, (producer, level) in enumerate(zip(producers, LEVELS, strict=True)):
+            # Each level has a worker of its own, or the others' traffic would wake it.
+            worker = app.worker(id=f"w{number}", queues={f"q{number}": 5}, **MINUTE)
+            group.create_task(serve(worker, producer.produce(rounds // len(LEVELS), level=level, patience=4)))
+    assert [late for producer in producers for late in producer.late] == []
+    assert sum(producer.count for producer in producers) == rounds // len(LEVELS) * len(LEVELS)
+
+
+async def serve(worker: Any, production: Any) -> None:
+    async with worker:
+        await production
+
+
+async def test_no_wake_up_is_lost(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await interleave(database, monkeypatch, 2_000)
+
+
+@pytest.mark.prove
+async def test_no_wake_up_is_lost_in_ten_thousand(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await interleave(database, monkeypatch, 10_000)
+
+
+async def test_a_loss_would_show(app: Holdfast, ledger: Ledger) -> None:
+    """Without the wake-up the job waits: it was no polling that made the others start."""
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**MINUTE):
+        await until(lambda: ledger.rows("SELECT FROM holdfast.sleeper WHERE until > now()"))
+        job = ledger.enqueue_one(act.new())
+        await until(lambda: ledger.status(job) == "completed", 2)
+        ledger.do(
+            "CREATE OR REPLACE FUNCTION holdfast.wake_sleepers(queues text[], kinds text[]) RETURNS void "
+            "LANGUAGE plpgsql VOLATILE AS $$ BEGIN END $$"
+        )
+        await until(lambda: ledger.rows("SELECT FROM holdfast.sleeper WHERE until > now()"))
+        await after(0.5)  # so that the second look and the light sleep are over
+        job = ledger.enqueue_one(act.new())
+        with pytest.raises(AssertionError):
+            await until(lambda: ledger.status(job) == "completed", 1.5)
+
+
+async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker_options: Any) -> int:
+    """Enqueue one by one, as fast as two producers can, while a worker works; return how often anyone was notified."""
+    act: Any = app.kinds["act"]
+    heard = 0
+
+    def produce() -> None:
+        with psycopg.connect(ledger.url, autocommit=True) as conn:
+            for _ in range(jobs // 2):
+                app.enqueue_sync(conn, act.new())
+
+    async with app.worker(**worker_options, **QUICK) as worker:
+        with psycopg.connect(ledger.url, autocommit=True) as ear:
+            ear.execute("LISTEN holdfast")
+            ear.execute(f"LISTEN holdfast_{worker.pipelines[0].worker}".encode())
+            threads = [threading.Thread(target=produce) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            await until(lambda: not any(thread.is_alive() for thread in threads), 120)
+            ear.execute("SELECT 1")
+            heard = sum(1 for _ in ear.notifies(timeout=0.05))
+            await until(lambda: worker.counts.get("job_completed", 0) == jobs, 120)
+    return heard
+
+
+@pytest.mark.parametrize("pace", ["falling behind", "keeping up"])
+@pytest.mark.parametrize("jobs", [3_000, pytest.param(10_000, marks=pytest.mark.prove)])
+async def test_under_load_hardly_anybody_is_notified(app: Holdfast, ledger: Ledger, pace: str, jobs: int) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        if pace == "falling behind":
+            await asyncio.sleep(0.005)
+
+    slots = 4 if pace == "falling behind" else 100
+    heard = await count_notifications(app, ledger, jobs, queues={"default": slots}, batch_size=500)
+    assert heard * 10_000 / jobs < 100
+
+
+async def test_pickup_by_an_idle_worker_takes_no_poll(app: Holdfast, ledger: Ledger) -> None:
+    started: dict[int, float] = {}
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        started[job.id] = time.monotonic()
+
+    took = []
+    async with app.worker(**MINUTE):
+        for _ in range(30):
+            await until(lambda: ledger.rows("SELECT FROM holdfast.sleeper WHERE until > now()"))
+            job = ledger.enqueue_one(act.new())
+            committed = time.monotonic()
+            await until(lambda: job in started, 2, every=0.001)  # noqa: B023 - awaited in the same turn
+            took.append(started[job] - committed)
+    assert sorted(took)[15] < 0.05
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["many at once", "one by one"])
+async def test_as_many_are_woken_as_are_needed(app: Holdfast, ledger: Ledger, at_once: bool) -> None:
+    """One sleeper is notified; when more is due than it can run, the others do not sleep on."""
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        await gate.wait()
+
+    async with (
+        app.worker(id="a", queues={"default": 2}, **MINUTE),
+        app.worker(id="b", queues={"default": 2}, **MINUTE),
+        app.worker(id="c", queues={"default": 2}, **MINUTE),
+    ):
+        asleep = "SELECT count(DISTINCT worker_id) FROM holdfast.sleeper WHERE until > now()"
+        await until(lambda: ledger.value(asleep) == 3)
+        await after(0.3)  # so that the second look is over
+        try:
+            if at_once:
+                ledger.enqueue(*[act.new() for _ in range(6)])
+            else:
+                for _ in range(6):
+                    ledger.enqueue(act.new())
+            await until(lambda: ledger.statuses() == {"processing": 6}, 3)
+        finally:
+            gate.set()
+        await until(lambda: ledger.statuses() == {"completed": 6}, 4)
+
+
+async def test_a_retry_wakes_the_sleeper_when_it_is_due(app: Holdfast, ledger: Ledger) -> None:
+    from holdfast import Reschedule
+
+    ran: list[float] = []
+
+    @app.job("act")
+    async def act(job: Job[None]) -> object:
+        ran.append(time.monotonic())
+        return Reschedule(ms(500)) if len(ran) == 1 else None
+
+    job = ledger.enqueue_one(act.new())
+    async with app.worker(**MINUTE):
+        await until(lambda: ledger.status(job) == "completed", 4)
+    assert 0.5 <= ran[1] - ran[0] < 1.5
+
+
+async def test_without_listening_it_works_by_polling(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(listen=False, **QUICK):
+        for _ in range(3):
+            jobs = ledger.enqueue(*[act.new() for _ in range(20)])
+            await until(lambda: all(ledger.status(job) == "completed" for job in jobs), 5)  # noqa: B023 - awaited here
+        assert ledger.rows("SELECT FROM holdfast.sleeper") == []
+
+
+async def test_a_listener_that_was_cut_off_listens_again(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**MINUTE):
+        for _ in range(3):
+            job = ledger.enqueue_one(act.new())
+            await until(lambda: ledger.status(job) == "completed", 4)  # noqa: B023 - awaited in the same turn
+            ledger.do(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
+            )
+
+
+@pytest.fixture(scope="module")
+def bouncer(server: Server) -> Iterator[PgBouncer]:
+    with PgBouncer(server, pool_size=2) as bouncer:
+        yield bouncer
+
+
+@pytest.mark.parametrize("listen", [True, False])
+async def test_behind_pgbouncer_in_transaction_mode(
+    database: str, ledger: Ledger, bouncer: PgBouncer, listen: bool
+) -> None:
+    """Statements of one client meet different sessions: nothing is prepared, nothing is kept in a session."""
+    app = Holdfast(bouncer.url(database.rpartition("/")[2]))
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None], wait: bool) -> None:
+        if wait:
+            await gate.wait()
+
+    async with app.worker(queues={"default": 5}, listen=listen, **QUICK) as worker:
+        ledger.enqueue(*[act.new(wait=False) for _ in range(300)])
+        await until(lambda: ledger.completed() == 300)
+        called_off, goes_on = ledger.enqueue(act.new(wait=True), act.new(wait=True))
+        await until(lambda: ledger.statuses().get("processing") == 2)
+        ledger.cancel(called_off)
+        await until(lambda: ledger.status(called_off) == "cancelled", 3)
+        gate.set()
+        await until(lambda: ledger.status(goes_on) == "completed")
+        for link in (worker.pipelines[0]._claim_link, worker.pipelines[0]._finish_link):
+            assert link._conn is not None
+            assert link._conn.prepare_threshold is None
+        # Whatever is heard or not heard through a pooler, new work is found soon.
+        for _ in range(3):
+            jobs = ledger.enqueue(*[act.new(wait=False) for _ in range(3)])
+            await until(lambda: all(ledger.status(job) == "completed" for job in jobs), 3)  # noqa: B023 - awaited here
+    assert ledger.wasted() == []
+    assert ledger.value("SELECT stop_reason FROM holdfast.worker") == "stopped"

@@ -1,0 +1,50 @@
+"""A worker in a process of its own, that can be stopped, killed and frozen. Says on stdout what happens to its jobs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+from holdfast import Holdfast, Job
+from tests.engine.pace import AT_ONCE, QUICK
+
+app = Holdfast(os.environ.get("ZOMBIE_URL"))
+LONG = timedelta(minutes=5)
+
+
+def say(*words: object) -> None:
+    print(*words, flush=True)  # noqa: T201 - read by the test
+
+
+@app.job("wait", retry=AT_ONCE, max_runtime=LONG)
+async def wait(job: Job[Any], seconds: float) -> str:
+    say("started", job.id, job.attempt)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        say("aborted", job.id, job.signal.reason)
+        raise
+    say("ended", job.id)
+    return os.environ["ZOMBIE_NAME"]
+
+
+@app.job("wait.in.thread", retry=AT_ONCE, max_runtime=LONG)
+def wait_in_thread(job: Job[Any], seconds: float) -> str:
+    say("started", job.id, job.attempt)
+    if job.signal.wait_in_thread(seconds):
+        say("aborted", job.id, job.signal.reason)
+    return os.environ["ZOMBIE_NAME"]
+
+
+async def main() -> None:
+    async with app.worker(id=os.environ["ZOMBIE_NAME"], queues={"default": 4}, **QUICK):
+        say("ready")
+        await asyncio.to_thread(sys.stdin.read)
+    say("stopped")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

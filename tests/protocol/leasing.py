@@ -1,0 +1,229 @@
+"""What claiming, renewing, finishing and reaping should do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.lease import Lease
+from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast.retry import Retry
+from holdfast.store.claim import WHOLE, Shards
+from tests.protocol.model import NO_TIME, AttemptRow, Delta, ModelJob, Span, State
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.store.claim import Claim, ClaimedJob
+    from holdfast.store.reap import ReapedJob
+    from tests.protocol.observation import Observation
+
+# So long that none ends by itself while a test runs.
+LEASE = Lease(seconds=3600)
+# A wide look may be narrowed to this when another worker does it for all.
+SURE_REACH = 5.0
+AGAIN_AFTER = timedelta(seconds=1)
+RETRY = Retry.table([timedelta(0), timedelta(minutes=1)], jitter=timedelta(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A claim to make."""
+
+    slots: Mapping[str, int]
+    kinds: tuple[str, ...]
+    shards: Shards = WHOLE
+    reach: float | None = None
+    """Below the floors; None: claim without floors."""
+    floors: Mapping[tuple[str, int, str], datetime] = field(default_factory=dict)
+
+    def covers(self, job: ModelJob) -> bool:
+        assert job.shard is not None
+        return (
+            job.status == "pending"
+            and job.queue in self.slots
+            and job.kind in self.kinds
+            and self.shards.first <= job.shard <= self.shards.last
+        )
+
+    def reaches(self, job: ModelJob, reach: float) -> bool:
+        floor = self.floors.get((job.queue, job.priority, job.kind))
+        return floor is None or _at(job) >= floor - timedelta(seconds=reach)
+
+
+def claimed(
+    view: State, request: Request, claim: Claim, seen: Observation, *, worker: int, low: datetime, exact: bool
+) -> Delta:
+    """`exact`: nobody else has anything locked, and time did not run out, so that nothing may be left lying."""
+    delta = Delta()
+    assert len({job.token for job in claim.jobs}) <= 1, "one token per call"
+    for taken in claim.jobs:
+        job = view.jobs[taken.id]
+        assert request.covers(job), f"not asked for: {job}"
+        assert _at(job) <= seen.clock, f"not due: {job}"
+        assert request.reaches(job, request.reach or 0)
+        assert _is_head(view, job), f"out of order: {job}"
+        assert (taken.attempt, taken.cancelled) == (job.attempt + 1, job.cancel)
+        delta.jobs[job.id] = job.becomes(
+            "processing",
+            attempt=job.attempt + 1,
+            token=taken.token,
+            holder=worker,
+            locked_until=Span(low, LEASE.duration),
+        )
+    assert len(delta.jobs) == len(claim.jobs), "taken twice"
+    for queue, slots in request.slots.items():
+        assert sum(job.queue == queue for job in claim.jobs) <= slots
+    if exact:
+        _check_nothing_left(view, request, claim.jobs, low)
+    return delta.then(_parked(view, request, seen, low, delta))
+
+
+def _check_nothing_left(view: State, request: Request, taken: Sequence[ClaimedJob], low: datetime) -> None:
+    ids = {job.id for job in taken}
+    for job in view.live:
+        if job.id in ids or not request.covers(job) or _at(job) > low or not _is_head(view, job):
+            continue
+        if not request.reaches(job, min(request.reach or 0, SURE_REACH)):
+            continue
+        others = [view.jobs[other.id] for other in taken if other.queue == job.queue]
+        assert len(others) == request.slots[job.queue], f"left lying: {job}"
+        assert max(map(_turn, others), default=_turn(job)) <= _turn(job), f"passed over: {job}"
+
+
+def _parked(view: State, request: Request, seen: Observation, low: datetime, taken: Delta) -> Delta:
+    delta = Delta()
+    for job in view.live:
+        row = seen.live.get(job.id)
+        if job.order_key is None or job.status != "pending" or job.id in taken.jobs or row is None:
+            continue
+        if row.status == "blocked":
+            # Perhaps one that nobody asked for: what follows in the key is parked along.
+            assert view.before(job) or job.order_key in view.stops, f"parked behind nobody: {job}"
+            delta.jobs[job.id] = job.becomes("blocked")
+        elif row.available_at != job.available_at:
+            assert request.covers(job)
+            assert not view.before(job)
+            assert view.runs(job.order_key), f"sent away for nothing: {job}"
+            delta.jobs[job.id] = job.becomes("pending", available_at=Span(low, AGAIN_AFTER))
+    return delta
+
+
+def _is_head(view: State, job: ModelJob) -> bool:
+    if job.order_key is None:
+        return True
+    return not view.before(job) and not view.runs(job.order_key) and job.order_key not in view.stops
+
+
+def _at(job: ModelJob) -> datetime:
+    assert isinstance(job.available_at, datetime)
+    return job.available_at
+
+
+def _turn(job: ModelJob) -> tuple[int, datetime, int]:
+    return job.priority, _at(job), job.id
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The end of an attempt, as somebody who may or may not hold the job writes it."""
+
+    id: int
+    token: int
+    worker: int
+    outcome: str
+    delay: timedelta = NO_TIME
+
+
+def write_of(job: ClaimedJob, worker: int, outcome: Outcome) -> Write:
+    names = {
+        Completed: "completed",
+        Retried: "retry",
+        Rescheduled: "reschedule",
+        Released: "released",
+        Failed: "failed",
+        Cancelled: "cancelled",
+    }
+    return Write(job.id, job.token, worker, names[type(outcome)], getattr(outcome, "delay", NO_TIME))
+
+
+def settled(view: State, writes: Sequence[Write], low: datetime, busy: set[int]) -> tuple[Delta, dict[Write, str]]:
+    """Return what changes and what each write is answered. The rows of `busy` are locked by somebody."""
+    delta = Delta()
+    answers: dict[Write, str] = {}
+    for write in writes:
+        job = view.jobs.get(write.id)
+        if job is None or not job.held_by(write.worker, write.token):
+            continue
+        if write.id in busy:
+            answers[write] = "busy"
+            continue
+        answers[write] = _verdict(job, write.outcome)
+        delta = delta.then(_ended(view, job, write, answers[write], low))
+    after = view.plus(delta)
+    return delta, {write: answers.get(write) or after.lost_reason(write.id) for write in writes}
+
+
+def _verdict(job: ModelJob, outcome: str) -> str:
+    if outcome in {"completed", "failed", "cancelled"}:
+        return outcome
+    if job.cancel:
+        return "cancelled"
+    if outcome in {"retry", "lost"} and job.attempt >= job.max_attempts:
+        return "failed"
+    return "pending"
+
+
+def _ended(view: State, job: ModelJob, write: Write, became: str, low: datetime) -> Delta:
+    if became == "pending":
+        told = AttemptRow(job.id, job.token, job.holder, write.outcome, job.attempt)
+        given_back = write.outcome in {"released", "reschedule"}
+        back = job.freed(available_at=Span(low, write.delay), attempt=job.attempt - given_back)
+        return Delta({job.id: back}, attempts=[told])
+    delta = Delta({job.id: job.becomes(became)})
+    if job.attempt > 1 or became != "completed":
+        outcome = "lost" if write.outcome == "lost" else became
+        delta.attempts.append(AttemptRow(job.id, job.token, job.holder, outcome, job.attempt))
+    if job.order_key is None:
+        return delta
+    if became == "failed" and job.order_block:
+        delta.stops[job.order_key] = job.id
+    elif (successor := view.after(job)) is not None and successor.status == "blocked":
+        delta.jobs[successor.id] = successor.promoted(low)
+    return delta
+
+
+def renewed(
+    view: State, worker: int, claims: Sequence[tuple[int, int]], low: datetime, busy: set[int]
+) -> tuple[Delta, dict[tuple[int, int], str]]:
+    """Return what changes, and the answers of those that are not simply renewed."""
+    delta = Delta()
+    answers: dict[tuple[int, int], str] = {}
+    for claim in claims:
+        job = view.jobs.get(claim[0])
+        if job is None or not job.held_by(worker, claim[1]):
+            answers[claim] = view.lost_reason(claim[0])
+        elif job.id in busy:
+            answers[claim] = "busy"
+        else:
+            delta.jobs[job.id] = job.becomes("processing", locked_until=Span(low, LEASE.duration))
+            if job.cancel:
+                answers[claim] = "cancelled"
+    return delta, answers
+
+
+def expired(view: State, kinds: Sequence[str], low: datetime) -> list[ModelJob]:
+    """Return the jobs whose lease has ended, oldest first."""
+    found = [job for job in view.live if job.status == "processing" and job.kind in kinds and _until(job) < low]
+    return sorted(found, key=_until)
+
+
+def reaped(view: State, jobs: Sequence[ReapedJob], low: datetime) -> tuple[Delta, dict[Write, str]]:
+    writes = [Write(job.id, job.token, job.worker, "lost", RETRY.delay(job.attempt)) for job in jobs]
+    return settled(view, writes, low, {job.id for job in jobs if job.answer == "busy"})
+
+
+def _until(job: ModelJob) -> datetime:
+    assert isinstance(job.locked_until, datetime)
+    return job.locked_until

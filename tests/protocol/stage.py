@@ -1,0 +1,232 @@
+"""The ground the state machine moves on: each step runs one statement and compares all rows with the model."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import psycopg
+from hypothesis.stateful import RuleBasedStateMachine
+
+from holdfast.drivers import run_sync
+from holdfast.errors import DuplicateJob
+from holdfast.outcome import Completed, Outcome
+from holdfast.store.claim import ClaimedJob, claim_jobs
+from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.floor import Floors
+from holdfast.store.lease import Held, renew_leases
+from holdfast.store.reap import reap_jobs
+from tests.protocol import leasing
+from tests.protocol.leasing import LEASE, RETRY, Request, write_of
+from tests.protocol.model import Delta, ModelJob, State
+from tests.protocol.observation import Observation, observe, verify
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from holdfast.store.claim import Claim
+    from holdfast.store.statement import Statement
+    from tests.protocol.crew import Connection, Crew
+
+T = TypeVar("T")
+
+# The claim stops looking after 200 ms; one that took this long may have left something.
+HURRIED = 0.1
+
+
+@dataclass(slots=True)
+class Worker:
+    id: int
+    conn: Connection
+    floors: Floors = field(default_factory=Floors)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A claim as the worker remembers it, for ever."""
+
+    worker: int
+    job: ClaimedJob
+
+
+@dataclass(slots=True)
+class Open:
+    """A transaction that somebody has begun and not ended."""
+
+    began: datetime
+    delta: Delta = field(default_factory=Delta)
+
+
+class Stage(RuleBasedStateMachine):
+    crew: ClassVar[Crew]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.crew.reset()
+        self.workers = [Worker(self.crew.register(f"w{n}"), conn) for n, conn in enumerate(self.crew.workers)]
+        self.state = State()
+        self.open: Open | None = None
+        self.holdings: list[Holding] = []
+        self.last_token = 0
+        self.broken = False
+        self.clock = observe(self.crew.outside).clock
+
+    def claim_some(self, by: int, request: Request, inside: bool) -> None:
+        worker, reach = self.workers[by], request.reach
+        floors = None if reach is None else worker.floors
+        if floors is not None:
+            request = replace(request, floors=dict(floors._floors))
+        leases = dict.fromkeys(request.kinds, LEASE)
+        statement = claim_jobs(worker.id, request.slots, leases, floors=floors, reach=reach or 0, shards=request.shards)
+        started = time.monotonic()
+
+        def predict(view: State, claim: Claim, seen: Observation, low: datetime) -> Delta:
+            exact = self.open is None and not claim.again and time.monotonic() - started < HURRIED
+            for job in claim.jobs:
+                assert job.token > self.last_token, "a token came again"
+                self.holdings.append(Holding(worker.id, job))
+            self.last_token = max([self.last_token, *(job.token for job in claim.jobs)])
+            if reach is not None:
+                worker.floors.advance(claim.jobs, reach=reach, took=0)
+            return leasing.claimed(view, request, claim, seen, worker=worker.id, low=low, exact=exact)
+
+        self.act("claim", inside, worker.conn, statement, predict)
+
+    def finish_some(
+        self, worker: int, endings: Mapping[ClaimedJob, Outcome], inside: bool, *, careful: bool = False
+    ) -> None:
+        given = [Ending(job, outcome) for job, outcome in endings.items()]
+        plain = {e.job for e in given if not careful and isinstance(e.outcome, Completed) and e.job.order_key is None}
+        phases = [
+            [write_of(e.job, worker, e.outcome) for e in given if (e.job in plain) == short] for short in (True, False)
+        ]
+
+        def predict(view: State, answers: dict[Held, Any], _: Observation, low: datetime) -> Delta:
+            busy = self.busy({claim.id for claim, answer in answers.items() if answer == "busy"}, inside)
+            whole = Delta()
+            for writes in phases:
+                delta, expected = leasing.settled(view.plus(whole), writes, low, busy)
+                # Done the short way, there is nothing to say.
+                assert {w: str(answers.get(Held(w.id, w.token), "completed")) for w in writes} == expected
+                whole = whole.then(delta)
+            return whole
+
+        done = self.act("finish", inside, self.conn(worker), finish_jobs(worker, given, careful=careful), predict)
+        if not done and not careful:
+            # Somebody has one of the rows locked: the careful way does not wait for rows.
+            self.finish_some(worker, endings, inside, careful=True)
+
+    def renew_some(self, worker: int, holdings: Iterable[Holding], inside: bool) -> None:
+        claims = {Held(holding.job.id, holding.job.token): LEASE for holding in holdings}
+
+        def predict(view: State, answers: dict[Held, Any], _: Observation, low: datetime) -> Delta:
+            busy = self.busy({claim.id for claim, answer in answers.items() if answer == "busy"}, inside)
+            delta, expected = leasing.renewed(view, worker, list(claims), low, busy)
+            assert answers == expected
+            return delta
+
+        self.act("renew", inside, self.conn(worker), renew_leases(worker, claims), predict)
+
+    def finish_last(self, by: int, outcome: Outcome) -> None:
+        ours = [holding.job for holding in self.held() if holding.worker == self.workers[by].id]
+        if ours:
+            self.finish_some(self.workers[by].id, {ours[-1]: outcome}, inside=False)
+
+    def reap_some(self, most: int, kinds: tuple[str, ...], inside: bool) -> None:
+        def predict(view: State, jobs: Any, _: Observation, low: datetime) -> Delta:
+            due = [job.id for job in leasing.expired(view, kinds, low)]
+            found = [job.id for job in jobs]
+            if self.open is None:
+                assert set(found) <= set(due)
+                assert len(found) == min(most, len(due))
+            assert set(found) <= set(due), "took a lease that had not ended"
+            self.busy({job.id for job in jobs if job.answer == "busy"}, inside)
+            delta, answers = leasing.reaped(view, jobs, low)
+            assert {job.id: job.answer for job in jobs} == {write.id: answer for write, answer in answers.items()}
+            return delta
+
+        statement = reap_jobs(dict.fromkeys(kinds, RETRY), most=most, jitter=timedelta(0))
+        self.act("reap", inside, self.crew.outside, statement, predict)
+
+    def act(
+        self,
+        cause: str,
+        inside: bool,
+        conn: Connection,
+        statement: Statement[T],
+        predict: Callable[[State, T, Observation, datetime], Delta],
+    ) -> bool:
+        """Run the statement and compare what the database then holds; False if it was refused for a lock."""
+        opened = self.open if inside else None
+        conn = self.crew.slow if opened is not None else conn
+        view = self.view(inside)
+        low = self.clock if opened is None else opened.began
+        self.broken = True
+        try:
+            with conn.transaction() if opened is not None else nullcontext():
+                result = run_sync(conn, statement)
+        except psycopg.errors.LockNotAvailable:
+            assert self.open is not None, "waited for a lock that nobody has"
+            assert opened is None
+            self.check_nothing_changed()
+            return False
+        except (psycopg.errors.UniqueViolation, DuplicateJob):
+            self.broken = False
+            raise
+        seen = observe(conn)
+        delta = predict(view, result, seen, low)
+        after = verify(view, delta, seen, cause)
+        self.clock = seen.clock
+        if opened is None:
+            self.state = after
+        else:
+            delta.jobs = {job_id: after.jobs[job_id] for job_id in delta.jobs}
+            opened.delta = opened.delta.then(delta)
+        self.broken = False
+        return True
+
+    def pass_time(self, change: str, ids: set[int]) -> None:
+        """Let time pass for these jobs."""
+        try:
+            self.crew.outside.execute(f"UPDATE holdfast.job SET {change} WHERE id = ANY (%s)".encode(), [list(ids)])
+        except psycopg.errors.LockNotAvailable:
+            assert self.open is not None
+        seen = observe(self.crew.outside)
+        for job_id in ids:
+            job, row = self.state.jobs[job_id], seen.live[job_id]
+            moved = job.becomes(job.status, available_at=row.available_at, locked_until=row.locked_until)
+            self.state = self.state.plus(Delta({job_id: moved}))
+        self.state = verify(self.state, Delta(), seen, None)
+        self.clock = seen.clock
+
+    def check_nothing_changed(self) -> None:
+        self.broken = True
+        seen = observe(self.crew.outside)
+        verify(self.state, Delta(), seen, None)
+        self.clock = seen.clock
+        self.broken = False
+
+    def view(self, inside: bool) -> State:
+        return self.state.plus(self.open.delta) if inside and self.open is not None else self.state
+
+    def busy(self, ids: set[int], inside: bool) -> set[int]:
+        assert not ids or (self.open is not None and not inside), "busy, and nobody has anything locked"
+        return ids
+
+    def conn(self, worker: int) -> Connection:
+        return next((known.conn for known in self.workers if known.id == worker), self.crew.outside)
+
+    def with_status(self, status: str) -> list[ModelJob]:
+        return [job for job in self.state.jobs.values() if job.status == status]
+
+    def held(self) -> list[Holding]:
+        """Return the claims that hold."""
+        jobs = self.state.jobs
+        return [
+            holding
+            for holding in self.holdings
+            if holding.job.id in jobs and jobs[holding.job.id].held_by(holding.worker, holding.job.token)
+        ]

@@ -1,0 +1,76 @@
+"""The state machine on the real database, and on databases in which a mistake was made: there it must fail."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.protocol.crew import Crew
+from tests.protocol.machine import LeaseMachine
+from tests.protocol.mutations import MUTATIONS
+from tests.traps.mutation import open_trap
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STEPS = 40
+# The mistakes that are looked for every day; the others when there is time.
+EVERYDAY = {
+    "claim does not count the attempt",
+    "claim passes the head of a key",
+    "claim parks the head of a key",
+    "complete by id and holder",
+    "complete by id and token",
+    "settle by id and holder",
+    "settle by id and token",
+    "settle does not promote",
+    "renew by id and holder",
+    "retry goes back into the past",
+    "release counts the attempt",
+    "reap ignores the cap",
+    "resume does not promote",
+}
+
+
+@pytest.fixture
+def crew(database: str) -> Iterator[Crew]:
+    with Crew(database) as crew:
+        yield crew
+
+
+def run(crew: Crew, chosen: settings) -> None:
+    run_state_machine_as_test(type("Lease", (LeaseMachine,), {"crew": crew}), settings=chosen)
+
+
+@pytest.mark.hypothesis
+def test_anybody_does_anything_at_any_time(crew: Crew) -> None:
+    run(crew, settings(stateful_step_count=STEPS, print_blob=True, suppress_health_check=list(HealthCheck)))
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.prove, id=name) for name in MUTATIONS],
+)
+def test_the_machine_notices(crew: Crew, mistake: str) -> None:
+    function, changes = MUTATIONS[mistake]
+    open_trap(crew.outside, function, *changes)
+    # The same examples each time, and none of them made smaller: that it fails is enough.
+    chosen = settings(
+        max_examples=300,
+        stateful_step_count=STEPS,
+        derandomize=True,
+        database=None,
+        phases=[Phase.generate],
+        report_multiple_bugs=False,
+        suppress_health_check=list(HealthCheck),
+    )
+    with pytest.raises((AssertionError, psycopg.errors.UniqueViolation)):
+        run(crew, chosen)
+
+
+def test_the_everyday_mistakes_are_known() -> None:
+    assert MUTATIONS.keys() >= EVERYDAY

@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.abort import AbortReason
+from holdfast.drivers import run_sync
+from holdfast.job import OrderKey
+from holdfast.lease import Lease
+from holdfast.outcome import Completed, Failed
+from holdfast.store.cancel import cancel_job
+from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.lease import Held, renew_leases
+from holdfast.store.statement import statements
+from tests.protocol.zombies import FAILURE, OUTCOMES, WRITES, Deed, images, refused, rise
+from tests.traps.mutation import open_trap
+from tests.traps.workers import Worker, enqueue, expire_leases, job, number, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.outcome import Outcome
+    from holdfast.store.claim import ClaimedJob
+    from tests.traps.workers import Connect
+
+TAKEN = AbortReason.taken_by_another_worker
+DONE = AbortReason.already_completed
+CANCELLED = AbortReason.cancelled
+NOT_FOUND = AbortReason.not_found
+
+
+def reaped(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    expire_leases(other.conn, [lost])
+    assert [found.id for found in other.reap()] == [lost.id]
+
+
+def taken(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    reaped(zombie, other, lost)
+    assert lost.id in [found.id for found in other.claim()]
+
+
+def ended(outcome: Outcome) -> Callable[[Worker, Worker, ClaimedJob], None]:
+    def end(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+        reaped(zombie, other, lost)
+        other.end([found for found in other.claim() if found.id == lost.id], outcome)
+
+    return end
+
+
+def reaped_for_good(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    other.conn.execute("UPDATE holdfast.job SET attempt = max_attempts WHERE id = %s", [lost.id])
+    reaped(zombie, other, lost)
+    assert statuses(other.conn)[lost.id] == "failed"
+
+
+def called_off(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    assert run_sync(other.conn, cancel_job(lost.id)) == "requested"
+    reaped(zombie, other, lost)
+    assert statuses(other.conn)[lost.id] == "cancelled"
+
+
+def deleted(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    other.conn.execute("DELETE FROM holdfast.job WHERE id = %s", [lost.id])
+
+
+def claimed_again(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    """The same worker has the job again, under another token."""
+    reaped(zombie, other, lost)
+    assert lost.id in [found.id for found in zombie.claim()]
+
+
+def given_back(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    assert zombie.end([lost], OUTCOMES["released"]) == {lost.id: "pending"}
+
+
+def token_reissued(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
+    """Another worker holds the job under the very same token, as after a crash that the sequence did not survive."""
+    reaped(zombie, other, lost)
+    other.conn.execute("SELECT setval('holdfast.token', %s, false)", [lost.token])
+    assert [found.token for found in other.claim() if found.id == lost.id] == [lost.token]
+
+
+FATES: dict[str, tuple[Callable[[Worker, Worker, ClaimedJob], None], AbortReason]] = {
+    "taken by another worker": (taken, TAKEN),
+    "reaped and not taken yet": (reaped, TAKEN),
+    "completed elsewhere": (ended(OUTCOMES["completed"]), DONE),
+    "cancelled elsewhere": (ended(OUTCOMES["cancelled"]), CANCELLED),
+    "failed elsewhere": (ended(OUTCOMES["failed"]), TAKEN),
+    "called off and reaped": (called_off, CANCELLED),
+    "failed by the reaper": (reaped_for_good, TAKEN),
+    "deleted": (deleted, NOT_FOUND),
+    "claimed again by the same worker": (claimed_again, TAKEN),
+    "given back by the same worker": (given_back, TAKEN),
+    "token reissued to another worker": (token_reissued, TAKEN),
+}
+
+
+@pytest.fixture
+def zombie(connect: Connect) -> Worker:
+    return Worker(connect())
+
+
+@pytest.fixture
+def other(connect: Connect) -> Worker:
+    return Worker(connect())
+
+
+def claim_one(worker: Worker, order_key: OrderKey | None) -> ClaimedJob:
+    """Claim a job; of an order key, the head, with another parked behind it."""
+    first, *_ = enqueue(worker.conn, *[job(order_key=order_key) for _ in range(2 if order_key else 1)])
+    (claimed,) = worker.claim()
+    assert claimed.id == first
+    return claimed
+
+
+@pytest.mark.parametrize(
+    "order_key", [None, OrderKey("a"), OrderKey("a", on_failure="block")], ids=["plain", "keyed", "keyed, blocking"]
+)
+@pytest.mark.parametrize("fate", FATES)
+def test_a_zombie_changes_nothing(zombie: Worker, other: Worker, fate: str, order_key: OrderKey | None) -> None:
+    lost = claim_one(zombie, order_key)
+    happen, reason = FATES[fate]
+    happen(zombie, other, lost)
+    assert rise(zombie.conn, zombie.id, lost) == refused(reason)
+
+
+@pytest.mark.parametrize("order_key", [None, OrderKey("a")], ids=["plain", "keyed"])
+def test_another_workers_name_does_not_help(zombie: Worker, other: Worker, order_key: OrderKey | None) -> None:
+    held = claim_one(other, order_key)
+    assert rise(zombie.conn, zombie.id, held) == refused(TAKEN)
+
+
+@pytest.mark.parametrize("order_key", [None, OrderKey("a")], ids=["plain", "keyed"])
+def test_a_claim_that_was_rolled_back_holds_nothing(zombie: Worker, order_key: OrderKey | None) -> None:
+    enqueue(zombie.conn, job(order_key=order_key))
+    with zombie.conn.transaction(force_rollback=True):
+        (lost,) = zombie.claim()
+    assert rise(zombie.conn, zombie.id, lost) == refused(TAKEN)
+
+
+@pytest.mark.parametrize("how", OUTCOMES)
+@pytest.mark.parametrize("careful", [False, True], ids=["short", "careful"])
+@pytest.mark.parametrize("old_first", [False, True], ids=["new first", "old first"])
+def test_old_and_new_token_in_one_batch(zombie: Worker, how: str, careful: bool, old_first: bool) -> None:
+    old = claim_one(zombie, None)
+    claimed_again(zombie, zombie, old)
+    new = old._replace(token=number(zombie.conn, "SELECT lock_token FROM holdfast.job"), attempt=2)
+    endings = [Ending(old, Failed(FAILURE)), Ending(new, OUTCOMES[how])]
+    if how == "completed":
+        endings[0] = Ending(old, Completed('"old"'))
+    answers = run_sync(zombie.conn, finish_jobs(zombie.id, endings if old_first else endings[::-1], careful=careful))
+    became = {"completed": "completed", "failed": "failed", "cancelled": "cancelled"}.get(how, "pending")
+    assert answers.get(Held(new.id, new.token), "completed") == became
+    assert answers[Held(old.id, old.token)] == {"completed": DONE, "cancelled": CANCELLED}.get(became, TAKEN)
+    assert statuses(zombie.conn) == {old.id: became}
+    if how == "completed":
+        assert number(zombie.conn, "SELECT result::text FROM holdfast.job_history") == '"zombie"'
+
+
+@pytest.mark.parametrize("old_first", [False, True], ids=["new first", "old first"])
+def test_old_and_new_token_in_one_renewal(zombie: Worker, old_first: bool) -> None:
+    old = claim_one(zombie, None)
+    claimed_again(zombie, zombie, old)
+    new = number(zombie.conn, "SELECT lock_token FROM holdfast.job")
+    held = {Held(old.id, token): Lease(hours * 3600) for token, hours in ((old.token, 9), (new, 2))}
+    if not old_first:
+        held = dict(reversed(held.items()))
+    assert run_sync(zombie.conn, renew_leases(zombie.id, held)) == {Held(old.id, old.token): TAKEN}
+    assert number(zombie.conn, "SELECT locked_until < now() + interval '3 hours' FROM holdfast.job")
+
+
+@pytest.mark.parametrize("how", ["completed", "failed", "retried"])
+@pytest.mark.parametrize("careful", [False, True], ids=["short", "careful"])
+def test_the_same_claim_ended_twice_in_one_batch_ends_once(zombie: Worker, how: str, careful: bool) -> None:
+    claimed = claim_one(zombie, None)
+    endings = [Ending(claimed, OUTCOMES[how]), Ending(claimed, OUTCOMES[how])]
+    run_sync(zombie.conn, finish_jobs(zombie.id, endings, careful=careful))
+    rows = {table: len(found) for table, found in images(zombie.conn).items()}
+    assert rows["job"] + rows["job_history"] + rows["job_failed"] == 1
+    assert rows["attempt"] == (how != "completed")
+
+
+def test_the_living_are_not_refused(zombie: Worker) -> None:
+    """What the zombies are denied does something when the holder asks for it: the images would show it."""
+    for name in WRITES:
+        held = claim_one(zombie, None)
+        with zombie.conn.transaction(force_rollback=True):
+            deed = next(deed for deed in rise(zombie.conn, zombie.id, held) if deed.write == "renew_leases")
+            assert deed == Deed("renew_leases", None, ["job"])
+        before = images(zombie.conn)
+        run_sync(zombie.conn, WRITES[name](zombie.id, held))
+        assert images(zombie.conn) != before
+        zombie.conn.execute("DELETE FROM holdfast.job")
+
+
+# A fence without one of its posts, and the fate that shows the gap.
+GAPS: dict[str, tuple[str, list[tuple[str, str]], str]] = {
+    "renewed by id and holder": (
+        "renew_leases",
+        [
+            (" ON j.id = g.id AND j.lock_token = g.token", " ON j.id = g.id"),
+            (" AND g.token = j.lock_token RETURNING", " RETURNING"),
+        ],
+        "claimed again by the same worker",
+    ),
+    "renewed by id and token": (
+        "renew_leases",
+        [("WHERE j.id = ANY (ids) AND j.locked_by = worker", "WHERE j.id = ANY (ids)")],
+        "token reissued to another worker",
+    ),
+    "completed by id and holder": (
+        "complete_jobs",
+        [(" AND j.lock_token = tokens[1]", ""), (" AND j.lock_token = coalesce(g.token, tokens[1])", "")],
+        "claimed again by the same worker",
+    ),
+    "completed by id and token": (
+        "complete_jobs",
+        [
+            (" AND j.lock_token = tokens[1] AND j.locked_by = worker", " AND j.lock_token = tokens[1]"),
+            (
+                " AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker",
+                " AND j.lock_token = coalesce(g.token, tokens[1])",
+            ),
+        ],
+        "token reissued to another worker",
+    ),
+    "settled by id and holder": (
+        "settle_jobs",
+        [(" AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.locked_by = g.holder")],
+        "claimed again by the same worker",
+    ),
+    "settled by id and token": (
+        "settle_jobs",
+        [(" AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.lock_token = g.token")],
+        "token reissued to another worker",
+    ),
+}
+
+
+@pytest.mark.parametrize("gap", GAPS)
+def test_a_gap_in_the_fence_is_seen(zombie: Worker, other: Worker, gap: str) -> None:
+    function, changes, fate = GAPS[gap]
+    open_trap(zombie.conn, function, *changes)
+    lost = claim_one(zombie, None)
+    FATES[fate][0](zombie, other, lost)
+    deeds = {deed.write: deed for deed in rise(zombie.conn, zombie.id, lost)}
+    through = next(deed for write, deed in deeds.items() if write.startswith(function))
+    assert through.changed
+
+
+# Every function that writes to holdfast.job: the zombies above have tried it, or it needs no claim.
+COVERED = {"renew_leases", "complete_jobs", "settle_jobs"}
+BEFORE_OR_WITHOUT_A_CLAIM = {
+    "enqueue": "makes jobs",
+    "enqueue_jobs": "makes jobs, and changes those that nobody has claimed",
+    "enqueue_unique_jobs": "the same; of a running job it takes the unique key, for which no worker answers",
+    "claim_jobs": "makes the claim",
+    "take_order_heads": "part of the claim",
+    "cancel_job": "ends what has not started; a running job is only asked to stop",
+    "resume_order_key": "promotes what is parked",
+    "replay_job": "makes a job",
+}
+# Statements that write past the functions.
+STATEMENTS_WITHOUT_A_CLAIM = {
+    "delete_job": "a person deletes what waits; never what runs",
+    "promote_order_key": "promotes what is parked behind a deleted job",
+}
+WRITING = re.compile(
+    r"\b(?:INSERT\s+INTO|UPDATE|DELETE\s+FROM|MERGE\s+INTO|TRUNCATE)\s+(?:ONLY\s+)?holdfast\.job\b", re.IGNORECASE
+)
+
+
+def test_every_writer_is_known(connect: Connect) -> None:
+    functions = (
+        connect()
+        .execute("SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace")
+        .fetchall()
+    )
+    writers = {name for name, source in functions if WRITING.search(source)}
+    assert writers <= COVERED | BEFORE_OR_WITHOUT_A_CLAIM.keys()
+    assert writers >= COVERED
+    assert {name.partition(",")[0] for name in WRITES} == COVERED
+    assert {name for name, sql in statements().items() if WRITING.search(sql)} <= STATEMENTS_WITHOUT_A_CLAIM.keys()
+
+
+def test_nothing_writes_in_a_way_the_check_does_not_see(connect: Connect) -> None:
+    """Dynamic SQL, or a table named another way, would hide a writer."""
+    functions = (
+        connect()
+        .execute("SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace")
+        .fetchall()
+    )
+    hidden = re.compile(r"\bEXECUTE\b(?!\s+format\('(?:CREATE|ALTER|DROP) TABLE\b)", re.IGNORECASE)
+    assert not [name for name, source in functions if hidden.search(source)]
+    unqualified = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE)\s+(?:ONLY\s+)?job\b", re.IGNORECASE)
+    assert not [name for name, source in functions if unqualified.search(source)]

@@ -1,0 +1,83 @@
+"""Zombies: a worker that lost a job without noticing tries everything it could still write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast.drivers import run_sync
+from holdfast.failure import Failure
+from holdfast.lease import Lease
+from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.lease import Held, renew_leases
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from holdfast.store.claim import ClaimedJob
+    from holdfast.store.statement import Statement
+
+FAILURE = Failure("Zombie", "it should be dead")
+OUTCOMES: dict[str, Outcome] = {
+    "completed": Completed('"zombie"'),
+    "retried": Retried(timedelta(0), FAILURE),
+    "rescheduled": Rescheduled(timedelta(0)),
+    "released": Released(),
+    "failed": Failed(FAILURE),
+    "cancelled": Cancelled(FAILURE),
+}
+TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally")
+
+Write = "Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]"
+
+
+def _finish(outcome: Outcome, *, careful: bool) -> Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]:
+    return lambda worker, job: finish_jobs(worker, [Ending(job, outcome)], careful=careful)
+
+
+# Every statement that writes after a claim, by the SQL function that it calls and what it would do.
+WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
+    "renew_leases": lambda worker, job: renew_leases(worker, {Held(job.id, job.token): Lease(seconds=7200)}),
+    "complete_jobs": _finish(Completed('"zombie"'), careful=False),
+    **{f"settle_jobs, {name}": _finish(outcome, careful=True) for name, outcome in OUTCOMES.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Deed:
+    """What became of one write."""
+
+    write: str
+    answer: str | None
+    changed: list[str]
+    """The tables in which something is not as it was."""
+
+
+def images(conn: psycopg.Connection[Any]) -> dict[str, list[tuple[str]]]:
+    """Return everything, row by row, as text, with the transaction that wrote it: no write goes unseen."""
+    return {
+        table: conn.execute(f"SELECT t.xmin::text || t::text FROM holdfast.{table} t ORDER BY 1".encode()).fetchall()
+        for table in TABLES
+    }
+
+
+def rise(conn: psycopg.Connection[Any], worker: int, job: ClaimedJob) -> list[Deed]:
+    """Let a worker that once claimed the job write everything there is to write; tell what came of it."""
+    deeds = []
+    for name, write in WRITES.items():
+        before = images(conn)
+        answers = run_sync(conn, write(worker, job))
+        after = images(conn)
+        changed = [table for table in TABLES if before[table] != after[table]]
+        answer = answers.get(Held(job.id, job.token))
+        deeds.append(Deed(name, None if answer is None else str(answer), changed))
+    return deeds
+
+
+def refused(reason: str) -> list[Deed]:
+    """Return what all of it must come to."""
+    return [Deed(name, reason, []) for name in WRITES]

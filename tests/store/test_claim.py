@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.drivers import run_sync
+from holdfast.lease import Lease
+from holdfast.store.cancel import cancel_job
+from holdfast.store.claim import SHARDS, Shards, claim_jobs
+from holdfast.store.floor import Floors
+from tests.traps.workers import CANCELLED, RETRIED, Worker, enqueue, fill, job, number, statuses
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from tests.traps.workers import Connect
+
+
+def stagger(conn: Connection[Any]) -> None:
+    """Let jobs have become due a second apart, in the order of their ids."""
+    conn.execute("UPDATE holdfast.job SET available_at = now() - interval '1 hour' + id * interval '1 second'")
+
+
+def test_what_a_claimed_job_says(connect: Connect) -> None:
+    conn = connect()
+    worker = Worker(conn, "k", queues=["q"])
+    (first,) = enqueue(conn, job("k", '{"a": 1}', queue="q", priority=2, headers={"h": "v"}, max_attempts=7))
+    (claimed,) = worker.claim()
+    assert (claimed.id, claimed.queue, claimed.kind, claimed.payload, claimed.payload_version) == (
+        first,
+        "q",
+        "k",
+        '{"a": 1}',
+        1,
+    )
+    assert (claimed.attempt, claimed.max_attempts, claimed.priority, claimed.chain_id) == (1, 7, 2, first)
+    assert (claimed.order_key, claimed.expired, claimed.cancelled) == (None, False, False)
+    assert claimed.read_headers() == {"h": "v"}
+    assert claimed.available_at == number(conn, "SELECT available_at FROM holdfast.job")
+    assert conn.execute("SELECT status::text, locked_by, lock_token, attempt FROM holdfast.job").fetchone() == (
+        *("processing", worker.id, claimed.token, 1),
+    )
+
+
+def test_one_token_for_a_call_and_a_larger_one_for_the_next(connect: Connect) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, *[job() for _ in range(6)])
+    first, second = worker.claim(3), worker.claim(3)
+    assert len({claimed.token for claimed in first}) == 1
+    assert first[0].token < second[0].token
+
+
+def test_nothing_to_do_takes_no_token(connect: Connect) -> None:
+    worker = Worker(connect())
+    assert worker.claim() == []
+    assert number(worker.conn, "SELECT is_called FROM holdfast.token") is False
+
+
+@pytest.mark.parametrize("kinds", [1, 3, 10])
+def test_the_urgent_first_then_the_oldest_across_kinds(connect: Connect, kinds: int) -> None:
+    worker = Worker(connect(), *(f"k{n}" for n in range(kinds)))
+    for level in (5, 9, 0, 5, 3):
+        enqueue(worker.conn, *[job(f"k{n % kinds}", priority=level) for n in range(20)])
+    stagger(worker.conn)
+    order = worker.conn.execute("SELECT id FROM holdfast.job ORDER BY priority, available_at, id").fetchall()
+    expected = [row[0] for row in order]
+    taken = 0
+    for slots in (1, 7, 30, 100):
+        batch = {claimed.id for claimed in worker.claim(slots)}
+        assert batch == set(expected[taken : taken + slots]), f"{slots} slots"
+        taken += len(batch)
+    assert taken == 100
+
+
+def test_oldest_first_though_the_kinds_are_unequal(connect: Connect) -> None:
+    """One kind has nearly everything that is old, another what is new, a third one single job in between."""
+    worker = Worker(connect(), "many", "few", "one")
+    enqueue(worker.conn, *[job("many") for _ in range(300)], job("one"), *[job("few") for _ in range(50)])
+    stagger(worker.conn)
+    expected = [row[0] for row in worker.conn.execute("SELECT id FROM holdfast.job ORDER BY available_at").fetchall()]
+    taken = 0
+    for slots in (100, 100, 100, 20, 31):
+        assert {claimed.id for claimed in worker.claim(slots)} == set(expected[taken : taken + slots])
+        taken += slots
+
+
+def test_each_queue_has_its_own_slots(connect: Connect) -> None:
+    worker = Worker(connect(), queues=["a", "b", "c"])
+    for queue in ("a", "b", "c", "d"):
+        enqueue(worker.conn, *[job(queue=queue) for _ in range(10)])
+    claimed = worker.claim({"a": 3, "b": 0, "c": 20})
+    queues = [one.queue for one in claimed]
+    assert {queue: queues.count(queue) for queue in "abcd"} == {"a": 3, "b": 0, "c": 10, "d": 0}
+
+
+def test_a_paused_queue_gives_nothing(connect: Connect) -> None:
+    worker = Worker(connect(), queues=["a", "b"])
+    enqueue(worker.conn, job(queue="a"), job(queue="b"))
+    worker.conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('a', true), ('b', false)")
+    assert [claimed.queue for claimed in worker.claim()] == ["b"]
+    worker.conn.execute("UPDATE holdfast.queue SET paused = false")
+    assert [claimed.queue for claimed in worker.claim()] == ["a"]
+
+
+def test_only_what_is_due_and_of_the_kinds_served(connect: Connect) -> None:
+    worker = Worker(connect(), "k", "m")
+    enqueue(worker.conn, job("k", delay=timedelta(hours=1)), job("other"))
+    assert worker.claim() == []
+    (due,) = enqueue(worker.conn, job("m"))
+    assert [claimed.id for claimed in worker.claim()] == [due]
+
+
+def test_two_workers_never_take_the_same(connect: Connect) -> None:
+    one, other = Worker(connect()), Worker(connect())
+    enqueue(one.conn, *[job() for _ in range(10)])
+    with one.conn.transaction():
+        first = one.claim(4)
+        second = other.claim(10)
+    assert len(first) == 4
+    assert len(second) == 6
+    assert {claimed.id for claimed in first}.isdisjoint(claimed.id for claimed in second)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 64])
+def test_shards_are_disjoint_and_complete(connect: Connect, count: int) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, *[job() for _ in range(128)], *[job(order_key=f"key {n}") for n in range(50)])
+    found = [{claimed.id for claimed in worker.claim(500, shards=Shards(index, count))} for index in range(count)]
+    assert sum(map(len, found)) == len(set[int]().union(*found)) == 178
+    assert all(found[index] for index in range(count)), "each has its part"
+    spans = [(Shards(index, count).first, Shards(index, count).last) for index in range(count)]
+    assert [shard for first, last in spans for shard in range(first, last + 1)] == list(range(SHARDS))
+
+
+def test_jobs_of_one_key_share_a_shard(connect: Connect) -> None:
+    conn = connect()
+    enqueue(conn, *[job(order_key="a") for _ in range(20)])
+    assert number(conn, "SELECT count(DISTINCT shard) FROM holdfast.job") == 1
+
+
+@pytest.mark.parametrize("wrong", [(-1, 2), (2, 2), (0, 0), (0, 65)])
+def test_shards_that_do_not_exist(wrong: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="the count is 1 to 64"):
+        Shards(*wrong)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_leases_are_those_of_the_kind(connect: Connect, same: bool) -> None:
+    worker = Worker(connect(), "a", "b", "c")
+    leases = {"a": Lease(10), "b": Lease(10 if same else 1000), "c": Lease(10 if same else 0.5)}
+    enqueue(worker.conn, *[job(kind) for kind in "cab"])
+    with worker.conn.transaction():
+        run_sync(worker.conn, claim_jobs(worker.id, {"default": 9}, leases))
+        rows = worker.conn.execute("SELECT kind, extract(epoch FROM locked_until - now())::float FROM holdfast.job")
+        assert dict(rows.fetchall()) == {kind: lease.seconds for kind, lease in leases.items()}
+
+
+def test_an_expired_job_is_handed_out_as_such(connect: Connect) -> None:
+    """Somebody must end it: its order key, its chain and its story wait for that."""
+    worker = Worker(connect())
+    fresh, late = enqueue(worker.conn, *[job(expires=timedelta(hours=1)) for _ in range(2)])
+    worker.conn.execute("UPDATE holdfast.job SET expires_at = now() - interval '1 second' WHERE id = %s", [late])
+    claimed = {one.id: one for one in worker.claim()}
+    assert {number: one.expired for number, one in claimed.items()} == {fresh: False, late: True}
+    assert worker.end([claimed[late]], CANCELLED) == {late: "cancelled"}
+    assert statuses(worker.conn)[late] == "cancelled"
+
+
+def test_a_job_called_off_in_its_key_is_handed_out_as_such(connect: Connect) -> None:
+    worker = Worker(connect())
+    (first,) = enqueue(worker.conn, job(order_key="a"))
+    assert run_sync(worker.conn, cancel_job(first)) == "requested"
+    assert [claimed.cancelled for claimed in worker.claim()] == [True]
+
+
+def test_every_attempt_is_counted_at_the_claim(connect: Connect) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, job(max_attempts=3))
+    for attempt in (1, 2, 3):
+        (claimed,) = worker.claim()
+        assert claimed.attempt == attempt
+        worker.end([claimed], RETRIED)
+    assert worker.claim() == []
+    assert list(statuses(worker.conn).values()) == ["failed"]
+
+
+def test_floors_of_all_lanes_are_respected(connect: Connect) -> None:
+    """A floor hides what is below it in its own lane, and in no other."""
+    worker = Worker(connect(), "a", "b", queues=["p", "q"])
+    for queue in ("p", "q"):
+        for kind in ("a", "b"):
+            for level in (0, 5, 9):
+                fill(
+                    worker.conn,
+                    2,
+                    kind=kind,
+                    queue=queue,
+                    priority=str(level),
+                    available_at="now() - n * interval '1 minute'",
+                )
+    floors = Floors()
+    newest = [claimed for claimed in worker.claim() if (claimed.queue, claimed.kind, claimed.priority) == ("q", "a", 5)]
+    worker.conn.execute("UPDATE holdfast.job SET status = 'pending'")
+    floors.advance(newest, reach=0.25, took=0)
+    seen = [(claimed.queue, claimed.kind, claimed.priority) for claimed in worker.claim(floors=floors, reach=0.25)]
+    assert seen.count(("q", "a", 5)) == 1
+    assert len(seen) == 23

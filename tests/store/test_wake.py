@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from holdfast.drivers import run_sync
+from holdfast.store.sleeper import RECORD_SECONDS, channel_of, lie_down, look_ahead, others_ended, rise
+from tests.traps.workers import Worker, enqueue, job, number
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+
+    from tests.traps.workers import Connect
+
+
+def test_a_sleeper_is_a_row_per_queue_that_ends_by_itself(connect: Connect) -> None:
+    worker = Worker(connect(), "k", "m", queues=["p", "q"])
+    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    rows = worker.conn.execute(
+        "SELECT queue, kinds, worker_id, until <= clock_timestamp() + %s * interval '1 second' "
+        "FROM holdfast.sleeper ORDER BY 1",
+        [RECORD_SECONDS],
+    ).fetchall()
+    assert rows == [(queue, ["k", "m"], worker.id, True) for queue in ("p", "q")]
+    assert RECORD_SECONDS <= 10
+    run_sync(worker.conn, rise(worker.id))
+    assert number(worker.conn, "SELECT count(*) FROM holdfast.sleeper") == 0
+
+
+def test_who_lies_down_is_called_by_name(connect: Connect) -> None:
+    worker = Worker(connect())
+    worker.conn.execute(f"LISTEN {channel_of(worker.id)}".encode())
+    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    enqueue(connect(), job())
+    worker.conn.execute("SELECT 1")
+    assert [note.payload for note in worker.conn.notifies(timeout=5, stop_after=1)] == ["default"]
+
+
+def test_until_the_next_job_is_due(connect: Connect) -> None:
+    worker = Worker(connect(), "k", "m", queues=["default", "q"])
+
+    def ahead() -> timedelta | None:
+        return run_sync(worker.conn, look_ahead(worker.queues, worker.leases)).next_due
+
+    assert ahead() is None
+    enqueue(worker.conn, job("other", delay=timedelta(minutes=1)), job("k", queue="other", delay=timedelta(minutes=1)))
+    assert ahead() is None
+    enqueue(worker.conn, job("m", delay=timedelta(hours=1), priority=0), job("k", delay=timedelta(hours=2), queue="q"))
+    soon = ahead()
+    assert soon is not None
+    assert timedelta(minutes=59) < soon <= timedelta(hours=1)
+
+
+def begin(conn: Connection[object]) -> None:
+    """Begin a transaction that has written."""
+    conn.execute("BEGIN")
+    conn.execute("SELECT pg_current_xact_id()")
+
+
+def test_sleep_is_light_until_those_who_may_have_missed_the_record_have_ended(connect: Connect) -> None:
+    worker, before, after = Worker(connect()), connect(), connect()
+    begin(before)
+    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    horizon = run_sync(worker.conn, look_ahead(worker.queues, worker.leases))
+    assert not run_sync(worker.conn, others_ended(horizon.xmax))
+    begin(after)
+    before.execute("COMMIT")
+    assert run_sync(worker.conn, others_ended(horizon.xmax)), "who began later has seen the record"
+    after.execute("COMMIT")
+    assert run_sync(worker.conn, others_ended(horizon.xmax))

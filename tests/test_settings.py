@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import contextlib
+import pickle
+from dataclasses import FrozenInstanceError, fields, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Retry
+from holdfast.errors import HoldfastError
+from holdfast.lease import LONGEST_SECONDS, SHORTEST_SECONDS
+from holdfast.logs import FORMATS, LEVELS
+from holdfast.settings import SETTINGS, Settings, SettingsError
+
+PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
+MS = timedelta(milliseconds=1)
+URL = "postgresql://app:hunter2@db.example.org:5432/shop?sslpassword=hunter3"
+BY_NAME = {setting.name: setting for setting in SETTINGS}
+
+
+def problems(environ: dict[str, str], **overrides: object) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as refused:
+        Settings.load(environ, **overrides)
+    return refused.value.problems
+
+
+def test_the_defaults() -> None:
+    settings = Settings.load({})
+    shown = {known.name: getattr(settings, known.name) for known in fields(settings) if known.compare}
+    assert shown == {
+        "database_urls": (),
+        "worker_enabled": False,
+        "tick_runners": None,
+        "tick_overall_max": 480_000 * MS,
+        "tick_runner_max": 60_000 * MS,
+        "tick_runner_max_items": 200,
+        "shard_index": None,
+        "shard_count": None,
+        "busy_delay": 250 * MS,
+        "idle_min": 1_000 * MS,
+        "idle_max": 30_000 * MS,
+        "jitter": 500 * MS,
+        "error_backoff": 30_000 * MS,
+        "error_jitter": 2_000 * MS,
+        "shutdown_timeout": 30_000 * MS,
+        "batch_size": 50,
+        "concurrency": 10,
+        "queue_concurrency": {"pdf": 2},
+        "lease": 60_000 * MS,
+        "heartbeat": 15_000 * MS,
+        "reap_interval": 10_000 * MS,
+        "retry": Retry(),
+        "api_base_url": None,
+        "api_service_token": None,
+        "archive_bucket": None,
+        "archive_region": None,
+        "archive_endpoint": None,
+        "listen": True,
+        "max_connections": 5,
+        "log_format": "auto",
+        "log_level": "info",
+    }
+    assert set(settings.sources.values()) == {"default"}
+    assert set(settings.sources) == set(BY_NAME)
+    assert settings.notes == ()
+
+
+def test_the_table_speaks_of_every_field_once_and_agrees_with_the_words_it_borrows() -> None:
+    known = [setting.field for setting in SETTINGS]
+    names = [name for setting in SETTINGS for name in (setting.name, *setting.aliases)]
+    assert len(set(known)) == len(known)
+    assert len(set(names)) == len(names)
+    assert {name.partition(".")[0] for name in known} == {f.name for f in fields(Settings)} - {"sources", "notes"}
+    lease = BY_NAME["OUTBOX_LEASE_DURATION_MS"]
+    assert (lease.lowest, lease.highest) == (SHORTEST_SECONDS * 1000, LONGEST_SECONDS * 1000)
+    assert BY_NAME["HOLDFAST_LOG_FORMAT"].words == FORMATS
+    assert BY_NAME["HOLDFAST_LOG_LEVEL"].words == LEVELS
+
+
+def test_the_page_has_the_table_of_the_code() -> None:
+    lines = ["| variable | also read | default | unit | meaning |", "|---|---|---|---|---|"]
+    for setting in SETTINGS:
+        part = f" for `{setting.queue}`" if setting.queue else ""
+        also = ", ".join(f"`{alias}`{part}" for alias in setting.aliases)
+        default = f"`{setting.default}`" if setting.default else "unset"
+        lines.append(f"| `{setting.name}` | {also} | {default} | {setting.unit} | {setting.meaning} |")
+    assert "\n".join(lines) in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_environment_wins_over_code_and_code_over_the_default() -> None:
+    settings = Settings.load(
+        {"OUTBOX_BATCH_SIZE": "100", "OUTBOX_LEASE_DURATION_MS": " 90000 "},
+        batch_size=20,
+        concurrency=4,
+        lease=timedelta(seconds=70),
+        tick_runners=["outbox", "mine"],
+        heartbeat=None,
+    )
+    assert (settings.batch_size, settings.concurrency, settings.idle_max) == (100, 4, 30_000 * MS)
+    assert (settings.lease, settings.heartbeat) == (timedelta(seconds=90), timedelta(seconds=15))
+    assert settings.tick_runners == ("outbox", "mine")
+    assert settings.sources["OUTBOX_BATCH_SIZE"] == "environment OUTBOX_BATCH_SIZE"
+    assert settings.sources["OUTBOX_CONCURRENCY"] == "code"
+    assert settings.sources["OUTBOX_LEASE_HEARTBEAT_MS"] == "default"
+    assert repr(settings) == "Settings(tick_runners=outbox,mine, batch_size=100, concurrency=4, lease=90000)"
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    settings = Settings.load({"OUTBOX_BATCH_SIZE": "", "WORKER_TICK_RUNNERS": "  "}, batch_size=7)
+    assert (settings.batch_size, settings.tick_runners) == (7, None)
+
+
+@pytest.mark.parametrize(
+    ("alias", "name", "text"),
+    [
+        (alias, setting.name, "postgresql://db/shop" if setting.unit == "addresses" else "20000")
+        for setting in SETTINGS
+        for alias in setting.aliases
+        if not setting.queue and setting.highest >= 20_000
+    ]
+    + [
+        ("OUTBOX_WORKER_BATCH_SIZE", "OUTBOX_BATCH_SIZE", "9"),
+        ("OUTBOX_WORKER_MAX_ATTEMPTS", "OUTBOX_MAX_ATTEMPTS", "9"),
+    ],
+)
+def test_an_alias_is_read_and_the_first_name_wins_over_it(alias: str, name: str, text: str) -> None:
+    around = {"OUTBOX_LEASE_HEARTBEAT_MS": "1000", "WORKER_SHUTDOWN_TIMEOUT_MS": "1000"}
+    by_alias = Settings.load({alias: text, **around})
+    assert by_alias == Settings.load({name: text, **around})
+    assert by_alias.sources[name] == f"environment (alias) {alias}"
+    assert by_alias.notes == ()
+    other = "postgresql://other/shop" if "://" in text else "110"
+    both = Settings.load({name: text, alias: other, **around})
+    assert both == by_alias
+    assert both.sources[name] == f"environment {name}"
+    assert both.notes == (f"{alias} is not used: {name} is set too",)
+
+
+@pytest.mark.parametrize(
+    ("environ", "code", "queues", "source", "noted"),
+    [
+        ({}, None, {"pdf": 2}, "default", False),
+        ({"PDF_RENDER_CONCURRENCY": "3"}, None, {"pdf": 3}, "environment (alias) PDF_RENDER_CONCURRENCY", False),
+        (
+            {"OUTBOX_QUEUE_CONCURRENCY": "mail=5, sms=6,"},
+            None,
+            {"pdf": 2, "mail": 5, "sms": 6},
+            "environment OUTBOX_QUEUE_CONCURRENCY",
+            False,
+        ),
+        (
+            {"OUTBOX_QUEUE_CONCURRENCY": "mail=5", "PDF_RENDER_CONCURRENCY": "3"},
+            {"mail": 1, "sms": 9},
+            {"pdf": 3, "mail": 5, "sms": 9},
+            "environment OUTBOX_QUEUE_CONCURRENCY, environment (alias) PDF_RENDER_CONCURRENCY, code",
+            False,
+        ),
+        (
+            {"OUTBOX_QUEUE_CONCURRENCY": "pdf=4", "PDF_RENDER_CONCURRENCY": "3"},
+            {"pdf": 9},
+            {"pdf": 4},
+            "environment OUTBOX_QUEUE_CONCURRENCY",
+            True,
+        ),
+        ({}, {"pdf": 9}, {"pdf": 9}, "code", False),
+    ],
+)
+def test_queues_are_taken_from_every_source_one_by_one(
+    environ: dict[str, str], code: dict[str, int] | None, queues: dict[str, int], source: str, noted: bool
+) -> None:
+    settings = Settings.load(environ, queue_concurrency=code)
+    assert settings.queue_concurrency == queues
+    assert settings.sources["OUTBOX_QUEUE_CONCURRENCY"] == source
+    note = "PDF_RENDER_CONCURRENCY is not used: OUTBOX_QUEUE_CONCURRENCY is set too"
+    assert settings.notes == ((note,) if noted else ())
+
+
+@pytest.mark.parametrize("text", ["true", "TRUE", "1", "yes", "on"])
+def test_truth_is_written_in_many_ways(text: str) -> None:
+    assert Settings.load({"OUTBOX_WORKER_ENABLED": text}).worker_enabled
+    assert not Settings.load(
+        {"HOLDFAST_LISTEN": {"true": "false", "1": "0", "yes": "no"}.get(text.lower(), "off")}
+    ).listen
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        (URL, (URL,)),
+        ("postgres://a/x  postgresql://b/y", ("postgres://a/x", "postgresql://b/y")),
+        ("host=db dbname=shop password='hunter 2'", ("host=db dbname=shop password='hunter 2'",)),
+    ],
+)
+def test_addresses(text: str, urls: tuple[str, ...]) -> None:
+    assert Settings.load({"DATABASE_URL": text}).database_urls == urls
+    assert Settings.load({}, database_urls=urls).database_urls == urls
+
+
+def test_retry_comes_from_four_variables_and_from_code() -> None:
+    code = Retry(9, base=timedelta(seconds=1), factor=3.0, jitter=timedelta(0))
+    assert Settings.load({}, retry=code).retry == code
+    settings = Settings.load({"OUTBOX_RETRY_BASE_MS": "2000", "OUTBOX_WORKER_RETRY_MAX_MS": "9000"}, retry=code)
+    assert settings.retry == replace(code, base=timedelta(seconds=2), maximum=timedelta(seconds=9))
+    assert settings.sources["OUTBOX_MAX_ATTEMPTS"] == "code"
+
+
+def test_a_table_of_waits_in_code_stays_until_the_environment_says_how_long() -> None:
+    table = Retry.table([timedelta(minutes=1), timedelta(hours=1)], max_attempts=4)
+    kept = Settings.load({"OUTBOX_MAX_ATTEMPTS": "6"}, retry=table)
+    assert kept.retry == replace(table, max_attempts=6)
+    assert {row.value for row in kept.rows() if row.name.startswith("OUTBOX_RETRY_")} == {"a table in code", "500"}
+    replaced = Settings.load({"OUTBOX_RETRY_BASE_MS": "2000"}, retry=table)
+    assert replaced.retry == Retry(4, base=timedelta(seconds=2))
+
+
+@pytest.mark.parametrize(
+    ("environ", "said"),
+    [
+        (
+            {"OUTBOX_LEASE_HEARTBEAT_MS": "20000"},
+            "OUTBOX_LEASE_HEARTBEAT_MS (20000) must be below a third of OUTBOX_LEASE_DURATION_MS (60000)",
+        ),
+        (
+            {"OUTBOX_WORKER_PROCESSING_TIMEOUT_MS": "46000", "WORKER_SHUTDOWN_TIMEOUT_MS": "46001"},
+            "WORKER_SHUTDOWN_TIMEOUT_MS (46001) must be at most OUTBOX_WORKER_PROCESSING_TIMEOUT_MS (46000)",
+        ),
+        (
+            {"OUTBOX_REAP_INTERVAL_MS": "60000"},
+            "OUTBOX_REAP_INTERVAL_MS (60000) must be below OUTBOX_LEASE_DURATION_MS (60000)",
+        ),
+        (
+            {"OUTBOX_WORKER_POLL_MS": "30001"},
+            "OUTBOX_WORKER_POLL_MS (30001) must be at most WORKER_IDLE_BACKOFF_MAX_MS (30000)",
+        ),
+        ({"OUTBOX_RETRY_MAX_MS": "4999"}, "OUTBOX_RETRY_BASE_MS (5000) must be at most OUTBOX_RETRY_MAX_MS (4999)"),
+        (
+            {"WORKER_TICK_SHARD_INDEX": "1"},
+            "WORKER_TICK_SHARD_INDEX (1) must be set together with WORKER_TICK_SHARD_COUNT (unset)",
+        ),
+        (
+            {"WORKER_TICK_SHARD_COUNT": "1"},
+            "WORKER_TICK_SHARD_INDEX (unset) must be set together with WORKER_TICK_SHARD_COUNT (1)",
+        ),
+        (
+            {"WORKER_TICK_SHARD_INDEX": "4", "WORKER_TICK_SHARD_COUNT": "4"},
+            "WORKER_TICK_SHARD_INDEX (4) must be below WORKER_TICK_SHARD_COUNT (4)",
+        ),
+        (
+            {"WORKER_TICK_SHARD_INDEX": "0", "WORKER_TICK_SHARD_COUNT": "65"},
+            "WORKER_TICK_SHARD_COUNT must be from 1 to 64, not 65",
+        ),
+        ({"OUTBOX_WORKER_BATCH_SIZE": "0"}, "OUTBOX_WORKER_BATCH_SIZE must be from 1 to 10000, not 0"),
+        (
+            {"OUTBOX_LEASE_DURATION_MS": "86400001"},
+            "OUTBOX_LEASE_DURATION_MS must be from 100 to 86400000, not 86400001",
+        ),
+        ({"WORKER_BUSY_LOOP_DELAY_MS": "-1"}, "WORKER_BUSY_LOOP_DELAY_MS must be from 0 to 86400000, not -1"),
+        ({"OUTBOX_CONCURRENCY": "1_0"}, "OUTBOX_CONCURRENCY must be a whole number, not '1_0'"),
+        ({"OUTBOX_CONCURRENCY": "9" * 5000}, f"OUTBOX_CONCURRENCY must be a whole number, not '{'9' * 100}'"),
+        ({"OUTBOX_CONCURRENCY": "٣"}, "OUTBOX_CONCURRENCY must be a whole number, not '٣'"),
+        ({"HOLDFAST_LISTEN": "maybe"}, "HOLDFAST_LISTEN must be true or false, not 'maybe'"),
+        ({"HOLDFAST_LOG_FORMAT": "xml"}, "HOLDFAST_LOG_FORMAT must be one of auto, human, json, not 'xml'"),
+        ({"OUTBOX_QUEUE_CONCURRENCY": "pdf"}, "OUTBOX_QUEUE_CONCURRENCY must be like name=2,name=3, not 'pdf'"),
+        ({"OUTBOX_QUEUE_CONCURRENCY": "pdf=0"}, "OUTBOX_QUEUE_CONCURRENCY must be from 1 to 10000, not 0"),
+        ({"PDF_RENDER_CONCURRENCY": "two"}, "PDF_RENDER_CONCURRENCY must be a whole number, not 'two'"),
+        ({"WORKER_TICK_RUNNERS": ","}, "WORKER_TICK_RUNNERS must name at least one"),
+        ({"WORKER_TICK_RUNNERS": "outbox,outbox"}, "WORKER_TICK_RUNNERS must be names, each of them once"),
+        (
+            {"DATABASE_URL": "mysql://u:hunter2@h/d"},
+            "DATABASE_URL must be like postgresql://user:password@host:port/dbname, several separated by spaces",
+        ),
+        ({"DATABASE_URL": f"{URL} {URL}"}, "DATABASE_URL must be addresses, each of them once"),
+        ({"WORKER_API_BASE_URL": "api.example.org"}, "WORKER_API_BASE_URL must begin with http:// or https://"),
+        ({"WORKER_API_SERVICE_TOKEN": "hunter2\r\nx: y"}, "WORKER_API_SERVICE_TOKEN must be printable text"),
+    ],
+)
+def test_what_cannot_be_is_refused_and_names_what_to_change(environ: dict[str, str], said: str) -> None:
+    assert problems(environ) == (said,)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ({"batch_size": True}, "batch_size (code) must be a int"),
+        ({"lease": 60}, "lease (code) must be a timedelta"),
+        ({"lease": timedelta(days=2)}, "lease (code) must be from 100 to 86400000, not 172800000"),
+        ({"database_urls": "postgresql://db/x"}, "database_urls (code) must be a tuple"),
+        ({"queue_concurrency": {"pdf": 1.5}}, "queue_concurrency (code) must be a mapping of queues to whole numbers"),
+        ({"retry": 3}, "retry (code) must be a Retry"),
+        ({"batchsize": 3}, "batchsize is not a setting: did you mean batch_size?"),
+        (
+            {"heartbeat": timedelta(seconds=30)},
+            "heartbeat (code) (30000) must be below a third of OUTBOX_LEASE_DURATION_MS (60000)",
+        ),
+    ],
+)
+def test_code_is_checked_too(code: dict[str, object], said: str) -> None:
+    assert problems({}, **code) == (said,)
+
+
+def test_everything_that_is_wrong_is_said_at_once_and_nothing_follows_from_it() -> None:
+    environ = {
+        "OUTBOX_LEASE_DURATION_MS": "a minute",
+        "OUTBOX_LEASE_HEARTBEAT_MS": "50000",
+        "OUTBOX_BATCH_SIZE": "0",
+        "WORKER_IDLE_BACKOFF_MIN_MS": "9000",
+        "WORKER_IDLE_BACKOFF_MAX_MS": "8000",
+    }
+    said = problems(environ, lese=3)
+    assert said == (
+        "lese is not a setting: did you mean lease?",
+        "OUTBOX_LEASE_DURATION_MS must be a whole number, not 'a minute'",
+        "OUTBOX_BATCH_SIZE must be from 1 to 10000, not 0",
+        "WORKER_IDLE_BACKOFF_MIN_MS (9000) must be at most WORKER_IDLE_BACKOFF_MAX_MS (8000)",
+    )
+    error = SettingsError(said)
+    assert isinstance(error, HoldfastError)
+    assert str(error).splitlines()[1] == "  - lese is not a setting: did you mean lease?"
+    assert pickle.loads(pickle.dumps(error)).problems == said  # noqa: S301 - our own
+
+
+def test_unknown_names_are_noted_with_what_was_meant() -> None:
+    environ = {"OUTBOX_BATCHSIZE": "hunter2", "WORKER_INTERVAL_MINUTES": "2", "HOLDFAST_X": "1", "PATH": "/bin"}
+    assert Settings.load(environ).notes == (
+        "HOLDFAST_X is not known",
+        "OUTBOX_BATCHSIZE is not known: did you mean OUTBOX_BATCH_SIZE?",
+        "WORKER_INTERVAL_MINUTES is not known",
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        URL,
+        "postgresql://:hunter2@h/d",
+        "postgresql://app@tenant:hunter2@h/d",
+        "postgresql://app:hun@ter/hunter2@h/d",
+        "postgresql://h/d?user=app&password=hunter2&x=1",
+        "host=h password = hunter2 user=app",
+        "host=h password='a \\' hunter2'",
+    ],
+)
+def test_secrets_are_shown_nowhere(url: str) -> None:
+    environ = {"HOLDFAST_DATABASE_URL": url, "WORKER_API_SERVICE_TOKEN": "hunter2"}
+    environ |= {"WORKER_API_BASE_URL": "https://me:hunter2@api/", "ARCHIVE_ENDPOINT": "https://me:hunter2@s3/"}
+    settings = Settings.load(environ)
+    assert settings.api_service_token == "hunter2"  # noqa: S105 - a token of nobody
+    shown = f"{settings!r} {settings.rows()} {settings.notes} {settings.sources}"
+    assert "hunter" not in shown
+    assert "***" in shown
+    wrong = {name: f"{url} {url}" for name in BY_NAME if BY_NAME[name].unit != "text"} | {"DATABASE_URL": f"x://{url}"}
+    assert "hunter" not in str(problems(wrong, retry=url))
+
+
+def test_rows_are_what_check_prints() -> None:
+    rows = Settings.load({"DATABASE_URL": "postgresql://app:x@db/shop", "HOLDFAST_LISTEN": "off"}).rows()
+    assert [row.name for row in rows] == [setting.name for setting in SETTINGS]
+    by_name = {row.name: row for row in rows}
+    assert by_name["HOLDFAST_DATABASE_URL"][1:] == (
+        "postgresql://app:***@db/shop",
+        "environment (alias) DATABASE_URL",
+        "one address, or several separated by spaces",
+    )
+    assert by_name["HOLDFAST_LISTEN"].value == "false"
+    assert by_name["OUTBOX_QUEUE_CONCURRENCY"].value == "pdf=2"
+
+
+def test_what_is_shown_can_be_read_again() -> None:
+    code: dict[str, Any] = {
+        "tick_runners": ("a", "b"),
+        "jitter": 7 * MS,
+        "queue_concurrency": {"x": 1},
+        "shard_index": 0,
+    }
+    settings = Settings.load({}, **code, shard_count=2, listen=False)
+    assert Settings.load({row.name: row.value for row in settings.rows() if row.value != "unset"}) == settings
+
+
+def test_settings_never_change_and_stay_valid() -> None:
+    settings = Settings.load({})
+    with pytest.raises(FrozenInstanceError):
+        settings.batch_size = 3  # type: ignore[misc]
+    with pytest.raises(SettingsError, match="must be below a third"):
+        replace(settings, lease=timedelta(seconds=40))
+    assert pickle.loads(pickle.dumps(settings)) == settings  # noqa: S301 - our own
+    assert hash(Settings.load({})) == hash(settings)
+
+
+@given(
+    st.dictionaries(st.sampled_from([*BY_NAME, "OUTBOX_WORKER_POLL_MS", "PDF_RENDER_CONCURRENCY"]), st.text(max_size=8))
+)
+def test_any_environment_is_read_or_refused(environ: dict[str, str]) -> None:
+    with contextlib.suppress(SettingsError):
+        assert Settings.load(environ).rows()

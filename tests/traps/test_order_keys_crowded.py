@@ -1,0 +1,57 @@
+"""Order keys under fire: six producers with rollbacks and late commits, four workers that retry, release and die."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.traps.crowd import Crowd
+from tests.traps.mutation import open_trap
+from tests.traps.workers import statuses
+
+if TYPE_CHECKING:
+    from tests.traps.workers import Connect
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    return int(request.config.getoption("randomly_seed", 1)) % 1_000_000
+
+
+@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.prove)])
+def test_nothing_is_lost_and_nothing_overtakes(database: str, connect: Connect, seconds: float, seed: int) -> None:
+    crowd = Crowd(database, seconds, seed)
+    crowd.run()
+    assert crowd.errors == []
+    assert statuses(connect()) == dict.fromkeys(crowd.committed, "completed")
+    assert crowd.violations() == []
+    assert len(crowd.committed) > 30 * seconds
+
+
+TRAPS = {
+    # Nobody makes sure that a lower one is not waiting.
+    "overtaking": (
+        "take_order_heads",
+        "e.order_key = j.order_key AND (e.order_seq, e.id) < (j.order_seq, j.id))",
+        "false)",
+    ),
+    # Nobody promotes.
+    "no promotion": ("settle_jobs", "IF successors <> '{}' THEN", "IF false THEN"),
+    # Decided without the lock of the key.
+    "no lock": (
+        "take_order_heads",
+        "WHERE pg_try_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(k.order_key))",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_with_the_trap_open(database: str, connect: Connect, seed: int, trap: str) -> None:
+    function, old, new = TRAPS[trap]
+    open_trap(connect(), function, (old, new))
+    crowd = Crowd(database, seconds=2, seed=seed, patience=2)
+    crowd.run()
+    stuck = set(statuses(connect()).values()) != {"completed"}
+    assert crowd.errors or crowd.violations() or stuck
