@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bench import claim, enqueue, hot_key, pair, pinned, report, wal
+from bench import claim, drain, enqueue, hot_key, pair, pickup, pinned, report, wal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,6 +25,8 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "wal": wal.measure,
     "enqueue": enqueue.measure,
     "hot_key": hot_key.measure,
+    "drain": drain.measure,
+    "pickup": pickup.measure,
 }
 
 

@@ -90,7 +90,12 @@ def test_a_token_issued_twice_does_not_help_the_old_holder(
 def test_without_the_workers_id_it_would(fragile: Server, before: Connection) -> None:
     zombie, lost, other = lose_a_claim(fragile, before, None)
     with other.conn, other.conn.transaction(force_rollback=True):
-        open_trap(other.conn, "complete_jobs", ("tokens[1] AND j.locked_by = worker", "tokens[1]"))
+        open_trap(
+            other.conn,
+            "complete_jobs",
+            ("tokens[1] AND j.locked_by = worker", "tokens[1]"),
+            ("tokens[1]) AND j.locked_by = worker", "tokens[1])"),
+        )
         deeds = {deed.write: deed for deed in rise(zombie.conn, zombie.id, lost)}
         assert "job" in deeds["complete_jobs"].changed
 
