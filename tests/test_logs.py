@@ -273,8 +273,8 @@ def test_an_unknown_form_or_level_is_refused_and_changes_nothing(arguments: Any,
 def test_a_stream_of_few_letters_loses_no_line() -> None:
     raw = io.BytesIO()
     configure("human", "info", io.TextIOWrapper(raw, encoding="ascii", write_through=True))
-    log.info("zażółć \ud800")
-    assert b"za\\u017c\\xf3\\u0142\\u0107 \\ud800" in raw.getvalue()
+    log.info("zażółć")
+    assert b"za\\u017c\\xf3\\u0142\\u0107" in raw.getvalue()
 
 
 def test_nothing_happens_at_import() -> None:

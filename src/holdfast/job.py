@@ -162,7 +162,8 @@ class Envelope:
         return members
 
 
-@dataclass(frozen=True, slots=True)
+# Without slots: on Python 3.11 a frozen dataclass with slots cannot be made through its parametrized name, NewJob[str].
+@dataclass(frozen=True)
 class NewJob(Generic[R_co]):
     """A validated job that nobody has enqueued yet; R is what its handler returns."""
 

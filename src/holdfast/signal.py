@@ -28,7 +28,7 @@ class AbortSignal:
 
     def __init__(self) -> None:
         self._reason: AbortReason | None = None
-        self._waiters: list[threading.Event | tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._waiters: list[threading.Event | tuple[asyncio.AbstractEventLoop, asyncio.Event]] | None = None
 
     def __repr__(self) -> str:
         return f"<AbortSignal {self._reason or 'quiet'}>"
@@ -48,7 +48,7 @@ class AbortSignal:
     async def wait(self) -> AbortReason:
         """Return when it fires."""
         event = asyncio.Event()
-        self._waiters.append((asyncio.get_running_loop(), event))
+        self._add((asyncio.get_running_loop(), event))
         while self._reason is None:
             await event.wait()
         return self._reason
@@ -56,7 +56,7 @@ class AbortSignal:
     def wait_in_thread(self, timeout: float | None = None) -> bool:
         """Block a thread until it fires, or for `timeout` seconds; return whether it has fired."""
         event = threading.Event()
-        self._waiters.append(event)
+        self._add(event)
         return self.aborted or event.wait(timeout)
 
     def abort(self, reason: AbortReason) -> bool:
@@ -65,7 +65,7 @@ class AbortSignal:
             if self._reason is not None:
                 return False
             self._reason = reason
-        for waiter in self._waiters:
+        for waiter in self._waiters or ():
             if isinstance(waiter, threading.Event):
                 waiter.set()
             else:
@@ -74,3 +74,7 @@ class AbortSignal:
                 with suppress(RuntimeError):
                     loop.call_soon_threadsafe(event.set)
         return True
+
+    def _add(self, waiter: threading.Event | tuple[asyncio.AbstractEventLoop, asyncio.Event]) -> None:
+        with _FIRING:
+            self._waiters = [*(self._waiters or ()), waiter]

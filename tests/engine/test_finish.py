@@ -126,3 +126,26 @@ async def test_a_lost_ending_is_told_and_forgotten(app: Holdfast, ledger: Ledger
         assert worker.pipelines[0].held == {}
     assert ledger.job(job)[:2] == ("processing", 1)
     assert "job_completed" not in worker.counts
+
+
+async def test_slow_endings_hold_the_claimer_back(app: Holdfast, ledger: Ledger) -> None:
+    """Slots are free at once, endings are not written at once: what is held stays bounded all the same."""
+    ledger.do(
+        "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN PERFORM pg_sleep(0.2); RETURN NULL; END $$"
+    )
+    ledger.do(
+        "CREATE TRIGGER dawdle AFTER INSERT ON holdfast.job_history FOR EACH STATEMENT EXECUTE FUNCTION public.dawdle()"
+    )
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    ledger.enqueue(*[act.new() for _ in range(5_000)])
+    most = 0
+    async with app.worker(queues={"default": 50}, batch_size=100, **PATIENT) as worker:
+        while worker.counts.get("job_completed", 0) < 5_000:
+            most = max(most, len(worker.pipelines[0].held))
+            await asyncio.sleep(0.002)
+    assert most <= 1_500, "the slots, a batch held ready, one call being written and one that gathers"
+    assert ledger.wasted() == []

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
 MEBIBYTE = 2**20
+ENDS = ("job_completed", "job_failed")
 
 
 def resident() -> int:
@@ -38,24 +39,21 @@ async def test_memory_is_flat(app: Holdfast, ledger: Ledger, jobs: int) -> None:
     @app.job("thread")
     def thread(job: Job[None]) -> None: ...
 
-    def enqueue(count: int) -> None:
-        done = 0
-        while done < count:
-            ledger.enqueue(*[act.new("x" * 100)] * 990, *[thread.new()] * 10)
-            done += 1_000
-
     async with app.worker(queues={"default": 100}, batch_size=500, **QUICK) as worker:
+        enqueued = 0
 
-        def ended() -> int:
-            return worker.counts.get("job_completed", 0) + worker.counts.get("job_failed", 0)
+        async def pass_through(count: int) -> None:
+            nonlocal enqueued
+            for _ in range(count // 1_000):
+                ledger.enqueue(*[act.new("x" * 100)] * 990, *[thread.new()] * 10)
+                enqueued += 1_000
+                await asyncio.sleep(0)
+            await until(lambda: sum(worker.counts.get(end, 0) for end in ENDS) == enqueued, 600)
 
-        warm = jobs // 3
-        enqueue(warm)
-        await until(lambda: ended() == warm, 600)
+        await pass_through(jobs // 3)
         before = resident()
-        for part in range(1, 5):
-            enqueue(jobs // 6)
-            await until(lambda: ended() == warm + part * (jobs // 6), 600)  # noqa: B023 - awaited in the same turn
+        for _ in range(4):
+            await pass_through(jobs // 6)
         grown = resident() - before
         pipeline = worker.pipelines[0]
         assert pipeline.held == {}

@@ -7,6 +7,7 @@ import logging
 import time
 from collections import Counter
 from contextlib import AsyncExitStack
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.abort import AbortReason
@@ -281,12 +282,14 @@ class Pipeline:
 
     def _hold(self, jobs: Sequence[ClaimedJob]) -> None:
         attempts = []
-        for job in sorted(jobs, key=_urgency):
+        heard = bool(self._transitions)
+        for job in sorted(jobs, key=_URGENCY):
             kind = self._kinds[job.kind]
             attempt = Attempt(job, kind, self._queue_leases.get(job.queue) or self._leases[job.kind])
             self.held[attempt.held] = attempt
             attempts.append(attempt)
-            self._transitions.tell("job_claimed", job.id, job.kind, attempt=job.attempt)
+            if heard:
+                self._transitions.tell("job_claimed", job.id, job.kind, attempt=job.attempt)
         self.counts["claimed"] += len(attempts)
         if self._stopping:
             self._give_back(attempts)
@@ -351,6 +354,7 @@ class Pipeline:
         self._dispatcher.dispatch()
 
 
+_URGENCY = attrgetter("priority", "available_at", "id")
 _NAMES: dict[tuple[str, str], Any] = {
     ("Completed", "completed"): "job_completed",
     ("Retried", "pending"): "job_retried",
@@ -360,7 +364,3 @@ _NAMES: dict[tuple[str, str], Any] = {
     ("Retried", "failed"): "job_failed",
     **{(name, "cancelled"): "job_cancelled" for name in ("Cancelled", "Retried", "Rescheduled", "Released")},
 }
-
-
-def _urgency(job: ClaimedJob) -> tuple[int, Any, int]:
-    return job.priority, job.available_at, job.id
