@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
 
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
+
+
 async def test_a_handler_that_blocks_the_loop_for_two_leases_keeps_its_job(app: Holdfast, ledger: Ledger) -> None:
     @app.job("block")
     async def block(job: Job[None]) -> int:

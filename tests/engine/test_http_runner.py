@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from tests.engine.fleet import Connect
 
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
+
 TOKEN = "s3cret-żółw-token"  # noqa: S105 - a test's
 
 

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
+
+
 @pytest.fixture(scope="module")
 def own_server(server_version: int) -> Iterator[Server]:
     """A server that may be stopped; crash-safe, as what is enqueued must survive."""

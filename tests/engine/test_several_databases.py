@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
 
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
+
+
 @pytest.fixture
 def ledgers(server: Server, template: str) -> Iterator[list[Ledger]]:
     with ExitStack() as stack:

@@ -9,16 +9,20 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast import AbortReason, Holdfast, Job
 from tests.engine.pace import PATIENT, QUICK, ms
 from tests.engine.trouble import closed
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
-    import pytest
-
     from tests.engine.ledger import Ledger
     from tools.postgres import Server
+
+
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
 
 
 def how_it_ended(ledger: Ledger) -> list[Any]:

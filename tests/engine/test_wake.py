@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
     from tools.postgres import Server
 
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
+
 # A loss would show: nobody looks again for a minute. A sleeper's record lasts ten seconds.
 MINUTE: dict[str, Any] = {"idle_min": ms(60_000), "idle_max": ms(60_000), "jitter": ms(0)}
 

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
 
+# Real outages in real time: with `make prove`, until they stand any load beside them.
+pytestmark = pytest.mark.prove
+
+
 async def test_a_killed_workers_job_is_recovered_after_one_lease(ledger: Ledger, database: str) -> None:
     async with Process("first", database) as first:
         job = ledger.enqueue_one(zombie_app.wait.new(30))

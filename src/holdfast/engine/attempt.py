@@ -45,7 +45,7 @@ MISFIT_PAUSE = timedelta(seconds=15)
 class Attempt:
     """A claim of ours, from the moment it is taken until its ending is written."""
 
-    __slots__ = ("busy", "claimed", "deadline", "held", "kind", "lease", "signal", "task")
+    __slots__ = ("begun", "busy", "claimed", "deadline", "held", "kind", "lease", "signal", "task")
 
     def __init__(self, claimed: ClaimedJob, kind: Kind[..., Any], lease: Lease) -> None:
         self.claimed = claimed
@@ -55,6 +55,8 @@ class Attempt:
         self.signal = AbortSignal()
         self.task: asyncio.Task[None] | None = None
         """Set while the handler runs."""
+        self.begun = False
+        """A task that is cancelled before its first step never takes it, and nobody would learn how it ended."""
         self.deadline: float | None = None
         """When it will have run too long, by the monotonic clock."""
         self.busy: Busy | None = None
@@ -71,7 +73,7 @@ class Attempt:
 
     def cancel(self) -> None:
         """Cancel an async handler whose signal has fired. Only in the loop's own thread."""
-        if self.task is not None and self.kind.is_async:
+        if self.task is not None and self.begun and self.kind.is_async:
             self.task.cancel()
 
 

@@ -134,9 +134,10 @@ class Dispatcher:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             if attempt.signal.aborted:
-                task.cancel()
+                attempt.cancel()
 
     async def _attempt(self, bench: Bench, attempt: Attempt) -> None:
+        attempt.begun = True
         try:
             outcome = await self._handlers.outcome(attempt)
         finally:

@@ -53,6 +53,11 @@ class Finisher:
         self._idle.clear()
         self._queue([(attempt, outcome)])
 
+    @property
+    def full(self) -> bool:
+        """Whether endings come faster than they can be written: then nothing more should be started."""
+        return self._open > MOST_AT_ONCE
+
     async def flushed(self) -> None:
         """Return when the fate of everything added is known."""
         await self._idle.wait()

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -46,6 +46,7 @@ log = logging.getLogger(__name__)
 
 # A claim that is under way at the stop is waited for this long.
 STOP_SECONDS = 5.0
+LISTEN_SECONDS = 1.0
 # A heartbeat is due every second tick of the watch.
 MISSED_TICKS = 4
 
@@ -239,6 +240,11 @@ class Pipeline:
         if self._claiming:
             self._claim_loop = asyncio.create_task(self._claimer.run())
             self._loops.append(self._claim_loop)
+        if listener is not None:
+            # Who is started can be told things. But not being heard is no reason not to start.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_SECONDS):
+                    await listener.listening.wait()
 
     async def _waker(self, worker: int) -> Waker | None:
         listen = self._settings.listen
@@ -277,6 +283,8 @@ class Pipeline:
         return min(self._settings.heartbeat.total_seconds(), shortest / 4)
 
     def _wanted(self) -> dict[str, int]:
+        if self._finisher is not None and self._finisher.full:
+            return {}
         wanted = self._dispatcher.slots.wanted()
         return {queue: count for queue, count in wanted.items() if queue not in self._paused}
 
@@ -317,6 +325,8 @@ class Pipeline:
             self._forget(attempt)
             return
         self.held.pop(attempt.held, None)
+        if self._claimer is not None:
+            self._claimer.room()
         name = _NAMES[type(outcome).__name__, answer]
         self.counts[name] += 1
         if self._transitions:

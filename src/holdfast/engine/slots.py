@@ -75,11 +75,10 @@ class Slots:
                 continue
             waiting = self._waiting[queue]
             ahead = min(self._batch, int(self._pace.get(queue, 0.0) * AHEAD_SECONDS))
-            if waiting > ahead:
+            if waiting > ahead // 2:
                 continue
-            # Twice what starts soon: so that one claim is under way while the jobs of the last one run.
             free = min(limit - self._running[queue], free_in_all)
-            count = min(room, max(0, free) + 2 * ahead - waiting)
+            count = min(room, max(0, free) + ahead - waiting)
             if count > 0:
                 wanted[queue] = count
                 room -= count

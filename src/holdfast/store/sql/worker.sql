@@ -16,7 +16,7 @@ WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s FOR UPDAT
 SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000
 
 -- name: reaped
--- Never waits for the row; answers the time of the pass.
+-- Never waits for the row, and answers the time of the pass.
 WITH told AS (
     UPDATE holdfast.worker SET reaped_at = now()
     WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s FOR UPDATE SKIP LOCKED) RETURNING id)
