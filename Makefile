@@ -1,7 +1,7 @@
 VENV ?= .venv
 PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
-CODE := src tests tools $(wildcard bench)
+CODE := src tests tools $(wildcard bench examples)
 
 .PHONY: help setup check format test prove bench lock
 

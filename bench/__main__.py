@@ -11,7 +11,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bench import claim, drain, enqueue, hot_key, pair, pickup, pinned, report, wal
+from bench import claim, drain, enqueue, hot_key, pair, pickup, pinned, processes, report, urgent, wal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +26,9 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "enqueue": enqueue.measure,
     "hot_key": hot_key.measure,
     "drain": drain.measure,
+    "processes": processes.measure,
     "pickup": pickup.measure,
+    "urgent": urgent.measure,
 }
 
 

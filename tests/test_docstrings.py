@@ -5,7 +5,19 @@ from importlib import import_module
 
 import pytest
 
-MODULES = ["app", "codec", "failure", "job", "lease", "logs", "retry", "schedule", "settings"]
+MODULES = [
+    "app",
+    "codec",
+    "contrib.alembic",
+    "engine.supervisor",
+    "failure",
+    "job",
+    "lease",
+    "logs",
+    "retry",
+    "schedule",
+    "settings",
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -16,6 +16,7 @@ PUBLIC = {
     "DuplicateJob",
     "Every",
     "Fail",
+    "FailedAttempt",
     "Handle",
     "Holdfast",
     "HoldfastError",

@@ -61,7 +61,7 @@ def test_the_defaults() -> None:
         "archive_region": None,
         "archive_endpoint": None,
         "listen": True,
-        "max_connections": 5,
+        "max_connections": 6,
         "log_format": "auto",
         "log_level": "info",
     }

@@ -39,6 +39,7 @@ _DEFAULTS: dict[str, str | int] = {
     "fsync": "off",
     "full_page_writes": "off",
     "max_connections": 200,
+    "max_wal_size": "256MB",
     "shared_buffers": "256MB",
     "unix_socket_directories": "",
 }
@@ -83,7 +84,8 @@ class Server:
         self.settings = _DEFAULTS | settings
         self.port = _free_port()
         self._bin = provide(version)
-        self._folder = Path(tempfile.mkdtemp(prefix=f"holdfast-postgres-{version}-"))
+        place = None if self.settings["fsync"] == "on" else _memory()
+        self._folder = Path(tempfile.mkdtemp(prefix=f"holdfast-postgres-{version}-", dir=place))
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -191,6 +193,15 @@ class Server:
         if Path(answer[0]).resolve() != self.data.resolve():
             self.close()
             raise RuntimeError(f"port {self.port} answers, but serves {answer[0]} and not {self.data}")
+
+
+def _memory() -> Path | None:
+    """Return a folder in memory if there is plenty: databases are cloned there several times as fast as on a disk."""
+    folder = Path("/dev/shm")  # noqa: S108 - made by mkdtemp, like in any other
+    if not os.access(folder, os.W_OK):
+        return None
+    found = os.statvfs(folder)
+    return folder if found.f_bavail * found.f_frsize >= 4 * 2**30 else None
 
 
 def _unprivileged(command: Sequence[str | Path], *options: str) -> list[str | Path]:

@@ -3,6 +3,7 @@
 from holdfast.abort import AbortReason
 from holdfast.app import Holdfast
 from holdfast.codec import JsonCodec
+from holdfast.engine.hook import FailedAttempt
 from holdfast.engine.runner import Budget, Counts, Tick
 from holdfast.errors import (
     Aborted,
@@ -39,6 +40,7 @@ __all__ = [
     "DuplicateJob",
     "Every",
     "Fail",
+    "FailedAttempt",
     "Handle",
     "Holdfast",
     "HoldfastError",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
@@ -12,7 +13,7 @@ from holdfast.codec import JsonCodec
 from holdfast.drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast.engine.http import HttpCall
 from holdfast.engine.runner import BUILT_IN, PeriodicJob, Runner
-from holdfast.engine.worker import Worker
+from holdfast.engine.worker import START_SECONDS, Worker
 from holdfast.errors import HoldfastError, KindTaken
 from holdfast.job import Envelope, Handle, Job, NewJob
 from holdfast.kind import DeclaredKind, Executor, Kind, Work
@@ -22,11 +23,12 @@ from holdfast.store.cancel import Cancellation, cancel_job
 from holdfast.store.enqueue import enqueue_job, enqueue_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
 
     from holdfast.engine.attempt import Middleware
+    from holdfast.engine.hook import Hook
     from holdfast.engine.runner import TickFunction
     from holdfast.engine.transition import Listener
     from holdfast.engine.wakers import Carrier
@@ -38,6 +40,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound="TickFunction")
+H = TypeVar("H", bound="Hook")
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
 AnyKind: TypeAlias = Kind[..., Any] | DeclaredKind[Any]
@@ -71,6 +74,8 @@ class Holdfast:
         self._wake = wake
         self.middlewares: list[Middleware] = []
         self.listeners: list[Listener] = []
+        self.failure_hooks: list[Hook] = []
+        self.dead_letter_hooks: list[Hook] = []
         self._kinds: dict[str, AnyKind] = {}
         self._runners: dict[str, Runner] = {}
         self._schedules: dict[str, PeriodicJob] = {}
@@ -171,6 +176,19 @@ class Holdfast:
         self._check_name_free(name)
         self._schedules[name] = PeriodicJob(name, job, every=every)
 
+    def on_failure(self, hook: H) -> H:
+        """Register a hook, `async def` or plain, that is called with every `FailedAttempt` of this process, once.
+
+        When its ending is written, beside everything else; what a hook raises is logged.
+        """
+        self.failure_hooks.append(hook)
+        return hook
+
+    def on_dead_letter(self, hook: H) -> H:
+        """Register a hook that is called, as `on_failure` is, when a worker of this process made a dead letter."""
+        self.dead_letter_hooks.append(hook)
+        return hook
+
     async def enqueue(self, conn: AsyncConnection, job: NewJob[R]) -> Handle[R]:
         """Enqueue in the transaction that `conn` is in: the job exists when it commits, and never if it does not."""
         _check_jobs([job])
@@ -212,13 +230,51 @@ class Holdfast:
         *,
         id: str | None = None,  # noqa: A002 - the word for it everywhere
         queues: Mapping[str, int] | None = None,
+        poll_interval: timedelta | None = None,
+        next_job_delay: Mapping[str, timedelta] | None = None,
         **settings: Any,
     ) -> Worker:
         """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
 
-        `settings` are those of the environment by their names in `Settings`; what the environment says, wins.
+        `poll_interval`: the longest pause when idle, whatever the settings say. `next_job_delay`: by queue, how long a
+        slot rests between two jobs. `settings` are those of the environment by their names in `Settings`; what the
+        environment says, wins.
         """
         loaded = Settings.load(os.environ, **settings)
+        return self._worker(loaded, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
+
+    @asynccontextmanager
+    async def embedded_worker(
+        self,
+        _web: object = None,
+        /,
+        *,
+        id: str | None = None,  # noqa: A002 - the word for it everywhere
+        queues: Mapping[str, int] | None = None,
+        poll_interval: timedelta | None = None,
+        next_job_delay: Mapping[str, timedelta] | None = None,
+        **settings: Any,
+    ) -> AsyncGenerator[None, None]:
+        """Run a worker in a web process if OUTBOX_WORKER_ENABLED is true, else nothing: the lifespan of an ASGI app.
+
+        `FastAPI(lifespan=app.embedded_worker)`, or in a lifespan of your own: `async with app.embedded_worker(): …`.
+        A database that does not answer holds the web process up for 1.5 seconds, and is served when it does.
+        """
+        loaded = Settings.load(os.environ, **settings)
+        if not loaded.worker_enabled:
+            yield
+            return
+        async with self._worker(
+            loaded,
+            id=id,
+            queues=queues,
+            poll_interval=poll_interval,
+            next_job_delay=next_job_delay,
+            patience=START_SECONDS,
+        ):
+            yield
+
+    def _worker(self, loaded: Settings, **options: Any) -> Worker:
         urls = [self.url] if self.url else list(loaded.database_urls)
         if not urls:
             raise SettingsError(["no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"])
@@ -227,14 +283,15 @@ class Holdfast:
             settings=loaded,
             kinds={name: kind for name, kind in self._kinds.items() if isinstance(kind, Kind)},
             codec=self.codec,
-            id=id,
-            queues=queues,
             lifespan=None if self.lifespan is None else partial(self.lifespan, self),
             middlewares=self.middlewares,
             listeners=self.listeners,
+            on_failure=self.failure_hooks,
+            on_dead_letter=self.dead_letter_hooks,
             runners=self._runners,
             periodic=list(self._schedules.values()),
             wake=self._wake,
+            **options,
         )
 
     def _add_runner(self, runner: Runner) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,6 +31,8 @@ class Retried:
 
     delay: timedelta
     failure: Failure
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
+    """Not written; for who is told of the failure in this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,8 @@ class Failed:
     """The job is a dead letter."""
 
     failure: Failure
+    exception: BaseException | None = field(default=None, compare=False, repr=False)
+    """As in `Retried`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +115,8 @@ def outcome_of(
             return Released(exc.retry_after)
     failure = Failure.of(exc)
     if not retryable(exc) or attempt >= (retry.max_attempts if most is None else most):
-        return Failed(failure)
-    return Retried(retry.jittered(attempt, random=random), failure)
+        return Failed(failure, exc)
+    return Retried(retry.jittered(attempt, random=random), failure, exc)
 
 
 def _wait(name: str, value: timedelta) -> timedelta:

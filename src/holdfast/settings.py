@@ -110,7 +110,7 @@ SETTINGS = (
     Setting("ARCHIVE_ENDPOINT", "archive_endpoint", "text", "", "its address, unless it is the provider's own"),
     Setting("HOLDFAST_LISTEN", "listen", "true or false", "true",
             "be woken by notifications, on a connection of its own; polling goes on underneath"),
-    Setting("HOLDFAST_MAX_CONNECTIONS", "max_connections", "number", "5", "connections per process",
+    Setting("HOLDFAST_MAX_CONNECTIONS", "max_connections", "number", "6", "connections per process and database",
             lowest=3, highest=1000),
     Setting("HOLDFAST_LOG_FORMAT", "log_format", "word", "auto",
             "`human`, `json`, or `auto`: human on a terminal, else JSON", words=("auto", "human", "json")),

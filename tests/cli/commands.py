@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
     import signal
+    from collections.abc import Sequence
     from pathlib import Path
 
 # Longer than anything here takes on a machine that is busy with something else.
@@ -54,11 +55,13 @@ def holdfast(*arguments: str, database: str | None = None, cwd: Path | None = No
 class Running:
     """A command that goes on, and its log: JSON lines, read as they come. Killed at the end unless it has ended."""
 
-    def __init__(self, *arguments: str, database: str, cwd: Path, **variables: str) -> None:
+    def __init__(
+        self, *arguments: str, database: str, cwd: Path, program: Sequence[str] = ("-m", "holdfast"), **variables: str
+    ) -> None:
         self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.log: list[dict[str, Any]] = []
         self.process = subprocess.Popen(  # noqa: S603 - the command under test
-            [sys.executable, "-m", "holdfast", *arguments],
+            [sys.executable, *program, *arguments],
             cwd=cwd,
             env=environment(database, HOLDFAST_LOG_FORMAT="json", **variables),
             stdin=subprocess.DEVNULL,

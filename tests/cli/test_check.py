@@ -53,7 +53,7 @@ def test_all_is_well(database: str, server_version: int) -> None:
     assert {verdict for verdict, _ in found.values()} == {"ok"}
     assert found["database"][1].endswith(f"PostgreSQL {server_version}")
     assert found["schema"][1] == f"up to date: {migrations()[-1].name}"
-    assert found["connections"][1].startswith("5 per process; the server allows 200, 3 of them reserved, ")
+    assert found["connections"][1].startswith("6 per process; the server allows 200, 3 of them reserved, ")
     assert said.json["ok"] is True
     settings = {row["name"]: row for row in said.json["settings"]}
     assert list(settings) == [setting.name for setting in SETTINGS]

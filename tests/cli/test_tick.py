@@ -69,6 +69,14 @@ def test_a_runner_that_fails_does_not_stop_the_next(database: str, shop: Path) -
     assert "hush" not in said.out + said.err
 
 
+def test_the_time_of_one_runner(database: str, shop: Path) -> None:
+    options = {"WORKER_TICK_RUNNERS": "waiting,after", "WORKER_TICK_RUNNER_MAX_MS": "200"}
+    said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
+    assert said.status == 1
+    assert outcomes(said) == {"waiting": "failed", "after": "completed"}
+    assert said.json["runners"][0]["error"] == "it ran longer than 0.2 s"
+
+
 def test_no_time_left_for_the_last(database: str, shop: Path) -> None:
     options = {"WORKER_TICK_RUNNERS": "waiting,after", "WORKER_TICK_OVERALL_MAX_MS": "300"}
     said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)

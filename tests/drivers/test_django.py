@@ -3,16 +3,14 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import django
 import pytest
-from django.conf import settings
 from django.db import DatabaseError, connection, connections, transaction
 from django.db.utils import ConnectionHandler
-from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import DuplicateJob, Handle, InvalidJob, Unique, UnsupportedConnection
 from holdfast.drivers import run_sync
 from holdfast.store.statement import Statement
+from tests.django_config import connected
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
 
 if TYPE_CHECKING:
@@ -25,15 +23,8 @@ class BackOutError(Exception):
 
 @pytest.fixture(autouse=True)
 def configured(database: str) -> Iterator[None]:
-    """Point Django's default connection at the test's database."""
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}}, USE_TZ=True)
-        django.setup()
-    address = conninfo_to_dict(database)
-    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-    connections["default"].settings_dict.update({name: str(address.get(key) or "") for name, key in names.items()})
-    yield
-    connections.close_all()
+    with connected(default=database):
+        yield
 
 
 def insert_invoice() -> None:

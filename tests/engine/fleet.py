@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.builtin import assemble, in_background
+from holdfast.engine.hook import Hooks
 from holdfast.engine.site import Site, open_site
 from holdfast.engine.transition import Transition, Transitions
 from holdfast.settings import Settings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 # A safety net for tests that wait for a signal; nothing here takes this long.
 SOON = 20.0
 MS = timedelta(milliseconds=1)
+NO_HOOKS = Hooks("test", on_failure=(), on_dead_letter=())
 
 
 def fast(**changes: Any) -> Settings:
@@ -77,6 +79,7 @@ async def crew(
             settings=settings,
             state=state,
             transitions=Transitions("test", [told.append]),
+            hooks=NO_HOOKS,
             outbox=outbox,
         )
         yield Crew(site, ticker, {runner.name: runner for runner in made}, told)
@@ -104,6 +107,7 @@ async def background(
             settings=settings or fast(),
             state=state,
             transitions=Transitions("test", []),
+            hooks=NO_HOOKS,
             counts=counts,
         ) as loops,
     ):

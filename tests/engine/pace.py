@@ -22,6 +22,8 @@ QUICK: dict[str, Any] = {
     "idle_max": ms(1000),
     "jitter": ms(0),
 }
+# What is held is aborted soon when nobody answers, and long before its lease has run out.
+ALERT: dict[str, Any] = QUICK | {"lease": ms(30_000)}
 # A lease so long that whatever is recovered within a test was recovered in another way.
 PATIENT: dict[str, Any] = {"jitter": ms(0)}
 AT_ONCE = Retry(max_attempts=3, base=ms(0), jitter=ms(0))

@@ -15,7 +15,7 @@ import psycopg
 
 from holdfast.engine.runner import Counts, Runner, Tick
 from holdfast.schedule import Every
-from tests.engine.fleet import background
+from tests.engine.fleet import MS, background, fast
 
 TABLES = """
 CREATE TABLE bill (slot timestamptz, replica text, attempt int, ended bool NOT NULL DEFAULT false);
@@ -39,7 +39,8 @@ async def main(url: str, name: str) -> None:
             return {"billed": 1}
 
         runner = Runner("bill", bill, every=Every(timedelta(hours=1)), singleton=True)
-        async with background(url, runner):
+        # A replica that is held up by the others' load must not lose its slot.
+        async with background(url, runner, settings=fast(lease=1_500 * MS)):
             await conn.execute("INSERT INTO up VALUES (%s)", [name])
             await stop.wait()
 

@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from tests.engine.fleet import Connect
 
-# Real outages in real time: with `make prove`, until they stand any load beside them.
-pytestmark = pytest.mark.prove
-
 TOKEN = "s3cret-żółw-token"  # noqa: S105 - a test's
 
 
@@ -130,32 +127,33 @@ async def test_an_answer_that_is_too_long(service: Service) -> None:
 @pytest.mark.parametrize("by_budget", [False, True])
 async def test_a_service_that_does_not_answer_in_time(service: Service, by_budget: bool) -> None:
     service.go_on.clear()
-    call = HttpCall("/x", timeout=timedelta(seconds=SOON if by_budget else 0.1))
+    call = HttpCall("/x", timeout=timedelta(seconds=SOON if by_budget else 0.3))
     with pytest.raises(HoldfastError, match=r"no answer from /x within 0\.\d+ s"):
-        await call.tick(asked(service, seconds=0.1 if by_budget else SOON))
+        await call.tick(asked(service, seconds=0.3 if by_budget else SOON))
     await asyncio.to_thread(_join_threads)
 
 
 async def test_a_service_that_drips_is_bounded_in_all(service: Service) -> None:
     """Each byte comes in time; the whole does not."""
-    async with asyncio.timeout(SOON):
-        server = await asyncio.start_server(_drip, "127.0.0.1", 0)
-        async with server:
-            service.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-            with pytest.raises(HoldfastError, match="no answer"):
-                await HttpCall("/x", timeout=timedelta(seconds=0.3)).tick(asked(service))
+    let_go = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            writer.write(b"HTTP/1.1 200 OK\r\n")
+            while True:
+                writer.write(b"x")
+                await writer.drain()
+                await asyncio.sleep(0.02)
+        except ConnectionError:
+            writer.close()
+            let_go.set()
+
+    async with asyncio.timeout(SOON), await asyncio.start_server(drip, "127.0.0.1", 0) as server:
+        service.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(HoldfastError, match="no answer"):
+            await HttpCall("/x", timeout=timedelta(seconds=0.3)).tick(asked(service))
+        await let_go.wait()
     await asyncio.to_thread(_join_threads)
-
-
-async def _drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        writer.write(b"HTTP/1.1 200 OK\r\n")
-        while True:
-            writer.write(b"x")
-            await writer.drain()
-            await asyncio.sleep(0.02)
-    except ConnectionError:
-        writer.close()
 
 
 def _join_threads() -> None:

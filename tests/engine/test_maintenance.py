@@ -199,6 +199,68 @@ async def test_old_sleepers_are_forgotten(database: str, connect: Connect) -> No
     assert conn.execute("SELECT count(*) FROM holdfast.sweep").fetchone() == (1,)
 
 
+def add_worker(conn: psycopg.Connection[Any], stopped: int | None, silent: int = 0) -> int:
+    """A worker that stopped, and was last heard of, so many days ago."""
+    row = conn.execute(
+        """INSERT INTO holdfast.worker (name, stopped_at, heartbeat_at)
+        VALUES ('w', now() - %s * interval '1 day', now() - %s * interval '1 day') RETURNING id""",
+        [stopped, silent],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def workers(conn: psycopg.Connection[Any]) -> set[int]:
+    return {number for (number,) in conn.execute("SELECT id FROM holdfast.worker WHERE name = 'w'")}
+
+
+async def test_workers_long_gone_are_forgotten_unless_they_hold_something(
+    database: str, connect: Connect, worker_url: str
+) -> None:
+    conn, other = connect(), connect()
+    gone = [add_worker(conn, 91, 91), add_worker(conn, None, 91), add_worker(conn, 91, 200)]
+    kept = [add_worker(conn, 89, 200), add_worker(conn, None, 89), add_worker(conn, None), add_worker(conn, 0)]
+    runs_a_job, runs_a_slot, locked = (add_worker(conn, None, 91) for _ in range(3))
+    conn.execute(
+        """INSERT INTO holdfast.job (queue, kind, created_at, available_at, status, attempt, locked_by, lock_token,
+            locked_until)
+        VALUES ('q', 'k', now(), now(), 'processing', 1, %s, 1, now() - interval '91 days')""",
+        [runs_a_job],
+    )
+    conn.execute(
+        """INSERT INTO holdfast.schedule (name, what, schedule, locked_by, lock_token, locked_until)
+        VALUES ('s', 'runner', 'every 60s', %s, 1, now() - interval '91 days')""",
+        [runs_a_slot],
+    )
+    with other.transaction():
+        other.execute("SELECT FROM holdfast.worker WHERE id = %s FOR UPDATE", [locked])
+        assert await maintained(worker_url) == {"workers_deleted": len(gone)}
+    assert workers(conn) == {*kept, runs_a_job, runs_a_slot, locked}
+    conn.execute("DELETE FROM holdfast.job")
+    conn.execute("DELETE FROM holdfast.schedule")
+    assert await maintained(database) == {"workers_deleted": 3}
+    assert workers(conn) == set(kept)
+
+
+async def test_workers_are_kept_as_long_as_the_history_that_names_them(database: str, connect: Connect) -> None:
+    conn = connect()
+    worker = add_worker(conn, 91, 91)
+    conn.execute("UPDATE holdfast.retention SET keep = '365 days' WHERE family = 'job_failed'")
+    assert await maintained(database) == {}
+    conn.execute("DELETE FROM holdfast.retention WHERE family = 'job_failed'")
+    assert await maintained(database) == {}, "kept for ever"
+    assert workers(conn) == {worker}
+
+
+async def test_forgetting_workers_is_bounded(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """INSERT INTO holdfast.worker (name, stopped_at, heartbeat_at)
+        SELECT 'w', at, at FROM generate_series(1, 1500), LATERAL (SELECT now() - interval '91 days') AS a (at)"""
+    )
+    assert [await maintained(database) for _ in range(3)] == [{"workers_deleted": 1000}, {"workers_deleted": 500}, {}]
+
+
 async def test_it_runs_once_a_minute_in_the_fleet(database: str, connect: Connect) -> None:
     conn = connect()
     add_day(conn, "attempt", 100)

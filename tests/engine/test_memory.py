@@ -16,9 +16,6 @@ from tests.engine.waiting import until
 if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
-# Real outages in real time: with `make prove`, until they stand any load beside them.
-pytestmark = pytest.mark.prove
-
 MEBIBYTE = 2**20
 ENDS = ("job_completed", "job_failed")
 

@@ -56,7 +56,7 @@ def test_held_ready_is_what_will_start_soon() -> None:
     slots = Slots(10, {"default": 10}, batch=50, clock=clock)
     started(slots, "default", 200)
     clock.now += 1
-    assert slots.wanted() == {"default": 10 + 200 * AHEAD_SECONDS}, "two hundred a second"
+    assert slots.wanted() == {"default": 10 + 200 * 2 * AHEAD_SECONDS}, "two hundred a second"
     clock.now += 1
     assert slots.wanted() == {"default": 10}, "nothing has ended since"
 

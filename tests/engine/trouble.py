@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
+import socket
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import sql
+
+from tools.postgres import _free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +33,16 @@ def closed(server: Server, ledger: Ledger) -> Iterator[None]:
             conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
 
 
+@contextmanager
+def refused(line: Line) -> Iterator[None]:
+    """Let nobody through, whoever is connected is cut off."""
+    line.refuse()
+    try:
+        yield
+    finally:
+        line.open()
+
+
 class Line:
     """A TCP line to a server, on a port of its own."""
 
@@ -39,12 +52,12 @@ class Line:
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
         self._url = url
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
+        # Not one that the kernel hands to outgoing connections: the port must be free again after `refuse`.
+        self._port = _free_port()
+        self._door: socket.socket | None = None
+        self._calls: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._port = 0
         self.swallow: bytes | None = None
         """When the client's side says this, the answer to it is lost and the line is cut."""
         self.swallow_answer: bytes | None = None
@@ -56,31 +69,35 @@ class Line:
         return self._url.replace(f":{self._target[1]}/", f":{self._port}/")
 
     async def __aenter__(self) -> Self:
-        await self.open()
+        self.open()
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.refuse()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self.refuse()
+        await asyncio.gather(*self._calls, return_exceptions=True)
 
-    async def open(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
-        self._port = self._server.sockets[0].getsockname()[1]
+    def open(self) -> None:
+        self._door = socket.create_server(("127.0.0.1", self._port))
+        self._door.setblocking(False)
+        asyncio.get_running_loop().add_reader(self._door, self._accept, self._door)
 
-    async def refuse(self) -> None:
+    def close(self) -> None:
+        """Refuse new lines; who is connected stays."""
+        if self._door is not None:
+            asyncio.get_running_loop().remove_reader(self._door)
+            self._door.close()
+            self._door = None
+
+    def refuse(self) -> None:
         """Cut every line, and refuse new ones."""
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+        self.close()
         self.cut()
 
     def cut(self) -> None:
-        for writer in list(self._writers):
-            writer.transport.abort()
+        for call in self._calls:
+            call.cancel()
 
     def freeze(self) -> None:
         """Let nothing through, and tell nobody."""
@@ -89,42 +106,47 @@ class Line:
     def thaw(self) -> None:
         self._flowing.set()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
-        try:
+    def _accept(self, door: socket.socket) -> None:
+        with suppress(OSError):  # who called has gone again
+            caller, _ = door.accept()
+            caller.setblocking(False)
+            call = asyncio.create_task(self._serve(caller))
+            self._calls.add(call)
+            # Also when the task is cancelled before its first step.
+            call.add_done_callback(lambda _: caller.close())
+            call.add_done_callback(self._calls.discard)
+
+    async def _serve(self, caller: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        with suppress(OSError), closing(socket.socket()) as server:
+            server.setblocking(False)
             await self._flowing.wait()
-            there, here = await asyncio.open_connection(*self._target)
-            self._writers.add(here)
+            await loop.sock_connect(server, self._target)
+            lost = asyncio.Event()
+            pumps = [
+                asyncio.create_task(self._pump(caller, server, lost)),
+                asyncio.create_task(self._pump(server, caller, lost, back=True)),
+            ]
             try:
-                lost = asyncio.Event()
-                await asyncio.gather(self._pump(reader, here, lost), self._pump(there, writer, lost, back=True))
+                await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                here.transport.abort()
-                self._writers.discard(here)
-        except (OSError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.transport.abort()
-            self._writers.discard(writer)
-            self._tasks.discard(task)
+                for pump in pumps:
+                    pump.cancel()
+                await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, lost: asyncio.Event, *, back: bool = False
+        self, source: socket.socket, target: socket.socket, lost: asyncio.Event, *, back: bool = False
     ) -> None:
-        while data := await reader.read(65_536):
+        loop = asyncio.get_running_loop()
+        while data := await loop.sock_recv(source, 65_536):
             await self._flowing.wait()
             if back and self.swallow_answer is not None and self.swallow_answer in data:
                 self.swallow_answer = None
                 lost.set()
             if back and lost.is_set():
                 self.swallowed += 1
-                raise ConnectionResetError
+                return
             if not back and self.swallow is not None and self.swallow in data:
                 self.swallow = None
                 lost.set()
-            writer.write(data)
-            await writer.drain()
-        writer.transport.abort()
+            await loop.sock_sendall(target, data)

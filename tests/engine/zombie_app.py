@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from datetime import timedelta
 from typing import Any
@@ -36,6 +37,17 @@ def wait_in_thread(job: Job[Any], seconds: float) -> str:
     say("started", job.id, job.attempt)
     if job.signal.wait_in_thread(seconds):
         say("aborted", job.id, job.signal.reason)
+    return os.environ["ZOMBIE_NAME"]
+
+
+@app.job("freeze", retry=AT_ONCE, max_runtime=LONG)
+async def freeze(job: Job[Any]) -> str:
+    """Stop the whole process at the first attempt, and end in the moment in which it is woken."""
+    say("started", job.id, job.attempt)
+    if job.attempt > 1:
+        await asyncio.sleep(60)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    say("ended", job.id, job.attempt)
     return os.environ["ZOMBIE_NAME"]
 
 

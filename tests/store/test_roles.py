@@ -235,7 +235,7 @@ def test_a_viewer_calls_nothing(login: Login, owner: Connection) -> None:
         ("SELECT", f"{LIVE} {HISTORY} migration queue retention"),
         ("INSERT", f"{LIVE} {HISTORY}"),
         ("UPDATE", f"{LIVE} run"),
-        ("DELETE", "job order_stop schedule sleeper sweep tally"),
+        ("DELETE", "job order_stop schedule sleeper sweep tally worker"),
         ("TRUNCATE", ""),
     ],
 )

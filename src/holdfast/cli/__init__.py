@@ -19,7 +19,7 @@ from holdfast.settings import SettingsError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["main"]
+__all__ = ["main", "main_with"]
 
 _COMMANDS = {
     "migrate": migrate,
@@ -30,6 +30,7 @@ _COMMANDS = {
     "check": check,
     "completion": completion,
 }
+_OF_AN_APPLICATION = ("worker", "tick", "check")
 # What a shell answers for a program that SIGINT ended.
 _INTERRUPTED = 130
 
@@ -52,6 +53,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _INTERRUPTED
     else:
         return int(status)
+
+
+def main_with(app: str, argv: Sequence[str]) -> int:
+    """Do as `main` does where the application is known, as a web framework's own command knows it, and not written."""
+    command = argv[0] if argv else None
+    return main([*argv[:1], app, *argv[1:]] if command in _OF_AN_APPLICATION else argv)
 
 
 def _parser() -> argparse.ArgumentParser:

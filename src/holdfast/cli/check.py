@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.cli import database, load, session, table
 from holdfast.cli.stop import Stop
+from holdfast.engine.connections import room
 from holdfast.errors import HoldfastError
 from holdfast.settings import SETTINGS, Settings
 from holdfast.store import schema
@@ -126,22 +127,8 @@ def _roles(conn: psycopg.Connection[Any]) -> Said:
 
 
 def _connections(server: Server, settings: Settings) -> Said:
-    need, most = settings.max_connections, server.max_connections - server.reserved
-    limits = [limit for limit in (server.database_limit, server.user_limit) if limit is not None]
-    said = (
-        f"{need} per process; the server allows {server.max_connections}, {server.reserved} of them reserved, "
-        f"{server.used} in use" + (f"; this database or user at most {min(limits)}" if limits else "")
-    )
-    if need > min([most, *limits]):
-        return (
-            "wrong",
-            "connections",
-            f"{said}: not one process fits. Lower HOLDFAST_MAX_CONNECTIONS or raise the limit.",
-        )
-    room = max(0, server.free // need)
-    if room == 0:
-        return "wrong", "connections", f"{said}: no room for a process now. Close some, or raise the limit."
-    return "ok", "connections", f"{said}: room for {room} more {'process' if room == 1 else 'processes'}"
+    found = room(server, settings)
+    return "ok" if found.fits == "yes" else "wrong", "connections", found.says
 
 
 def _listening(conn: psycopg.Connection[Any], source: str, url: str, server: Server, settings: Settings) -> Said:

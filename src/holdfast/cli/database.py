@@ -28,9 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def connect(arguments: argparse.Namespace) -> psycopg.Connection[Any]:
     """Open an autocommit connection that prepares nothing, so that any pooler may stand between."""
     source, url = _address(arguments.database_url)
-    options = _options(source, url)
+    given = options(source, url)
     try:
-        return psycopg.connect(**options, autocommit=True, prepare_threshold=None)
+        return psycopg.connect(**given, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise Stop(f"cannot connect to the database of {source}: {str(error).strip()}") from error
 
@@ -43,7 +43,8 @@ def _address(given: str | None) -> tuple[str, str]:
     raise Stop(f"no database: give --database-url, or set {' or '.join(_VARIABLES)}", status=2)
 
 
-def _options(source: str, url: str) -> dict[str, Any]:
+def options(source: str, url: str) -> dict[str, Any]:
+    """Read an address, given by `source`; what cannot be read is refused, and not repeated."""
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # its text repeats what it could not read

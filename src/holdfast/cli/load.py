@@ -59,7 +59,7 @@ def addresses(app: Holdfast | None, settings: Settings) -> dict[str, str]:
     if not named:
         raise Stop(f"no database: set {_VARIABLES}, or give the application one: Holdfast(url)", status=2)
     for source, url in named.items():
-        database._options(source, url)  # noqa: SLF001 - the one reading of an address that repeats no password
+        database.options(source, url)
     return named
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from datetime import timedelta
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast import logs
@@ -28,6 +28,7 @@ from holdfast.signal import AbortSignal
 from holdfast.store.lease import Held
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.codec import JsonCodec
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 
 # How long a job rests whose payload this process does not understand.
 MISFIT_PAUSE = timedelta(seconds=15)
+# A handler that comes to its end all the same has done its work.
+_NO_MATTER = frozenset({None, AbortReason.shutdown})
+_DONE = Completed()
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 class Attempt:
@@ -97,55 +102,59 @@ class Handlers:
         self._worker = worker
         self._new = new
 
-    async def outcome(self, attempt: Attempt) -> Outcome | None:
+    async def outcome(self, attempt: Attempt) -> Outcome | None:  # noqa: PLR0911 - one line per way to end
         """Run the handler and say how it ended; None when the claim is lost and nothing may be written."""
-        return self._aborted(attempt) if attempt.signal.aborted else await self._outcome(attempt)
-
-    async def _outcome(self, attempt: Attempt) -> Outcome | None:  # noqa: PLR0911 - one line per way to end
-        claimed = attempt.claimed
+        if attempt.signal.aborted:
+            return self._aborted(attempt)
+        claimed, kind, signal = attempt.claimed, attempt.kind, attempt.signal
         if claimed.expired:
             return Cancelled(Failure("expired", "the job expired before it started"))
         if claimed.cancelled:
             return Cancelled(Failure("cancelled", "the job was cancelled while it waited"))
         try:
-            arguments = attempt.kind.arguments(claimed.payload or "{}", claimed.payload_version)
+            arguments = kind.arguments(claimed.payload or "{}", claimed.payload_version)
         except Exception as exc:  # noqa: BLE001 - a validator of the application's may raise anything
             return self._misfit(claimed, exc)
+        job = self._job(attempt)
+        logs.context.set({"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self._worker})
         try:
-            result = await self._run(attempt, arguments)
-        except asyncio.CancelledError as exc:
-            return self._aborted(attempt) if attempt.signal.aborted else self._raised(attempt, exc)
+            if kind.is_async and not self._middlewares:
+                result = await kind.handler(job, **arguments)
+            else:
+                result = await self._wrapped(attempt, job, arguments)
         except BaseException as exc:  # noqa: BLE001 - whatever a handler raises is an outcome, SystemExit too
-            return self._aborted(attempt) if attempt.signal.aborted else self._raised(attempt, exc)
-        if attempt.signal.aborted and attempt.signal.reason is not AbortReason.shutdown:
+            return self._aborted(attempt) if signal.aborted else self._raised(attempt, exc)
+        if signal.reason not in _NO_MATTER:
             return self._aborted(attempt)
-        if isinstance(result, Fail | Reschedule | Busy):
-            return self._raised(attempt, result)
-        try:
-            return Completed(None if result is None else self._codec.encode(result, kind=claimed.kind))
-        except HoldfastError as exc:
-            return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"))
+        return _DONE if result is None else self._returned(attempt, result)
 
-    async def _run(self, attempt: Attempt, arguments: Mapping[str, object]) -> object:
+    def _job(self, attempt: Attempt) -> Job[Any]:
         claimed = attempt.claimed
-        job: Job[Any] = Job(
+        return Job(
             id=claimed.id,
             kind=claimed.kind,
             state=self.state,
             attempt=claimed.attempt,
             token=claimed.token,
             chain_id=claimed.chain_id,
-            headers=json.loads(claimed.headers) if claimed.headers else {},
+            headers=json.loads(claimed.headers) if claimed.headers else _NO_HEADERS,
             signal=attempt.signal,
         )
-        logs.context.set({"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self._worker})
+
+    def _wrapped(self, attempt: Attempt, job: Job[Any], arguments: Mapping[str, object]) -> Awaitable[object]:
         run = attempt.kind.handler if attempt.kind.is_async else partial(self._executors.run, attempt)
-        if not self._middlewares:
-            return await run(job, **arguments)
         step: Callable[[], Awaitable[object]] = partial(run, job, **arguments)
         for middleware in self._middlewares:
             step = partial(middleware, job, self._worker, step)
-        return await step()
+        return step()
+
+    def _returned(self, attempt: Attempt, result: object) -> Outcome:
+        if isinstance(result, Fail | Reschedule | Busy):
+            return self._raised(attempt, result)
+        try:
+            return Completed(self._codec.encode(result, kind=attempt.claimed.kind))
+        except HoldfastError as exc:
+            return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
 
     def _raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
         if isinstance(exc, Busy):
@@ -171,4 +180,4 @@ class Handlers:
         failure = Failure.of(exc)
         if isinstance(exc, InvalidJob) and (claimed.young or self._new()):
             return Released(MISFIT_PAUSE, failure)
-        return Failed(failure)
+        return Failed(failure, exc)

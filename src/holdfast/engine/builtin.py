@@ -27,12 +27,14 @@ from holdfast.store.schedule import PeriodicLook, enqueue_slot, look_at_periodic
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
+    from holdfast.engine.hook import Hooks
     from holdfast.engine.runner import Counts, Tick, TickFunction
     from holdfast.engine.site import Site
     from holdfast.engine.transition import Transitions
     from holdfast.engine.worker import Worker
     from holdfast.kind import Kind
     from holdfast.settings import Settings
+    from holdfast.store.reap import ReapedJob
 
 log = logging.getLogger(__name__)
 
@@ -109,16 +111,28 @@ class OutboxMinutes:
 class Reaping:
     """Expired leases of all kinds, those that no live worker serves too."""
 
-    def __init__(self, site: Site, kinds: Mapping[str, Kind[..., Any]], interval: timedelta) -> None:
+    def __init__(
+        self,
+        site: Site,
+        kinds: Mapping[str, Kind[..., Any]],
+        interval: timedelta,
+        on_reaped: Callable[[Sequence[ReapedJob]], None],
+    ) -> None:
         self._site = site
         self._retries = {name: kind.work.retry for name, kind in kinds.items()}
         self._interval = interval
+        self._on_reaped = on_reaped
         self._reaper: Reaper | None = None
 
     async def tick(self, tick: Tick) -> Counts:
         if self._reaper is None:
             self._reaper = Reaper(
-                self._site.link, worker=self._site.worker, retries=self._retries, interval=0.0, others=True
+                self._site.link,
+                worker=self._site.worker,
+                retries=self._retries,
+                interval=0.0,
+                others=True,
+                on_reaped=self._on_reaped,
             )
         answers: Counter[str] = Counter()
         while not tick.budget.spent and not tick.signal.aborted:
@@ -186,12 +200,18 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
     settings: Settings,
     state: Any,
     transitions: Transitions,
+    hooks: Hooks,
     outbox: TickFunction | None,
 ) -> list[tuple[Ticker, list[Runner]]]:
     """Say which runners run against which database: the application's against the first, the built-in against each.
 
     `outbox` is what the runner of that name does here; None: nothing, since a worker runs the jobs.
     """
+
+    def reaped(jobs: Sequence[ReapedJob]) -> None:
+        transitions.reaped(jobs)
+        hooks.reaped(jobs)
+
     found = []
     for site in sites:
         home = site is sites[0]
@@ -205,7 +225,7 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
             heartbeat=settings.heartbeat,
         )
         ours = {runner.name: runner for runner in own}
-        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings.reap_interval).tick)
+        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings.reap_interval, reaped).tick)
         ours["maintenance"] = maintenance
         here = [job.name for job in periodic] if home else []
         ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, here).tick)
@@ -229,6 +249,7 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
     settings: Settings,
     state: Any,
     transitions: Transitions,
+    hooks: Hooks,
     counts: Callable[[], Mapping[str, int]] = dict,
 ) -> AsyncIterator[Background]:
     """Run these runners in loops within the block. `counts()`: what the worker that runs the jobs has done so far."""
@@ -242,10 +263,11 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
         settings=settings,
         state=state,
         transitions=transitions,
+        hooks=hooks,
         outbox=minutes.tick,
     )
     async with Background(tickers, settings=settings) as background:
         yield background
-    if "outbox" in names:
+    if "outbox" in names and sites[0].worker:
         with suppress(*LOST, TimeoutError):
             await minutes.record()

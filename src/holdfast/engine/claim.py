@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import Counter
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.lease import Lease
     from holdfast.store.claim import ClaimedJob
     from holdfast.store.lease import Held
+    from holdfast.store.sleeper import Horizon
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +46,7 @@ class Claimer:
         *,
         worker: int,
         leases: Callable[[], Mapping[str, Lease]],
+        queue_leases: Callable[[], Mapping[str, Lease]] = dict,
         wanted: Callable[[], Mapping[str, int]],
         hold: Callable[[Sequence[ClaimedJob]], None],
         held: Mapping[Held, object],
@@ -53,10 +56,14 @@ class Claimer:
         jitter: float,
         shards: Shards = WHOLE,
     ) -> None:
-        """`wanted()` says how many of each queue; `hold(jobs)` takes what was claimed."""
+        """`wanted()` says how many of each queue; `hold(jobs)` takes what was claimed.
+
+        `leases()` are those of the kinds, `queue_leases()` those of queues that have one of their own.
+        """
         self._link = link
         self._worker = worker
         self._leases = leases
+        self._queue_leases = queue_leases
         self._wanted = wanted
         self._hold = hold
         self._held = held
@@ -69,6 +76,7 @@ class Claimer:
         self.floors = Floors()
         self._room = asyncio.Event()
         self._woken = asyncio.Event()
+        self._wakes = 0
         self._found_at = -LINGER_FOR
         self._asleep_for: KeysView[str] | None = None
         self._filled: list[str] = []
@@ -81,7 +89,8 @@ class Claimer:
             self._woken.set()
 
     def wake(self) -> None:
-        """Something may be due."""
+        """Something may be due, now or later."""
+        self._wakes += 1
         self._woken.set()
 
     def stop(self) -> None:
@@ -124,16 +133,25 @@ class Claimer:
     async def claim(self, wanted: Mapping[str, int]) -> bool:
         """Claim once; whether it is worth while to look again at once."""
         self._woken.clear()
+        self._filled = []
+        leases, own = self._leases(), self._queue_leases()
+        if own.keys().isdisjoint(wanted):
+            return await self._claim(wanted, leases)
+        # A call has one lease for each kind, so a queue with a lease of its own is claimed by itself.
+        parts: dict[Lease | None, dict[str, int]] = {}
+        for queue, count in wanted.items():
+            parts.setdefault(own.get(queue), {})[queue] = count
+        return any([await self._claim(part, dict.fromkeys(leases, it) if it else leases) for it, part in parts.items()])
+
+    async def _claim(self, wanted: Mapping[str, int], leases: Mapping[str, Lease]) -> bool:
         reach = self.floors.reach()
         begun = time.monotonic()
-        statement = claim_jobs(
-            self._worker, wanted, self._leases(), floors=self.floors, reach=reach, shards=self._shards
-        )
+        statement = claim_jobs(self._worker, wanted, leases, floors=self.floors, reach=reach, shards=self._shards)
         claim = await self._link.run(statement)
         self.claims += 1
         self.floors.advance(claim.jobs, reach=reach, took=time.monotonic() - begun)
         taken = Counter(job.queue for job in claim.jobs)
-        self._filled = [queue for queue, count in wanted.items() if taken[queue] >= count]
+        self._filled += [queue for queue, count in wanted.items() if taken[queue] >= count]
         if claim.jobs:
             self._found_at = time.monotonic()
             self._hold(claim.jobs)
@@ -161,16 +179,11 @@ class Claimer:
             return await self._rest(self._jittered(idle))
         kinds = list(self._leases())
         await self._link.run(lie_down(self._worker, wanted, kinds))
-        # In this order: the record has committed; then the horizon; then the second look.
+        # In this order: the record has committed; then the horizon; then, past the horizon, the last look.
         horizon = await self._link.run(look_ahead(wanted, kinds))
-        found = await self.claim(wanted)
-        if not found:
-            due = RECORD_SECONDS if horizon.next_due is None else max(0.0, horizon.next_due.total_seconds())
-            until = time.monotonic() + min(self._jittered(idle), RECORD_SECONDS, due)
-            found = await self._sleep_lightly(horizon.xmax, until)
-            if not found:
-                await self._rest(until - time.monotonic())
-                found = bool(wanted := self._wanted()) and await self.claim(wanted)
+        until = time.monotonic() + min(self._jittered(idle), RECORD_SECONDS)
+        found = await self._sleep_lightly(horizon.xmax, min(until, _due(horizon)))
+        found = found or await self._sleep_soundly(wanted, kinds, until)
         await self._link.run(rise(self._worker))
         if self._filled:
             # We were woken for more than we can run: wake the next.
@@ -188,6 +201,17 @@ class Claimer:
             pace = LIGHT_LATER if tired else min(pace * 1.5, LIGHT_LAST)
         return False
 
+    async def _sleep_soundly(self, wanted: Mapping[str, int], kinds: Sequence[str], until: float) -> bool:
+        """Sleep until woken, until the next job is due, or until then; True when there was work."""
+        wakes = self._wakes
+        due = _due(await self._link.run(look_ahead(wanted, kinds)))
+        if await self.claim(wanted):
+            return True
+        # Who was woken since may have been woken for a job that is due before we would look again.
+        if wakes == self._wakes:
+            await self._rest(min(until, due) - time.monotonic())
+        return bool(wanted := self._wanted()) and await self.claim(wanted)
+
     async def _rest(self, seconds: float) -> bool:
         if seconds <= 0 or self._stopping:
             return self._woken.is_set()
@@ -200,3 +224,8 @@ class Claimer:
 
     def _jittered(self, seconds: float) -> float:
         return seconds + random.uniform(0, self._jitter)  # noqa: S311 - spreads load, guards nothing
+
+
+def _due(horizon: Horizon) -> float:
+    """When the next job is due, by the monotonic clock."""
+    return math.inf if horizon.next_due is None else time.monotonic() + horizon.next_due.total_seconds()

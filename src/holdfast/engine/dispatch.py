@@ -9,10 +9,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store.floor import PRIORITIES
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Coroutine, Sequence
 
     from holdfast.engine.attempt import Attempt, Handlers
     from holdfast.engine.slots import Slots
@@ -22,6 +20,9 @@ if TYPE_CHECKING:
 
 # A run of handlers that never wait gives way to the other loops this often.
 TURN_SECONDS = 0.005
+# Nobody looks at a paced queue oftener.
+SHORTEST_WAIT = 0.001
+FEW = 10
 
 
 class Bench:
@@ -29,25 +30,30 @@ class Bench:
 
     def __init__(self, ended: Ended) -> None:
         self.ended = ended
-        self._queues: dict[str, list[deque[Attempt]]] = {}
+        self._queues: dict[str, dict[int, deque[Attempt]]] = {}
 
     def add(self, attempt: Attempt) -> None:
-        queue = attempt.claimed.queue
-        if queue not in self._queues:
-            self._queues[queue] = [deque() for _ in range(PRIORITIES)]
-        self._queues[queue][attempt.claimed.priority].append(attempt)
+        claimed = attempt.claimed
+        levels = self._queues.setdefault(claimed.queue, {})
+        if (waiting := levels.get(claimed.priority)) is None:
+            waiting = levels[claimed.priority] = deque()
+            if len(levels) > 1:
+                self._queues[claimed.queue] = dict(sorted(levels.items()))
+        waiting.append(attempt)
 
     def take(self, slots: Slots) -> Attempt | None:
         for queue, levels in self._queues.items():
-            if slots.may_start(queue):
-                for waiting in levels:
-                    if waiting:
-                        return waiting.popleft()
+            if levels and slots.may_start(queue):
+                level, waiting = next(iter(levels.items()))
+                attempt = waiting.popleft()
+                if not waiting:
+                    del levels[level]
+                return attempt
         return None
 
     def clear(self) -> list[Attempt]:
         """Take everybody off: they have not started."""
-        left = [attempt for levels in self._queues.values() for waiting in levels for attempt in waiting]
+        left = [attempt for levels in self._queues.values() for waiting in levels.values() for attempt in waiting]
         self._queues.clear()
         return left
 
@@ -64,18 +70,23 @@ class Dispatcher:
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Event()
+        self._opening: asyncio.TimerHandle | None = None
         self.room: list[Callable[[], None]] = []
         """Called when more jobs may be wanted."""
 
     def join(self, bench: Bench) -> None:
         self._benches.append(bench)
 
-    def hold(self, bench: Bench, attempts: Iterable[Attempt]) -> None:
+    def hold(self, bench: Bench, attempts: Sequence[Attempt]) -> None:
         """Keep claimed jobs ready, and start what can be started."""
         for attempt in attempts:
             bench.add(attempt)
             self.slots.holds(attempt.claimed.queue, 1)
-        self.dispatch()
+        if len(attempts) > FEW:
+            # Not at once: whoever claimed these may send for the next first, and they come while these run.
+            asyncio.get_running_loop().call_soon(self.dispatch)
+        else:
+            self.dispatch()
 
     def clear(self, bench: Bench) -> list[Attempt]:
         left = bench.clear()
@@ -97,8 +108,26 @@ class Dispatcher:
                     break
         finally:
             self._dispatching = False
+        if self.slots.paced:
+            self._look_again()
         for call in self.room:
             call()
+
+    def _look_again(self) -> None:
+        """Dispatch when the next paced queue opens: nothing ends then that would tell."""
+        if (seconds := self.slots.opens_in()) is None:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + max(seconds, SHORTEST_WAIT)
+        if self._opening is None or at < self._opening.when():
+            if self._opening is not None:
+                self._opening.cancel()
+            self._opening = loop.call_at(at, self._opened)
+
+    def _opened(self) -> None:
+        self._opening = None
+        self._turn.set()
+        self.dispatch()
 
     async def turn(self, seconds: float) -> None:
         """Wait until something has ended, or for so long."""
@@ -116,9 +145,11 @@ class Dispatcher:
         return not self._tasks
 
     def _next(self) -> tuple[Bench, Attempt] | None:
-        for _ in range(len(self._benches)):
-            bench = self._benches[0]
-            self._benches.rotate(-1)
+        benches = self._benches
+        for _ in range(len(benches)):
+            bench = benches[0]
+            if len(benches) > 1:
+                benches.rotate(-1)
             if (attempt := bench.take(self.slots)) is not None:
                 return bench, attempt
         return None
@@ -144,7 +175,8 @@ class Dispatcher:
             self.slots.ends(attempt.claimed.queue)
         bench.ended(attempt, outcome)
         self._turn.set()
-        self.dispatch()
+        if not self._dispatching:
+            self.dispatch()
 
 
 if sys.version_info >= (3, 12):

@@ -13,7 +13,7 @@ from holdfast.engine.link import LOST, Link, pause
 from holdfast.store.finish import Ending, finish_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.engine.attempt import Attempt
     from holdfast.outcome import Outcome
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.store.lease import Held
 
     Ended: TypeAlias = tuple[Attempt, Outcome]
+    Written: TypeAlias = Callable[[Sequence[Ended], Mapping[Held, Answer]], None]
 
 MOST_AT_ONCE = 1000
 ENOUGH = 250
@@ -37,8 +38,8 @@ log = logging.getLogger(__name__)
 class Finisher:
     """Writes the endings of one worker to one database, and gives none up while it may still be ours."""
 
-    def __init__(self, link: Link, worker: int, written: Callable[[Attempt, Outcome, Answer], None]) -> None:
-        """`written` is called for each ending when its fate is known."""
+    def __init__(self, link: Link, worker: int, written: Written) -> None:
+        """`written(batch, answers)`: their fate is known; what has no answer is completed."""
         self._link = link
         self._worker = worker
         self._written = written
@@ -51,7 +52,8 @@ class Finisher:
     def add(self, attempt: Attempt, outcome: Outcome) -> None:
         self._open += 1
         self._idle.clear()
-        self._queue([(attempt, outcome)])
+        self._ready.append((attempt, outcome))
+        self._wake.set()
 
     @property
     def full(self) -> bool:
@@ -86,21 +88,18 @@ class Finisher:
         except Exception:
             log.exception("endings were refused", extra={"jobs": len(batch)})
             if len(batch) == 1:
-                self._close(*batch[0], AbortReason.error)
+                self._close(batch, {batch[0][0].held: AbortReason.error})
                 return
             # One of them is the cause, and must not hold up the others.
             for ended in batch:
                 await self._write([ended])
             return
-        again = []
-        for attempt, outcome in batch:
-            answer = answers.get(attempt.held, "completed")
-            if answer == "busy" and attempt.signal.reason not in LOST_CLAIM:
-                again.append((attempt, outcome))
-            else:
-                self._close(attempt, outcome, answer)
-        if again:
-            asyncio.get_running_loop().call_later(BUSY_PAUSE, self._queue, again)
+        if "busy" in answers.values():
+            # Ours still, but somebody has the row locked just now.
+            busy = [e for e in batch if answers.get(e[0].held) == "busy" and e[0].signal.reason not in LOST_CLAIM]
+            asyncio.get_running_loop().call_later(BUSY_PAUSE, self._queue, busy)
+            batch = [ended for ended in batch if ended not in busy]
+        self._close(batch, answers)
 
     async def _answers(self, batch: Sequence[Ended]) -> dict[Held, Answer]:
         """Write, and write again while the database cannot be reached: for that is no reason to give up."""
@@ -126,9 +125,9 @@ class Finisher:
             if failures:
                 await asyncio.sleep(pause(failures - 1))
 
-    def _close(self, attempt: Attempt, outcome: Outcome, answer: Answer) -> None:
-        self._open -= 1
-        self._written(attempt, outcome, answer)
+    def _close(self, batch: Sequence[Ended], answers: Mapping[Held, Answer]) -> None:
+        self._open -= len(batch)
+        self._written(batch, answers)
         if not self._open:
             self._idle.set()
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import socket
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
-from holdfast.engine.link import CONNECT, LOST, pause
+from holdfast.engine.link import CONNECT, LOST, pause, sever
 from holdfast.store.lease import Held, renew_leases
 from holdfast.store.worker import QueueControl, beat_worker, read_queues
 
@@ -25,6 +22,11 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
 
 log = logging.getLogger(__name__)
+
+# A beat is due every second tick of the watch.
+MISSED_TICKS = 4
+# At the stop, a beat that gets no answer for this long is interrupted.
+END_SECONDS = 1.0
 
 
 class Heartbeat(threading.Thread):
@@ -48,17 +50,33 @@ class Heartbeat(threading.Thread):
         self._counters = counters
         self._on_queues = on_queues
         self._loop = asyncio.get_running_loop()
-        self._ending = threading.Event()
+        self._ending = False
+        self._woken = threading.Event()
         self._conn: psycopg.Connection[Any] | None = None
         self.beats = 0
 
     def stop(self) -> None:
         """Ask the thread to end; it does within one statement."""
-        self._ending.set()
+        self._ending = True
+        self._woken.set()
+
+    def end(self) -> None:
+        """Wait until the thread has ended, whether or not it gets an answer."""
+        self.join(END_SECONDS)
+        if self.is_alive():
+            self.interrupt()
+            self.join()
+
+    def beat_every(self, seconds: float) -> None:
+        """Keep another pace; a quicker one begins at once."""
+        quicker = seconds < self.interval
+        self.interval = seconds
+        if quicker:
+            self._woken.set()
 
     def run(self) -> None:
         failures, failing_since = 0, 0.0
-        while not self._ending.wait(pause(failures - 1) if failures else self.interval):
+        while not self._rest(pause(failures - 1) if failures else self.interval):
             try:
                 self._beat()
                 failures = 0
@@ -71,12 +89,32 @@ class Heartbeat(threading.Thread):
                     self.abort_all()
         self._close()
 
+    def _rest(self, seconds: float) -> bool:
+        """Rest until the next beat; True: there will be none."""
+        self._woken.wait(seconds)
+        self._woken.clear()
+        return self._ending
+
+    async def watch(self) -> None:
+        """Notice, in the loop, a beat that gets no answer at all.
+
+        By our own ticks, not by the time: a process that was stopped and goes on has missed beats and not ticks, and
+        its next beat brings the true answer.
+        """
+        beats, missed = self.beats, 0
+        while True:
+            await asyncio.sleep(self.interval / 2)
+            missed = missed + 1 if self.beats == beats else 0
+            beats = self.beats
+            if missed == MISSED_TICKS:
+                self.interrupt()
+                missed = 0
+
     def interrupt(self) -> None:
         """End a statement that never answers, from another thread; what is held is aborted."""
         self.abort_all()
         if (conn := self._conn) is not None:
-            with suppress(OSError, *LOST), socket.socket(fileno=os.dup(conn.fileno())) as line:
-                line.shutdown(socket.SHUT_RDWR)
+            sever(conn)
 
     def abort_all(self) -> None:
         self._tell(dict.fromkeys(dict(self._held), AbortReason.error))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
@@ -57,15 +60,29 @@ class Link:
     async def run_with(self, function: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Run what takes a connection."""
         async with self._lock:
+            overdue = None
             try:
-                async with asyncio.timeout(self._timeout):
-                    return await function(await self._connected())
-            except BaseException:
+                conn = await self._connected()
+                overdue = asyncio.get_running_loop().call_later(self._timeout, sever, conn)
+                return await function(conn)
+            except BaseException as exc:
                 # Unless the server has answered, whether it was done is not known, and a half-read answer must not
                 # meet the next statement.
                 if self._conn is not None and self._conn.info.transaction_status is not TransactionStatus.IDLE:
                     await self.close()
+                if isinstance(exc, Exception) and (task := asyncio.current_task()) is not None and task.cancelling():
+                    # A driver that is cancelled waits for the server, and may lose it over that.
+                    raise asyncio.CancelledError from exc
                 raise
+            finally:
+                if overdue is not None:
+                    overdue.cancel()
+
+    def hurry(self, seconds: float) -> None:
+        """Let no statement take longer than this from now on, the one under way included."""
+        self._timeout = min(self._timeout, seconds)
+        if self._conn is not None and self._lock.locked():
+            asyncio.get_running_loop().call_later(self._timeout, sever, self._conn)
 
     async def close(self) -> None:
         conn, self._conn = self._conn, None
@@ -74,11 +91,21 @@ class Link:
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._conn is None or self._conn.closed:
-            conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT)
-            self._conn = conn
-            if await behind_pooler(conn):
-                conn.prepare_threshold = None
+            async with asyncio.timeout(self._timeout):
+                conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT)
+                self._conn = conn
+                if await behind_pooler(conn):
+                    conn.prepare_threshold = None
         return self._conn
+
+
+def sever(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """End a statement that never answers, from any thread.
+
+    To cancel it would mean to ask the server, and to wait for its answer again.
+    """
+    with suppress(OSError, *LOST), socket.socket(fileno=os.dup(conn.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 async def behind_pooler(conn: psycopg.AsyncConnection[Any]) -> bool:

@@ -140,6 +140,8 @@ class Background:
         if left:
             for ticker in self._tickers:
                 ticker.abort(AbortReason.shutdown)
+                # A statement that is cancelled waits for the server; one that is cut off does not.
+                ticker.site.link.hurry(2 * ABORT_GRACE)
             # Time for the functions to end, and for their endings to be written.
             left = await self._ended(3 * ABORT_GRACE)
         for task in left:

@@ -1,4 +1,4 @@
-"""The built-in runner `maintenance`: days made ahead and dropped when over, tallies folded, sleepers forgotten."""
+"""The built-in runner `maintenance`: days made ahead and dropped when over, tallies folded, who is gone forgotten."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from holdfast.engine.link import CONNECT, LOST
 from holdfast.store.maintenance import (
     delete_sleepers,
     delete_sweeps,
+    delete_workers,
     expired_partitions,
     fold_tallies,
     unfolded_minutes,
@@ -47,9 +48,13 @@ class Maintenance:
         counts["partitions_made"] = await link.run(ensure_partitions())
         counts["tallies_folded"] = await self._fold(tick)
         counts["partitions_dropped"] = await self._drop(tick)
-        for statement in (delete_sleepers(), delete_sweeps()):
+        for name, statement in (
+            ("sleepers_deleted", delete_sleepers()),
+            ("sleepers_deleted", delete_sweeps()),
+            ("workers_deleted", delete_workers()),
+        ):
             if not tick.budget.spent:
-                counts["sleepers_deleted"] += await link.run(statement)
+                counts[name] += await link.run(statement)
         return {name: count for name, count in counts.items() if count}
 
     async def _fold(self, tick: Tick) -> int:

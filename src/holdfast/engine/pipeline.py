@@ -7,12 +7,14 @@ import logging
 import time
 from collections import Counter
 from contextlib import AsyncExitStack, suppress
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.abort import AbortReason
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.claim import Claimer
+from holdfast.engine.connections import check_room
 from holdfast.engine.dispatch import Bench
 from holdfast.engine.finish import Finisher
 from holdfast.engine.heartbeat import Heartbeat
@@ -21,18 +23,20 @@ from holdfast.engine.reap import Reaper
 from holdfast.engine.wake import Listener, Waker
 from holdfast.engine.wakers.station import Station
 from holdfast.lease import Lease
-from holdfast.outcome import Released
+from holdfast.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast.store.identity import identify_database
 from holdfast.store.lease import Held
 from holdfast.store.schema import check_async
-from holdfast.store.worker import ensure_partitions, register_worker, stop_worker
+from holdfast.store.worker import ensure_partitions, read_queues, register_worker, stop_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
     from holdfast.engine.dispatch import Dispatcher
-    from holdfast.engine.transition import Transitions
+    from holdfast.engine.finish import Ended
+    from holdfast.engine.hook import Hooks
+    from holdfast.engine.transition import Name, Transitions
     from holdfast.engine.wakers import Carrier
     from holdfast.kind import Kind
     from holdfast.outcome import Outcome
@@ -44,11 +48,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A claim that is under way at the stop is waited for this long.
+# A claim that is under way at the stop is waited for this long, and so is any last statement.
 STOP_SECONDS = 5.0
 LISTEN_SECONDS = 1.0
-# A heartbeat is due every second tick of the watch.
-MISSED_TICKS = 4
 
 
 class Pipeline:
@@ -63,6 +65,7 @@ class Pipeline:
         dispatcher: Dispatcher,
         settings: Settings,
         transitions: Transitions,
+        hooks: Hooks,
         shards: Shards,
         claiming: bool = True,
         wake: Carrier | None = None,
@@ -78,6 +81,7 @@ class Pipeline:
         self._dispatcher = dispatcher
         self._settings = settings
         self._transitions = transitions
+        self._hooks = hooks
         self._shards = shards
         self._claiming = claiming
         self._patience = patience
@@ -85,6 +89,7 @@ class Pipeline:
         lease = Lease(settings.lease.total_seconds())
         self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
         self._queue_leases: dict[str, Lease] = {}
+        self._interval = self._heartbeat_interval()
         self._paused: frozenset[str] = frozenset()
         self._bench = Bench(self._ended)
         self._stack = AsyncExitStack()
@@ -125,7 +130,7 @@ class Pipeline:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._stack.aclose()
         if self._heartbeat is not None:
-            await asyncio.to_thread(self._heartbeat.join)
+            await asyncio.to_thread(self._heartbeat.end)
 
     @property
     def link(self) -> Link:
@@ -144,7 +149,7 @@ class Pipeline:
     def _give_back(self, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
             attempt.signal.abort(AbortReason.shutdown)
-            self._add(attempt, Released())
+            self._ended(attempt, Released())
 
     async def claim_due(self, items: int, until: float) -> None:
         """Claim and start what is due: at most `items` jobs, nothing after `until` by the monotonic clock."""
@@ -178,6 +183,8 @@ class Pipeline:
                 log.warning("endings left to the reaper", extra={"jobs": len(self.held)})
 
     async def say_stopped(self, reason: str) -> None:
+        for link in (self._claim_link, self._finish_link):
+            link.hurry(STOP_SECONDS)
         if self.worker:
             try:
                 await self._finish_link.run(stop_worker(self.worker, reason))
@@ -197,7 +204,9 @@ class Pipeline:
     async def _start(self) -> None:
         queues = self._dispatcher.slots.queues
         await self._claim_link.run_with(check_async)
+        await self._claim_link.run_with(partial(check_room, settings=self._settings))
         await self._claim_link.run(ensure_partitions())
+        self._control(await self._claim_link.run(read_queues()))
         worker = await self._claim_link.run(register_worker(self._name, queues=queues, kinds=self._kinds))
         settings = self._settings
         listener = await self._waker(worker) if self._claiming else None
@@ -206,6 +215,7 @@ class Pipeline:
             self._claim_link,
             worker=worker,
             leases=lambda: self._leases,
+            queue_leases=lambda: self._queue_leases,
             wanted=self._wanted,
             hold=self._hold,
             held=self.held,
@@ -226,14 +236,14 @@ class Pipeline:
         self._heartbeat = Heartbeat(
             self.url,
             worker=worker,
-            interval=self._heartbeat_interval(),
+            interval=self._interval,
             held=self.held,
             counters=lambda: dict(self.counts),
             on_queues=self._control,
         )
         self._heartbeat.start()
         self.worker = worker
-        loops = [self._reaper.run(), self._finisher.run(), self._watch(self._heartbeat)]
+        loops = [self._reaper.run(), self._finisher.run(), self._heartbeat.watch()]
         if listener is not None:
             loops.append(listener.run())
         self._loops += [asyncio.create_task(loop) for loop in loops]
@@ -260,21 +270,6 @@ class Pipeline:
             on_lost=self._told,
         )
 
-    async def _watch(self, heartbeat: Heartbeat) -> None:
-        """Notice a heartbeat that gets no answer at all.
-
-        By our own ticks, not by the time: a process that was stopped and goes on has missed beats and not ticks, and
-        its next beat brings the true answer.
-        """
-        beats, missed = heartbeat.beats, 0
-        while True:
-            await asyncio.sleep(heartbeat.interval / 2)
-            missed = missed + 1 if heartbeat.beats == beats else 0
-            beats = heartbeat.beats
-            if missed == MISSED_TICKS:
-                heartbeat.interrupt()
-                missed = 0
-
     def _heartbeat_interval(self) -> float:
         """Return the setting, or a quarter of the shortest lease in use: it must stay below a third."""
         shortest = min(
@@ -292,8 +287,7 @@ class Pipeline:
         attempts = []
         heard = bool(self._transitions)
         for job in sorted(jobs, key=_URGENCY):
-            kind = self._kinds[job.kind]
-            attempt = Attempt(job, kind, self._queue_leases.get(job.queue) or self._leases[job.kind])
+            attempt = Attempt(job, self._kinds[job.kind], self._queue_leases.get(job.queue) or self._leases[job.kind])
             self.held[attempt.held] = attempt
             attempts.append(attempt)
             if heard:
@@ -310,27 +304,31 @@ class Pipeline:
             seconds = attempt.busy.retry_after.total_seconds()
             self._dispatcher.slots.rest(attempt.claimed.queue, seconds)
             asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
+        assert self._finisher is not None  # noqa: S101 - nothing ends before something started
         if outcome is None:
             self._forget(attempt)
         else:
-            self._add(attempt, outcome)
+            self._finisher.add(attempt, outcome)
 
-    def _add(self, attempt: Attempt, outcome: Outcome) -> None:
-        assert self._finisher is not None  # noqa: S101 - nothing ends before something started
-        self._finisher.add(attempt, outcome)
-
-    def _written(self, attempt: Attempt, outcome: Outcome, answer: Answer) -> None:
-        if isinstance(answer, AbortReason):
-            attempt.signal.abort(answer)
-            self._forget(attempt)
-            return
-        self.held.pop(attempt.held, None)
+    def _written(self, batch: Sequence[Ended], answers: Mapping[Held, Answer]) -> None:
+        """Let go of what the database has heard of."""
+        names: list[Name] = []
+        for attempt, outcome in batch:
+            answer = answers.get(attempt.held, "completed") if answers else "completed"
+            if isinstance(answer, AbortReason):
+                attempt.signal.abort(answer)
+                self._forget(attempt)
+                continue
+            self.held.pop(attempt.held, None)
+            name = _NAMES[type(outcome), answer]
+            names.append(name)
+            if name in _BAD and self._hooks:
+                self._hooks.failed(attempt.claimed, outcome, will_retry=name == "job_retried")
+            if self._transitions:
+                self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
+        self.counts.update(names)
         if self._claimer is not None:
             self._claimer.room()
-        name = _NAMES[type(outcome).__name__, answer]
-        self.counts[name] += 1
-        if self._transitions:
-            self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
 
     def _forget(self, attempt: Attempt) -> None:
         self.held.pop(attempt.held, None)
@@ -350,27 +348,42 @@ class Pipeline:
 
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self.counts["job_reaped"] += len(jobs)
-        for job in jobs:
-            self._transitions.tell("job_reaped", job.id, job.kind, stale=job.stale, became=job.answer)
+        self._transitions.reaped(jobs)
+        self._hooks.reaped(jobs)
         self._woken("")
 
     def _control(self, queues: Sequence[QueueControl]) -> None:
         """Obey the control table."""
         self._paused = frozenset(queue.name for queue in queues if queue.paused)
-        self._queue_leases = {queue.name: Lease(queue.lease_ms / 1000) for queue in queues if queue.lease_ms}
+        served = self._dispatcher.slots.queues
+        leases = {q.name: Lease(q.lease_ms / 1000) for q in queues if q.lease_ms and q.name in served}
+        if leases != self._queue_leases:
+            self._queue_leases = leases
+            for attempt in self.held.values():
+                attempt.lease = leases.get(attempt.claimed.queue) or self._leases[attempt.claimed.kind]
+        before, self._interval = self._interval, self._heartbeat_interval()
         if self._heartbeat is not None:
-            self._heartbeat.interval = self._heartbeat_interval()
-        self._dispatcher.slots.control({q.name: q.concurrency for q in queues if q.concurrency is not None})
+            # A slower pace begins when what was claimed at the quicker one has been renewed once more.
+            self._heartbeat.beat_every(min(before, self._interval))
+        self._dispatcher.slots.control(
+            {q.name: q.concurrency for q in queues if q.concurrency is not None},
+            {q.name: q.rate for q in queues if q.rate is not None},
+            of=self.url,
+        )
         self._dispatcher.dispatch()
 
 
 _URGENCY = attrgetter("priority", "available_at", "id")
-_NAMES: dict[tuple[str, str], Any] = {
-    ("Completed", "completed"): "job_completed",
-    ("Retried", "pending"): "job_retried",
-    ("Rescheduled", "pending"): "job_rescheduled",
-    ("Released", "pending"): "job_released",
-    ("Failed", "failed"): "job_failed",
-    ("Retried", "failed"): "job_failed",
-    **{(name, "cancelled"): "job_cancelled" for name in ("Cancelled", "Retried", "Rescheduled", "Released")},
+_BAD = frozenset({"job_retried", "job_failed"})
+_NAMES: dict[tuple[type[Outcome], str], Name] = {
+    (Completed, "completed"): "job_completed",
+    (Retried, "pending"): "job_retried",
+    (Rescheduled, "pending"): "job_rescheduled",
+    (Released, "pending"): "job_released",
+    (Failed, "failed"): "job_failed",
+    (Retried, "failed"): "job_failed",
+    (Cancelled, "cancelled"): "job_cancelled",
+    (Retried, "cancelled"): "job_cancelled",
+    (Rescheduled, "cancelled"): "job_cancelled",
+    (Released, "cancelled"): "job_cancelled",
 }

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.engine.pacing import Pacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-# Held ready is what will start within this much time at the present pace: a slow worker hoards nothing, and an urgent
-# job is claimed soon.
-AHEAD_SECONDS = 0.1
+# Held ready is what will start within twice this much time at the present pace: a slow worker hoards nothing, and an
+# urgent job is claimed soon. The second half is claimed while the first runs, so that a quick worker need not wait.
+AHEAD_SECONDS = 0.02
 PACE_SECONDS = 0.02
+
+Number = TypeVar("Number", int, float)
 
 
 class Slots:
     """Shared by all databases that a worker serves."""
 
     def __init__(
-        self, concurrency: int, queues: Mapping[str, int], *, batch: int, clock: Callable[[], float] = time.monotonic
+        self,
+        concurrency: int,
+        queues: Mapping[str, int],
+        *,
+        batch: int,
+        delays: Mapping[str, float] = MappingProxyType({}),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`delays`: for how many seconds a slot of the queue rests after each job."""
         self.concurrency = concurrency
         self._batch = batch
         self._settings = dict(queues)
@@ -33,14 +45,26 @@ class Slots:
         self._ends: Counter[str] = Counter()
         self._pace: dict[str, float] = {}
         self._counted_at = clock()
+        self._controls: dict[object, tuple[Mapping[str, int], Mapping[str, float]]] = {}
+        self._pacing = Pacing(delays, clock)
+        self.paced = bool(self._pacing)
+        """Whether a free slot may be no reason to start; a flag, since it is asked for every job."""
 
     @property
     def queues(self) -> tuple[str, ...]:
         return tuple(self._settings)
 
-    def control(self, limits: Mapping[str, int]) -> None:
-        """Obey the queue control table: its concurrency where it names one, else the worker's own."""
-        self._limits = self._settings | {queue: limit for queue, limit in limits.items() if queue in self._settings}
+    def control(
+        self, limits: Mapping[str, int], rates: Mapping[str, float] = MappingProxyType({}), *, of: object = None
+    ) -> None:
+        """Obey the control table `of` a database: its concurrency and rate where it names one, else the worker's own.
+
+        Of several databases the strictest holds.
+        """
+        self._controls[of] = limits, rates
+        self._limits = self._settings | self._strictest([limits for limits, _ in self._controls.values()])
+        self._pacing.control(self._strictest([rates for _, rates in self._controls.values()]))
+        self.paced = bool(self._pacing)
 
     def rest(self, queue: str, seconds: float) -> None:
         """Start nothing of this queue for a while: what it calls is saturated."""
@@ -49,7 +73,16 @@ class Slots:
     def may_start(self, queue: str) -> bool:
         if self._running_total >= self.concurrency or self._running[queue] >= self._limits[queue]:
             return False
-        return not self._resting or not self._rests(queue)
+        if self._resting and self._rests(queue):
+            return False
+        if not self.paced:
+            return True
+        room = self._pacing.room(queue, self._limits[queue] - self._running[queue])
+        return room is None or room > 0
+
+    def opens_in(self) -> float | None:
+        """In how many seconds a paced queue may start more, without anything ending; None: never."""
+        return self._pacing.opens_in()
 
     def holds(self, queue: str, jobs: int) -> None:
         self._waiting[queue] += jobs
@@ -58,11 +91,15 @@ class Slots:
         self._waiting[queue] -= 1
         self._running[queue] += 1
         self._running_total += 1
+        if self.paced:
+            self._pacing.starts(queue)
 
     def ends(self, queue: str) -> None:
         self._running[queue] -= 1
         self._running_total -= 1
         self._ends[queue] += 1
+        if self.paced:
+            self._pacing.ends(queue)
 
     def wanted(self) -> dict[str, int]:
         """Return how many jobs of each queue can be started now or will be soon; none of a queue that has enough."""
@@ -75,14 +112,20 @@ class Slots:
                 continue
             waiting = self._waiting[queue]
             ahead = min(self._batch, int(self._pace.get(queue, 0.0) * AHEAD_SECONDS))
-            if waiting > ahead // 2:
+            if waiting > ahead:
                 continue
             free = min(limit - self._running[queue], free_in_all)
-            count = min(room, max(0, free) + ahead - waiting)
+            count = min(room, max(0, free) + 2 * ahead - waiting)
+            if self.paced and (paced := self._pacing.room(queue, limit - self._running[queue])) is not None:
+                count = min(count, paced - waiting)
             if count > 0:
                 wanted[queue] = count
                 room -= count
         return wanted
+
+    def _strictest(self, controls: Sequence[Mapping[str, Number]]) -> dict[str, Number]:
+        named = [control.keys() & self._settings.keys() for control in controls]
+        return {queue: min(control[queue] for control in controls if queue in control) for queue in set().union(*named)}
 
     def _rests(self, queue: str) -> bool:
         until = self._resting.get(queue)

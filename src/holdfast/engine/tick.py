@@ -13,6 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.engine.builtin import Outbox, assemble
+from holdfast.engine.hook import Hooks
 from holdfast.engine.link import LOST
 from holdfast.engine.runner import Runner, selected
 from holdfast.engine.site import Site, open_site
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from holdfast.codec import JsonCodec
     from holdfast.engine.attempt import Middleware
+    from holdfast.engine.hook import Hook
     from holdfast.engine.runner import PeriodicJob
     from holdfast.engine.ticker import Ticker
     from holdfast.engine.transition import Listener
@@ -41,6 +43,8 @@ class Application(Protocol):
     codec: JsonCodec
     middlewares: list[Middleware]
     listeners: list[Listener]
+    failure_hooks: list[Hook]
+    dead_letter_hooks: list[Hook]
     lifespan: Any
 
     @property
@@ -75,6 +79,8 @@ async def run_tick(app: Application, settings: Settings) -> TickResult:
     done: list[Ticked] = []
     async with AsyncExitStack() as stack:
         state = await stack.enter_async_context(nullcontext() if app.lifespan is None else app.lifespan(app))
+        hooks = Hooks(_name(), on_failure=app.failure_hooks, on_dead_letter=app.dead_letter_hooks)
+        await stack.enter_async_context(hooks)
         sites: list[Site] = []
         for url in urls:
             try:
@@ -91,6 +97,7 @@ async def run_tick(app: Application, settings: Settings) -> TickResult:
             settings=settings,
             state=state,
             transitions=Transitions(_name(), app.listeners),
+            hooks=hooks,
             outbox=Outbox(lambda: _worker(app, urls, settings, state)).tick,
         )
         for ticker, runner in _in_order(names, tickers):
@@ -125,6 +132,8 @@ def _worker(app: Application, urls: Sequence[str], settings: Settings, state: An
         lifespan=lambda: nullcontext(state),
         middlewares=app.middlewares,
         listeners=app.listeners,
+        on_failure=app.failure_hooks,
+        on_dead_letter=app.dead_letter_hooks,
         claiming=False,
     )
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from holdfast.store.reap import ReapedJob
+
     Listener: TypeAlias = "Callable[[Transition], None]"
 
 Name: TypeAlias = Literal[
@@ -48,6 +50,10 @@ class Transitions:
 
     def __bool__(self) -> bool:
         return bool(self._listeners)
+
+    def reaped(self, jobs: Sequence[ReapedJob]) -> None:
+        for job in jobs if self._listeners else ():
+            self.tell("job_reaped", job.id, job.kind, stale=job.stale, became=job.answer)
 
     def tell(self, name: Name, job: int | None = None, kind: str | None = None, **details: object) -> None:
         if not self._listeners:

@@ -8,6 +8,8 @@ import os
 import socket
 import time
 from contextlib import AsyncExitStack, nullcontext
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -16,6 +18,7 @@ from holdfast.engine.attempt import Handlers
 from holdfast.engine.builtin import in_background
 from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.executor import Executors
+from holdfast.engine.hook import Hooks
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.runner import selected
 from holdfast.engine.site import Site
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 
     from holdfast.codec import JsonCodec
     from holdfast.engine.attempt import Middleware
+    from holdfast.engine.hook import Hook
     from holdfast.engine.loop import Background
     from holdfast.engine.runner import PeriodicJob, Runner
     from holdfast.engine.transition import Listener
@@ -47,6 +51,7 @@ ABORT_GRACE = 1.0
 START_SECONDS = 1.5
 # Endings are written within this time, or left to the reaper.
 FLUSH_SECONDS = 5.0
+LONGEST_PAUSE = timedelta(days=1)
 
 
 class Worker:
@@ -67,12 +72,21 @@ class Worker:
         lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
         middlewares: Sequence[Middleware] = (),
         listeners: Sequence[Listener] = (),
+        on_failure: Sequence[Hook] = (),
+        on_dead_letter: Sequence[Hook] = (),
+        poll_interval: timedelta | None = None,
+        next_job_delay: Mapping[str, timedelta] | None = None,
         runners: Mapping[str, Runner] | None = None,
         periodic: Sequence[PeriodicJob] = (),
         claiming: bool = True,
         wake: Carrier | None = None,
+        patience: float | None = None,
     ) -> None:
-        """Without `claiming` nothing is claimed but by `drain`; without `runners` there is no background work."""
+        """Without `claiming` nothing is claimed but by `drain`; without `runners` there is no background work.
+
+        `patience`: a database that has not answered within so many seconds is served when it does. Default: of several,
+        1.5; a single one is waited for until it cannot be reached.
+        """
         self.id = id or f"{socket.gethostname()}:{os.getpid()}"
         self._settings = settings
         self._lifespan = lifespan
@@ -80,9 +94,12 @@ class Worker:
         self._started = time.monotonic()
         self._stopping = False
         self._transitions = Transitions(self.id, listeners)
+        self._hooks = Hooks(self.id, on_failure=on_failure, on_dead_letter=on_dead_letter)
         served = dict(queues) if queues is not None else _queues(kinds, settings)
         concurrency = sum(served.values()) if queues is not None else settings.concurrency
-        slots = Slots(concurrency, served, batch=settings.batch_size)
+        slots = Slots(
+            concurrency, served, batch=settings.batch_size, delays=_delays(next_job_delay or {}, served=served)
+        )
         self._executors = Executors(concurrency)
         self._handlers = Handlers(
             codec=codec,
@@ -103,12 +120,13 @@ class Worker:
                 name=self.id,
                 kinds=kinds,
                 dispatcher=self._dispatcher,
-                settings=settings,
+                settings=_polling(settings, poll_interval),
                 transitions=self._transitions,
+                hooks=self._hooks,
                 shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
                 claiming=claiming and (runners is None or "outbox" in self._selected),
                 wake=wake,
-                patience=None if len(urls) == 1 else START_SECONDS,
+                patience=START_SECONDS if patience is None and len(urls) > 1 else patience,
             )
             for url in urls
         ]
@@ -118,6 +136,7 @@ class Worker:
             lifespan = nullcontext() if self._lifespan is None else self._lifespan()
             self._handlers.state = await stack.enter_async_context(lifespan)
             await stack.enter_async_context(self._executors)
+            await stack.enter_async_context(self._hooks)
             # All at once: one that does not answer holds up no other.
             entered = await asyncio.gather(*(p.__aenter__() for p in self.pipelines), return_exceptions=True)
             for pipeline, outcome in zip(self.pipelines, entered, strict=True):
@@ -153,6 +172,7 @@ class Worker:
             settings=self._settings,
             state=self._handlers.state,
             transitions=self._transitions,
+            hooks=self._hooks,
             counts=lambda: self.counts,
         )
 
@@ -210,3 +230,26 @@ def _queues(kinds: Mapping[str, Kind[..., Any]], settings: Settings) -> dict[str
     """Every queue that a kind of ours names, with its own limit or the worker's."""
     names = dict.fromkeys(["default", *(kind.envelope.queue for kind in kinds.values())])
     return {name: settings.queue_concurrency.get(name, settings.concurrency) for name in names}
+
+
+def _delays(given: Mapping[str, timedelta], *, served: Mapping[str, int]) -> dict[str, float]:
+    for queue, delay in given.items():
+        if queue not in served:
+            raise ValueError(f"next_job_delay: this worker serves no queue {queue}, but {', '.join(served)}")
+        if not timedelta(0) <= delay <= LONGEST_PAUSE:
+            raise ValueError(f"next_job_delay of {queue} must be from 0 to a day")
+    return {queue: delay.total_seconds() for queue, delay in given.items()}
+
+
+def _polling(settings: Settings, interval: timedelta | None) -> Settings:
+    """Return the settings of who never lets the queue out of sight for longer than this."""
+    if interval is None:
+        return settings
+    if not timedelta(0) < interval <= LONGEST_PAUSE:
+        raise ValueError("poll_interval must be longer than nothing, and at most a day")
+    return replace(
+        settings,
+        idle_max=interval,
+        idle_min=min(settings.idle_min, interval),
+        jitter=min(settings.jitter, interval),
+    )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, assert_never
 
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast.store.lease import Busy, Held, reason_or_busy
@@ -29,8 +28,7 @@ _BECAME: dict[str, Became] = {
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How an attempt ended."""
 
     job: ClaimedJob
@@ -43,11 +41,8 @@ def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False
     Completions without an order key take the short way: done, they are not answered. It fails with lock_not_available
     when somebody keeps one of the rows locked: then finish the same endings again, `careful`.
     """
-    plain: list[Ending] = []
-    others: list[Ending] = []
-    for ending in endings:
-        short = not careful and isinstance(ending.outcome, Completed) and ending.job.order_key is None
-        (plain if short else others).append(ending)
+    plain = [] if careful else [ending for ending in endings if _is_plain(ending)]
+    others = [] if len(plain) == len(endings) else [ending for ending in endings if careful or not _is_plain(ending)]
     params: dict[str, str | int] = {"worker": worker, **_plain_params(plain)}
     if not others:
         return Statement(statements()["complete_jobs"], params, _answers)
@@ -58,15 +53,19 @@ def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False
     )
 
 
+def _is_plain(ending: Ending) -> bool:
+    return type(ending.outcome) is Completed and ending.job.order_key is None
+
+
 def _answers(rows: Sequence[Row]) -> dict[Held, Answer]:
     return {Held(job_id, token): _BECAME.get(answer) or reason_or_busy(answer) for job_id, token, answer in rows}
 
 
 def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
-    tokens = [ending.job.token for ending in endings]
-    results = [ending.outcome.result for ending in endings if isinstance(ending.outcome, Completed)]
+    tokens = [job.token for job, _ in endings]
+    results = [outcome.result for _, outcome in endings if isinstance(outcome, Completed)]
     return {
-        "ids": number_array(ending.job.id for ending in endings),
+        "ids": number_array([job.id for job, _ in endings]),
         "tokens": number_array(tokens[:1] if len(set(tokens)) == 1 else tokens),
         "results": "{}" if results.count(None) == len(results) else text_array(results),
     }

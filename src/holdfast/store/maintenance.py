@@ -1,4 +1,4 @@
-"""Keeping the tables small: folding tallies, dropping days that are over, forgetting who slept."""
+"""Keeping the tables small: folding tallies, dropping days that are over, forgetting who slept and who worked."""
 
 from __future__ import annotations
 
@@ -35,6 +35,11 @@ def delete_sleepers(*, most: int = 10_000) -> Statement[int]:
 
 def delete_sweeps(*, most: int = 10_000) -> Statement[int]:
     return Statement(statements()["delete_sweeps"], {"most": most}, _number)
+
+
+def delete_workers(*, most: int = 1_000) -> Statement[int]:
+    """Forget workers that were not heard of for as long as the longest history is kept, unless they hold something."""
+    return Statement(statements()["delete_workers"], {"most": most}, _number)
 
 
 def expired_partitions(*, most: int) -> Statement[list[ExpiredPartition]]:

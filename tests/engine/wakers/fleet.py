@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 # Polling is so rare that it explains nothing.
 A_MINUTE: dict[str, Any] = {"idle_min": ms(60_000), "idle_max": ms(60_000), "jitter": ms(0)}
-# A record of a sleeper lasts ten seconds, so that nobody sleeps longer. What is picked up so soon was woken up for.
-AT_ONCE = 1.0
+# A record of a sleeper lasts ten seconds, so that nobody sleeps longer. What is picked up so soon, while somebody has
+# a longer sleep before him, was woken up for.
+AT_ONCE = 4.0
 
 
 class Fleet:
@@ -76,7 +77,9 @@ class Fleet:
             assert await self.pickup(number, queue) < AT_ONCE
 
     async def asleep(self, queue: str = "default") -> None:
-        await until(lambda: self._count("FROM holdfast.sleeper WHERE until > now() AND queue = %s", queue), 20)
+        """Return when somebody sleeps who will not wake up soon by himself."""
+        fresh = "FROM holdfast.sleeper WHERE until > now() + interval '5 seconds' AND queue = %s"
+        await until(lambda: self._count(fresh, queue))
 
     async def listeners(self) -> int:
         """Count the connections that listen in this database."""

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
     from tools.broker import Broker
 
 
-# Real outages in real time: with `make prove`, until they stand any load beside them.
-pytestmark = pytest.mark.prove
-
-
 class TestRedis(Waking):
     @pytest.fixture
     def broker(self) -> Iterator[Broker]:

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
 
-# Real outages in real time: with `make prove`, until they stand any load beside them.
-pytestmark = pytest.mark.prove
-
-
 @pytest.fixture
 def pooler(server: Server) -> Iterator[Pooler]:
     with Pooler(server) as pooler:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from holdfast.engine import claim
 from holdfast.engine.wakers import bridge, station
 from holdfast.store.identity import identify_database
 from tests.engine.pace import ms
@@ -56,9 +57,11 @@ class Waking:
 
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Scale the bridge's signs of life down."""
+        """Scale the bridge's signs of life down, and the time after which there is none."""
         monkeypatch.setattr(bridge, "BEAT", 0.5)
         monkeypatch.setattr(station, "BEAT", 0.5)
+        monkeypatch.setattr(station, "SHORTEST_PATIENCE", 0.2)
+        monkeypatch.setattr(station, "LONGEST_PATIENCE", 0.4)
 
     @pytest.fixture
     def fleet(self, database: str, carrier: Carrier) -> Callable[[], Fleet]:
@@ -79,7 +82,7 @@ class Waking:
             workers = [await app.start(name, name) for name in ("a", "b", "c")]
             await until(lambda: all(map(listening, workers)))
             await app.woken("a", "b", "c")
-            assert await app.listeners() == 1
+            await until(lambda: _is(app.listeners(), 1))
 
     async def test_a_transaction_that_cannot_see_who_sleeps_wakes_everybody(self, fleet: Callable[[], Fleet]) -> None:
         async with fleet() as app:
@@ -103,11 +106,11 @@ class Waking:
             await until(lambda: listening(first))
             second = await app.start("second")
             await until(lambda: listening(second))
-            assert await app.listeners() == 1
+            await until(lambda: _is(app.listeners(), 1))
             await first.stop()
             await first._stack.aclose()
-            await until(lambda: not listening(second), 1)
-            await until(lambda: listening(second), 5)
+            await until(lambda: not listening(second))
+            await until(lambda: listening(second))
             await app.woken()
 
     async def test_when_the_bridge_is_killed_another_worker_takes_over(
@@ -122,10 +125,10 @@ class Waking:
             async with fleet() as app:
                 worker = await app.start("survivor")
                 await until(lambda: listening(worker))
-                assert await app.listeners() == 1
+                await until(lambda: _is(app.listeners(), 1))
                 lone.kill()
-                await until(lambda: not listening(worker), 10)
-                await until(lambda: listening(worker), 5)
+                await until(lambda: not listening(worker))
+                await until(lambda: listening(worker))
                 await app.woken()
         finally:
             if lone.returncode is None:
@@ -143,34 +146,35 @@ class Waking:
             await until(lambda: _is(app.listeners(), 1))
             await until(lambda: all(map(listening, workers)))
             await app.woken()
-            assert await app.listeners() == 1
+            await until(lambda: _is(app.listeners(), 1))
 
     async def test_a_bridge_that_loses_its_connection_comes_back(self, fleet: Callable[[], Fleet]) -> None:
         async with fleet() as app:
             worker = await app.start("one")
             await until(lambda: listening(worker))
             await app.conn.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query ~ '^LISTEN'")
-            await until(lambda: not listening(worker), 5)
-            await until(lambda: listening(worker), 5)
+            await until(lambda: not listening(worker))
+            await until(lambda: listening(worker))
             await app.woken()
 
     @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stopped", "killed"])
     async def test_the_broker_is_restarted(
-        self, fleet: Callable[[], Fleet], broker: Broker, how: signal.Signals
+        self, fleet: Callable[[], Fleet], broker: Broker, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr(claim, "RECORD_SECONDS", 60.0)
         async with fleet() as app:
             workers = [await app.start(name) for name in ("a", "b")]
             await until(lambda: all(map(listening, workers)))
             await app.asleep()
             broker.stop(how)
             try:
-                await until(lambda: not any(map(listening, workers)), 5)
+                await until(lambda: not any(map(listening, workers)))
                 await app.app.enqueue(app.conn, app.note.new(7))
             finally:
                 broker.start()
             # What was enqueued while nobody could be woken is found by the look that follows.
-            assert await asyncio.wait_for(app.started.get(), 5) == 7
-            await until(lambda: all(map(listening, workers)), 10)
+            assert await asyncio.wait_for(app.started.get(), 30) == 7
+            await until(lambda: all(map(listening, workers)))
             await app.woken()
 
     async def test_a_broker_that_hangs_is_noticed(self, fleet: Callable[[], Fleet], broker: Broker) -> None:
@@ -178,8 +182,8 @@ class Waking:
             worker = await app.start("one")
             await until(lambda: listening(worker))
             with _frozen(broker):
-                await until(lambda: not listening(worker), 10)
-            await until(lambda: listening(worker), 10)
+                await until(lambda: not listening(worker))
+            await until(lambda: listening(worker))
             await app.woken()
 
     async def test_without_a_broker_there_is_polling_and_no_error(
@@ -223,8 +227,9 @@ class Waking:
                     for text in GARBAGE:
                         await session.publish(channel, text)
                 # A false claim of being the bridge makes the true one give way, but for a moment only.
+                gives_way = _station(worker)._bridge
                 await session.publish(channels[0], "here 0")
-            await until(lambda: listening(worker), 10)
+            await until(lambda: _station(worker)._bridge not in {gives_way, None} and listening(worker))
             await app.woken()
             assert app.aborted.empty()
             await app.app.cancel(app.conn, handle.id)
@@ -249,11 +254,16 @@ def _frozen(broker: Broker) -> Iterator[None]:
         os.kill(broker.pid, signal.SIGCONT)
 
 
+def _station(worker: Worker) -> station.Station:
+    claimer = worker.pipelines[0]._claimer
+    assert claimer is not None
+    assert isinstance(claimer._listener, station.Station)
+    return claimer._listener
+
+
 async def _claimed(worker: Worker) -> None:
     """Wait until the worker hears the broker, and has looked for jobs since."""
-    pipeline = worker.pipelines[0]
-    assert pipeline._claimer is not None
-    waker = pipeline._claimer._listener
-    assert isinstance(waker, station.Station)
-    await until(lambda: waker._echoed)
-    await until(lambda: pipeline._claimer is not None and pipeline._claimer.claims >= 2)
+    claimer = worker.pipelines[0]._claimer
+    assert claimer is not None
+    await until(lambda: _station(worker)._echoed)
+    await until(lambda: claimer.claims >= 2)

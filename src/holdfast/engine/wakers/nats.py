@@ -39,6 +39,9 @@ class NatsWake(Carrier):
                     name=self.name,
                     # The library would reconnect by itself; what was sent meanwhile would be missed unnoticed.
                     allow_reconnect=False,
+                    # Who refuses is not asked again after a rest; that is our caller's to decide.
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
                     connect_timeout=int(PATIENCE),
                     ping_interval=5,
                     closed_cb=closed,

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.engine.link import pause
@@ -24,6 +25,7 @@ LONGEST_NOTE = 512
 # Without an answer for this many seconds, at random so that not all try at once, a worker becomes the bridge.
 SHORTEST_PATIENCE = 0.3
 LONGEST_PATIENCE = 1.0
+STEPS = 5
 
 _HERE = re.compile(r"here ([0-9]{1,18})")
 
@@ -116,11 +118,12 @@ class Station:
             self._may_bridge = False
 
     async def _hear_within(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._news.wait()
-        except TimeoutError:
-            return
+        """Wait in steps: a handler that blocks the loop uses up one of them, and what came meanwhile is heard."""
+        for _ in range(STEPS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds / STEPS):
+                    await self._news.wait()
+                    return
 
     def _receive(self, channel: str, data: bytes) -> None:
         """Take a message; what is too long or unreadable is nobody's."""

@@ -72,13 +72,17 @@ WHERE j.status = 'blocked' AND NOT EXISTS (SELECT FROM holdfast.order_stop s WHE
 RETURNING j.id
 
 -- name: read_server
+-- What sort of backend a session of somebody else has is not told to everybody: one that is in a database is then taken for a client's.
 SELECT current_setting('server_version_num')::integer, pg_backend_pid(), current_user::text, r.rolsuper,
     current_setting('max_connections')::integer,
     current_setting('superuser_reserved_connections')::integer + coalesce(current_setting('reserved_connections', true), '0')::integer,
-    (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend'),
-    nullif(d.datconnlimit, -1), (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.datname = d.datname),
-    nullif(r.rolconnlimit, -1), (SELECT count(*) FROM pg_stat_activity a WHERE a.backend_type = 'client backend' AND a.usename = r.rolname)
-FROM pg_roles r, pg_database d WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
+    used.in_all, nullif(d.datconnlimit, -1), used.of_database, nullif(r.rolconnlimit, -1), used.of_user
+FROM pg_roles r, pg_database d,
+    LATERAL (SELECT count(*) AS in_all, count(*) FILTER (WHERE a.datname = d.datname) AS of_database,
+                 count(*) FILTER (WHERE a.usename = r.rolname) AS of_user
+             FROM pg_stat_activity a
+             WHERE a.datid IS NOT NULL AND coalesce(a.backend_type, 'client backend') = 'client backend') AS used
+WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
 
 -- name: list_roles
 SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r

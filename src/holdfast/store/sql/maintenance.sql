@@ -29,5 +29,21 @@ WITH gone AS (
     RETURNING until)
 SELECT count(*) FROM gone
 
+-- name: delete_workers
+-- Who was last heard of longer ago than any history is kept that may name it. A family without a row is kept for ever. Nothing but
+-- history needs the row, since an id is never issued twice, but who still holds something stays, for people to see. Only among the
+-- oldest: the table has no index by time.
+WITH gone AS (
+    DELETE FROM holdfast.worker WHERE id = ANY (ARRAY(
+        SELECT w.id FROM holdfast.worker w
+        WHERE w.id <= (SELECT max(o.id) FROM (SELECT id FROM holdfast.worker ORDER BY id LIMIT 10000) AS o)
+          AND greatest(w.stopped_at, w.heartbeat_at) < now() - (
+              SELECT max(keep) FROM holdfast.retention WHERE family IN ('job_history', 'job_failed', 'attempt', 'run') HAVING count(*) = 4)
+          AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.status = 'processing' AND j.locked_by = w.id)
+          AND NOT EXISTS (SELECT FROM holdfast.schedule s WHERE s.locked_by = w.id)
+        ORDER BY w.id LIMIT %(most)s FOR UPDATE OF w SKIP LOCKED))
+    RETURNING id)
+SELECT count(*) FROM gone
+
 -- name: expired_partitions
 SELECT part, commands FROM holdfast.expired_partitions(%(most)s)

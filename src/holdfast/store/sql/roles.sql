@@ -48,10 +48,10 @@ BEGIN
             ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
             ('holdfast_worker', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
-            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally'),
-            ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run, holdfast.worker'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run'),
             ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration'),
 
             ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),

@@ -1,0 +1,139 @@
+"""A read-only admin. No page counts a table, and none asks for longer than a few seconds."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.core.paginator import Paginator
+from django.db import OperationalError, connections, transaction
+from django.http import HttpResponseRedirect
+from django.urls import reverse
+from psycopg.errors import LockNotAvailable, QueryCanceled
+
+from holdfast.contrib.django import filters
+from holdfast.contrib.django.models import DeadLetter, EndedJob, Job, Run, Worker
+from holdfast.drivers import run_sync
+from holdfast.store.inspect import MOST, limit_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import ClassVar
+
+    from django.db.models import QuerySet
+    from django.http import HttpRequest, HttpResponse
+
+    _ModelAdmin = admin.ModelAdmin[Any]
+    _Paginator = Paginator[Any]
+else:  # what is generic for checkers is not so at run time
+    _ModelAdmin = admin.ModelAdmin
+    _Paginator = Paginator
+
+SECONDS = 5.0
+LARGEST_ID = 2**63 - 1
+
+
+@contextmanager
+def _limited(alias: str) -> Iterator[None]:
+    """Let no question of the block take longer."""
+    with transaction.atomic(using=alias):
+        run_sync(connections[alias], limit_time(SECONDS))
+        yield
+
+
+class _Pages(_Paginator):
+    """Counts no further than anybody turns pages."""
+
+    object_list: QuerySet[Any]
+
+    @cached_property
+    def count(self) -> int:
+        return self.object_list[:MOST].count()
+
+
+class _Newest(ChangeList):
+    def get_results(self, request: HttpRequest) -> None:
+        with _limited(self.queryset.db):
+            super().get_results(request)
+            self.result_list: Any = list(self.result_list[: self.list_per_page])
+
+
+class _Look(_ModelAdmin):
+    """Looking, and nothing else. The newest come first, by an index on id; the box finds one by its id."""
+
+    actions = None
+    ordering: ClassVar[tuple[str, ...]] = ("-id",)
+    sortable_by = ()
+    list_per_page = 100
+    list_max_show_all = 0
+    show_full_result_count = False
+    paginator = _Pages
+    search_fields = ("id",)
+    search_help_text = "An id"
+
+    def has_add_permission(self, _request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
+        return False
+
+    def has_delete_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
+        return False
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:  # noqa: ARG002 - as Django calls it
+        return _Newest
+
+    def get_search_results(
+        self, _request: HttpRequest, queryset: QuerySet[Any], search_term: str
+    ) -> tuple[QuerySet[Any], bool]:
+        if not search_term:
+            return queryset, False
+        is_id = search_term.isdecimal() and int(search_term) <= LARGEST_ID
+        return queryset.filter(pk=int(search_term)) if is_id else queryset.none(), False
+
+    def get_object(self, request: HttpRequest, object_id: str, from_field: str | None = None) -> Any:
+        with _limited(self.get_queryset(request).db):
+            return super().get_object(request, object_id, from_field)
+
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        try:
+            return super().changelist_view(request, extra_context)
+        except OperationalError as error:
+            if not isinstance(error.__cause__, QueryCanceled | LockNotAvailable):
+                raise
+            messages.warning(request, "The answer took too long and was given up: try again, or ask by id.")
+            return HttpResponseRedirect(reverse(f"{self.admin_site.name}:app_list", args=("holdfast",)))
+
+
+@admin.register(Job)
+class JobAdmin(_Look):
+    list_display = ("id", "status", "kind", "queue", "priority", "attempt", "available_at", "last_error_code")
+    list_filter = (filters.Status, filters.Queue, filters.Kind)
+
+
+@admin.register(EndedJob)
+class EndedJobAdmin(_Look):
+    list_display = ("id", "status", "kind", "queue", "attempt", "created_at", "finished_at")
+    list_filter = (filters.Ended,)
+
+
+@admin.register(DeadLetter)
+class DeadLetterAdmin(_Look):
+    list_display = ("id", "kind", "queue", "attempt", "finished_at", "last_error_code", "last_error")
+    list_filter = (filters.Ended,)
+
+
+@admin.register(Worker)
+class WorkerAdmin(_Look):
+    list_display = ("id", "name", "started_at", "heartbeat_at", "stopped_at", "stop_reason")
+    list_filter = (filters.Alive,)
+
+
+@admin.register(Run)
+class RunAdmin(_Look):
+    ordering = ("-started_at", "-id")
+    list_display = ("id", "runner", "outcome", "started_at", "finished_at", "error_code")
+    list_filter = (filters.Runner, filters.Started)

@@ -1,0 +1,54 @@
+"""Django's database connections, as a worker needs them."""
+
+from __future__ import annotations
+
+from functools import wraps
+from inspect import iscoroutinefunction
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections, connections
+from psycopg.pq import Conninfo
+
+from holdfast.errors import UnsupportedConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def with_fresh_connections(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Do around a handler as Django does around a request: no broken connection is met, no old one kept."""
+
+    @wraps(handler)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        close_old_connections()
+        try:
+            return handler(*args, **kwargs)
+        finally:
+            close_old_connections()
+
+    @wraps(handler)
+    async def run_async(*args: Any, **kwargs: Any) -> Any:
+        # In the thread where the handler's own `sync_to_async`, and so the ORM, has its connections.
+        await sync_to_async(close_old_connections)()
+        try:
+            return await handler(*args, **kwargs)
+        finally:
+            await sync_to_async(close_old_connections)()
+
+    return run_async if iscoroutinefunction(handler) else run
+
+
+def address(alias: str) -> str:
+    """Return the address of one of `settings.DATABASES`, as HOLDFAST_DATABASE_URL takes it."""
+    connection = connections[alias]
+    if connection.vendor != "postgresql":
+        raise UnsupportedConnection(f"the database {alias} is {connection.vendor}, and Holdfast needs PostgreSQL")
+    params: dict[str, Any] = connection.get_connection_params()
+    if role := connection.settings_dict["OPTIONS"].get("assume_role"):
+        params["options"] = f"{params.get('options', '')} -c role={role}".strip()
+    # What remains is Django's own business with psycopg.
+    known = {option.keyword.decode() for option in Conninfo.get_defaults()}
+    given = {name: value for name, value in params.items() if name in known and value is not None}
+    return f"postgresql:///?{urlencode(given, quote_via=quote)}"

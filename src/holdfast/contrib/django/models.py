@@ -1,0 +1,145 @@
+"""What the tables of the schema hold, for Django's admin and for queries. Nothing is written through these models."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db import models
+
+if TYPE_CHECKING:
+    _Field = models.Field[Any, Any]
+    _JSONField = models.JSONField[Any, Any]
+else:  # what is generic for checkers is not so at run time
+    _Field = models.Field
+    _JSONField = models.JSONField
+
+
+class Json(_JSONField):
+    """A column of type json, which the driver has read already."""
+
+    def from_db_value(self, value: Any, _expression: object, _connection: object) -> Any:
+        return value
+
+
+class Texts(_Field):
+    """A column of type text[]."""
+
+
+class Work(models.Model):
+    """What live jobs and ended ones have in common."""
+
+    id = models.BigIntegerField(primary_key=True)
+    kind = models.TextField()
+    queue = models.TextField()
+    status = models.TextField()
+    priority = models.SmallIntegerField()
+    attempt = models.SmallIntegerField()
+    max_attempts = models.SmallIntegerField()
+    created_at = models.DateTimeField()
+    available_at = models.DateTimeField()
+    order_key = models.TextField(null=True)
+    unique_key = models.TextField(null=True)
+    chain_id = models.BigIntegerField(null=True)
+    replay_of = models.BigIntegerField(null=True)
+    last_error_code = models.TextField(null=True)
+    last_error = models.TextField(null=True)
+    payload = Json(null=True)
+    headers = Json(null=True)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.pk}"
+
+
+class Job(Work):
+    """A live job."""
+
+    expires_at = models.DateTimeField(null=True)
+    cancel_requested_at = models.DateTimeField(null=True)
+    locked_by = models.BigIntegerField(null=True)
+    locked_until = models.DateTimeField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"holdfast"."job"'
+        default_permissions = ("view",)
+        verbose_name = "job"
+
+
+class EndedJob(Work):
+    """A job that ended well or was called off."""
+
+    finished_at = models.DateTimeField()
+    worker_id = models.BigIntegerField(null=True)
+    result = Json(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"holdfast"."job_history"'
+        default_permissions = ("view",)
+        verbose_name = "ended job"
+
+
+class DeadLetter(Work):
+    """A job that failed."""
+
+    finished_at = models.DateTimeField()
+    worker_id = models.BigIntegerField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"holdfast"."job_failed"'
+        default_permissions = ("view",)
+        verbose_name = "dead letter"
+
+
+class Worker(models.Model):
+    """A process that works or worked."""
+
+    id = models.BigIntegerField(primary_key=True)
+    name = models.TextField()
+    host = models.TextField(null=True)
+    pid = models.IntegerField(null=True)
+    version = models.TextField(null=True)
+    started_at = models.DateTimeField()
+    heartbeat_at = models.DateTimeField()
+    reaped_at = models.DateTimeField(null=True)
+    stopped_at = models.DateTimeField(null=True)
+    stop_reason = models.TextField(null=True)
+    queues = Texts()
+    kinds = Texts()
+    counters = Json(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"holdfast"."worker"'
+        default_permissions = ("view",)
+        verbose_name = "worker"
+
+    def __str__(self) -> str:
+        return f"{self.name}"
+
+
+class Run(models.Model):
+    """One tick of a runner that did something."""
+
+    id = models.BigIntegerField(primary_key=True)
+    runner = models.TextField()
+    started_at = models.DateTimeField()
+    finished_at = models.DateTimeField(null=True)
+    worker_id = models.BigIntegerField(null=True)
+    outcome = models.TextField(null=True)
+    counts = Json(null=True)
+    error_code = models.TextField(null=True)
+    error = models.TextField(null=True)
+
+    class Meta:
+        managed = False
+        db_table = '"holdfast"."run"'
+        default_permissions = ("view",)
+        verbose_name = "run"
+
+    def __str__(self) -> str:
+        return f"{self.runner} {self.pk}"

@@ -1,0 +1,20 @@
+"""FastAPI: Starlette's lifespan, and a parameter `app: App` for path operations."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends
+from fastapi.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
+
+from holdfast.app import Holdfast
+from holdfast.contrib.starlette import holdfast_of, lifespan
+
+__all__ = ["App", "lifespan"]
+
+
+def _app(connection: HTTPConnection) -> Holdfast:
+    return holdfast_of(connection)
+
+
+App: TypeAlias = Annotated[Holdfast, Depends(_app)]

@@ -1,0 +1,37 @@
+"""Flask: `flask holdfast …`, and the application context around each handler."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.cli import main_with
+
+if TYPE_CHECKING:
+    from flask import Flask
+    from flask.cli import ScriptInfo
+
+    from holdfast.app import Holdfast
+
+__all__ = ["init_app"]
+
+_THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def init_app(web: Flask, app: Holdfast) -> None:
+    """Give a Flask application its Holdfast: `web.extensions["holdfast"]`, and the command `flask holdfast …`."""
+    web.extensions["holdfast"] = app
+
+    @web.cli.command("holdfast", with_appcontext=False, add_help_option=False, context_settings=_THROUGH)
+    @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+    @click.pass_obj
+    def command(info: ScriptInfo, arguments: tuple[str, ...]) -> None:
+        """Jobs and events that commit with your data."""
+        if app.url:
+            os.environ["HOLDFAST_DATABASE_URL"] = app.url
+        if info.app_import_path:  # for the processes that `worker --processes` starts
+            os.environ["FLASK_APP"] = info.app_import_path
+        sys.exit(main_with("holdfast.contrib.flask.site:app", arguments))

@@ -1,0 +1,36 @@
+"""Starlette: the lifespan, and the way from a request to the application."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+    from contextlib import AbstractAsyncContextManager
+
+    from starlette.requests import HTTPConnection
+
+    from holdfast.app import Holdfast
+
+__all__ = ["holdfast_of", "lifespan"]
+
+
+def lifespan(app: Holdfast, **options: Any) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+    """Return the lifespan of a web application: `request.state.holdfast`; a worker if OUTBOX_WORKER_ENABLED is true.
+
+    `options` are those of `app.embedded_worker`.
+    """
+
+    @asynccontextmanager
+    async def run(_web: object) -> AsyncGenerator[dict[str, Any], None]:
+        async with app.embedded_worker(**options):
+            yield {"holdfast": app}
+
+    return run
+
+
+def holdfast_of(connection: HTTPConnection) -> Holdfast:
+    """Return the application that this request's web application runs with."""
+    found: Holdfast = connection.state.holdfast
+    return found

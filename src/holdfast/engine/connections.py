@@ -1,0 +1,65 @@
+"""The connections of a process to one database, against what its server allows."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from holdfast import drivers
+from holdfast.settings import SettingsError
+from holdfast.store.inspect import read_server
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from holdfast.settings import Settings
+    from holdfast.store.inspect import Server
+
+log = logging.getLogger(__name__)
+
+# One to claim and one to finish; the heartbeat's; and the one that listens.
+LINKS, HEARTBEAT, LISTEN = 2, 1, 1
+
+Fits: TypeAlias = Literal["yes", "not now", "never"]
+
+
+class Room(NamedTuple):
+    """Whether a process fits, and why, for people."""
+
+    fits: Fits
+    says: str
+
+
+def held(settings: Settings) -> int:
+    """How many connections a worker holds all the time."""
+    return LINKS + HEARTBEAT + (LISTEN if settings.listen else 0)
+
+
+def room(server: Server, settings: Settings) -> Room:
+    """Compare the budget of a process with the server, of which one connection asked: that one is not counted."""
+    need, least = settings.max_connections, held(settings)
+    if need < least:
+        return Room("never", f"HOLDFAST_MAX_CONNECTIONS is {need}, and a worker holds {least} all the time")
+    limits = [limit for limit in (server.database_limit, server.user_limit) if limit is not None]
+    said = (
+        f"{need} per process; the server allows {server.max_connections}, {server.reserved} of them reserved, "
+        f"{server.used} in use" + (f"; this database or user at most {min(limits)}" if limits else "")
+    )
+    if need > min([server.max_connections - server.reserved, *limits]):
+        return Room("never", f"{said}: not one process fits. Lower HOLDFAST_MAX_CONNECTIONS or raise the limit.")
+    more = max(0, (server.free + 1) // need)
+    if more == 0:
+        return Room("not now", f"{said}: no room for a process now. Close some, or raise the limit.")
+    return Room("yes", f"{said}: room for {more} more {'process' if more == 1 else 'processes'}")
+
+
+async def check_room(conn: psycopg.AsyncConnection[Any], *, settings: Settings) -> None:
+    """Refuse to start where a process can never fit; warn where it does not just now: others may be about to end."""
+    server = await drivers.run(conn, read_server())
+    if server.backend_pid != conn.info.backend_pid:
+        return  # behind a pooler, whose connections are not ours to count
+    found = room(server, settings)
+    if found.fits == "never":
+        raise SettingsError([f"connections to {conn.info.dbname}: {found.says}"])
+    if found.fits == "not now":
+        log.warning("connections: %s", found.says, extra={"database": conn.info.dbname})

@@ -1,0 +1,88 @@
+"""Pacing: what keeps a free slot from starting the next job at once: its queue's rate, or a rest after the last one."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# Permits that nobody took in time are kept for this long: a late look costs no starts, and no burst is larger.
+KEPT_SECONDS = 0.1
+
+
+class Bucket:
+    """Permits to start: they come in at a rate, and of those that nobody takes only a few are kept."""
+
+    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
+        self.rate = rate
+        self._most = 1 + rate * KEPT_SECONDS
+        self._clock = clock
+        self._permits = 1.0
+        self._filled_at = clock()
+
+    @property
+    def permits(self) -> float:
+        now = self._clock()
+        self._permits = min(self._most, self._permits + (now - self._filled_at) * self.rate)
+        self._filled_at = now
+        return self._permits
+
+    def take(self) -> None:
+        self._permits -= 1
+
+    def opens_in(self) -> float | None:
+        """In how many seconds the next permit is there; None: it is."""
+        return None if (permits := self.permits) >= 1 else (1 - permits) / self.rate
+
+
+class Pacing:
+    """By queue: how many starts a second, and how long a slot rests between two jobs."""
+
+    def __init__(self, delays: Mapping[str, float], clock: Callable[[], float]) -> None:
+        self._delays = {queue: delay for queue, delay in delays.items() if delay > 0}
+        self._clock = clock
+        self._buckets: dict[str, Bucket] = {}
+        self._resting: dict[str, deque[float]] = {queue: deque() for queue in self._delays}
+        """Until when each slot rests that does."""
+
+    def __bool__(self) -> bool:
+        return bool(self._delays or self._buckets)
+
+    def control(self, rates: Mapping[str, float]) -> None:
+        """Obey these rates. A queue whose rate is what it was keeps its permits."""
+        buckets = {}
+        for queue, rate in rates.items():
+            if math.isfinite(rate):
+                known = self._buckets.get(queue)
+                buckets[queue] = known if known is not None and known.rate == rate else Bucket(rate, self._clock)
+        self._buckets = buckets
+
+    def room(self, queue: str, slots: int) -> int | None:
+        """How many jobs of this queue may start now, in so many free slots; None: it is not paced."""
+        resting, bucket = self._resting.get(queue), self._buckets.get(queue)
+        if resting is None and bucket is None:
+            return None
+        if resting:
+            now = self._clock()
+            while resting and resting[0] <= now:
+                resting.popleft()
+            slots -= len(resting)
+        return slots if bucket is None else min(slots, int(bucket.permits))
+
+    def starts(self, queue: str) -> None:
+        if (bucket := self._buckets.get(queue)) is not None:
+            bucket.take()
+
+    def ends(self, queue: str) -> None:
+        if (delay := self._delays.get(queue)) is not None:
+            self._resting[queue].append(self._clock() + delay)
+
+    def opens_in(self) -> float | None:
+        """In how many seconds something may start that may not now; None: nothing but an end will bring that."""
+        now = self._clock()
+        waits = [bucket.opens_in() for bucket in self._buckets.values()]
+        waits += [resting[0] - now for resting in self._resting.values() if resting]
+        return min((wait for wait in waits if wait is not None), default=None)

@@ -1,0 +1,78 @@
+-- For the users' own tests: time is moved in the rows, and jobs are run by the claims and finishes of production. A row is moved back as
+-- a whole, so that a delay stays the distance between two of its times.
+
+-- name: catch_up
+-- In a transaction now() stands still. What was enqueued since, or has come due, lies between it and the clock, where no claim looks:
+-- it is moved to where now() is.
+WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
+late AS MATERIALIZED (
+    SELECT j.id, greatest(
+        CASE WHEN j.available_at <= clock.at THEN j.available_at - now() END, CASE WHEN j.expires_at <= clock.at THEN j.expires_at - now() END,
+        CASE WHEN j.locked_until <= clock.at THEN j.locked_until - now() + interval '1 microsecond' END) AS by
+    FROM holdfast.job j, clock
+    WHERE j.available_at > now() AND j.available_at <= clock.at OR j.expires_at > now() AND j.expires_at <= clock.at
+        OR j.locked_until >= now() AND j.locked_until <= clock.at
+    ORDER BY j.id LIMIT %(most)s FOR UPDATE OF j SKIP LOCKED)
+UPDATE holdfast.job j SET created_at = j.created_at - late.by, available_at = j.available_at - late.by, expires_at = j.expires_at - late.by,
+    locked_until = j.locked_until - late.by
+FROM late WHERE j.id = late.id RETURNING j.id
+
+-- name: due_queues
+-- The queue of the most urgent job first.
+SELECT first.queue FROM (
+    SELECT DISTINCT ON (j.queue) j.queue, j.priority, j.available_at, j.id FROM holdfast.job j
+    WHERE j.status = 'pending' AND j.available_at <= now() AND j.kind = ANY (%(kinds)s::text[])
+    ORDER BY j.queue, j.priority, j.available_at, j.id) AS first
+ORDER BY first.priority, first.available_at, first.id LIMIT %(most)s
+
+-- name: lend_job
+-- A waiting job, due or not, goes to a queue of its own, so that a claim of that queue takes this one and no other.
+WITH found AS MATERIALIZED (
+    SELECT j.id, j.queue, j.kind, greatest(j.available_at - now(), interval '0') AS by FROM holdfast.job j
+    WHERE j.id = %(id)s AND j.status = 'pending' FOR UPDATE NOWAIT)
+UPDATE holdfast.job j SET queue = %(lent)s::text, created_at = j.created_at - found.by, available_at = j.available_at - found.by,
+    expires_at = j.expires_at - found.by
+FROM found WHERE j.id = found.id RETURNING found.queue, found.kind
+
+-- name: return_job
+UPDATE holdfast.job j SET queue = %(queue)s::text
+WHERE j.id = %(id)s AND j.queue = %(lent)s::text
+    AND j.lock_token IS NOT DISTINCT FROM %(token)s::bigint AND j.locked_by IS NOT DISTINCT FROM %(worker)s::bigint
+RETURNING j.id
+
+-- name: advance_jobs
+WITH live AS MATERIALIZED (SELECT j.id FROM holdfast.job j WHERE j.id > %(after)s::bigint ORDER BY j.id LIMIT %(most)s FOR UPDATE NOWAIT),
+span AS MATERIALIZED (SELECT %(span)s::interval AS by)
+UPDATE holdfast.job j SET created_at = j.created_at - span.by, available_at = j.available_at - span.by, expires_at = j.expires_at - span.by,
+    locked_until = j.locked_until - span.by
+FROM live, span WHERE j.id = live.id RETURNING j.id
+
+-- name: open_windows
+SELECT w.job_id, extract(epoch FROM w.ends_at - clock_timestamp())::double precision FROM holdfast.unique_window w
+WHERE w.ends_at > clock_timestamp() ORDER BY w.ends_at LIMIT %(most)s
+
+-- name: end_windows
+DELETE FROM holdfast.unique_window w WHERE w.job_id = ANY (%(jobs)s::bigint[]) AND w.ends_at > clock_timestamp() RETURNING w.job_id
+
+-- name: enqueued_jobs
+-- Of one kind, wherever they are by now, the newest if there are too many. History does not know when a job would have expired.
+SELECT j.id, j.status::text, j.payload::text, j.headers::text, j.queue, j.priority, j.max_attempts, j.created_at, j.available_at,
+    j.expires_at, j.order_key, j.order_block IS TRUE, coalesce(j.unique_key, w.unique_key)
+FROM (SELECT %(kind)s::text AS name) AS kind, LATERAL (
+    SELECT l.id, l.status, l.payload, l.headers, l.queue, l.priority, l.max_attempts, l.created_at, l.available_at, l.expires_at,
+        l.order_key, l.order_block, l.unique_key
+    FROM holdfast.job l WHERE l.kind = kind.name
+    UNION ALL SELECT h.id, h.status, h.payload, h.headers, h.queue, h.priority, h.max_attempts, h.created_at, h.available_at, NULL,
+        h.order_key, h.order_block, h.unique_key
+    FROM holdfast.job_history h WHERE h.kind = kind.name
+    UNION ALL SELECT f.id, f.status, f.payload, f.headers, f.queue, f.priority, f.max_attempts, f.created_at, f.available_at, NULL,
+        f.order_key, f.order_block, f.unique_key
+    FROM holdfast.job_failed f WHERE f.kind = kind.name
+    ORDER BY 1 DESC LIMIT %(most)s) AS j
+    LEFT JOIN holdfast.unique_window w ON w.job_id = j.id
+ORDER BY j.id
+
+-- name: enqueued_kinds
+SELECT j.kind, count(*) FROM (
+    SELECT kind FROM holdfast.job UNION ALL SELECT kind FROM holdfast.job_history UNION ALL SELECT kind FROM holdfast.job_failed) AS j
+GROUP BY j.kind ORDER BY j.kind LIMIT %(most)s

@@ -1,0 +1,224 @@
+"""A worker for tests: one job at a time, on one connection, by the claims, handlers and finishes of a real one."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+
+from holdfast.abort import AbortReason
+from holdfast.engine.attempt import Attempt, Handlers
+from holdfast.errors import UnknownKind
+from holdfast.job import OMITTED, Handle, NewJob
+from holdfast.kind import Kind
+from holdfast.lease import Lease
+from holdfast.store.claim import claim_jobs
+from holdfast.store.enqueue import enqueue_job
+from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.inspect import read_job
+from holdfast.store.reap import reap_jobs
+from holdfast.store.statement import Statement
+from holdfast.store.testing import catch_up, due_queues, lend_job, return_job
+from holdfast.store.worker import register_worker, stop_worker
+from holdfast.testing.ran import Drained, Ran, error_of, ran_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from types import TracebackType
+
+    from holdfast.app import Holdfast
+    from holdfast.engine.executor import Executors
+    from holdfast.job import Job
+    from holdfast.outcome import Outcome
+    from holdfast.store.claim import ClaimedJob
+    from holdfast.store.finish import Answer
+    from holdfast.store.reap import ReapedJob
+    from holdfast.testing.thread import Call
+
+T = TypeVar("T")
+
+NAME = "holdfast.testing"
+# A handler that was told to stop has this long to do so.
+ABORT_GRACE = 1.0
+
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+
+
+class Run(Protocol):
+    """Runs a statement on the connection of the test."""
+
+    def __call__(self, statement: Statement[T], /) -> Awaitable[T]: ...
+
+
+class Stage:
+    """`async with` registers it as a worker, and enters the application's lifespan unless a state was given."""
+
+    def __init__(self, app: Holdfast, run: Run, call: Call, *, state: Any = OMITTED) -> None:
+        self._app = app
+        self._run = run
+        self._state = state
+        self._stack = AsyncExitStack()
+        self._worker = 0
+        self._kinds = {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
+        self._leases = {name: kind.work.lease or Lease() for name, kind in self._kinds.items()}
+        self._handlers = Handlers(
+            codec=app.codec,
+            executors=cast("Executors", PlainFunctions(call)),
+            middlewares=app.middlewares,
+            worker=NAME,
+            new=lambda: False,
+        )
+
+    async def __aenter__(self) -> Self:
+        queues = dict.fromkeys(kind.envelope.queue for kind in self._kinds.values())
+        self._worker = await self._run(register_worker(NAME, queues=queues, kinds=self._kinds))
+        if self._state is OMITTED and self._app.lifespan is not None:
+            self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
+        else:
+            self._handlers.state = None if self._state is OMITTED else self._state
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+        if exc is None:
+            await self._run(stop_worker(self._worker, "stopped"))
+
+    async def drain(self, *, most: int, seconds: float, raise_errors: bool) -> Drained:
+        """Run what is due, and what that enqueues, until nothing is due."""
+        until = time.monotonic() + seconds
+        ran = await self._reap()
+        while queues := await self._due():
+            if len(ran) >= most:
+                raise AssertionError(f"{most} attempts were made and more is due: does a job enqueue itself for ever?")
+            if time.monotonic() >= until:
+                raise AssertionError(f"{seconds:g} seconds have passed, {len(ran)} attempts were made, and more is due")
+            if (job := await self._claim_one(queues)) is None:
+                break
+            ran.append(await self._attempt(job, until - time.monotonic(), raise_errors=raise_errors))
+        return Drained(tuple(ran))
+
+    async def run_job(self, job: NewJob[Any] | Handle[Any], *, seconds: float, raise_errors: bool) -> Ran:
+        """Run this job, due or not, and no other."""
+        if isinstance(job, NewJob):
+            self._check_kind(job.kind)
+            job = await self._run(enqueue_job(job))
+        claimed = await self._claim_this(job.id)
+        return await self._attempt(claimed, seconds, raise_errors=raise_errors)
+
+    async def _attempt(self, job: ClaimedJob, seconds: float, *, raise_errors: bool) -> Ran:
+        """Run the handler of a claimed job and write how that ended."""
+        outcome = await self._outcome(Attempt(job, self._kinds[job.kind], self._leases[job.kind]), seconds)
+        raised: BaseException | None = getattr(outcome, "exception", None)
+        answer: Answer | None = None
+        try:
+            answer = await self._finish(job, outcome)
+        except Exception as exc:
+            if raised is None or not raise_errors:
+                raise
+            raised.add_note(f"And the ending of job {job.id} could not be written: {exc}")
+        if answer is None:
+            # Out here, so that it keeps the causes it has.
+            raise cast("BaseException", raised)
+        ran = ran_of(job, outcome, answer, self._app.codec)
+        if raise_errors and (error := error_of(outcome, ran)) is not None:
+            raise error
+        return ran
+
+    async def _reap(self) -> list[Ran]:
+        await self._run(catch_up())
+        reaped = await self._run(reap_jobs({name: kind.work.retry for name, kind in self._kinds.items()}))
+        return [_lost(job) for job in reaped if job.answer != "busy"]
+
+    async def _due(self) -> list[str]:
+        await self._run(catch_up())
+        return await self._run(due_queues(self._kinds))
+
+    async def _claim_one(self, queues: list[str]) -> ClaimedJob | None:
+        """Claim the most urgent job. None: what is due is in a paused queue, or somebody has it locked."""
+        for queue in queues:
+            if (job := await self._claim(queue)) is not None:
+                return job
+        return None
+
+    async def _claim_this(self, job_id: int) -> ClaimedJob:
+        """Claim one job out of a queue where it is alone."""
+        lent = f"{NAME} {job_id}"
+        if (found := await self._run(lend_job(job_id, lent))) is None:
+            row = await self._run(read_job(job_id))
+            raise AssertionError(f"job {job_id} cannot run: it is {'not there' if row is None else row['status']}")
+        job = await self._claim(lent)
+        fence = {} if job is None else {"token": job.token, "worker": self._worker}
+        await self._run(return_job(job_id, found.queue, lent=lent, **fence))
+        if job is None:
+            self._check_kind(found.kind)
+            raise AssertionError(f"job {job_id} cannot run: an earlier one of its order key has not ended")
+        return job._replace(queue=found.queue)
+
+    async def _claim(self, queue: str) -> ClaimedJob | None:
+        """Claim the first job of a queue."""
+        while True:
+            claim = await self._run(claim_jobs(self._worker, {queue: 1}, self._leases))
+            if claim.jobs or not claim.again:
+                return claim.jobs[0] if claim.jobs else None
+
+    def _check_kind(self, kind: str) -> None:
+        if kind not in self._kinds:
+            raise UnknownKind(f"{kind}: this application has no handler for it")
+
+    async def _outcome(self, attempt: Attempt, seconds: float) -> Outcome | None:
+        """Run the handler in a task of its own, as a worker does, for as long as a worker would let it."""
+        runtime = attempt.kind.work.max_runtime
+        longest = 3 * attempt.lease.seconds if runtime is None else runtime.total_seconds()
+        task = asyncio.create_task(self._handlers.outcome(attempt))
+        attempt.task, attempt.begun = cast("asyncio.Task[None]", task), True
+        try:
+            await asyncio.wait({task}, timeout=min(longest, seconds))
+            if not task.done():
+                attempt.abort(AbortReason.timeout)
+                await asyncio.wait({task}, timeout=ABORT_GRACE)
+        finally:
+            task.cancel()
+        if not task.done() or (attempt.signal.reason is AbortReason.timeout and seconds < longest):
+            name = f"{attempt.kind.name} (job {attempt.claimed.id})"
+            raise AssertionError(f"{name} was still running when the time was up, after {seconds:.3g} seconds")
+        return task.result()
+
+    async def _finish(self, job: ClaimedJob, outcome: Outcome | None) -> Answer:
+        if outcome is None:
+            return AbortReason.taken_by_another_worker
+        # Carefully: that answers every job with what became of it.
+        answers = await self._run(finish_jobs(self._worker, [Ending(job, outcome)], careful=True))
+        (answer,) = answers.values()
+        return answer
+
+
+class PlainFunctions:
+    """Stands in for the threads and processes of a worker: in a test there is one at a time, and it can be patched."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    async def run(self, attempt: Attempt, job: Job[Any], /, **arguments: object) -> object:
+        if attempt.kind.work.executor == "process":
+            # Where it runs in production there is no state.
+            job = copy.copy(job)
+            job.state = None
+        return await self._call(partial(attempt.kind.handler, job, **arguments))
+
+
+def _lost(job: ReapedJob) -> Ran:
+    error = f"worker {job.worker} did not renew the lease"
+    return Ran(job.id, job.kind, job.attempt, "lost", error_code="lease_expired", error=error)
+
+
+def as_text(statement: Statement[T]) -> Statement[T]:
+    """Let every text be sent as text: asyncpg would want a list for an array, a timedelta for an interval."""
+    texts = {name for name, value in statement.params.items() if isinstance(value, str)}
+    sql = _PLACEHOLDER.sub(lambda match: f"{match[0]}::text" if match[1] in texts else match[0], statement.sql)
+    return Statement(sql, statement.params, statement.read)

@@ -1,0 +1,106 @@
+"""Async work behind a sync call: the event loop has a thread of its own, and plain functions run in the caller's.
+
+A test's transaction often belongs to its thread: Django's connections do, and scoped sessions. And where no loop runs,
+a handler may start one, as it may in a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Call: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a plain function where plain functions belong, and answers with what it returns."""
+
+
+def drive(work: Callable[[Call], Coroutine[Any, Any, T]], *, of: object) -> T:
+    """Run `work(call)` in an event loop; `of` is the connection it works on."""
+    return _drive_django(work) if _is_django(of) else _drive(work)
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return what a coroutine returns that never waits for anything."""
+    __tracebackhide__ = True
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine waited where nothing can be waited for")
+
+
+def _drive_django(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
+    """Leave the threads to asgiref: then what Django's async methods do reaches the caller's thread too."""
+    from asgiref.sync import async_to_sync, sync_to_async
+
+    async def call(function: Callable[[], Any]) -> Any:
+        result, error = await sync_to_async(_caught, thread_sensitive=True)(function)
+        if error is not None:
+            raise error
+        return result
+
+    async def begin() -> T:
+        return await work(call)
+
+    return async_to_sync(begin)()
+
+
+def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    ended: list[tuple[Any, BaseException | None]] = []
+
+    async def call(function: Callable[[], Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+        context = copy_context()
+
+        def run() -> None:
+            outcome = _caught(partial(context.run, function))
+            if isinstance(outcome[1], KeyboardInterrupt):
+                raise outcome[1]
+            with suppress(RuntimeError):  # the loop did not wait for it
+                loop.call_soon_threadsafe(_settle, future, outcome)
+
+        calls.put(run)
+        result, error = await future
+        if error is not None:
+            raise error
+        return result
+
+    def loop() -> None:
+        ended.append(_caught(lambda: asyncio.run(work(call))))
+        calls.put(None)
+
+    threading.Thread(target=copy_context().run, args=(loop,), name="holdfast-testing", daemon=True).start()
+    while (run := calls.get()) is not None:
+        run()
+    result, error = ended[0]
+    if error is not None:
+        raise error
+    value: T = result
+    return value
+
+
+def _settle(future: asyncio.Future[T], outcome: T) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Carry what was raised as a value, from thread to thread."""
+    try:
+        return function(), None
+    except BaseException as exc:  # noqa: BLE001 - raised again where it is awaited
+        return None, exc
+
+
+def _is_django(conn: object) -> bool:
+    return any(cls.__module__.partition(".")[0] == "django" for cls in type(conn).__mro__)

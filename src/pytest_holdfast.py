@@ -1,0 +1,54 @@
+"""Fixtures for tests of jobs: a module of its own, so that pytest loads nothing of Holdfast where nobody uses them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from holdfast import Holdfast
+    from holdfast.drivers import AsyncConnection, SyncConnection
+    from holdfast.testing import Testing
+
+_MISSING = """\
+The fixture `holdfast` needs a fixture `{name}` of yours, in conftest.py for example:
+
+    @pytest.fixture
+    def {name}({given}):
+        return {value}
+"""
+
+
+@pytest.fixture
+def holdfast_app() -> Holdfast:
+    """Override this: the application whose jobs are tested."""
+    _fail("holdfast_app", "", "app  # your Holdfast")
+
+
+@pytest.fixture
+def holdfast_connection() -> AsyncConnection | SyncConnection:
+    """Override this: the connection of the test, in the transaction that is rolled back at its end."""
+    _fail("holdfast_connection", "session", "session  # or what connection your test has, in its own transaction")
+
+
+@pytest.fixture
+def holdfast_state() -> Any:
+    """Override this to say what handlers get as `job.state`; else the application's lifespan does."""
+    from holdfast.job import OMITTED
+
+    return OMITTED
+
+
+@pytest.fixture
+def holdfast(
+    holdfast_app: Holdfast, holdfast_connection: AsyncConnection | SyncConnection, holdfast_state: Any
+) -> Testing:
+    """Jobs looked at, run and moved in time, on the test's own connection."""
+    from holdfast.testing import Testing
+
+    return Testing(holdfast_app, holdfast_connection, state=holdfast_state)
+
+
+def _fail(name: str, given: str, value: str) -> NoReturn:
+    pytest.fail(_MISSING.format(name=name, given=given, value=value), pytrace=False)

@@ -1,0 +1,177 @@
+"""The read-only admin: what it shows, what it refuses, and what it costs."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from holdfast.contrib.django import admin
+from holdfast.store.inspect import MOST
+from tests.engine.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+LISTS = ["job", "endedjob", "deadletter", "worker", "run"]
+MANY = 20_000
+
+
+def fill(ledger: Ledger, rows: int) -> None:
+    """Fill every table: of kinds, queues and runners one is rare; what has ended did so on two days."""
+    rare = "CASE WHEN n % 1000 = 0 THEN '{}' ELSE '{}' END".format
+    into_job = (
+        "INSERT INTO holdfast.job (created_at, available_at, payload, queue, kind) SELECT now(), now(), '{\"n\": 1}'"
+    )
+    into_history = (
+        "INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, status, attempt, max_attempts, "
+        "priority, queue, kind) SELECT n, now(), now(), now() - n % 2 * interval '20 hours', 'completed', 1, 3, 5"
+    )
+    lease = "UPDATE holdfast.job SET status = 'processing', locked_until = now(), locked_by = 1, lock_token = 1"
+    series = f"FROM generate_series(1, {rows}) n"
+    for statement in (
+        f"{into_job}, {rare('press', 'default')}, {rare('book.print', 'book.ship')} {series}",
+        f"{lease} WHERE id % 2000 = 0",
+        f"{into_history}, 'default', 'book.ship' {series}",
+        "INSERT INTO holdfast.job_failed SELECT * FROM holdfast.job_history",
+        f"INSERT INTO holdfast.worker (name, stopped_at) SELECT 'w', now() {series}",
+        f"INSERT INTO holdfast.run (started_at, runner) SELECT now(), {rare('reaper', 'outbox')} {series}",
+        "ANALYZE",
+    ):
+        ledger.conn.execute(statement.encode())
+
+
+@pytest.fixture
+def ledger(django_database: str) -> Iterator[Ledger]:
+    with Ledger(django_database) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def client(django_database: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_superuser("ada"))
+    return client
+
+
+def page(client: Client, path: str) -> str:
+    answer = client.get(f"/admin/holdfast/{path}")
+    assert answer.status_code == 200, answer
+    return answer.content.decode()
+
+
+@pytest.fixture
+def small(ledger: Ledger) -> None:
+    fill(ledger, 2000)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_leads_to_each_of_its_rows_and_to_nothing_that_changes_one(client: Client, name: str) -> None:
+    listed = page(client, f"{name}/")
+    [first, *_] = re.findall(rf'href="/admin/holdfast/{name}/(\d+)/change/', listed)
+    assert int(first) == 2000, "the newest"
+    shown = page(client, f"{name}/{first}/change/")
+    inputs = re.findall('<(?:input type="([a-z]+)"|textarea|select)', shown.split('<div id="content-main">')[1])
+    assert set(inputs) == {"hidden"}, "nothing to fill in, nothing to press"
+    for path in (f"{name}/add/", f"{name}/{first}/delete/"):
+        assert client.get(f"/admin/holdfast/{path}").status_code == 403
+    assert client.post(f"/admin/holdfast/{name}/{first}/change/", {"kind": "x"}).status_code == 403
+    assert client.get(f"/admin/holdfast/{name}/{first}/history/").status_code == 200
+
+
+@pytest.mark.usefixtures("small")
+def test_a_job_is_shown_with_its_payload(client: Client) -> None:
+    shown = page(client, "job/1000/change/")
+    assert "{&quot;n&quot;: 1}" in shown
+    assert "book.print" in shown
+
+
+@pytest.mark.usefixtures("small")
+def test_who_may_not_look_does_not(client: Client) -> None:
+    staff = User.objects.create_user("eve", is_staff=True)
+    client.force_login(staff)
+    assert client.get("/admin/holdfast/job/").status_code == 403
+    staff.user_permissions.add(Permission.objects.get(codename="view_job"))
+    assert client.get("/admin/holdfast/job/").status_code == 200
+    assert client.get("/admin/holdfast/worker/").status_code == 403
+    assert set(Permission.objects.filter(content_type__app_label="holdfast").values_list("codename", flat=True)) == {
+        f"view_{name}" for name in LISTS
+    }
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("job/?status=processing", 1),
+        ("job/?kind=book.print&queue=press", 2),
+        ("job/?status=nonsense", 100),
+        ("endedjob/?days=1", 100),
+        ("endedjob/?days=x", 100),
+        ("worker/?state=live", 0),
+        ("run/?runner=reaper&days=7", 2),
+        ("job/?q=7", 1),
+        ("job/?q=99999999999999999999", 0),
+        ("job/?q=book", 0),
+    ],
+)
+def test_lists_can_be_narrowed(client: Client, path: str, found: int) -> None:
+    assert page(client, path).count('<th class="field-id">') == found
+
+
+QUESTIONS = [
+    "job/",
+    "job/?p=5",
+    "job/?status=pending&queue=press&kind=book.print",
+    "job/?status=processing",
+    "job/?q=77",
+    "endedjob/",
+    "endedjob/?p=9",
+    "endedjob/?days=1",
+    "endedjob/?q=77",
+    "deadletter/?days=7",
+    "worker/",
+    "worker/?state=live",
+    "run/?runner=reaper",
+]
+
+
+def test_no_page_counts_a_table_or_reads_one_from_end_to_end(client: Client, ledger: Ledger) -> None:
+    fill(ledger, MANY)
+    for path in QUESTIONS:
+        with CaptureQueriesContext(connection) as asked:
+            page(client, path)
+        ours = [query["sql"] for query in asked.captured_queries if '"holdfast".' in query["sql"]]
+        assert len(ours) == 2, "how many, and which"
+        for sql in ours:
+            assert " LIMIT " in sql, (path, sql)
+            [[plan]] = ledger.conn.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {sql}".encode()).fetchall()
+            assert max(read(plan[0]["Plan"])) <= 2 * MOST, (path, plan)
+
+
+def read(plan: dict[str, Any]) -> Iterator[int]:
+    """Yield how many rows each scan looked at."""
+    if "Scan" in plan["Node Type"]:
+        yield (plan["Actual Rows"] + plan.get("Rows Removed by Filter", 0)) * plan["Actual Loops"]
+    for below in plan.get("Plans", ()):
+        yield from read(below)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_question_that_takes_too_long_is_given_up(
+    client: Client, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin, "SECONDS", 0.05)
+
+    with ledger.conn.transaction():
+        ledger.do("LOCK TABLE holdfast.job")
+        answer = client.get("/admin/holdfast/job/", follow=True)
+    assert answer.redirect_chain == [("/admin/holdfast/", 302)]
+    assert "took too long" in answer.content.decode()

@@ -1,0 +1,59 @@
+"""One connection: what it does when the server says nothing, or goes away in the wrong moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from holdfast.engine.link import Link
+from holdfast.store.identity import identify_database
+from tests.engine.trouble import Line
+from tests.engine.waiting import Stopwatch, until
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tests.engine.ledger import Ledger
+
+ASLEEP = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+
+
+async def sleep(conn: psycopg.AsyncConnection[Any]) -> None:
+    await conn.execute("SELECT pg_sleep(60)")
+
+
+async def test_a_server_that_says_nothing_is_not_asked_for_leave_to_go(database: str) -> None:
+    async with Line(database) as line, Link(line.url, timeout=0.5) as link:
+        known = await link.run(identify_database())
+        line.freeze()
+        async with Stopwatch() as watch:
+            with pytest.raises(psycopg.OperationalError):
+                await link.run(identify_database())
+        assert watch.seconds < 2
+        line.thaw()
+        assert await link.run(identify_database()) == known
+
+
+async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: Ledger) -> None:
+    async with Link(database, timeout=60) as link:
+        running = asyncio.create_task(link.run_with(sleep))
+        await until(lambda: ledger.rows(ASLEEP))
+        link.hurry(0.1)
+        with pytest.raises(psycopg.OperationalError):
+            await asyncio.wait_for(running, 30)
+        assert await link.run(identify_database())
+
+
+async def test_who_is_cancelled_stays_cancelled_though_the_connection_is_lost_over_it(
+    database: str, ledger: Ledger
+) -> None:
+    async with Line(database) as line, Link(line.url, timeout=60) as link:
+        running = asyncio.create_task(link.run_with(sleep))
+        await until(lambda: ledger.rows(ASLEEP))
+        running.cancel()
+        line.refuse()
+        with pytest.raises(asyncio.CancelledError):
+            await running

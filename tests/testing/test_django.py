@@ -1,0 +1,111 @@
+"""Django's patterns: a TestCase, whose tests are atomic blocks, and plain fixtures that do the same."""
+
+from __future__ import annotations
+
+import unittest
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from asgiref.sync import sync_to_async
+from django.db import IntegrityError, connection, transaction
+from django.test import TestCase
+
+from holdfast.testing import Testing
+from tests.django_config import connected
+from tests.testing.invoices import Invoice, app, charge, create_tables, pay, send_receipt
+from tests.testing.story import Story
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import psycopg
+
+    from holdfast import Holdfast
+
+
+@pytest.fixture(autouse=True)
+def site(database: str) -> Iterator[None]:
+    with connected(default=database):
+        create_tables()
+        yield
+
+
+class InvoiceTests(TestCase):
+    """As a user would write it; run below, once there is a database for it."""
+
+    __test__ = False
+
+    def setUp(self) -> None:
+        self.holdfast = Testing(app, connection)
+        assert not Invoice.objects.exists(), "every test is rolled back"
+
+    def test_jobs_run_on_the_tests_own_data(self) -> None:
+        pay(7)
+        invoice = Invoice.objects.get()
+        self.holdfast.assert_enqueued_sync(charge.new(invoice.pk))
+        drained = self.holdfast.drain_sync()
+        assert len(drained.completed) == 2
+        self.holdfast.assert_enqueued_sync(send_receipt.new(invoice.pk))
+        invoice.refresh_from_db()
+        assert (invoice.paid, invoice.receipts) == (True, 1)
+
+    def test_what_a_handler_raises_undoes_its_own_block_only(self) -> None:
+        pay(-1)
+        with pytest.raises(IntegrityError):
+            self.holdfast.drain_sync()
+        assert not Invoice.objects.get().paid
+        self.holdfast.assert_enqueued_sync(send_receipt.new(Invoice.objects.get().pk), times=0)
+
+    async def test_an_async_test(self) -> None:
+        await sync_to_async(pay)(7)
+        drained = await sync_to_async(self.holdfast.drain_sync)()
+        assert len(drained.completed) == 2
+        assert (await Invoice.objects.aget()).receipts == 1
+
+    def test_the_whole_story(self) -> None:
+        story = Story()
+        story.tell_sync(Testing(story.app, connection))
+
+
+def test_a_test_case() -> None:
+    InvoiceTests.__test__ = True
+    suite = unittest.defaultTestLoader.loadTestsFromTestCase(InvoiceTests)
+    InvoiceTests.__test__ = False
+    result = unittest.TestResult()
+    suite.run(result)
+    assert not [trace for _, trace in (*result.errors, *result.failures)]
+    assert result.testsRun == 4
+
+
+@pytest.fixture
+def db() -> Iterator[None]:
+    """What pytest-django's fixture of this name does."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def holdfast_app() -> Holdfast:
+    return app
+
+
+@pytest.fixture
+def holdfast_connection(db: None) -> Any:
+    return connection
+
+
+def test_plain_fixtures(holdfast: Testing) -> None:
+    pay(7)
+    pay(8)
+    assert len(holdfast.drain_sync().completed) == 4
+    assert list(Invoice.objects.values_list("number", "paid", "receipts")) == [(7, True, 1), (8, True, 1)]
+
+
+def test_handlers_use_the_connection_of_the_test(holdfast: Testing, connect: Any) -> None:
+    pay(7)
+    holdfast.drain_sync()
+    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    other: psycopg.Connection[Any] = connect()
+    assert other.execute(count).fetchone() == (1,), "no thread has opened another"
+    assert other.execute("SELECT count(*) FROM invoice").fetchone() == (0,)

@@ -1,0 +1,45 @@
+"""Every marked line is an error to both checkers, and no other line is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+from sqlalchemy import Engine
+
+from holdfast import Holdfast, Job
+from holdfast.testing import Drained, Testing
+
+app = Holdfast()
+
+
+@app.job("charge")
+async def charge(job: Job[None], amount: int) -> str:
+    return str(amount)
+
+
+async def forgotten(holdfast: Testing) -> None:
+    holdfast.assert_enqueued(charge.new(7))  # rejected: forgotten await
+    holdfast.drain()  # rejected: forgotten await
+    holdfast.run_job(charge.new(7))  # rejected: forgotten await
+    holdfast.advance(timedelta(days=1))  # rejected: forgotten await
+    drained: Drained = holdfast.drain()  # rejected: forgotten await
+    print(drained, len(holdfast.enqueued(charge)))  # rejected: forgotten await
+
+
+async def awaited(holdfast: Testing) -> None:
+    await holdfast.drain_sync()  # rejected
+    await holdfast.assert_enqueued_sync(charge.new(7))  # rejected
+
+
+def arguments(holdfast: Testing, conn: psycopg.Connection[Any], engine: Engine) -> None:
+    holdfast.assert_enqueued_sync(charge)  # rejected: a kind is not a job
+    holdfast.assert_enqueued_sync(charge.new("seven"))  # rejected: not the handler's arguments
+    holdfast.enqueued_sync("charge")  # rejected: a name is not a kind
+    holdfast.advance_sync(60)  # rejected: of what
+    holdfast.run_job_sync(7)  # rejected: an id is not a job
+    holdfast.drain_sync(1000)  # rejected: by name
+    Testing(conn, app)  # rejected: the other way round
+    Testing(app, engine)  # rejected: no connection
+    Testing(app, "postgresql://")  # rejected
