@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +12,7 @@ from tests.cli.commands import holdfast
 if TYPE_CHECKING:
     from pathlib import Path
 
-ALIASES = {
+ALIASES: dict[str, Any] = {
     "OUTBOX_WORKER_POLL_MS": "900",
     "OUTBOX_WORKER_BATCH_SIZE": "9",
     "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS": "90000",
