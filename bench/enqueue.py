@@ -17,7 +17,7 @@ from bench.pgbench import transactions_per_second
 from bench.plain import Plain
 from bench.watch import Watch, alternate
 from holdfast import Holdfast
-from holdfast.job import Envelope, NewJob
+from holdfast.new_job import Envelope, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

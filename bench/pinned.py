@@ -18,8 +18,8 @@ from bench.plain import Plain
 from bench.watch import no_garbage_collection
 from bench.worker import Worker
 from holdfast.drivers import run_sync
-from holdfast.job import Envelope, NewJob
 from holdfast.lease import Lease
+from holdfast.new_job import Envelope, NewJob
 from holdfast.retry import Retry
 from holdfast.store.enqueue import enqueue_jobs
 from holdfast.store.floor import ReapFloor

@@ -13,7 +13,7 @@ from bench.load import KIND, PAYLOAD
 from bench.watch import Watch, alternate
 from bench.worker import Worker
 from holdfast.drivers import run_sync
-from holdfast.job import Envelope, NewJob
+from holdfast.new_job import Envelope, NewJob
 from holdfast.store.enqueue import enqueue_jobs
 
 if TYPE_CHECKING:

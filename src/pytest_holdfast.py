@@ -35,7 +35,7 @@ def holdfast_connection() -> AsyncConnection | SyncConnection:
 @pytest.fixture
 def holdfast_state() -> Any:
     """Override this to say what handlers get as `job.state`; else the application's lifespan does."""
-    from holdfast.job import OMITTED
+    from holdfast.new_job import OMITTED
 
     return OMITTED
 

@@ -48,7 +48,7 @@ def test_many_jobs_are_one_statement() -> None:
     assert statement.params == {
         "jobs": '[{"kind":"a","payload":{"n":0}},{"kind":"a","payload":{"n":1}},{"kind":"a","payload":{"n":2}}]'
     }
-    assert [handle.id for handle in statement.read([(5, 5, True), (6, 5, False)])] == [5, 6]
+    assert [handle.id for handle in statement.read([(5, 5, True), (6, 5, False), (7, 7, True)])] == [5, 6, 7]
 
 
 async def test_no_jobs_are_no_statement() -> None:

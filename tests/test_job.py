@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import InvalidJob, Job, NewJob, OrderKey, Unique
-from holdfast.job import Envelope
+from holdfast.new_job import Envelope
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

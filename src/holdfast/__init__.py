@@ -2,38 +2,54 @@
 
 from holdfast.abort import AbortReason
 from holdfast.app import Holdfast
+from holdfast.batch import BatchKind, Item
+from holdfast.chain import Continue
 from holdfast.codec import JsonCodec
 from holdfast.engine.hook import FailedAttempt
 from holdfast.engine.runner import Budget, Counts, Tick
 from holdfast.errors import (
     Aborted,
+    ChainAwaited,
+    ChainFailed,
     DuplicateJob,
     HoldfastError,
     InvalidJob,
     KindTaken,
     LeaseLost,
+    NotCommitted,
     PayloadTooLarge,
     SchemaMissing,
     SchemaOutdated,
     SchemaUnknown,
     UnknownKind,
     UnsupportedConnection,
+    WrongIsolation,
 )
-from holdfast.job import Handle, Job, NewJob, OrderKey, Unique
+from holdfast.job import Blocker, Handle, Job, Progress
 from holdfast.kind import DeclaredKind, Kind
 from holdfast.lease import Lease
+from holdfast.new_job import NewJob, OrderKey, Unique
 from holdfast.outcome import Busy, Fail, Reschedule
 from holdfast.retry import Retry
 from holdfast.schedule import Cron, Every
 from holdfast.settings import Settings, SettingsError
 from holdfast.signal import AbortSignal
+from holdfast.store.chain import Chain, ChainJob, ChainLine
 
 __all__ = [
     "AbortReason",
     "AbortSignal",
     "Aborted",
+    "BatchKind",
+    "Blocker",
     "Budget",
     "Busy",
+    "Chain",
+    "ChainAwaited",
+    "ChainFailed",
+    "ChainJob",
+    "ChainLine",
+    "Continue",
     "Counts",
     "Cron",
     "DeclaredKind",
@@ -45,6 +61,7 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "InvalidJob",
+    "Item",
     "Job",
     "JsonCodec",
     "Kind",
@@ -52,8 +69,10 @@ __all__ = [
     "Lease",
     "LeaseLost",
     "NewJob",
+    "NotCommitted",
     "OrderKey",
     "PayloadTooLarge",
+    "Progress",
     "Reschedule",
     "Retry",
     "SchemaMissing",
@@ -65,4 +84,5 @@ __all__ = [
     "Unique",
     "UnknownKind",
     "UnsupportedConnection",
+    "WrongIsolation",
 ]

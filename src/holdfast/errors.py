@@ -4,6 +4,10 @@
     ├── InvalidJob              a kind, an option or an argument that cannot be enqueued or run
     ├── PayloadTooLarge         kind, size, limit
     ├── DuplicateJob            existing_id
+    ├── ChainFailed             chain_id, status, error_code, error: a chain that was waited for did not complete
+    ├── ChainAwaited            waiters: jobs of other chains wait for a chain that was to be deleted
+    ├── WrongIsolation          a job can be completed in a READ COMMITTED transaction only
+    ├── NotCommitted            a handler completed its job, and the transaction in which it did was not committed
     ├── UnknownKind
     ├── KindTaken
     ├── UnsupportedConnection   a pool, an engine, a library we do not know, sync where async is needed or the reverse
@@ -23,6 +27,8 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from holdfast.abort import AbortReason
 
 
@@ -59,6 +65,45 @@ class DuplicateJob(HoldfastError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.existing_id,)
+
+
+class ChainFailed(HoldfastError):
+    """The chain did not complete."""
+
+    def __init__(
+        self, chain_id: int, status: str | None = None, error_code: str | None = None, error: str | None = None
+    ) -> None:
+        said = ": ".join(filter(None, (error_code, error)))
+        super().__init__(f"chain {chain_id} {status or 'did not complete'}{f' ({said})' if said else ''}")
+        self.chain_id = chain_id
+        self.status = status
+        """`failed`, `cancelled` or `not_found`."""
+        self.error_code = error_code
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.chain_id, self.status, self.error_code, self.error)
+
+
+class ChainAwaited(HoldfastError):
+    """Jobs of other chains wait for these chains."""
+
+    def __init__(self, waiters: Sequence[int] = ()) -> None:
+        named = ", ".join(map(str, waiters))
+        super().__init__(f"Jobs of other chains wait for these chains: {named}" if named else None)
+        self.waiters = tuple(waiters)
+        """The first hundred."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.waiters,)
+
+
+class WrongIsolation(HoldfastError):
+    """A job is completed or deleted in a READ COMMITTED transaction only."""
+
+
+class NotCommitted(HoldfastError):
+    """The handler completed the job in a transaction that was never committed."""
 
 
 class UnknownKind(HoldfastError):

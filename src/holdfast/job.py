@@ -1,233 +1,82 @@
-"""A job on its way in (NewJob), what enqueueing answers (Handle), and what a handler receives (Job)."""
+"""A job that was enqueued (Handle), and what a handler receives (Job)."""
 
 from __future__ import annotations
 
-import json
 import logging
-import re
-from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime, timedelta
-from enum import Enum
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from holdfast.errors import InvalidJob
+from holdfast.errors import HoldfastError
 from holdfast.signal import AbortSignal
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from holdfast.connection import AsyncConnection, SyncConnection
+
 T = TypeVar("T")
+R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 S_co = TypeVar("S_co", covariant=True)
 
-OnConflict: TypeAlias = Literal["keep", "replace", "debounce", "raise"]
-OnFailure: TypeAlias = Literal["next", "block"]
-
-KIND_LIMIT = 200
-QUEUE_LIMIT = 100
-KEY_LIMIT = 500
-HEADERS_LIMIT = 8_192
-LAST_PRIORITY = 9
-MOST_ATTEMPTS = 1000
-LONGEST_WINDOW = timedelta(days=31)
-LONGEST_DELAY = timedelta(days=3_660)
-_MILLISECOND = timedelta(milliseconds=1)
-_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
-
-
-class Omitted(Enum):
-    """The option was not given: it stays as it is."""
-
-    OMITTED = "omitted"
-
-
-OMITTED: Final = Omitted.OMITTED
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Unique:
-    """At most one job of this kind with this key: while it is live, or, with `window`, within that much time.
+class Handle(Generic[R]):
+    """A job that was enqueued, or the one that was there already under its unique key.
 
-    On conflict: `keep` the existing job; `replace` its payload and options; `debounce`: push its time out;
-    `raise` DuplicateJob.
+    R is what its chain ends with: `wait` returns it and `complete_chain` takes it, so a Handle[bool] is no Handle[int].
     """
-
-    key: str
-    _: KW_ONLY
-    window: timedelta | None = None
-    """Whole milliseconds, at most 31 days. Default: while the job is live."""
-    on_conflict: OnConflict = "keep"
-
-    def __post_init__(self) -> None:
-        _check_text("unique", self.key, KEY_LIMIT)
-        _check_choice("on_conflict", self.on_conflict, get_args(OnConflict))
-        if self.window is not None:
-            _check_span("window", self.window, LONGEST_WINDOW, least=_MILLISECOND)
-            if self.window % _MILLISECOND:
-                raise InvalidJob("window: whole milliseconds, please")
-
-
-@dataclass(frozen=True, slots=True)
-class OrderKey:
-    """Jobs of one key run one at a time, in the order they were enqueued."""
-
-    key: str
-    _: KW_ONLY
-    on_failure: OnFailure = "next"
-    """When the head fails: the `next` one goes on, or the key is `block`ed until somebody acts."""
-
-    def __post_init__(self) -> None:
-        _check_text("order_key", self.key, KEY_LIMIT)
-        _check_choice("on_failure", self.on_failure, get_args(OnFailure))
-
-
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """All of a new job but its payload; shared by jobs that differ in nothing else."""
-
-    kind: str
-    payload_version: int = 1
-    _: KW_ONLY
-    queue: str = "default"
-    priority: int = 5
-    max_attempts: int = 3
-    delay: timedelta | None = None
-    at: datetime | None = None
-    order_key: OrderKey | None = None
-    unique: Unique | None = None
-    expires: timedelta | datetime | None = None
-    headers: tuple[tuple[str, str], ...] = ()
-    head: str = field(init=False, repr=False, compare=False)
-    """The job as a JSON object, open at its end so that the payload can be spliced in."""
-
-    def __post_init__(self) -> None:
-        _check_text("kind", self.kind, KIND_LIMIT)
-        _check_text("queue", self.queue, QUEUE_LIMIT)
-        _check_number("payload_version", self.payload_version, 1, 32_767)
-        _check_number("priority", self.priority, 0, LAST_PRIORITY)
-        _check_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
-        plain = (
-            ("payload_version", self.payload_version, 1),
-            ("queue", self.queue, "default"),
-            ("priority", self.priority, 5),
-            ("max_attempts", self.max_attempts, 3),
-        )
-        members: dict[str, object] = {"kind": self.kind}
-        members |= {name: value for name, value, default in plain if value != default}
-        members |= self._times() | self._keys()
-        if self.headers:
-            members["headers"] = _checked_headers(self.headers)
-        object.__setattr__(self, "head", _JSON.encode(members)[:-1])
-
-    @property
-    def plain(self) -> bool:
-        """Nothing but a queue, a priority and a number of attempts: the job can take the shortest way in."""
-        rest = (self.delay, self.at, self.order_key, self.unique, self.expires)
-        return rest == (None,) * len(rest) and not self.headers and self.payload_version == 1
-
-    def _times(self) -> dict[str, object]:
-        members: dict[str, object] = {}
-        if self.delay is not None and self.at is not None:
-            raise InvalidJob("delay, at: give one of them")
-        if self.delay is not None:
-            members["delay_ms"] = _check_span("delay", self.delay, LONGEST_DELAY)
-        elif self.at is not None:
-            members["at"] = _check_time("at", self.at)
-        match self.expires:
-            case None:
-                pass
-            case datetime():
-                members["expires_at"] = _check_time("expires", self.expires)
-                if self.at is not None and self.expires <= self.at:
-                    raise InvalidJob("expires: before the job is due")
-            case _:
-                members["expires_ms"] = _check_span("expires", self.expires, LONGEST_DELAY, least=_MILLISECOND)
-                if self.delay is not None and self.expires <= self.delay:
-                    raise InvalidJob("expires: before the job is due")
-        return members
-
-    def _keys(self) -> dict[str, object]:
-        members: dict[str, object] = {}
-        if self.order_key is not None:
-            members["order_key"] = _check_type("order_key", self.order_key, OrderKey).key
-            if self.order_key.on_failure == "block":
-                members["order_block"] = True
-        if self.unique is not None:
-            members["unique_key"] = _check_type("unique", self.unique, Unique).key
-            if self.unique.window is not None:
-                members["unique_window_ms"] = self.unique.window // _MILLISECOND
-            if self.unique.on_conflict != "keep":
-                members["on_conflict"] = self.unique.on_conflict
-        return members
-
-
-# Without slots: on Python 3.11 a frozen dataclass with slots cannot be made through its parametrized name, NewJob[str].
-@dataclass(frozen=True)
-class NewJob(Generic[R_co]):
-    """A validated job that nobody has enqueued yet; R is what its handler returns."""
-
-    envelope: Envelope
-    payload: str
-    """JSON text."""
-
-    @property
-    def kind(self) -> str:
-        return self.envelope.kind
-
-    @property
-    def payload_version(self) -> int:
-        return self.envelope.payload_version
-
-    def options(  # noqa: PLR0913 - one keyword per option
-        self,
-        *,
-        delay: timedelta | Omitted | None = OMITTED,
-        at: datetime | Omitted | None = OMITTED,
-        priority: int | Omitted = OMITTED,
-        queue: str | Omitted = OMITTED,
-        order_key: str | OrderKey | Omitted | None = OMITTED,
-        unique: Unique | Omitted | None = OMITTED,
-        expires: timedelta | datetime | Omitted | None = OMITTED,
-        headers: Mapping[str, str] | Omitted = OMITTED,
-        max_attempts: int | Omitted = OMITTED,
-    ) -> NewJob[R_co]:
-        """Return another job with these options changed; those not named stay. `delay` and `at` replace each other.
-
-        >>> NewJob(Envelope("mail"), "{}").options(delay=timedelta(hours=1)).as_json()
-        '{"kind":"mail","delay_ms":3600000,"payload":{}}'
-        """
-        now = self.envelope
-        if delay is not OMITTED or at is not OMITTED:
-            delay, at = _chosen(delay, None), _chosen(at, None)
-        envelope = Envelope(
-            now.kind,
-            now.payload_version,
-            queue=_chosen(queue, now.queue),
-            priority=_chosen(priority, now.priority),
-            max_attempts=_chosen(max_attempts, now.max_attempts),
-            delay=_chosen(delay, now.delay),
-            at=_chosen(at, now.at),
-            order_key=OrderKey(order_key) if isinstance(order_key, str) else _chosen(order_key, now.order_key),
-            unique=_chosen(unique, now.unique),
-            expires=_chosen(expires, now.expires),
-            headers=now.headers if headers is OMITTED else _frozen_headers(headers),
-        )
-        return NewJob(envelope, self.payload)
-
-    def as_json(self) -> str:
-        """Return the object that the SQL function enqueue_jobs takes."""
-        return f'{self.envelope.head},"payload":{self.payload}}}'
-
-
-@dataclass(frozen=True, slots=True)
-class Handle(Generic[R_co]):
-    """A job that was enqueued, or the one that was there already under its unique key."""
 
     id: int
     chain_id: int
     created: bool
     """False when a unique key matched a job that exists."""
+    decode: Callable[[str | None], R] | None = field(default=None, repr=False, compare=False)
+    """Reads the chain's result from JSON text."""
+
+
+class HasResult(Protocol[R_co]):
+    """What names a chain and reads its result, as a Handle does.
+
+    Covariant, where a Handle is not: who only reads may take the result for something wider.
+    """
+
+    @property
+    def chain_id(self) -> int: ...
+    @property
+    def decode(self) -> Callable[[str | None], R_co] | None: ...
+
+
+class Blocker(NamedTuple):
+    """A chain that a job came after, and how it ended. `kind.result(blocker)` reads its result."""
+
+    chain_id: int
+    status: Literal["completed", "failed", "cancelled"] | None
+    """A deleted chain counts as cancelled. None: it lives; only a job that was called off sees that."""
+    result: str | None
+    """JSON text."""
+    error_code: str | None
+    error: str | None
+
+
+class Progress(NamedTuple):
+    fraction: float
+    """From 0 to 1."""
+    note: str | None = None
+    """At most 200 characters; more is cut."""
+
+
+class Run(Protocol):
+    """What a job asks of the worker that runs it."""
+
+    @property
+    def blockers(self) -> tuple[Blocker, ...]: ...
+    async def complete(self, conn: AsyncConnection, result: object) -> None: ...
+    def complete_sync(self, conn: SyncConnection, result: object) -> None: ...
+    def report(self, progress: Progress) -> None: ...
 
 
 class Job(Generic[S_co]):
@@ -237,7 +86,7 @@ class Job(Generic[S_co]):
     'holdfast:7'
     """
 
-    __slots__ = ("_idempotency_key", "attempt", "chain_id", "headers", "id", "kind", "signal", "state", "token")
+    __slots__ = ("_idempotency_key", "_run", "attempt", "chain_id", "headers", "id", "kind", "signal", "state", "token")
 
     def __init__(  # noqa: PLR0913 - one keyword per thing a handler may ask
         self,
@@ -251,6 +100,7 @@ class Job(Generic[S_co]):
         headers: Mapping[str, str] = _NO_HEADERS,
         signal: AbortSignal | None = None,
         idempotency_key: str | None = None,
+        run: Run | None = None,
     ) -> None:
         self.id = id
         self.kind = kind
@@ -266,6 +116,7 @@ class Job(Generic[S_co]):
         self.signal = AbortSignal() if signal is None else signal
         """Fires when this attempt should stop, with the reason."""
         self._idempotency_key = idempotency_key
+        self._run = run
 
     def __repr__(self) -> str:
         return f"<Job {self.id} {self.kind} attempt {self.attempt}>"
@@ -280,65 +131,34 @@ class Job(Generic[S_co]):
         """A logger whose lines carry this job, its kind, its chain and the worker."""
         return logging.getLogger("holdfast.job")
 
+    @property
+    def blockers(self) -> tuple[Blocker, ...]:
+        """The chains this job came after, in the order in which it named them."""
+        return () if self._run is None else self._run.blockers
 
-def _chosen(given: T | Omitted, now: T) -> T:
-    return now if isinstance(given, Omitted) else given
+    async def complete(self, conn: AsyncConnection, result: T) -> T:
+        """Complete this job, with a result or a Continue, in the transaction that `conn` is in; return what was given.
 
+        Make it the last statement before the commit: what was written before commits together with the completion, or
+        not at all. LeaseLost when the job is no longer ours: then roll back.
+        """
+        await self._running.complete(conn, result)
+        return result
 
-def _check_type(option: str, value: object, expected: type[Any]) -> Any:
-    if not isinstance(value, expected):
-        raise InvalidJob(f"{option}: {expected.__name__} expected, not {type(value).__name__}")
-    return value
+    def complete_sync(self, conn: SyncConnection, result: T) -> T:
+        """Do as `complete` does, on a sync connection."""
+        self._running.complete_sync(conn, result)
+        return result
 
+    def progress(self, fraction: float, note: str | None = None) -> None:
+        """Say how far the job has come, from 0 to 1. As often as you like: it is written about once a second."""
+        if not 0 <= fraction <= 1:
+            raise ValueError("progress: from 0 to 1")
+        if self._run is not None:
+            self._run.report(Progress(fraction, note))
 
-def _check_text(option: str, value: str, limit: int) -> None:
-    _check_type(option, value, str)
-    if not value or _UNFIT.search(value) or (len(value) * 4 > limit and len(value.encode()) > limit):
-        raise InvalidJob(f"{option}: 1 to {limit} bytes of text without control characters")
-
-
-def _check_number(option: str, value: int, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise InvalidJob(f"{option}: a whole number from {least} to {most}")
-
-
-def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidJob(f"{option}: one of {', '.join(choices)}")
-
-
-def _check_span(option: str, value: timedelta, most: timedelta, *, least: timedelta = timedelta(0)) -> int:
-    _check_type(option, value, timedelta)
-    if not least <= value <= most:
-        raise InvalidJob(f"{option}: from {least / _MILLISECOND:.0f} ms to {most.days} days")
-    return value // _MILLISECOND
-
-
-def _check_time(option: str, value: datetime) -> str:
-    _check_type(option, value, datetime)
-    if value.utcoffset() is None:
-        raise InvalidJob(f"{option}: a time with a time zone")
-    try:
-        return value.astimezone(UTC).isoformat()
-    except OverflowError:
-        raise InvalidJob(f"{option}: out of the calendar") from None
-
-
-def _frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    pairs = tuple(_check_type("headers", headers, Mapping).items())
-    for name, value in pairs:
-        _check_text("headers", name, KEY_LIMIT)
-        if not isinstance(value, str) or "\x00" in value:
-            raise InvalidJob("headers: text without NUL characters as values")
-    return tuple(sorted(pairs))
-
-
-def _checked_headers(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    headers = dict(pairs)
-    try:
-        size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
-    except UnicodeEncodeError:
-        raise InvalidJob("headers: text that is not valid Unicode") from None
-    if size > HEADERS_LIMIT:
-        raise InvalidJob(f"headers: {size} bytes, and the limit is {HEADERS_LIMIT}")
-    return headers
+    @property
+    def _running(self) -> Run:
+        if self._run is None:
+            raise HoldfastError(f"job {self.id} is not run by a worker: nobody holds it")
+        return self._run

@@ -8,15 +8,31 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from datetime import timedelta
 from functools import cached_property
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, cast, get_origin, get_type_hints, overload
+from types import SimpleNamespace, UnionType
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from holdfast.chain import Continue
 from holdfast.codec import parse_json
-from holdfast.errors import HoldfastError, InvalidJob
+from holdfast.errors import ChainFailed, HoldfastError, InvalidJob
 from holdfast.failure import Failure
-from holdfast.job import Envelope, Job, NewJob
+from holdfast.job import Blocker, Job
+from holdfast.new_job import Envelope, NewJob
+from holdfast.outcome import Busy, Fail, Reschedule
 from holdfast.retry import Retry
 
 if TYPE_CHECKING:
@@ -33,6 +49,7 @@ Executor = Literal["thread", "process"]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
+MOST_IN_A_BATCH = 10_000
 _Parameter = inspect.Parameter
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
 
@@ -49,8 +66,12 @@ class Work:
     """Default: three times the lease."""
     executor: Executor = "thread"
     """Where a plain function runs. Default: in a thread of the worker."""
+    batch: int | None = None
+    """How many jobs a batch's handler takes in one call. Default: it takes one, and is no batch's."""
 
     def __post_init__(self) -> None:
+        if self.batch is not None and not 1 <= self.batch <= MOST_IN_A_BATCH:
+            raise ValueError(f"a batch is of 1 to {MOST_IN_A_BATCH} jobs")
         if self.max_runtime is not None and self.max_runtime <= timedelta(0):
             raise ValueError("max_runtime must be longer than nothing")
 
@@ -66,7 +87,7 @@ class Kind(Generic[P, T_co]):
         self.envelope = envelope
         self.work = work
         self.is_async = inspect.iscoroutinefunction(handler)
-        self._codec = codec
+        self.codec = codec
         self._parameters = _parameters(handler)
         self._upgrades: dict[int, Upgrade] = {}
 
@@ -86,12 +107,21 @@ class Kind(Generic[P, T_co]):
         result: T_co = self.handler(job, *args, **kwargs)
         return result
 
-    # The two are told apart here, not where the handler is registered: there, an Any among a handler's parameters would
-    # match both overloads, and mypy would take the whole kind for Any.
+    # They are told apart here, not where the handler is registered: there, an Any among a handler's parameters would
+    # match several overloads, and mypy would take the whole kind for Any. A handler that always goes on has its own,
+    # because mypy does not find R in a Continue[R] that stands alone.
     @overload
-    def new(self: Kind[P, Coroutine[Any, Any, R | Signal]], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
+    def new(
+        self: Kind[P, Coroutine[Any, Any, Continue[R] | Signal]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> NewJob[R]: ...
     @overload
-    def new(self: Kind[P, R | Signal], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
+    def new(
+        self: Kind[P, Coroutine[Any, Any, R | Continue[R] | Signal]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> NewJob[R]: ...
+    @overload
+    def new(self: Kind[P, Continue[R] | Signal], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
+    @overload
+    def new(self: Kind[P, R | Continue[R] | Signal], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob[Any]:
         """Validate the handler's own arguments and return a job that can be enqueued."""
         if len(args) > len(self._positional):
@@ -103,17 +133,36 @@ class Kind(Generic[P, T_co]):
         try:
             value = self._adapter.dump_python(self._adapter.validate_python(given), mode="json", by_alias=True)
         except ValueError as exc:
-            raise _invalid(self.name, exc) from None
-        return NewJob(self.envelope, self._codec.encode(value, kind=self.name))
+            raise invalid(self.name, exc) from None
+        return NewJob(self.envelope, self.codec.encode(value, kind=self.name), self.read_result)
 
     def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload; InvalidJob when that cannot be done."""
-        text = self._codec.plain(payload) if version == self.version else self._upgraded(payload, version)
+        text = self.codec.plain(payload) if version == self.version else self._upgraded(payload, version)
         try:
-            arguments: dict[str, Any] = vars(_from_json(self._adapter, text))
+            return self._as_arguments(_from_json(self._adapter, text))
         except ValidationError as exc:
-            raise _invalid(self.name, exc) from None
-        return arguments
+            raise invalid(self.name, exc) from None
+
+    def _as_arguments(self, value: object) -> dict[str, Any]:
+        return vars(value)
+
+    @overload
+    def result(self: Kind[P, Coroutine[Any, Any, R | Continue[R] | Signal]], blocker: Blocker, /) -> R: ...
+    @overload
+    def result(self: Kind[P, R | Continue[R] | Signal], blocker: Blocker, /) -> R: ...
+    def result(self, blocker: Blocker, /) -> Any:
+        """Return what a blocker that began with this kind ended with; ChainFailed when it did not complete."""
+        if blocker.status != "completed":
+            raise ChainFailed(blocker.chain_id, blocker.status, blocker.error_code, blocker.error)
+        return self.read_result(blocker.result)
+
+    def read_result(self, text: str | None) -> Any:
+        """Return what a chain that began with this kind ended with; InvalidJob when it is not of the annotated type."""
+        try:
+            return _from_json(self._result_adapter, self.codec.plain(text or "null"))
+        except ValidationError as exc:
+            raise invalid(self.name, exc) from None
 
     def upgrade(self, *, from_version: int) -> Callable[[UpgradeT], UpgradeT]:
         """Register the function that turns a payload of `from_version` into one of the next version."""
@@ -133,7 +182,7 @@ class Kind(Generic[P, T_co]):
     def _upgraded(self, payload: str, version: int) -> str:
         if version > self.version:
             raise InvalidJob(f"{self.name}: payload version {version} is newer than this code's {self.version}")
-        value: Any = self._codec.decode(payload)
+        value: Any = self.codec.decode(payload)
         for step in range(version, self.version):
             if step not in self._upgrades:
                 raise InvalidJob(f"{self.name}: no upgrade from payload version {step}")
@@ -150,10 +199,19 @@ class Kind(Generic[P, T_co]):
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
         """Made at first use, when every name in the annotations exists."""
-        hints = _hints(self.name, self.handler, self._parameters)
+        annotated = {name: p.annotation for name, p in self._parameters.items() if p.annotation is not p.empty}
+        hints = hints_of(self.name, self.handler, annotated)
         fields = [(name, hints.get(name, Any), _field(parameter)) for name, parameter in self._parameters.items()]
         arguments = make_dataclass(self.name, fields, kw_only=True, namespace={"__pydantic_config__": _CONFIG})
-        return _adapter_of(self.name, arguments)
+        return adapter_of(self.name, arguments)
+
+    @cached_property
+    def _result_adapter(self) -> TypeAdapter[Any]:
+        annotation = inspect.signature(self.handler).return_annotation
+        if annotation is inspect.Signature.empty:
+            return TypeAdapter(Any)
+        hints = hints_of(self.name, self.handler, {"return": annotation})
+        return adapter_of(self.name, result_type(hints["return"]))
 
 
 class DeclaredKind(Generic[A]):
@@ -176,14 +234,14 @@ class DeclaredKind(Generic[A]):
         try:
             value = self._adapter.dump_python(self._adapter.validate_python(args), mode="json", by_alias=True)
         except ValueError as exc:
-            raise _invalid(self.name, exc) from None
+            raise invalid(self.name, exc) from None
         if not isinstance(value, Mapping):
             raise InvalidJob(f"{self.name}: the payload is not a JSON object")
         return NewJob(self.envelope, self._codec.encode(value, kind=self.name))
 
     @cached_property
     def _adapter(self) -> TypeAdapter[A]:
-        return _adapter_of(self.name, self.model)
+        return adapter_of(self.name, self.model)
 
 
 def _parameters(handler: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -215,8 +273,7 @@ def _field(parameter: inspect.Parameter) -> Any:
     return field(default_factory=lambda: parameter.default)
 
 
-def _hints(kind: str, handler: Callable[..., Any], parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
-    annotated = {name: p.annotation for name, p in parameters.items() if p.annotation is not p.empty}
+def hints_of(kind: str, handler: Callable[..., Any], annotated: Mapping[str, Any]) -> dict[str, Any]:
     module = getattr(inspect.unwrap(handler), "__globals__", {})
     try:
         return get_type_hints(SimpleNamespace(__annotations__=annotated), module, include_extras=True)
@@ -224,7 +281,15 @@ def _hints(kind: str, handler: Callable[..., Any], parameters: Mapping[str, insp
         raise InvalidJob(f"{kind}: an annotation names {exc.name}, which its module does not have at run time") from exc
 
 
-def _adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
+def result_type(annotation: Any) -> Any:
+    """Return what is left when a handler's signals and continuations are taken from what it returns."""
+    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    kept = [member for member in members if member not in {Fail, Reschedule, Busy}]
+    results = [get_args(member)[0] if get_origin(member) is Continue else member for member in kept]
+    return Union[tuple(results)] if results else None  # noqa: UP007 - made at run time
+
+
+def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
     try:
         return TypeAdapter(model)
     except Exception as exc:
@@ -249,6 +314,6 @@ def _as_json(kind: str, value: object) -> str:
         raise InvalidJob(f"{kind}: an upgrade returned what JSON cannot say ({type(exc).__name__})") from exc
 
 
-def _invalid(kind: str, exc: Exception) -> HoldfastError:
+def invalid(kind: str, exc: Exception) -> HoldfastError:
     text = Failure.of(exc).text
     return InvalidJob(text if text.startswith(kind) else f"{kind}: {text}")

@@ -23,6 +23,8 @@ class Completed:
     """The job is done; `result` is JSON text."""
 
     result: str | None = None
+    next: str | None = None
+    """The job that follows in the chain, as JSON text."""
 
 
 @dataclass(frozen=True, slots=True)

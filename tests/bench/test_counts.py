@@ -10,7 +10,7 @@ from bench.load import KIND, PAYLOAD, load_jobs
 from bench.wal import BATCH, BYTES, Cycle
 from bench.worker import Worker
 from holdfast.drivers import run_sync
-from holdfast.job import Envelope, NewJob
+from holdfast.new_job import Envelope, NewJob
 from holdfast.store.enqueue import enqueue_jobs
 from tests.bench.wire import recorded
 

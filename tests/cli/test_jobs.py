@@ -13,7 +13,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.job import OrderKey, Unique
+from holdfast.new_job import OrderKey, Unique
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.databases import clone
 from tests.traps.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number, statuses

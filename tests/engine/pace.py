@@ -26,4 +26,6 @@ QUICK: dict[str, Any] = {
 ALERT: dict[str, Any] = QUICK | {"lease": ms(30_000)}
 # A lease so long that whatever is recovered within a test was recovered in another way.
 PATIENT: dict[str, Any] = {"jitter": ms(0)}
+# Polling so rare that it explains nothing: whoever looks sooner was woken.
+MINUTE: dict[str, Any] = {"idle_min": ms(60_000), "idle_max": ms(60_000), "jitter": ms(0)}
 AT_ONCE = Retry(max_attempts=3, base=ms(0), jitter=ms(0))

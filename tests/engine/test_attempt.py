@@ -103,7 +103,7 @@ async def test_a_validator_that_raises_is_not_the_workers_problem(app: Holdfast,
     ledger.do("UPDATE holdfast.job SET payload = '{\"number\": 7}' WHERE id = %s", bad)
     async with app.worker(**QUICK) as worker:
         await until(lambda: ledger.status(good) == "completed")
-        await until(lambda: not worker.pipelines[0].held, 3)
+        await until(lambda: not worker.pipelines[0].held)
         assert ledger.status(bad) != "processing"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from holdfast.engine.slots import Slots
@@ -43,7 +44,7 @@ async def test_an_urgent_job_overtakes_what_is_held_ready(app: Holdfast, ledger:
         for _ in range(3):
             before = len(order)
             ledger.enqueue(act.new("urgent").options(priority=0))
-            await until(lambda: "urgent" in order[before:], 3)  # noqa: B023 - awaited in the same turn
+            await until(lambda: "urgent" in order[before:])  # noqa: B023 - awaited in the same turn
             # A round trip or two of the claim, at a hundred starts a second: not the second's worth that is held ready.
             assert order[before:].index("urgent") <= 20, order[before:].index("urgent")
 
@@ -54,7 +55,7 @@ async def test_handlers_that_never_wait_leave_room_for_others(app: Holdfast, led
 
     ledger.enqueue(*[act.new() for _ in range(5_000)])
     longest = 0.0
-    clock = asyncio.get_running_loop().time
+    clock = time.thread_time  # what others take from the machine is not counted
     async with app.worker(queues={"default": 50}, batch_size=500, **QUICK) as worker:
         last = clock()
         while worker.counts.get("job_completed", 0) < 5_000:

@@ -78,9 +78,9 @@ async def test_a_locked_row_holds_up_nobody_else(app: Holdfast, ledger: Ledger) 
         with ledger.conn.transaction():
             ledger.do("SELECT FROM holdfast.job WHERE id = %s FOR UPDATE", jobs[4])
             gate.set()
-            await until(lambda: ledger.statuses() == {"completed": 9, "processing": 1}, 3)
+            await until(lambda: ledger.statuses() == {"completed": 9, "processing": 1})
             assert ledger.status(jobs[4]) == "processing"
-        await until(lambda: ledger.status(jobs[4]) == "completed", 3)
+        await until(lambda: ledger.status(jobs[4]) == "completed")
     assert [ledger.job(job).result for job in jobs] == jobs
     assert ledger.wasted() == []
 

@@ -12,7 +12,7 @@ from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
 from holdfast.engine.site import open_site
 from holdfast.engine.ticker import Limits
-from holdfast.job import Envelope, NewJob
+from holdfast.new_job import Envelope, NewJob
 from holdfast.schedule import Every
 from tests.engine.fleet import SOON, crew, make_due, runs
 

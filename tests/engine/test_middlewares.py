@@ -116,7 +116,7 @@ async def test_listeners_are_told_every_transition(app: Holdfast, ledger: Ledger
         await until(lambda: ledger.statuses().get("processing") == 3)
         ledger.cancel(ids["cancelled"])
         ledger.do("DELETE FROM holdfast.job WHERE id = %s", ids["lost"])
-        await until(lambda: "job_lost" in {transition.name for transition in told}, 3)
+        await until(lambda: "job_lost" in {transition.name for transition in told})
     # Sorted: a job that went back may be claimed again before its finisher has heard that it went.
     by_job = {name: sorted(t.name for t in told if t.job == job) for name, job in ids.items()}
     assert by_job == {

@@ -9,7 +9,7 @@ import pytest
 from holdfast.drivers import run_sync
 from holdfast.engine.runner import PeriodicJob
 from holdfast.engine.ticker import Limits
-from holdfast.job import Envelope, NewJob, Unique
+from holdfast.new_job import Envelope, NewJob, Unique
 from holdfast.schedule import Cron, Every
 from holdfast.store.schedule import pause_schedule, trigger_schedule
 from tests.engine.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule

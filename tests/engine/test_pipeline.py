@@ -12,8 +12,8 @@ import pytest
 from holdfast import Busy, Fail, Holdfast, Job, Reschedule, Retry
 from holdfast.engine import attempt as attempts
 from holdfast.engine import worker as workers
-from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
-from tests.engine.waiting import after, until
+from tests.engine.pace import AT_ONCE, MINUTE, PATIENT, QUICK, ms
+from tests.engine.waiting import Stopwatch, after, until
 
 if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
@@ -215,7 +215,7 @@ async def test_busy_sends_the_job_back_and_lets_the_queue_rest(app: Holdfast, le
     async def call(job: Job[None]) -> int:
         starts.append(clock())
         if len(starts) == 1:
-            raise Busy(ms(400))
+            raise Busy(ms(1000))
         return job.attempt
 
     @app.job("other")
@@ -226,9 +226,12 @@ async def test_busy_sends_the_job_back_and_lets_the_queue_rest(app: Holdfast, le
     async with app.worker(queues={"slow": 1, "default": 2}, **PATIENT):
         await until(lambda: len(starts) == 1)
         others = ledger.enqueue(*[other.new() for _ in range(5)])
-        await until(lambda: all(ledger.status(job) == "completed" for job in others), 0.35)
-        await until(lambda: all(ledger.status(job) == "completed" for job in jobs), 3)
-    assert starts[1] - starts[0] >= 0.4
+        await until(lambda: all(ledger.status(job) == "completed" for job in others))
+        assert len(starts) == 1
+        async with Stopwatch() as watch:
+            await until(lambda: all(ledger.status(job) == "completed" for job in jobs))
+        assert watch.seconds < 5
+    assert starts[1] - starts[0] >= 1
     assert [ledger.job(job).attempt for job in jobs] == [1, 1, 1]
 
 
@@ -240,8 +243,9 @@ async def test_the_rest_of_the_only_queue_ends_in_time(app: Holdfast, ledger: Le
 
     calls: list[int] = []
     job = ledger.enqueue_one(call.new())
-    async with app.worker(**PATIENT):
-        await until(lambda: ledger.status(job) == "completed", 3)
+    async with app.worker(**PATIENT), Stopwatch() as watch:
+        await until(lambda: ledger.status(job) == "completed")
+    assert watch.seconds < 5
 
 
 async def test_cancelled_and_expired_before_they_started(app: Holdfast, ledger: Ledger) -> None:
@@ -270,10 +274,10 @@ async def test_delayed_jobs_start_when_due(app: Holdfast, ledger: Ledger) -> Non
     async def later(job: Job[None]) -> None: ...
 
     job = ledger.enqueue_one(later.new().options(delay=ms(700)))
-    async with app.worker(**PATIENT):
-        await until(lambda: ledger.status(job) == "completed", 5)
+    async with app.worker(**MINUTE):
+        await until(lambda: ledger.status(job) == "completed")
     late = ledger.value("SELECT finished_at - available_at FROM holdfast.job_history")
-    assert timedelta(0) <= late < ms(500)
+    assert timedelta(0) <= late < ms(5_000), "not by a look that would have come anyway"
 
 
 async def test_retries_wait_as_told(app: Holdfast, ledger: Ledger) -> None:
@@ -285,9 +289,9 @@ async def test_retries_wait_as_told(app: Holdfast, ledger: Ledger) -> None:
         raise RuntimeError
 
     job = ledger.enqueue_one(flaky.new())
-    async with app.worker(**PATIENT):
-        await until(lambda: ledger.status(job) == "failed", 5)
-    assert 0.3 <= times[1] - times[0] < 1.3
+    async with app.worker(**MINUTE):
+        await until(lambda: ledger.status(job) == "failed")
+    assert 0.3 <= times[1] - times[0] < 5
 
 
 async def test_lifespan_state_is_shared_and_closed(database: str, ledger: Ledger) -> None:
@@ -334,7 +338,7 @@ async def test_two_workers_in_one_process(app: Holdfast, ledger: Ledger) -> None
     ):
         ledger.enqueue(*[act.new() for _ in range(60)])
         await until(lambda: ledger.completed() == 60)
-        await until(lambda: ledger.sessions() == 8, 3)
+        await until(lambda: ledger.sessions() == 8)
     assert set(ran) == {"one", "two"}
     assert len(ran) == 60
     assert sorted(ledger.rows("SELECT name, stop_reason FROM holdfast.worker")) == [

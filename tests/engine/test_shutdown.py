@@ -27,26 +27,27 @@ def how_it_ended(ledger: Ledger) -> list[Any]:
 
 
 async def test_unstarted_jobs_go_back_at_once_and_running_ones_may_end(app: Holdfast, ledger: Ledger) -> None:
-    gate = asyncio.Event()
+    started, gate = asyncio.Event(), asyncio.Event()
 
     @app.job("act")
     async def act(job: Job[None], wait: bool) -> None:
         if wait:
+            started.set()
             await gate.wait()
 
+    ledger.enqueue(*[act.new(wait=False) for _ in range(300)], *[act.new(wait=True) for _ in range(50)])
     worker = app.worker(queues={"default": 1}, **PATIENT)
     async with worker:
-        ledger.enqueue(*[act.new(wait=False) for _ in range(300)])
+        await started.wait()
         await until(lambda: ledger.completed() == 300)
-        ledger.enqueue(*[act.new(wait=True) for _ in range(6)])
-        await until(lambda: ledger.statuses().get("processing", 0) >= 1)
+        assert ledger.statuses()["processing"] > 1, "some are held ready"
         stopping = asyncio.create_task(worker.stop())
-        await until(lambda: ledger.statuses() == {"completed": 300, "processing": 1, "pending": 5})
+        await until(lambda: ledger.statuses() == {"completed": 300, "processing": 1, "pending": 49})
         assert not stopping.done()
         assert ledger.value("SELECT max(attempt) FROM holdfast.job WHERE status = 'pending'") == 0
         gate.set()
         await stopping
-    assert ledger.statuses() == {"completed": 301, "pending": 5}
+    assert ledger.statuses() == {"completed": 301, "pending": 49}
     assert how_it_ended(ledger) == ["stopped"]
     assert ledger.wasted() == []
 

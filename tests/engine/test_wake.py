@@ -14,7 +14,7 @@ from holdfast import Holdfast, Job
 from holdfast.engine import claim
 from holdfast.store.statement import statements
 from tests.engine.interleaving import LEVELS, Producer
-from tests.engine.pace import QUICK, ms
+from tests.engine.pace import MINUTE, QUICK, ms
 from tests.engine.waiting import Stopwatch, after, until
 from tools.pgbouncer import PgBouncer
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
     from tools.postgres import Server
 
-# A loss would show: nobody looks again for a minute.
-MINUTE: dict[str, Any] = {"idle_min": ms(60_000), "idle_max": ms(60_000), "jitter": ms(0)}
 ASLEEP = "SELECT count(DISTINCT worker_id) FROM holdfast.sleeper WHERE until > now()"
 
 

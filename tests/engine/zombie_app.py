@@ -9,7 +9,9 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from holdfast import Holdfast, Job
+import psycopg
+
+from holdfast import Holdfast, Job, Retry
 from tests.engine.pace import AT_ONCE, QUICK
 
 app = Holdfast(os.environ.get("ZOMBIE_URL"))
@@ -49,6 +51,16 @@ async def freeze(job: Job[Any]) -> str:
     os.kill(os.getpid(), signal.SIGSTOP)
     say("ended", job.id, job.attempt)
     return os.environ["ZOMBIE_NAME"]
+
+
+@app.job("transfer", retry=Retry(max_attempts=1000, base=timedelta(0), jitter=timedelta(0)), max_runtime=LONG)
+async def transfer(job: Job[Any], amount: int, seconds: float) -> int:
+    """Move an amount from one account to another, and be done with it, in one transaction."""
+    async with await psycopg.AsyncConnection.connect(os.environ["ZOMBIE_URL"]) as conn:
+        await conn.execute("INSERT INTO entry (job, account, amount) VALUES (%s, 'a', %s)", [job.id, -amount])
+        await asyncio.sleep(seconds)
+        await conn.execute("INSERT INTO entry (job, account, amount) VALUES (%s, 'b', %s)", [job.id, amount])
+        return await job.complete(conn, amount)
 
 
 async def main() -> None:

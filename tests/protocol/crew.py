@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 WORKERS = 3
 KINDS = ("a", "b")
 QUEUES = ("default", "slow")
-_TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "sweep", "worker")
+_TABLES = (
+    *("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "sweep", "worker"),
+    *("blocker", "watcher"),
+)
 _SEQUENCES = ("job_id_seq", "worker_id_seq", "token")
 
 # Vacuum shortens a table under a lock that even readers notice; nobody here has the patience.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.lease import Lease
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast.retry import Retry
 from holdfast.store.claim import WHOLE, Shards
+from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, AttemptRow, Delta, ModelJob, Span, State
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.store.claim import Claim, ClaimedJob
     from holdfast.store.reap import ReapedJob
     from tests.protocol.observation import Observation
+    from tests.protocol.producing import Spec
 
 # So long that none ends by itself while a test runs.
 LEASE = Lease(seconds=3600)
@@ -65,6 +67,8 @@ def claimed(
         assert request.reaches(job, request.reach or 0)
         assert _is_head(view, job), f"out of order: {job}"
         assert (taken.attempt, taken.cancelled) == (job.attempt + 1, job.cancel)
+        assert (taken.chain_id, taken.has_blockers) == (job.chain, job.blockers_left is not None)
+        assert taken.blocker_failed == (job.blocker_failed and not job.run_anyway)
         delta.jobs[job.id] = job.becomes(
             "processing",
             attempt=job.attempt + 1,
@@ -125,6 +129,16 @@ def _turn(job: ModelJob) -> tuple[int, datetime, int]:
     return job.priority, _at(job), job.id
 
 
+class Seen(Protocol):
+    @property
+    def live(self) -> dict[int, ModelJob]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Fake:
+    live: dict[int, ModelJob]
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
     """The end of an attempt, as somebody who may or may not hold the job writes it."""
@@ -134,9 +148,10 @@ class Write:
     worker: int
     outcome: str
     delay: timedelta = NO_TIME
+    following: Spec | None = None
 
 
-def write_of(job: ClaimedJob, worker: int, outcome: Outcome) -> Write:
+def write_of(job: ClaimedJob, worker: int, outcome: Outcome, following: Spec | None = None) -> Write:
     names = {
         Completed: "completed",
         Retried: "retry",
@@ -145,24 +160,65 @@ def write_of(job: ClaimedJob, worker: int, outcome: Outcome) -> Write:
         Failed: "failed",
         Cancelled: "cancelled",
     }
-    return Write(job.id, job.token, worker, names[type(outcome)], getattr(outcome, "delay", NO_TIME))
+    delay = getattr(outcome, "delay", NO_TIME)
+    return Write(job.id, job.token, worker, names[type(outcome)], delay, following)
 
 
-def settled(view: State, writes: Sequence[Write], low: datetime, busy: set[int]) -> tuple[Delta, dict[Write, str]]:
+def settled(
+    view: State, writes: Sequence[Write], seen: Seen, low: datetime, busy: set[int]
+) -> tuple[Delta, dict[Write, str]]:
     """Return what changes and what each write is answered. The rows of `busy` are locked by somebody."""
     delta = Delta()
     answers: dict[Write, str] = {}
     for write in writes:
-        job = view.jobs.get(write.id)
+        now = view.plus(delta)
+        job = now.jobs.get(write.id)
         if job is None or not job.held_by(write.worker, write.token):
             continue
         if write.id in busy:
             answers[write] = "busy"
+            delta = delta.then(_marked(now, write, seen))
             continue
         answers[write] = _verdict(job, write.outcome)
-        delta = delta.then(_ended(view, job, write, answers[write], low))
+        delta = delta.then(_ended(now, job, write, seen, low))
     after = view.plus(delta)
     return delta, {write: answers.get(write) or after.lost_reason(write.id) for write in writes}
+
+
+class Refusal(NamedTuple):
+    """Whether a batch may, and whether it must be refused for what would follow in its chains."""
+
+    possible: bool
+    sure: bool
+
+
+def refusal(view: State, phases: Sequence[Sequence[Write]], low: datetime) -> Refusal:
+    writes = [write for writes in phases for write in writes]
+    going_on = [
+        (job, write.following)
+        for write in writes
+        if write.following is not None
+        and (job := view.jobs.get(write.id)) is not None
+        and job.held_by(write.worker, write.token)
+    ]
+    if any(view.end_of(chain) == "not_found" for _, spec in going_on for chain in spec.after):
+        return Refusal(possible=True, sure=True)
+    keys = [(spec.key, job.id) for job, spec in going_on if spec.key is not None]
+    holders = {key: holder.id for key, _ in keys if (holder := view.holder_of(*key)) is not None}
+    taken = {key for key, job_id in keys if holders.get(key, job_id) != job_id}
+    leaving = {write.id for write in writes}
+    sure = len({key for key, _ in keys}) < len(keys) or any(holders[key] not in leaving for key in taken)
+    first = max(view.jobs, default=0) + 1
+    fakes = {
+        new: spec.row(new, low).becomes("pending", chain_id=job.chain)
+        for new, (job, spec) in enumerate(going_on, first)
+    }
+    after = view
+    for phase in phases:
+        after = after.plus(settled(after, phase, _Fake(fakes), low, set())[0])
+    joined = [after.jobs[job.id] for job in fakes.values() if job.order_key or after.blockers_of(job.id)]
+    circular = chaining.circular(after, joined)
+    return Refusal(possible=bool(taken) or sure or circular, sure=sure or circular)
 
 
 def _verdict(job: ModelJob, outcome: str) -> str:
@@ -175,23 +231,41 @@ def _verdict(job: ModelJob, outcome: str) -> str:
     return "pending"
 
 
-def _ended(view: State, job: ModelJob, write: Write, became: str, low: datetime) -> Delta:
+def _marked(view: State, write: Write, seen: Seen) -> Delta:
+    """Of the chains that a job would have come after, some may have been marked before it proved to be busy."""
+    delta = Delta()
+    for chain in write.following.after if write.following else ():
+        marked = chaining.awaited(view.plus(delta), chain).jobs.values()
+        delta.jobs.update({job.id: job for job in marked if seen.live[job.id].awaited})
+    return delta
+
+
+def _ended(view: State, job: ModelJob, write: Write, seen: Seen, low: datetime) -> Delta:
+    became = _verdict(job, write.outcome)
     if became == "pending":
         told = AttemptRow(job.id, job.token, job.holder, write.outcome, job.attempt)
         given_back = write.outcome in {"released", "reschedule"}
         back = job.freed(available_at=Span(low, write.delay), attempt=job.attempt - given_back)
         return Delta({job.id: back}, attempts=[told])
-    delta = Delta({job.id: job.becomes(became)})
+    spec = write.following if became == "completed" else None
+    new = None if spec is None else spec.row(_follower(view, job, seen), low)
+    delta = chaining.left(view, job, became, low, next_id=None if new is None else new.id)
     if job.attempt > 1 or became != "completed":
         outcome = "lost" if write.outcome == "lost" else became
         delta.attempts.append(AttemptRow(job.id, job.token, job.holder, outcome, job.attempt))
-    if job.order_key is None:
-        return delta
-    if became == "failed" and job.order_block:
+    if became == "failed" and job.order_block and job.order_key is not None:
         delta.stops[job.order_key] = job.id
-    elif (successor := view.after(job)) is not None and successor.status == "blocked":
-        delta.jobs[successor.id] = successor.promoted(low)
+    elif new is None or new.order_key != job.order_key:
+        delta = delta.then(chaining.promoted(view.plus(delta), job, low))
+    if spec is not None and new is not None:
+        delta = delta.then(chaining.following(view.plus(delta), job, new, spec.after, low))
     return delta
+
+
+def _follower(view: State, job: ModelJob, seen: Seen) -> int:
+    found = [row.id for row in seen.live.values() if row.chain == job.chain and row.id not in view.jobs]
+    assert len(found) == 1, f"{len(found)} jobs follow {job}"
+    return found[0]
 
 
 def renewed(
@@ -219,9 +293,9 @@ def expired(view: State, kinds: Sequence[str], low: datetime) -> list[ModelJob]:
     return sorted(found, key=_until)
 
 
-def reaped(view: State, jobs: Sequence[ReapedJob], low: datetime) -> tuple[Delta, dict[Write, str]]:
+def reaped(view: State, jobs: Sequence[ReapedJob], seen: Observation, low: datetime) -> tuple[Delta, dict[Write, str]]:
     writes = [Write(job.id, job.token, job.worker, "lost", RETRY.delay(job.attempt)) for job in jobs]
-    return settled(view, writes, low, {job.id for job in jobs if job.answer == "busy"})
+    return settled(view, writes, seen, low, {job.id for job in jobs if job.answer == "busy"})
 
 
 def _until(job: ModelJob) -> datetime:

@@ -8,22 +8,38 @@ import psycopg
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.errors import DuplicateJob
+from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob
 from holdfast.outcome import Completed, Outcome
 from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
+from holdfast.store.chain import complete_chain, delete_chains
 from holdfast.store.enqueue import enqueue_jobs
-from tests.protocol import producing
+from holdfast.store.inspect import delete_job
+from tests.protocol import chaining, producing
 from tests.protocol.crew import KINDS, QUEUES
 from tests.protocol.leasing import Request
+from tests.protocol.model import Delta
 from tests.protocol.producing import Spec
 from tests.protocol.stage import Open, Stage, Worker
-from tests.protocol.strategies import ORDER_KEYS, inside, keyed, numbers, outcomes, requests, some, specs, uniques
+from tests.protocol.strategies import (
+    ORDER_KEYS,
+    followers,
+    inside,
+    keyed,
+    numbers,
+    outcomes,
+    requests,
+    some,
+    specs,
+    uniques,
+    waiting,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from tests.protocol.model import Delta, State
+    from holdfast.store.claim import ClaimedJob
+    from tests.protocol.model import State
     from tests.protocol.observation import Observation
 
 T = TypeVar("T")
@@ -41,6 +57,8 @@ class LeaseMachine(Stage):
     def enqueue(self, jobs: list[Spec], inside: bool) -> None:
         if len(self.state.live) >= CROWD:
             return
+        jobs = [spec.among(self.view(inside)) for spec in jobs]
+        unfit = producing.refusable(self.view(inside), jobs, self.clock)
         refused = [
             other
             for spec, other in zip(jobs, producing.conflicts(self.view(inside), jobs), strict=True)
@@ -60,8 +78,12 @@ class LeaseMachine(Stage):
             assert refused, "refused for nothing"
             assert error.existing_id in refused or min(refused) < 0  # noqa: PT017 - both ways are right, in their time
             self.check_nothing_changed()
+        except InvalidJob:
+            assert unfit, "refused for nothing"
+            self.check_nothing_changed()
         else:
             assert not (done and refused), "a duplicate was let in"
+            assert not (done and unfit), "let in what can never run"
 
     @rule(
         jobs=st.lists(st.builds(Spec, kind=st.just(KINDS[0]), unique=uniques), min_size=1, max_size=2),
@@ -86,7 +108,9 @@ class LeaseMachine(Stage):
             inside,
             self.crew.outside,
             cancel_job(job_id),
-            lambda view, answer, _, low: producing.cancelled(view, job_id, answer, low),
+            lambda view, answer, _, low: producing.cancelled(
+                view, job_id, answer, low, stuck=self.open is not None and not inside
+            ),
         )
         for holding in self.held():
             if holding.job.id == job_id:
@@ -98,6 +122,7 @@ class LeaseMachine(Stage):
         if not (failed := self.with_status("failed")):
             return
         dead = _pick(failed, pick)
+        unknown = any(view.end_of(chain) == "not_found" for chain in dead.blockers or ())
         taken = dead.unique_key is not None and view.holder_of(dead.unique_key, dead.kind)
         try:
             self.act(
@@ -110,6 +135,81 @@ class LeaseMachine(Stage):
         except (psycopg.errors.UniqueViolation, DuplicateJob):
             assert taken, "refused for nothing"
             self.check_nothing_changed()
+        except InvalidJob:
+            made = max(view.jobs) + 1
+            after = view.plus(producing.replayed(view, dead.id, made, self.clock))
+            assert unknown or chaining.circular(after, [after.jobs[made]]), "refused for nothing"
+            self.check_nothing_changed()
+
+    @rule(pick=some, following=st.none() | followers, inside=inside)
+    def complete_chain(self, pick: int, following: Spec | None, inside: bool) -> None:
+        """Somebody outside ends a chain, whatever its job does just now."""
+        chains = sorted({job.chain for job in self.view(inside).jobs.values()})
+        chain = _pick(chains, pick) if chains else 4711
+        if following is not None:
+            following = following.among(self.view(inside))
+        refusal = chaining.outside(self.view(inside), chain, following, None, self.clock)[1]
+        text = None if following is None else following.new().as_json()
+
+        def predict(view: State, answer: str, seen: Observation, low: datetime) -> Delta:
+            end = view.end_of(chain)
+            if end is not None:
+                assert answer == ("not_found" if end == "not_found" else "already_ended")
+                return Delta()
+            assert answer == "completed"
+            assert not refusal, "let in what may not follow"
+            return chaining.outside(view, chain, following, seen, low)[0]
+
+        try:
+            self.act("complete", inside, self.crew.outside, complete_chain(chain, None, text), predict)
+        except (DuplicateJob, InvalidJob):
+            assert refusal, "refused for nothing"
+            self.check_nothing_changed()
+        for holding in self.held():
+            if holding.job.chain_id == chain:
+                self.renew_some(holding.worker, [holding], inside=False)
+
+    @rule(picks=st.lists(some, min_size=1, max_size=2), cascade=st.booleans(), inside=inside)
+    def delete_chains(self, picks: list[int], cascade: bool, inside: bool) -> None:
+        chains = sorted({job.chain for job in self.view(inside).jobs.values()})
+        doomed = {_pick(chains, pick) for pick in picks} if chains else {4711}
+
+        def predict(view: State, answer: list[int], _: Observation, low: datetime) -> Delta:
+            gone = set(doomed)
+            while waiters := chaining.waiting_outside(view, gone):
+                assert cascade, "others wait for them"
+                gone |= {waiter.chain for waiter in waiters}
+            jobs = [job for chain in sorted(gone) for job in view.chain_of(chain)]
+            assert answer == sorted({job.chain for job in jobs})
+            delta = chaining.deleted(view, jobs, low)
+            delta.forgotten = delta.gone
+            return delta
+
+        try:
+            self.act("delete", inside, self.crew.outside, delete_chains(doomed, cascade=cascade), predict)
+        except ChainAwaited as error:
+            assert not cascade
+            waiters = chaining.waiting_outside(self.view(inside), doomed)
+            assert set(error.waiters) == {waiter.id for waiter in waiters}  # noqa: PT017 - both ways are right
+            self.check_nothing_changed()
+
+    @rule(pick=some, inside=inside)
+    def delete(self, pick: int, inside: bool) -> None:
+        known = self.view(inside).jobs
+        job_id = _pick(list(known), pick) if known else 4711
+
+        def predict(view: State, answer: str, _: Observation, low: datetime) -> Delta:
+            job = view.jobs.get(job_id)
+            if job is None or not job.live:
+                assert answer == "not_found"
+                return Delta()
+            if job.status == "processing":
+                assert answer == "processing"
+                return Delta()
+            assert answer == "deleted"
+            return chaining.deleted(view, [job], low)
+
+        self.act("delete", inside, self.crew.outside, delete_job(job_id), predict)
 
     @rule(key=st.sampled_from(ORDER_KEYS), inside=inside)
     def resume(self, key: str, inside: bool) -> None:
@@ -136,6 +236,30 @@ class LeaseMachine(Stage):
         self.enqueue(jobs, inside=False)
         self.claim_all(by)
         self.finish_last(by, outcome)
+
+    @rule(
+        jobs=st.lists(specs, min_size=1, max_size=2),
+        waiters=st.lists(waiting, min_size=1, max_size=2),
+        by=numbers,
+        outcome=outcomes,
+        inside=inside,
+    )
+    def wait(self, jobs: list[Spec], waiters: list[Spec], by: int, outcome: Outcome, inside: bool) -> None:
+        """Some jobs come after others, which end."""
+        self.enqueue(jobs, inside=False)
+        self.enqueue(waiters, inside)
+        self.claim_all(by)
+        self.finish_last(by, outcome)
+
+    @rule(by=numbers, following=followers, careful=st.booleans(), inside=inside)
+    def go_on(self, by: int, following: Spec, careful: bool, inside: bool) -> None:
+        """A chain goes on, in the worker's batch or in the handler's own transaction."""
+        self.claim_all(by)
+        for holding in reversed(self.held()):
+            if holding.worker == self.workers[by].id:
+                endings: dict[ClaimedJob, Outcome] = {holding.job: Completed()}
+                self.finish_some(holding.worker, endings, inside, careful=careful, following={holding.job: following})
+                break
 
     @rule(early=st.lists(keyed, min_size=1, max_size=2), late=st.lists(keyed, min_size=1, max_size=2), by=numbers)
     def commit_late(self, early: list[Spec], late: list[Spec], by: int) -> None:
@@ -193,9 +317,17 @@ class LeaseMachine(Stage):
         picks=st.lists(st.tuples(some, outcomes), min_size=1, max_size=4),
         careful=st.booleans(),
         stale=st.none() | some,
+        following=st.none() | followers,
         inside=inside,
     )
-    def finish(self, picks: list[tuple[int, Outcome]], careful: bool, stale: int | None, inside: bool) -> None:
+    def finish(
+        self,
+        picks: list[tuple[int, Outcome]],
+        careful: bool,
+        stale: int | None,
+        following: Spec | None,
+        inside: bool,
+    ) -> None:
         """Finish what somebody holds; perhaps with a claim in the batch that is lost, or another's."""
         if not (held := self.held()):
             return
@@ -204,7 +336,8 @@ class LeaseMachine(Stage):
         endings = {_pick(ours, pick).job: outcome for pick, outcome in picks}
         if stale is not None:
             endings.setdefault(_pick(self.holdings, stale).job, picks[0][1])
-        self.finish_some(worker, endings, inside, careful=careful)
+        nexts = {} if following is None else {next(iter(endings)): following}
+        self.finish_some(worker, endings, inside, careful=careful, following=nexts)
 
     @rule(
         picks=st.lists(st.tuples(some, outcomes), min_size=1, max_size=3), by=some, careful=st.booleans(), inside=inside

@@ -49,14 +49,32 @@ class ModelJob:
     locked_until: Moment | None = None
     cancel: bool = False
     replay_of: int | None = None
+    chain_id: int | None = None
+    blockers_left: int | None = None
+    blocker_failed: bool = False
+    run_anyway: bool = False
+    awaited: bool = False
     shard: int | None = None
     """None: not yet seen."""
     image: str | None = None
     """The whole row as text. None: the last operation changed it. Else the row must be exactly this."""
+    next_id: int | None = None
+    """Of a job that has ended: the one that followed it."""
+    blockers: tuple[int, ...] | None = field(default=None, compare=False)
+    """Of a dead letter: the chains it came after."""
 
     @property
     def live(self) -> bool:
         return self.status in LIVE
+
+    @property
+    def chain(self) -> int:
+        return self.id if self.chain_id is None else self.chain_id
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for other chains."""
+        return bool(self.blockers_left)
 
     def held_by(self, worker: int, token: int) -> bool:
         return self.status == "processing" and (self.token, self.holder) == (token, worker)
@@ -81,6 +99,12 @@ class AttemptRow(NamedTuple):
     attempt: int
 
 
+class BlockerRow(NamedTuple):
+    chain_id: int
+    status: str | None = None
+    """None: the chain lives."""
+
+
 @dataclass(slots=True)
 class Delta:
     """What an operation changes."""
@@ -89,13 +113,22 @@ class Delta:
     stops: dict[str, int | None] = field(default_factory=dict)
     windows: dict[tuple[str, str], int] = field(default_factory=dict)
     attempts: list[AttemptRow] = field(default_factory=list)
+    blockers: dict[tuple[int, int], BlockerRow | None] = field(default_factory=dict)
+    """By job and place. None: it is gone."""
+    gone: frozenset[int] = frozenset()
+    """Jobs of which no row is left."""
+    forgotten: frozenset[int] = frozenset()
+    """Jobs of which no attempt is left."""
 
     def then(self, later: Delta) -> Delta:
         return Delta(
             self.jobs | later.jobs,
             self.stops | later.stops,
             self.windows | later.windows,
-            self.attempts + later.attempts,
+            [*(row for row in self.attempts if row.job_id not in later.forgotten), *later.attempts],
+            self.blockers | later.blockers,
+            self.gone | later.gone,
+            self.forgotten | later.forgotten,
         )
 
 
@@ -106,12 +139,28 @@ class State:
     stops: dict[str, int] = field(default_factory=dict)
     windows: dict[tuple[str, str], int] = field(default_factory=dict)
     attempts: Counter[AttemptRow] = field(default_factory=Counter)
+    blockers: dict[tuple[int, int], BlockerRow] = field(default_factory=dict)
 
     def plus(self, delta: Delta) -> State:
+        jobs = {job.id: job for job in (self.jobs | delta.jobs).values() if job.id not in delta.gone}
         stops = {key: job for key, job in (self.stops | delta.stops).items() if job is not None}
-        return State(
-            self.jobs | delta.jobs, stops, self.windows | delta.windows, self.attempts + Counter(delta.attempts)
-        )
+        kept = {row: times for row, times in self.attempts.items() if row.job_id not in delta.forgotten}
+        blockers = {place: row for place, row in (self.blockers | delta.blockers).items() if row is not None}
+        return State(jobs, stops, self.windows | delta.windows, Counter(kept) + Counter(delta.attempts), blockers)
+
+    def blockers_of(self, job_id: int) -> dict[tuple[int, int], BlockerRow]:
+        return {place: row for place, row in self.blockers.items() if place[0] == job_id}
+
+    def chain_of(self, chain: int) -> list[ModelJob]:
+        """Return the jobs of a chain, in order."""
+        return sorted((job for job in self.jobs.values() if job.chain == chain), key=lambda job: job.id)
+
+    def end_of(self, chain: int) -> str | None:
+        """Return how a chain ended; None: it lives."""
+        jobs = self.chain_of(chain)
+        if any(job.live for job in jobs):
+            return None
+        return "not_found" if not jobs or jobs[-1].next_id is not None else jobs[-1].status
 
     @property
     def live(self) -> list[ModelJob]:
@@ -151,11 +200,26 @@ class State:
                 held = job.status == "processing"
                 assert held == (job.token is not None) == (job.holder is not None), f"held by half: {job}"
                 assert not (held and job.attempt == 0), f"runs without an attempt: {job}"
-                assert job.order_key is not None or job.status != "blocked", f"waits for nothing: {job}"
+                assert job.order_key is not None or job.waits or job.status != "blocked", f"waits for nothing: {job}"
+                assert job.status == "blocked" or not job.waits, f"does not wait for its blockers: {job}"
+                self._check_blockers(job)
+        assert all(self.jobs[job_id].live for job_id, _ in self.blockers), "a blocker of nobody"
         for key in {job.order_key for job in self.live if job.order_key is not None}:
             lane = self.lane(key)
             assert sum(job.status == "processing" for job in lane) <= 1, f"two of one key run: {lane}"
-            assert lane[0].status != "blocked" or key in self.stops, f"nobody will ever promote {lane[0]}"
+            promoted = lane[0].status != "blocked" or lane[0].waits or key in self.stops
+            assert promoted, f"nobody will ever promote {lane[0]}"
+
+    def _check_blockers(self, job: ModelJob) -> None:
+        rows = self.blockers_of(job.id).values()
+        assert bool(rows) == (job.blockers_left is not None), f"blockers without count: {job}"
+        if job.waits:
+            assert job.blockers_left == sum(row.status is None for row in rows), f"miscounted: {job}"
+        for row in rows:
+            if row.status is None:
+                living = [other for other in self.chain_of(row.chain_id) if other.live]
+                assert living, f"waits for what has ended: {job}"
+                assert any(other.awaited for other in living), f"nobody will ever tell {job}"
 
 
 def _place(job: ModelJob) -> tuple[int, int]:

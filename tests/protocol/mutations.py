@@ -7,6 +7,8 @@ from typing import Final, TypeAlias
 # The function, and what is replaced in its definition; each old text must be there exactly once.
 Mutation: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
+_WAYS = "AND j.locked_by = worker AND j.order_key IS NULL\n               "
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "claim does not count the attempt": ("claim_jobs", (("attempt = j.attempt + 1,", "attempt = j.attempt,"),)),
     "claim begins with the latest": (
@@ -76,11 +78,112 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         ((" AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)", ""),),
     ),
     "settle does not stop the key": ("settle_jobs", (("verdict = 'failed' AND order_block AND", "false AND"),)),
+    "settle promotes what waits for a chain": (
+        "settle_jobs",
+        (
+            ("AND (n.blockers_left > 0) IS NOT TRUE AS parked", "AS parked"),
+            ("WHERE j.id = ANY (successors) AND (j.blockers_left > 0) IS NOT TRUE", "WHERE j.id = ANY (successors)"),
+        ),
+    ),
+    "settle promotes past what follows in the key": (
+        "settle_jobs",
+        (("AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key)", ""),),
+    ),
+    "settle promotes in a stopped key": (
+        "settle_jobs",
+        (
+            (
+                "AND (s.holder <> 0 OR (SELECT true FROM holdfast.order_stop o",
+                "AND (true OR (SELECT true FROM holdfast.order_stop o",
+            ),
+        ),
+    ),
+    "settle gives what follows a new place": (
+        "settle_jobs",
+        (("CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN", "CASE WHEN"),),
+    ),
+    "settle forgets what follows": (
+        "settle_jobs",
+        (("AS n WHERE e.next_id IS NOT NULL", "AS n WHERE false"), ("IF following <> '{}' THEN", "IF false THEN")),
+    ),
+    "settle lets what follows begin a chain": (
+        "settle_jobs",
+        (("coalesce(e.chain_id, e.id),\n", "NULL,\n"),),
+    ),
+    "settle does not say what follows": (
+        "settle_jobs",
+        (("error, last_error), next_id\n", "error, last_error), NULL\n"),),
+    ),
+    "settle forgets that what follows is awaited": (
+        "settle_jobs",
+        (("nullif(n.run_anyway, false), e.awaited", "nullif(n.run_anyway, false), NULL"),),
+    ),
+    "settle does not tell who waits": ("settle_jobs", (("IF waiters <> '{}' THEN", "IF false THEN"),)),
+    "settle tells too early": (
+        "settle_jobs",
+        (
+            ("became <> 'pending' AND follower IS NULL AND awaited", "became <> 'pending' AND awaited"),
+            ("WHERE j.id = ANY (enders)));", "WHERE j.id = ANY (enders) AND s.verdict <> 'pending'));"),
+        ),
+    ),
+    "settle leaves blockers behind": ("settle_jobs", (("IF had_blockers <> '{}' THEN", "IF false THEN"),)),
+    "complete does not see who waits": (
+        "complete_jobs",
+        (
+            (f"tokens[1] {_WAYS} AND j.awaited IS NULL AND", f"tokens[1] {_WAYS} AND"),
+            (f"tokens[1]) {_WAYS} AND j.awaited IS NULL AND", f"tokens[1]) {_WAYS} AND"),
+        ),
+    ),
+    "waiters are counted down once": ("tell_waiters", (("count(*) AS ended", "1 AS ended"),)),
+    "waiters are let go by the first": (
+        "tell_waiters",
+        (("OR j.blockers_left = c.ended THEN 'pending'", "OR true THEN 'pending'"),),
+    ),
+    "waiters do not hear of a failure": ("tell_waiters", (("bool_or(t.status <> 'completed')", "false"),)),
+    "waiters fail though they run anyway": (
+        "tell_waiters",
+        (
+            ("blockers_left = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE", "blockers_left = CASE WHEN c.failed"),
+            ("status = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE", "status = CASE WHEN c.failed"),
+        ),
+    ),
+    "waiters are let go into the past": (
+        "tell_waiters",
+        (("greatest(j.available_at, clock_timestamp())", "j.available_at - interval '1 minute'"),),
+    ),
+    "naming does not mark the chain": ("hold_chains", (("SET awaited = true WHERE", "SET awaited = awaited WHERE"),)),
+    "naming takes the first end": (
+        "chain_ends",
+        (("ORDER BY last.id DESC LIMIT 1", "ORDER BY last.id LIMIT 1"),),
+    ),
+    "circles are let in": ("refuse_circles", (("IF FOUND THEN", "IF false THEN"),)),
+    "circles through an order key are let in": ("jobs_ahead", (("AND e.blockers_left > 0", "AND false"),)),
+    "an outside completion leaves the holder": ("take_job", (("locked_by = 0 WHERE", "locked_by = locked_by WHERE"),)),
+    "deleting forgets who waits": (
+        "delete_chains",
+        (("IF waiters IS NOT NULL AND NOT cascade THEN", "IF false THEN"),),
+    ),
+    "deleting leaves history": (
+        "delete_chains",
+        (("DELETE FROM holdfast.job_history h WHERE", "DELETE FROM holdfast.job_history h WHERE false AND"),),
+    ),
+    "deleting ends what runs": ("delete_job", (("ELSIF state = 'processing' THEN", "ELSIF false THEN"),)),
+    "replace keeps what it came after": (
+        "enqueue_unique_jobs",
+        (("DELETE FROM holdfast.blocker WHERE job_id = ANY (replaced);", "NULL;"),),
+    ),
+    "debounce lets go what waits": (
+        "enqueue_unique_jobs",
+        (("status = CASE WHEN j.blockers_left > 0 THEN 'blocked'", "status = CASE WHEN false THEN 'blocked'"),),
+    ),
     "settle promotes into the past": (
         "settle_jobs",
         (("available_at = greatest(j.available_at, clock)", "available_at = j.available_at - interval '1 minute'"),),
     ),
-    "settle keeps a dead letter twice": ("settle_jobs", (("FROM ended WHERE verdict <> 'failed')", "FROM ended)"),)),
+    "settle keeps a dead letter twice": (
+        "settle_jobs",
+        (("FROM ended WHERE verdict <> 'failed' AND NOT forget)", "FROM ended WHERE NOT forget)"),),
+    ),
     "settle forgets the dead letter": (
         "settle_jobs",
         (("FROM ended WHERE verdict = 'failed')", "FROM ended WHERE false)"),),
@@ -109,18 +212,25 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "an attempt is not told": (
         "settle_jobs",
-        (("FROM ended WHERE attempt > 1 OR verdict <> 'completed')", "FROM ended WHERE false)"),),
+        (("FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND", "FROM ended WHERE false AND"),),
     ),
     "reap ignores the cap": ("settle_jobs", (("g.outcome IN ('retry', 'lost')", "g.outcome IN ('retry')"),)),
     "reap takes leases that have not ended": ("reap_jobs", (("j.locked_until < now() AND", "true AND"),)),
     "reap takes more than it may": ("reap_jobs", (("LIMIT most", "LIMIT most + 1"),)),
-    "cancel ends what runs": ("cancel_job", (("j.status IN ('pending', 'blocked')", "true"),)),
-    "cancel tears a hole into a key": ("cancel_job", ((" AND j.order_key IS NULL RETURNING", " RETURNING"),)),
-    "resume does not promote": ("resume_order_key", (("WHERE status = 'blocked' AND id =", "WHERE false AND id ="),)),
+    "cancel ends what runs": ("cancel_job", (("target.status IN ('pending', 'blocked')", "true"),)),
+    "cancel ends what must leave a key in its turn": ("cancel_job", ((" AND target.order_key IS NULL", ""),)),
+    "cancel leaves what it marks waiting": (
+        "cancel_job",
+        (("blockers_left = CASE WHEN blockers_left > 0 THEN 0 ELSE", "blockers_left = CASE WHEN false THEN 0 ELSE"),),
+    ),
+    "resume does not promote": ("resume_order_key", (("WHERE status = 'blocked' AND", "WHERE false AND"),)),
+    "resume lets go what waits for a chain": ("resume_order_key", ((" AND (blockers_left > 0) IS NOT TRUE", ""),)),
     "resume leaves the stop": (
         "resume_order_key",
         (("DELETE FROM holdfast.order_stop WHERE order_key = key", "DELETE FROM holdfast.order_stop WHERE false"),),
     ),
+    "replay begins a chain of its own": ("replay_job", (("coalesce(chain_id, id), id,", "chain_id, id,"),)),
+    "replay forgets what it came after": ("replay_job", (("cardinality(blockers), run_anyway", "NULL, run_anyway"),)),
     "replay leaves the key stopped": ("replay_job", (("PERFORM holdfast.resume_order_key(key)", "NULL"),)),
     "replace does not start again": ("enqueue_unique_jobs", (("attempt = 0,", "attempt = j.attempt,"),)),
     "replace changes what runs": (

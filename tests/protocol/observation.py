@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.protocol.lifecycle import LIVE, NOWHERE, TRANSITIONS
-from tests.protocol.model import AttemptRow, Delta, ModelJob, Moment, Span, State
+from tests.protocol.model import AttemptRow, BlockerRow, Delta, ModelJob, Moment, Span, State
 
 if TYPE_CHECKING:
     import psycopg
@@ -18,18 +18,22 @@ M = TypeVar("M", Moment, Moment | None)
 _LIVE = """
 SELECT id, kind, queue, priority, max_attempts, available_at, status::text, attempt, order_key, order_seq,
     coalesce(order_block, false), unique_key, lock_token, locked_by, locked_until, cancel_requested_at IS NOT NULL,
-    replay_of, shard, j::text
+    replay_of, chain_id, blockers_left, coalesce(blocker_failed, false), coalesce(run_anyway, false),
+    coalesce(awaited, false), shard, j::text
 FROM holdfast.job j
 """
 _ENDED = """
-SELECT 'job_history', id, status::text, attempt, max_attempts, worker_id, order_key, order_seq, replay_of, h::text
+SELECT 'job_history', id, status::text, attempt, max_attempts, worker_id, order_key, order_seq, replay_of, chain_id,
+    next_id, blockers, h::text
 FROM holdfast.job_history h
 UNION ALL
-SELECT 'job_failed', id, status::text, attempt, max_attempts, worker_id, order_key, order_seq, replay_of, f::text
+SELECT 'job_failed', id, status::text, attempt, max_attempts, worker_id, order_key, order_seq, replay_of, chain_id,
+    next_id, blockers, f::text
 FROM holdfast.job_failed f
 """
 _STOPS = "SELECT order_key, job_id FROM holdfast.order_stop"
 _ATTEMPTS = "SELECT job_id, lock_token, worker_id, outcome::text, attempt FROM holdfast.attempt"
+_BLOCKERS = "SELECT job_id, ordinal, chain_id, status::text FROM holdfast.blocker"
 _CLOCK = "SELECT clock_timestamp()"
 
 
@@ -39,14 +43,15 @@ class Observation:
     ended: dict[int, list[tuple[Any, ...]]]
     stops: dict[str, int]
     attempts: Counter[AttemptRow]
+    blockers: dict[tuple[int, int], BlockerRow]
     clock: datetime
     """After all that was read."""
 
 
 def observe(conn: psycopg.Connection[Any]) -> Observation:
     with conn.pipeline():
-        live, ended, stops, attempts, clock = (
-            conn.execute(query.encode()) for query in (_LIVE, _ENDED, _STOPS, _ATTEMPTS, _CLOCK)
+        live, ended, stops, attempts, blockers, clock = (
+            conn.execute(query.encode()) for query in (_LIVE, _ENDED, _STOPS, _ATTEMPTS, _BLOCKERS, _CLOCK)
         )
         rows: dict[int, list[tuple[Any, ...]]] = {}
         for row in ended:
@@ -56,6 +61,7 @@ def observe(conn: psycopg.Connection[Any]) -> Observation:
             rows,
             dict(stops.fetchall()),
             Counter(AttemptRow._make(row) for row in attempts),
+            {(job_id, ordinal): BlockerRow(*row) for job_id, ordinal, *row in blockers},
             clock.fetchall()[0][0],
         )
 
@@ -69,10 +75,11 @@ def verify(state: State, delta: Delta, seen: Observation, cause: str | None) -> 
     assert seen.live.keys() | seen.ended.keys() == jobs.keys(), "jobs from nowhere"
     assert seen.stops == expected.stops
     assert seen.attempts == expected.attempts, "the story of the attempts is another"
+    assert seen.blockers == expected.blockers, "somebody comes after something else"
     if cause is not None:
-        for job_id in delta.jobs:
+        for job_id in delta.jobs.keys() | delta.gone:
             before = state.jobs[job_id].status if job_id in state.jobs else NOWHERE
-            _check_transition(before, jobs[job_id].status, cause)
+            _check_transition(before, jobs[job_id].status if job_id in jobs else NOWHERE, cause)
     verified = replace(expected, jobs=jobs)
     verified.check_invariants()
     return verified
@@ -124,6 +131,9 @@ def _verified_ended(job: ModelJob, seen: Observation) -> ModelJob:
         job.order_key,
         job.order_seq,
         job.replay_of,
+        job.chain_id,
+        job.next_id,
+        None if job.blockers is None else list(job.blockers),
     ]
     assert job.image in {None, image}, "history was rewritten"
     return replace(job, image=image)

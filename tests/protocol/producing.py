@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.job import Envelope, NewJob, OrderKey, Unique
+from holdfast.job import Handle
+from holdfast.new_job import Envelope, NewJob, OrderKey, Unique
+from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, Delta, ModelJob, Span, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from holdfast.job import Handle
 
 # Windows begin at whole multiples of their length: a long one will hardly end while a test runs.
 WINDOW = timedelta(days=30)
@@ -30,6 +30,15 @@ class Spec:
     order: OrderKey | None = None
     unique: Unique | None = None
     expires: timedelta | None = None
+    picks: tuple[int, ...] = ()
+    """Which of the chains there are it comes after."""
+    run_anyway: bool = False
+    after: tuple[int, ...] = ()
+
+    def among(self, view: State) -> Spec:
+        """Return the same job with chains instead of numbers."""
+        chains = sorted({job.chain for job in view.jobs.values()})
+        return replace(self, after=tuple(chains[-1 - pick % len(chains)] for pick in self.picks) if chains else ())
 
     def new(self) -> NewJob[Any]:
         envelope = Envelope(
@@ -41,6 +50,8 @@ class Spec:
             order_key=self.order,
             unique=self.unique,
             expires=None if self.expires is None else self.expires + self.delay,
+            after=self.after,
+            if_blocker_fails="run" if self.run_anyway else "fail",
         )
         return NewJob(envelope, "{}")
 
@@ -56,6 +67,7 @@ class Spec:
             order_seq=job_id if self.order else None,
             order_block=self.order is not None and self.order.on_failure == "block",
             unique_key=self.unique.key if self.unique and self.unique.window is None else None,
+            run_anyway=self.run_anyway and bool(self.after),
         )
 
     @property
@@ -105,13 +117,37 @@ def enqueued(view: State, specs: Sequence[Spec], handles: Sequence[Handle[Any]],
             elif (holder := view.holder_of(*key)) is not None:
                 delta.jobs[holder.id] = holder.becomes(holder.status, unique_key=None)
         delta.jobs[handle.id] = spec.row(handle.id, low)
+    comes_after = {handle.id: spec.after for spec, handle in zip(specs, handles, strict=True) if handle.created}
     for policy in ("replace", "debounce"):
         for spec, other in zip(specs, found, strict=True):
             if other is not None and spec.unique is not None and spec.unique.on_conflict == policy:
-                job = delta.jobs.get(other) or view.jobs[other]
-                if job.status in {"pending", "blocked"}:
+                job = delta.jobs.get(other) or view.jobs.get(other)
+                if job is not None and job.status in {"pending", "blocked"}:
                     delta.jobs[other] = _changed(job, spec, low)
+                    if policy == "replace":
+                        comes_after[other] = spec.after
+    for job_id, chains in comes_after.items():
+        now = view.plus(delta)
+        delta = delta.then(chaining.named(now, now.jobs[job_id], chains, low))
     return delta
+
+
+def refusable(view: State, specs: Sequence[Spec], low: datetime) -> bool:
+    """Whether such jobs may not be enqueued: a chain is not there any more, or a replaced job would wait for itself."""
+    ids = [max(view.jobs, default=0) + n for n in range(1, len(specs) + 1)]
+    others = [ids[-other - 1] if other is not None and other < 0 else other for other in conflicts(view, specs)]
+    handles: list[Handle[Any]] = [
+        Handle(ids[n] if other is None else other, 0, created=other is None) for n, other in enumerate(others)
+    ]
+    used = {
+        handle.id: spec.after
+        for spec, handle in zip(specs, handles, strict=True)
+        if handle.created or (spec.unique is not None and spec.unique.on_conflict == "replace")
+    }
+    if any(view.end_of(chain) == "not_found" for chains in used.values() for chain in chains):
+        return True
+    after = view.plus(enqueued(view, specs, handles, low))
+    return chaining.circular(after, [view.jobs[job_id] for job_id in used if job_id in view.jobs])
 
 
 def _would_change(specs: Sequence[Spec], key: tuple[str, str]) -> bool:
@@ -124,29 +160,39 @@ def _would_change(specs: Sequence[Spec], key: tuple[str, str]) -> bool:
 
 def _changed(job: ModelJob, spec: Spec, low: datetime) -> ModelJob:
     assert spec.unique is not None
-    moved = job.becomes("pending", available_at=Span(low, spec.delay))
+    moved = job.becomes("blocked" if job.waits else "pending", available_at=Span(low, spec.delay))
     if spec.unique.on_conflict == "debounce":
         return moved
-    return replace(moved, queue=spec.queue, priority=spec.priority, max_attempts=spec.max_attempts, attempt=0)
+    return replace(
+        moved,
+        queue=spec.queue,
+        priority=spec.priority,
+        max_attempts=spec.max_attempts,
+        attempt=0,
+        run_anyway=spec.run_anyway and bool(spec.after),
+    )
 
 
-def cancelled(view: State, job_id: int, answer: str, low: datetime) -> Delta:
+def cancelled(view: State, job_id: int, answer: str, low: datetime, *, stuck: bool) -> Delta:
+    """`stuck`: somebody may have a job locked that waits for this one's chain."""
     job = view.jobs.get(job_id)
     if job is None or not job.live:
         assert answer == "not_found"
         return Delta()
-    if job.status == "pending" and job.order_key is None:
-        assert answer == "cancelled"
-        return Delta({job_id: job.becomes("cancelled")})
+    if job.status != "processing" and job.order_key is None and answer == "cancelled":
+        return chaining.called_off(view, job, "cancelled", low)
     assert answer == "requested"
-    when = job.available_at if job.status == "processing" else Span(low)
-    return Delta({job_id: job.becomes(job.status, cancel=True, available_at=when)})
+    assert job.status == "processing" or job.order_key is not None or (stuck and job.awaited)
+    if job.status == "processing":
+        return Delta({job_id: job.becomes("processing", cancel=True)})
+    asked = job.becomes(job.status, cancel=True, available_at=Span(low))
+    return Delta({job_id: asked.becomes("pending", blockers_left=0) if job.waits else asked})
 
 
 def resumed(view: State, key: str, low: datetime) -> Delta:
     delta = Delta(stops={key: None})
     lane = view.lane(key)
-    if lane and lane[0].status == "blocked":
+    if lane and lane[0].status == "blocked" and not lane[0].waits:
         delta.jobs[lane[0].id] = lane[0].promoted(low)
     return delta
 
@@ -169,8 +215,10 @@ def replayed(view: State, job_id: int, made: int | None, low: datetime) -> Delta
         order_block=dead.order_block,
         unique_key=dead.unique_key,
         replay_of=job_id,
+        chain_id=dead.chain,
+        run_anyway=dead.run_anyway,
     )
-    delta = Delta({made: job})
+    delta = chaining.named(view, job, dead.blockers or (), low)
     if dead.order_key is not None and view.stops.get(dead.order_key) == job_id:
         return delta.then(resumed(view.plus(delta), dead.order_key, low))
     return delta

@@ -12,10 +12,10 @@ import psycopg
 from hypothesis.stateful import RuleBasedStateMachine
 
 from holdfast.drivers import run_sync
-from holdfast.errors import DuplicateJob
+from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob
 from holdfast.outcome import Completed, Outcome
 from holdfast.store.claim import ClaimedJob, claim_jobs
-from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.finish import Ending, finish_jobs, is_plain
 from holdfast.store.floor import Floors
 from holdfast.store.lease import Held, renew_leases
 from holdfast.store.reap import reap_jobs
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from holdfast.store.claim import Claim
     from holdfast.store.statement import Statement
     from tests.protocol.crew import Connection, Crew
+    from tests.protocol.producing import Spec
 
 T = TypeVar("T")
+
+NOTHING: Mapping[ClaimedJob, Spec] = {}
 
 # The claim stops looking after 200 ms; one that took this long may have left something.
 HURRIED = 0.1
@@ -96,28 +99,50 @@ class Stage(RuleBasedStateMachine):
         self.act("claim", inside, worker.conn, statement, predict)
 
     def finish_some(
-        self, worker: int, endings: Mapping[ClaimedJob, Outcome], inside: bool, *, careful: bool = False
+        self,
+        worker: int,
+        endings: Mapping[ClaimedJob, Outcome],
+        inside: bool,
+        *,
+        careful: bool = False,
+        following: Mapping[ClaimedJob, Spec] = NOTHING,
     ) -> None:
-        given = [Ending(job, outcome) for job, outcome in endings.items()]
-        plain = {e.job for e in given if not careful and isinstance(e.outcome, Completed) and e.job.order_key is None}
+        """Finish these jobs; what is `following` comes after those that complete."""
+        nexts = {job: spec.among(self.view(inside)) for job, spec in following.items()}
+        nexts = {job: spec for job, spec in nexts.items() if isinstance(endings[job], Completed)}
+        given = [
+            Ending(job, Completed(next=nexts[job].new().as_json()) if job in nexts else outcome)
+            for job, outcome in endings.items()
+        ]
+        plain = {e.job for e in given if not careful and is_plain(e)}
         phases = [
-            [write_of(e.job, worker, e.outcome) for e in given if (e.job in plain) == short] for short in (True, False)
+            [write_of(e.job, worker, e.outcome, nexts.get(e.job)) for e in given if (e.job in plain) == short]
+            for short in (True, False)
         ]
 
-        def predict(view: State, answers: dict[Held, Any], _: Observation, low: datetime) -> Delta:
+        def predict(view: State, answers: dict[Held, Any], seen: Observation, low: datetime) -> Delta:
             busy = self.busy({claim.id for claim, answer in answers.items() if answer == "busy"}, inside)
             whole = Delta()
             for writes in phases:
-                delta, expected = leasing.settled(view.plus(whole), writes, low, busy)
+                delta, expected = leasing.settled(view.plus(whole), writes, seen, low, busy)
                 # Done the short way, there is nothing to say.
                 assert {w: str(answers.get(Held(w.id, w.token), "completed")) for w in writes} == expected
                 whole = whole.then(delta)
             return whole
 
-        done = self.act("finish", inside, self.conn(worker), finish_jobs(worker, given, careful=careful), predict)
+        refusal = leasing.refusal(self.view(inside), phases, self.clock)
+        try:
+            done = self.act("finish", inside, self.conn(worker), finish_jobs(worker, given, careful=careful), predict)
+        except (DuplicateJob, InvalidJob):
+            assert refusal.possible, "refused for nothing"
+            self.check_nothing_changed()
+            return
+        # Whoever has something locked may have kept the culprit from leaving.
+        alone = self.open is None or inside
+        assert not (done and alone and refusal.sure), "let in what may not follow"
         if not done and not careful:
             # Somebody has one of the rows locked: the careful way does not wait for rows.
-            self.finish_some(worker, endings, inside, careful=True)
+            self.finish_some(worker, endings, inside, careful=True, following=following)
 
     def renew_some(self, worker: int, holdings: Iterable[Holding], inside: bool) -> None:
         claims = {Held(holding.job.id, holding.job.token): LEASE for holding in holdings}
@@ -136,7 +161,7 @@ class Stage(RuleBasedStateMachine):
             self.finish_some(self.workers[by].id, {ours[-1]: outcome}, inside=False)
 
     def reap_some(self, most: int, kinds: tuple[str, ...], inside: bool) -> None:
-        def predict(view: State, jobs: Any, _: Observation, low: datetime) -> Delta:
+        def predict(view: State, jobs: Any, seen: Observation, low: datetime) -> Delta:
             due = [job.id for job in leasing.expired(view, kinds, low)]
             found = [job.id for job in jobs]
             if self.open is None:
@@ -144,7 +169,7 @@ class Stage(RuleBasedStateMachine):
                 assert len(found) == min(most, len(due))
             assert set(found) <= set(due), "took a lease that had not ended"
             self.busy({job.id for job in jobs if job.answer == "busy"}, inside)
-            delta, answers = leasing.reaped(view, jobs, low)
+            delta, answers = leasing.reaped(view, jobs, seen, low)
             assert {job.id: job.answer for job in jobs} == {write.id: answer for write, answer in answers.items()}
             return delta
 
@@ -173,7 +198,7 @@ class Stage(RuleBasedStateMachine):
             assert opened is None
             self.check_nothing_changed()
             return False
-        except (psycopg.errors.UniqueViolation, DuplicateJob):
+        except (psycopg.errors.UniqueViolation, DuplicateJob, InvalidJob, ChainAwaited):
             self.broken = False
             raise
         seen = observe(conn)

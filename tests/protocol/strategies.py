@@ -7,7 +7,7 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from holdfast.failure import Failure
-from holdfast.job import OrderKey, Unique
+from holdfast.new_job import OrderKey, Unique
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast.store.claim import WHOLE, Shards
 from holdfast.store.floor import REACHES
@@ -36,6 +36,7 @@ uniques = st.builds(
     window=st.sampled_from([None, None, WINDOW]),
     on_conflict=st.sampled_from(["keep", "replace", "debounce", "raise"]),
 )
+picks = st.sampled_from([(), (), ()]) | st.lists(st.integers(0, 30), min_size=1, max_size=3).map(tuple)
 specs = st.builds(
     Spec,
     kind=st.sampled_from(KINDS),
@@ -46,6 +47,27 @@ specs = st.builds(
     order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS), on_failure=st.sampled_from(["next", "block"])),
     unique=st.none() | st.none() | uniques,
     expires=st.sampled_from([None, None, timedelta(milliseconds=1)]),
+    picks=picks,
+    run_anyway=st.booleans(),
+)
+waiting = st.builds(
+    Spec,
+    kind=st.sampled_from(KINDS),
+    max_attempts=st.integers(1, 3),
+    order=st.none() | st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS)),
+    unique=st.none() | uniques,
+    picks=st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple),
+    run_anyway=st.booleans(),
+)
+followers = st.builds(
+    Spec,
+    kind=st.sampled_from(KINDS),
+    queue=st.just(QUEUES[0]),
+    max_attempts=st.integers(1, 3),
+    order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS)),
+    unique=st.none() | st.none() | st.builds(Unique, st.sampled_from(UNIQUE_KEYS)),
+    picks=picks,
+    run_anyway=st.booleans(),
 )
 keyed = st.builds(
     Spec,

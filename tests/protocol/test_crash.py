@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey
+from holdfast.new_job import OrderKey
 from holdfast.store.schema import migrate
 from holdfast.store.worker import register_worker
 from tests.protocol.zombies import refused, rise

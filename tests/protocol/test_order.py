@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey
+from holdfast.new_job import OrderKey
 from holdfast.store.cancel import replay_job
 from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, expire_leases, job, statuses
 

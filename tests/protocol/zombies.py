@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.drivers import run_sync
 from holdfast.failure import Failure
+from holdfast.job import Progress
 from holdfast.lease import Lease
+from holdfast.new_job import Envelope, NewJob
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.finish import Ending, complete_job, finish_jobs
 from holdfast.store.lease import Held, renew_leases
+from holdfast.store.progress import report_progress
+from holdfast.store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +23,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from holdfast.store.claim import ClaimedJob
-    from holdfast.store.statement import Statement
 
 FAILURE = Failure("Zombie", "it should be dead")
 OUTCOMES: dict[str, Outcome] = {
@@ -30,7 +33,8 @@ OUTCOMES: dict[str, Outcome] = {
     "failed": Failed(FAILURE),
     "cancelled": Cancelled(FAILURE),
 }
-TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally")
+TABLES = ("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "blocker")
+FOLLOWING = NewJob[Any](Envelope("zombie"), "{}").as_json()
 
 Write = "Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]"
 
@@ -39,11 +43,25 @@ def _finish(outcome: Outcome, *, careful: bool) -> Callable[[int, ClaimedJob], S
     return lambda worker, job: finish_jobs(worker, [Ending(job, outcome)], careful=careful)
 
 
+def _complete(worker: int, job: ClaimedJob) -> Statement[dict[Held, Any]]:
+    held = Held(job.id, job.token)
+    statement = complete_job(worker, held, '"zombie"', FOLLOWING)
+    return Statement(statement.sql, statement.params, lambda rows: {held: statement.read(rows)})
+
+
+def _report(worker: int, job: ClaimedJob) -> Statement[dict[Held, Any]]:
+    statement = report_progress(worker, {Held(job.id, job.token): Progress(0.5, "half dead")})
+    return Statement(statement.sql, statement.params, lambda rows: dict.fromkeys(statement.read(rows), "written"))
+
+
 # Every statement that writes after a claim, by the SQL function that it calls and what it would do.
 WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
     "renew_leases": lambda worker, job: renew_leases(worker, {Held(job.id, job.token): Lease(seconds=7200)}),
     "complete_jobs": _finish(Completed('"zombie"'), careful=False),
     **{f"settle_jobs, {name}": _finish(outcome, careful=True) for name, outcome in OUTCOMES.items()},
+    "settle_jobs, going on": _finish(Completed(None, FOLLOWING), careful=False),
+    "settle_jobs, in a transaction of its own": _complete,
+    "report_progress": _report,
 }
 
 
@@ -80,4 +98,4 @@ def rise(conn: psycopg.Connection[Any], worker: int, job: ClaimedJob) -> list[De
 
 def refused(reason: str) -> list[Deed]:
     """Return what all of it must come to."""
-    return [Deed(name, reason, []) for name in WRITES]
+    return [Deed(name, None if name == "report_progress" else reason, []) for name in WRITES]

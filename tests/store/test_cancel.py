@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey
+from holdfast.new_job import OrderKey
 from holdfast.store.cancel import cancel_job, replay_job
 from tests.traps.workers import CANCELLED, FAILED, Worker, drain, enqueue, job, number, statuses
 

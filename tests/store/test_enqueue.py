@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.codec import JsonCodec
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey, Unique
+from holdfast.new_job import OrderKey, Unique
 from holdfast.store.enqueue import enqueue_job, enqueue_jobs
 from tests.traps.plans import explained
 from tests.traps.workers import Worker, enqueue, job, number

@@ -8,7 +8,7 @@ import pytest
 from holdfast.codec import JsonCodec
 from holdfast.drivers import run_sync
 from holdfast.failure import CODE_LIMIT, TEXT_LIMIT, Failure
-from holdfast.job import OrderKey, Unique
+from holdfast.new_job import OrderKey, Unique
 from holdfast.outcome import Completed, Failed, Released, Rescheduled, Retried
 from holdfast.store.cancel import cancel_job
 from holdfast.store.finish import Ending, finish_jobs

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey
+from holdfast.new_job import OrderKey
 from holdfast.store.cancel import resume_order_key
 from holdfast.store.claim import claim_jobs
 from tests.traps.workers import FAILED, RELEASED, Worker, drain, enqueue, fill, job, number, statuses

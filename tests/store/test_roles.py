@@ -11,15 +11,20 @@ from psycopg import sql
 
 from holdfast.drivers import run_sync
 from holdfast.failure import Failure
+from holdfast.job import Progress
 from holdfast.lease import Lease
 from holdfast.outcome import Completed, Failed, Retried
 from holdfast.retry import Retry
+from holdfast.store.blocker import repair_blockers
 from holdfast.store.cancel import cancel_job, replay_job
+from holdfast.store.chain import chain_ends, complete_chain, delete_chains, read_chain
 from holdfast.store.claim import claim_jobs
-from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.finish import Ending, complete_job, finish_jobs
 from holdfast.store.lease import Held, renew_leases
+from holdfast.store.progress import report_progress
 from holdfast.store.reap import reap_jobs
 from holdfast.store.schema import check, migrate
+from holdfast.store.watcher import forget_watcher, watch_chains
 from holdfast.store.worker import ensure_partitions, register_worker
 
 if TYPE_CHECKING:
@@ -28,7 +33,7 @@ if TYPE_CHECKING:
 ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer"]
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
-LIVE = "job order_stop schedule sleeper sweep worker"
+LIVE = "blocker job order_stop schedule sleeper sweep watcher worker"
 HISTORY = "attempt job_failed job_history run tally unique_window"
 
 _numbers = count(1)
@@ -235,7 +240,7 @@ def test_a_viewer_calls_nothing(login: Login, owner: Connection) -> None:
         ("SELECT", f"{LIVE} {HISTORY} migration queue retention"),
         ("INSERT", f"{LIVE} {HISTORY}"),
         ("UPDATE", f"{LIVE} run"),
-        ("DELETE", "job order_stop schedule sleeper sweep tally worker"),
+        ("DELETE", "blocker job order_stop schedule sleeper sweep tally watcher worker"),
         ("TRUNCATE", ""),
     ],
 )
@@ -278,6 +283,27 @@ def test_a_worker_works(login: Login) -> None:
     assert [job.answer for job in run_sync(conn, reap_jobs(no_delay, jitter=timedelta(0)))] == ["pending"]
     (again,) = run_sync(conn, claim).jobs
     assert run_sync(conn, cancel_job(again.id)) == "requested"
+
+
+def test_a_worker_ends_and_deletes_chains(login: Login) -> None:
+    """A worker may not delete from history; delete_chains does, and nothing else."""
+    conn = login("holdfast_worker")
+    worker = run_sync(conn, register_worker("w", queues=["default"], kinds=["mail"]))
+    first, second = enqueue(conn), enqueue(conn)
+    waiter = enqueue(conn, blockers=[first, second])
+    claimed = run_sync(conn, claim_jobs(worker, {"default": 10}, {"mail": Lease.standard})).jobs
+    held = {Held(job.id, job.token): Progress(0.5, "half") for job in claimed}
+    assert run_sync(conn, report_progress(worker, held)) == held.keys()
+    run_sync(conn, watch_chains("me", [first, waiter]))
+    assert run_sync(conn, complete_job(worker, Held(first, claimed[0].token), "1", '{"kind": "mail"}')) == "completed"
+    assert run_sync(conn, complete_chain(first)) == "completed"
+    assert run_sync(conn, complete_chain(second)) == "completed"
+    assert [job.status for job in run_sync(conn, read_chain(waiter))] == ["pending"]
+    assert run_sync(conn, repair_blockers()).repaired == 0
+    assert run_sync(conn, chain_ends([first, second])).keys() == {first, second}
+    assert run_sync(conn, delete_chains([first, second, waiter])) == [first, second, waiter]
+    assert one(conn, "SELECT count(*) FROM holdfast.job_history") == 0
+    run_sync(conn, forget_watcher("me"))
 
 
 def answers(conn: Connection, worker: int, *endings: Ending) -> list[object]:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.drivers import run_sync
 from holdfast.errors import DuplicateJob
-from holdfast.job import Unique
+from holdfast.new_job import Unique
 from holdfast.store.enqueue import enqueue_jobs
 from tests.traps.sessions import add_gate, await_waiting, background, held_at_gate
 from tests.traps.workers import COMPLETED, RETRIED, Worker, drain, job, number, statuses
@@ -18,7 +18,8 @@ from tests.traps.workers import COMPLETED, RETRIED, Worker, drain, job, number, 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast.job import Handle, OnConflict
+    from holdfast.job import Handle
+    from holdfast.new_job import OnConflict
     from tests.traps.workers import Connect
 
 DAY = timedelta(days=1)

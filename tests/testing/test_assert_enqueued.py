@@ -13,7 +13,7 @@ from holdfast.testing import Testing
 if TYPE_CHECKING:
     import psycopg
 
-    from holdfast.job import NewJob
+    from holdfast.new_job import NewJob
 
     Conn = psycopg.AsyncConnection[Any]
 

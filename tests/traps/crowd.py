@@ -19,7 +19,7 @@ from holdfast.store.lease import Held
 from tests.traps.workers import COMPLETED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job, number
 
 if TYPE_CHECKING:
-    from holdfast.job import NewJob
+    from holdfast.new_job import NewJob
     from holdfast.outcome import Outcome
     from holdfast.store.claim import ClaimedJob
 

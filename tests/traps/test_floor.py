@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey
+from holdfast.new_job import OrderKey
 from holdfast.outcome import Released, Retried
 from holdfast.retry import Retry
 from holdfast.store.claim import claim_jobs

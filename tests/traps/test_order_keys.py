@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast.drivers import run_sync
-from holdfast.job import OrderKey
+from holdfast.new_job import OrderKey
 from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
 from holdfast.store.claim import claim_jobs
 from holdfast.store.finish import Ending, finish_jobs

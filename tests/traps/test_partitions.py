@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.drivers import run_sync
 from holdfast.errors import HoldfastError
-from holdfast.job import Unique
+from holdfast.new_job import Unique
 from holdfast.store.cancel import cancel_job
 from holdfast.store.worker import ensure_partitions
 from tests.traps.mutation import open_trap

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.drivers import run_sync
 from holdfast.failure import Failure
-from holdfast.job import Envelope, NewJob
 from holdfast.lease import Lease
+from holdfast.new_job import Envelope, NewJob
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast.retry import Retry
 from holdfast.store.claim import WHOLE, ClaimedJob, Shards, claim_jobs

@@ -20,9 +20,6 @@ from holdfast.store.inspect import (
     list_attempts,
     list_jobs,
     list_replays,
-    lock_job,
-    lock_order_key,
-    promote_order_key,
     read_job,
     read_worker,
 )
@@ -218,18 +215,15 @@ def _cancel(conn: Connection, job_id: int) -> Done:
 
 
 def _delete(conn: Connection, job_id: int) -> Done:
-    with session.bounded(conn):
-        found = run_sync(conn, lock_job(job_id))
-        if found is not None and found.status != "processing":
-            if found.order_key is not None:
-                run_sync(conn, lock_order_key(found.order_key))
-            run_sync(conn, delete_job(job_id))
-            if found.order_key is not None:
-                run_sync(conn, promote_order_key(found.order_key))
-            return Done(job_id, "deleted", f"deleted; it was {found.status}")
-    if found is not None:
-        return Done(job_id, "refused", "is processing: cancel it, or wait until it has ended")
-    return Done(job_id, "refused", f"{_state(conn, job_id)}: only a job that waits can be deleted; history ages out")
+    match session.ask(conn, delete_job(job_id)):
+        case "deleted":
+            return Done(job_id, "deleted", "deleted")
+        case "processing":
+            return Done(job_id, "refused", "is processing: cancel it, or wait until it has ended")
+        case "not_found":
+            return Done(
+                job_id, "refused", f"{_state(conn, job_id)}: only a job that waits can be deleted; history ages out"
+            )
 
 
 def _state(conn: Connection, job_id: int) -> str:

@@ -6,7 +6,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.drivers.connection import AsyncConnection, SyncConnection
+from holdfast.connection import AsyncConnection, SyncConnection
 from holdfast.drivers.refusal import refused
 from holdfast.errors import UnsupportedConnection
 

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.errors import DuplicateJob, HoldfastError, InvalidJob, SchemaMissing, SchemaOutdated
+from holdfast.errors import (
+    ChainAwaited,
+    DuplicateJob,
+    HoldfastError,
+    InvalidJob,
+    SchemaMissing,
+    SchemaOutdated,
+    WrongIsolation,
+)
 
 # A library's error may wrap another's, which may wrap the server's.
 _DEPTH = 4
@@ -19,17 +27,23 @@ def refused(exc: BaseException) -> HoldfastError | None:
     return None
 
 
-def _translated(state: str, exc: object) -> HoldfastError | None:
+def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR0911 - one line per thing refused
     match state:
         case "HF001":
-            return DuplicateJob(_existing_id(exc))
+            return DuplicateJob(next(iter(_ids(exc)), None))
         case "HF002":
             return InvalidJob(_said(exc, "message_primary", "message"))
+        case "HF003":
+            return WrongIsolation(_said(exc, "message_primary", "message"))
+        case "HF004":
+            return ChainAwaited(_ids(exc))
         case "23502" | "23514" if _broken_rule(exc):
             return InvalidJob(_said(exc, "message_primary", "message"))
         case "3F000":
             return SchemaMissing()
         case "42883" if "function holdfast." in (_said(exc, "message_primary", "message") or ""):
+            return SchemaOutdated()
+        case "42P01" if '"holdfast.' in (_said(exc, "message_primary", "message") or ""):
             return SchemaOutdated()
     return None
 
@@ -41,9 +55,9 @@ def _broken_rule(exc: object) -> bool:
     return bool(_said(exc, "constraint_name", "constraint_name") or _said(exc, "column_name", "column_name"))
 
 
-def _existing_id(exc: object) -> int | None:
-    detail = _said(exc, "message_detail", "detail")
-    return int(detail) if detail and detail.isdecimal() else None
+def _ids(exc: object) -> list[int]:
+    detail = _said(exc, "message_detail", "detail") or ""
+    return [int(word) for word in detail.split() if word.isdecimal()]
 
 
 def _said(exc: object, of_libpq: str, of_asyncpg: str) -> str | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast import logs
 from holdfast.abort import AbortReason
-from holdfast.errors import HoldfastError, InvalidJob
+from holdfast.engine.completion import completed
+from holdfast.errors import HoldfastError, InvalidJob, NotCommitted
 from holdfast.failure import Failure
 from holdfast.job import Job
 from holdfast.outcome import (
@@ -32,7 +33,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from holdfast.codec import JsonCodec
+    from holdfast.connection import AsyncConnection, SyncConnection
+    from holdfast.engine.desk import Desk
     from holdfast.engine.executor import Executors
+    from holdfast.job import Blocker, Progress
     from holdfast.kind import Kind
     from holdfast.lease import Lease
     from holdfast.store.claim import ClaimedJob
@@ -50,10 +54,28 @@ _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 class Attempt:
     """A claim of ours, from the moment it is taken until its ending is written."""
 
-    __slots__ = ("begun", "busy", "claimed", "deadline", "held", "kind", "lease", "signal", "task")
+    __slots__ = (
+        "begun",
+        "blockers",
+        "busy",
+        "claimed",
+        "completed",
+        "deadline",
+        "desk",
+        "group",
+        "held",
+        "kind",
+        "lease",
+        "signal",
+        "task",
+    )
 
-    def __init__(self, claimed: ClaimedJob, kind: Kind[..., Any], lease: Lease) -> None:
+    def __init__(
+        self, claimed: ClaimedJob, kind: Kind[..., Any], lease: Lease, desk: Desk, blockers: Sequence[Blocker] = ()
+    ) -> None:
         self.claimed = claimed
+        self.desk = desk
+        self.blockers = tuple(blockers)
         self.held = Held(claimed.id, claimed.token)
         self.kind = kind
         self.lease = lease
@@ -66,6 +88,10 @@ class Attempt:
         """When it will have run too long, by the monotonic clock."""
         self.busy: Busy | None = None
         """What the handler said of what it calls, when it sent the job back for that."""
+        self.group: Sequence[Attempt] | None = None
+        """All that one call of a batch's handler runs."""
+        self.completed = False
+        """Its handler completed it in a transaction of its own, which may or may not have committed."""
 
     @property
     def started(self) -> bool:
@@ -76,9 +102,19 @@ class Attempt:
         if self.signal.abort(reason):
             self.cancel()
 
+    async def complete(self, conn: AsyncConnection, result: object) -> None:
+        await self.desk.complete(self, conn, result)
+
+    def complete_sync(self, conn: SyncConnection, result: object) -> None:
+        self.desk.complete_sync(self, conn, result)
+
+    def report(self, progress: Progress) -> None:
+        self.desk.report(self, progress)
+
     def cancel(self) -> None:
-        """Cancel an async handler whose signal has fired. Only in the loop's own thread."""
-        if self.task is not None and self.begun and self.kind.is_async:
+        """Cancel an async handler when the signals of all it runs have fired. Only in the loop's own thread."""
+        alone = self.group is None or all(attempt.signal.aborted for attempt in self.group)
+        if self.task is not None and self.begun and self.kind.is_async and alone:
             self.task.cancel()
 
 
@@ -99,36 +135,47 @@ class Handlers:
         self._codec = codec
         self._executors = executors
         self._middlewares = tuple(reversed(middlewares))
-        self._worker = worker
+        self.worker = worker
         self._new = new
 
     async def outcome(self, attempt: Attempt) -> Outcome | None:  # noqa: PLR0911 - one line per way to end
         """Run the handler and say how it ended; None when the claim is lost and nothing may be written."""
         if attempt.signal.aborted:
-            return self._aborted(attempt)
+            return self.aborted(attempt)
         claimed, kind, signal = attempt.claimed, attempt.kind, attempt.signal
-        if claimed.expired:
-            return Cancelled(Failure("expired", "the job expired before it started"))
-        if claimed.cancelled:
-            return Cancelled(Failure("cancelled", "the job was cancelled while it waited"))
+        if claimed.expired or claimed.cancelled or claimed.blocker_failed:
+            return self.called_off(attempt)
         try:
             arguments = kind.arguments(claimed.payload or "{}", claimed.payload_version)
         except Exception as exc:  # noqa: BLE001 - a validator of the application's may raise anything
-            return self._misfit(claimed, exc)
-        job = self._job(attempt)
-        logs.context.set({"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self._worker})
+            return self.misfit(claimed, exc)
+        job = self.job(attempt)
+        logs.context.set({"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker})
         try:
             if kind.is_async and not self._middlewares:
                 result = await kind.handler(job, **arguments)
             else:
-                result = await self._wrapped(attempt, job, arguments)
+                result = await self.called(attempt, job, partial(kind.handler, job, **arguments))
         except BaseException as exc:  # noqa: BLE001 - whatever a handler raises is an outcome, SystemExit too
-            return self._aborted(attempt) if signal.aborted else self._raised(attempt, exc)
+            return self.aborted(attempt) if signal.aborted else self.raised(attempt, exc)
+        if attempt.completed:
+            # If that is committed, nothing of this lands, and the answer says so.
+            return self.raised(attempt, NotCommitted())
         if signal.reason not in _NO_MATTER:
-            return self._aborted(attempt)
-        return _DONE if result is None else self._returned(attempt, result)
+            return self.aborted(attempt)
+        return _DONE if result is None else self.returned(attempt, result)
 
-    def _job(self, attempt: Attempt) -> Job[Any]:
+    def called_off(self, attempt: Attempt) -> Outcome:
+        """Say how a job ends that was not to start any more."""
+        if attempt.claimed.expired:
+            return Cancelled(Failure("expired", "the job expired before it started"))
+        if attempt.claimed.cancelled:
+            return Cancelled(Failure("cancelled", "the job was cancelled while it waited"))
+        failed = [blocker for blocker in attempt.blockers if blocker.status not in {"completed", None}]
+        named = ", ".join(f"chain {blocker.chain_id} {blocker.status}" for blocker in failed[:10])
+        return Failed(Failure("blocker_failed", f"the job came after what did not complete: {named or 'a chain'}"))
+
+    def job(self, attempt: Attempt) -> Job[Any]:
         claimed = attempt.claimed
         return Job(
             id=claimed.id,
@@ -139,24 +186,26 @@ class Handlers:
             chain_id=claimed.chain_id,
             headers=json.loads(claimed.headers) if claimed.headers else _NO_HEADERS,
             signal=attempt.signal,
+            run=attempt,
         )
 
-    def _wrapped(self, attempt: Attempt, job: Job[Any], arguments: Mapping[str, object]) -> Awaitable[object]:
-        run = attempt.kind.handler if attempt.kind.is_async else partial(self._executors.run, attempt)
-        step: Callable[[], Awaitable[object]] = partial(run, job, **arguments)
+    def called(self, attempt: Attempt, job: Job[Any], handler: partial[Any]) -> Awaitable[object]:
+        """Call the handler where it runs, with the middlewares around it."""
+        step: Callable[[], Awaitable[object]]
+        step = handler if attempt.kind.is_async else partial(self._executors.run, attempt, job, handler)
         for middleware in self._middlewares:
-            step = partial(middleware, job, self._worker, step)
+            step = partial(middleware, job, self.worker, step)
         return step()
 
-    def _returned(self, attempt: Attempt, result: object) -> Outcome:
+    def returned(self, attempt: Attempt, result: object) -> Outcome:
         if isinstance(result, Fail | Reschedule | Busy):
-            return self._raised(attempt, result)
+            return self.raised(attempt, result)
         try:
-            return Completed(self._codec.encode(result, kind=attempt.claimed.kind))
+            return completed(result, self._codec, attempt.claimed.kind)
         except HoldfastError as exc:
             return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
 
-    def _raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
+    def raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
         if isinstance(exc, Busy):
             attempt.busy = exc
         return self._failure(attempt, exc)
@@ -165,7 +214,7 @@ class Handlers:
         claimed = attempt.claimed
         return outcome_of(exc, attempt=claimed.attempt, retry=attempt.kind.work.retry, most=claimed.max_attempts)
 
-    def _aborted(self, attempt: Attempt) -> Outcome | None:
+    def aborted(self, attempt: Attempt) -> Outcome | None:
         match attempt.signal.reason:
             case AbortReason.shutdown | AbortReason.error:
                 return Released()
@@ -175,7 +224,7 @@ class Handlers:
                 return self._failure(attempt, TimeoutError("the job ran longer than its max_runtime"))
         return None
 
-    def _misfit(self, claimed: ClaimedJob, exc: Exception) -> Outcome:
+    def misfit(self, claimed: ClaimedJob, exc: Exception) -> Outcome:
         """In a rolling deploy somebody else may understand the payload: give it back, for a while."""
         failure = Failure.of(exc)
         if isinstance(exc, InvalidJob) and (claimed.young or self._new()):

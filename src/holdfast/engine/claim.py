@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.engine.link import Link, pause, told
+from holdfast.store.blocker import read_blockers
 from holdfast.store.claim import WHOLE, Shards, claim_jobs
 from holdfast.store.floor import Floors
 from holdfast.store.lease import release_strays
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, KeysView, Mapping, Sequence
 
     from holdfast.engine.wake import Waker
+    from holdfast.job import Blocker
     from holdfast.lease import Lease
     from holdfast.store.claim import ClaimedJob
     from holdfast.store.lease import Held
@@ -48,7 +50,7 @@ class Claimer:
         leases: Callable[[], Mapping[str, Lease]],
         queue_leases: Callable[[], Mapping[str, Lease]] = dict,
         wanted: Callable[[], Mapping[str, int]],
-        hold: Callable[[Sequence[ClaimedJob]], None],
+        hold: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
         held: Mapping[Held, object],
         listener: Waker | None,
         idle_min: float,
@@ -56,7 +58,7 @@ class Claimer:
         jitter: float,
         shards: Shards = WHOLE,
     ) -> None:
-        """`wanted()` says how many of each queue; `hold(jobs)` takes what was claimed.
+        """`wanted()` says how many of each queue; `hold(jobs, blockers)` takes what was claimed.
 
         `leases()` are those of the kinds, `queue_leases()` those of queues that have one of their own.
         """
@@ -154,7 +156,8 @@ class Claimer:
         self._filled += [queue for queue, count in wanted.items() if taken[queue] >= count]
         if claim.jobs:
             self._found_at = time.monotonic()
-            self._hold(claim.jobs)
+            waited = [job.id for job in claim.jobs if job.has_blockers]
+            self._hold(claim.jobs, await self._link.run(read_blockers(waited)) if waited else {})
         return bool(claim.jobs) or claim.again
 
     async def _linger(self) -> bool:
@@ -205,7 +208,7 @@ class Claimer:
         """Sleep until woken, until the next job is due, or until then; True when there was work."""
         wakes = self._wakes
         due = _due(await self._link.run(look_ahead(wanted, kinds)))
-        if await self.claim(wanted):
+        if not (wanted := self._wanted()) or await self.claim(wanted):
             return True
         # Who was woken since may have been woken for a job that is due before we would look again.
         if wakes == self._wakes:

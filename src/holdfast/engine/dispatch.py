@@ -7,7 +7,10 @@ import contextvars
 import sys
 import time
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.batch import Batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -51,6 +54,18 @@ class Bench:
                 return attempt
         return None
 
+    def take_more(self, first: Attempt, most: int) -> list[Attempt]:
+        """Take others of the same queue, priority and kind, in their order."""
+        levels = self._queues[first.claimed.queue]
+        waiting = levels.get(first.claimed.priority, deque())
+        more = list(islice((attempt for attempt in waiting if attempt.kind is first.kind), most))
+        if more:
+            taken = set(more)
+            levels[first.claimed.priority] = left = deque(attempt for attempt in waiting if attempt not in taken)
+            if not left:
+                del levels[first.claimed.priority]
+        return more
+
     def clear(self) -> list[Attempt]:
         """Take everybody off: they have not started."""
         left = [attempt for levels in self._queues.values() for waiting in levels.values() for attempt in waiting]
@@ -64,6 +79,7 @@ class Dispatcher:
     def __init__(self, slots: Slots, handlers: Handlers, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.slots = slots
         self._handlers = handlers
+        self._batches = Batches(handlers)
         self._clock = clock
         self._benches: deque[Bench] = deque()
         self._dispatching = False
@@ -155,17 +171,46 @@ class Dispatcher:
         return None
 
     def _start(self, bench: Bench, attempt: Attempt) -> None:
+        work = attempt.kind.work
         self.slots.starts(attempt.claimed.queue)
-        runtime = attempt.kind.work.max_runtime
-        attempt.deadline = self._clock() + (3 * attempt.lease.seconds if runtime is None else runtime.total_seconds())
+        attempt.deadline = self._clock() + (
+            3 * attempt.lease.seconds if work.max_runtime is None else work.max_runtime.total_seconds()
+        )
+        if work.batch is None:
+            run = self._attempt(bench, attempt)
+        else:
+            run = self._batch(bench, self._group(bench, attempt, work.batch))
         # Not the present context: that is often the one of the handler that has just ended.
-        task = _start_task(self._attempt(bench, attempt), self._context.copy())
+        task = _start_task(run, self._context.copy())
         if not task.done():
-            attempt.task = task
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            for each in attempt.group or (attempt,):
+                each.task = task
             if attempt.signal.aborted:
                 attempt.cancel()
+
+    def _group(self, bench: Bench, first: Attempt, most: int) -> Sequence[Attempt]:
+        """Let one slot run as many as the kind takes in one call."""
+        group = [first, *bench.take_more(first, most - 1)]
+        self.slots.holds(first.claimed.queue, 1 - len(group))
+        for attempt in group:
+            attempt.group = group
+            attempt.deadline = first.deadline
+        return group
+
+    async def _batch(self, bench: Bench, group: Sequence[Attempt]) -> None:
+        for attempt in group:
+            attempt.begun = True
+        try:
+            outcomes = await self._batches.outcomes(group)
+        finally:
+            self.slots.ends(group[0].claimed.queue, len(group))
+        for attempt, outcome in zip(group, outcomes, strict=True):
+            bench.ended(attempt, outcome)
+        self._turn.set()
+        if not self._dispatching:
+            self.dispatch()
 
     async def _attempt(self, bench: Bench, attempt: Attempt) -> None:
         attempt.begun = True

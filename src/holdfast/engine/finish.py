@@ -10,6 +10,9 @@ import psycopg
 
 from holdfast.abort import AbortReason
 from holdfast.engine.link import LOST, Link, pause
+from holdfast.errors import DuplicateJob, InvalidJob
+from holdfast.failure import Failure
+from holdfast.outcome import Completed, Failed
 from holdfast.store.finish import Ending, finish_jobs
 
 if TYPE_CHECKING:
@@ -85,6 +88,9 @@ class Finisher:
     async def _write(self, batch: Sequence[Ended]) -> None:
         try:
             answers = await self._answers(batch)
+        except (DuplicateJob, InvalidJob) as exc:
+            await self._write_without_next(batch, exc)
+            return
         except Exception:
             log.exception("endings were refused", extra={"jobs": len(batch)})
             if len(batch) == 1:
@@ -101,6 +107,16 @@ class Finisher:
             batch = [ended for ended in batch if ended not in busy]
         self._close(batch, answers)
 
+    async def _write_without_next(self, batch: Sequence[Ended], exc: Exception) -> None:
+        """Let a chain whose next job cannot be enqueued end as failed, with the job that asked for it."""
+        if len(batch) == 1:
+            await self._write([(batch[0][0], Failed(Failure.of(exc), exc))])
+            return
+        going_on = [ended for ended in batch if isinstance(ended[1], Completed) and ended[1].next is not None]
+        await self._write([ended for ended in batch if ended not in going_on])
+        for ended in going_on:
+            await self._write([ended])
+
     async def _answers(self, batch: Sequence[Ended]) -> dict[Held, Answer]:
         """Write, and write again while the database cannot be reached: for that is no reason to give up."""
         endings = [Ending(attempt.claimed, outcome) for attempt, outcome in batch]
@@ -110,6 +126,8 @@ class Finisher:
                 return await self._link.run(finish_jobs(self._worker, endings, careful=careful))
             except psycopg.errors.LockNotAvailable:
                 careful = True
+            except (DuplicateJob, InvalidJob):
+                raise
             except (*LOST, TimeoutError) as exc:
                 log.warning("finish_jobs failed, trying again", extra={"error": type(exc).__name__})
                 failures += 1

@@ -139,7 +139,9 @@ class Heartbeat(threading.Thread):
         """Fire the signals here, for threads that look at them, and let the loop cancel what it runs."""
         for key, reason in reasons.items():
             attempt = self._held.get(key)
-            if attempt is not None and attempt.signal.abort(reason):
+            if attempt is None or (attempt.completed and reason is AbortReason.already_completed):
+                continue
+            if attempt.signal.abort(reason):
                 self._loop.call_soon_threadsafe(attempt.cancel)
 
     def _close(self) -> None:

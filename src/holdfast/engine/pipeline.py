@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from functools import partial
 from operator import attrgetter
@@ -15,17 +14,18 @@ from holdfast.abort import AbortReason
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.claim import Claimer
 from holdfast.engine.connections import check_room
+from holdfast.engine.desk import Desk
 from holdfast.engine.dispatch import Bench
 from holdfast.engine.finish import Finisher
 from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.holding import Holding
 from holdfast.engine.link import LOST, Link, pause, told
 from holdfast.engine.reap import Reaper
 from holdfast.engine.wake import Listener, Waker
 from holdfast.engine.wakers.station import Station
 from holdfast.lease import Lease
-from holdfast.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast.outcome import Released
 from holdfast.store.identity import identify_database
-from holdfast.store.lease import Held
 from holdfast.store.schema import check_async
 from holdfast.store.worker import ensure_partitions, read_queues, register_worker, stop_worker
 
@@ -33,16 +33,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
 
+    from holdfast.codec import JsonCodec
     from holdfast.engine.dispatch import Dispatcher
     from holdfast.engine.finish import Ended
     from holdfast.engine.hook import Hooks
-    from holdfast.engine.transition import Name, Transitions
+    from holdfast.engine.transition import Transitions
     from holdfast.engine.wakers import Carrier
+    from holdfast.job import Blocker
     from holdfast.kind import Kind
     from holdfast.outcome import Outcome
     from holdfast.settings import Settings
     from holdfast.store.claim import ClaimedJob, Shards
     from holdfast.store.finish import Answer
+    from holdfast.store.lease import Held
     from holdfast.store.reap import ReapedJob
     from holdfast.store.worker import QueueControl
 
@@ -62,6 +65,7 @@ class Pipeline:
         *,
         name: str,
         kinds: Mapping[str, Kind[..., Any]],
+        codec: JsonCodec,
         dispatcher: Dispatcher,
         settings: Settings,
         transitions: Transitions,
@@ -78,10 +82,9 @@ class Pipeline:
         self.url = url
         self._name = name
         self._kinds = kinds
+        self._codec = codec
         self._dispatcher = dispatcher
         self._settings = settings
-        self._transitions = transitions
-        self._hooks = hooks
         self._shards = shards
         self._claiming = claiming
         self._patience = patience
@@ -98,9 +101,11 @@ class Pipeline:
         self._claim_loop: asyncio.Task[None] | None = None
         self._claimer: Claimer | None = None
         self._finisher: Finisher | None = None
+        self._desk: Desk | None = None
         self._heartbeat: Heartbeat | None = None
-        self.held: dict[Held, Attempt] = {}
-        self.counts: Counter[str] = Counter()
+        self._holding = Holding(transitions, hooks)
+        self.held = self._holding.held
+        self.counts = self._holding.counts
         self.worker = 0
         """The id of this worker's row in this database; 0 while the database has never answered."""
 
@@ -170,8 +175,7 @@ class Pipeline:
                 return
 
     def abort_all(self, reason: AbortReason) -> None:
-        for attempt in list(self.held.values()):
-            attempt.abort(reason)
+        self._holding.abort_all(reason)
 
     async def flush(self, seconds: float) -> None:
         """Wait until every ending is written, but not for ever: what is left, the reaper takes."""
@@ -211,6 +215,7 @@ class Pipeline:
         settings = self._settings
         listener = await self._waker(worker) if self._claiming else None
         self._finisher = Finisher(self._finish_link, worker, self._written)
+        self._desk = Desk(self._finish_link, worker, self._codec)
         self._claimer = Claimer(
             self._claim_link,
             worker=worker,
@@ -243,7 +248,7 @@ class Pipeline:
         )
         self._heartbeat.start()
         self.worker = worker
-        loops = [self._reaper.run(), self._finisher.run(), self._heartbeat.watch()]
+        loops = [self._reaper.run(), self._finisher.run(), self._desk.run(), self._heartbeat.watch()]
         if listener is not None:
             loops.append(listener.run())
         self._loops += [asyncio.create_task(loop) for loop in loops]
@@ -259,7 +264,9 @@ class Pipeline:
     async def _waker(self, worker: int) -> Waker | None:
         listen = self._settings.listen
         if self._wake is None:
-            return Listener(self.url, worker=worker, on_wake=self._woken, on_lost=self._told) if listen else None
+            return (
+                Listener(self.url, worker=worker, on_wake=self._woken, on_lost=self._holding.told) if listen else None
+            )
         return Station(
             self._wake,
             self.url,
@@ -267,7 +274,7 @@ class Pipeline:
             worker=worker,
             listen=listen,
             on_wake=self._woken,
-            on_lost=self._told,
+            on_lost=self._holding.told,
         )
 
     def _heartbeat_interval(self) -> float:
@@ -283,16 +290,13 @@ class Pipeline:
         wanted = self._dispatcher.slots.wanted()
         return {queue: count for queue, count in wanted.items() if queue not in self._paused}
 
-    def _hold(self, jobs: Sequence[ClaimedJob]) -> None:
+    def _hold(self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]]) -> None:
+        assert self._desk is not None  # noqa: S101 - nothing is claimed before it is there
         attempts = []
-        heard = bool(self._transitions)
         for job in sorted(jobs, key=_URGENCY):
-            attempt = Attempt(job, self._kinds[job.kind], self._queue_leases.get(job.queue) or self._leases[job.kind])
-            self.held[attempt.held] = attempt
-            attempts.append(attempt)
-            if heard:
-                self._transitions.tell("job_claimed", job.id, job.kind, attempt=job.attempt)
-        self.counts["claimed"] += len(attempts)
+            lease = self._queue_leases.get(job.queue) or self._leases[job.kind]
+            attempts.append(Attempt(job, self._kinds[job.kind], lease, self._desk, blockers.get(job.id, ())))
+        self._holding.add(attempts)
         if self._stopping:
             self._give_back(attempts)
         else:
@@ -306,50 +310,21 @@ class Pipeline:
             asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
         assert self._finisher is not None  # noqa: S101 - nothing ends before something started
         if outcome is None:
-            self._forget(attempt)
+            self._holding.forget(attempt)
         else:
             self._finisher.add(attempt, outcome)
 
     def _written(self, batch: Sequence[Ended], answers: Mapping[Held, Answer]) -> None:
-        """Let go of what the database has heard of."""
-        names: list[Name] = []
-        for attempt, outcome in batch:
-            answer = answers.get(attempt.held, "completed") if answers else "completed"
-            if isinstance(answer, AbortReason):
-                attempt.signal.abort(answer)
-                self._forget(attempt)
-                continue
-            self.held.pop(attempt.held, None)
-            name = _NAMES[type(outcome), answer]
-            names.append(name)
-            if name in _BAD and self._hooks:
-                self._hooks.failed(attempt.claimed, outcome, will_retry=name == "job_retried")
-            if self._transitions:
-                self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
-        self.counts.update(names)
+        self._holding.written(batch, answers)
         if self._claimer is not None:
             self._claimer.room()
-
-    def _forget(self, attempt: Attempt) -> None:
-        self.held.pop(attempt.held, None)
-        self.counts["job_lost"] += 1
-        self._transitions.tell("job_lost", attempt.claimed.id, attempt.claimed.kind, reason=attempt.signal.reason)
 
     def _woken(self, _queue: str) -> None:
         if self._claimer is not None:
             self._claimer.wake()
 
-    def _told(self, text: str) -> None:
-        """Hear an ownership-lost notification: `lost ID TOKEN REASON`."""
-        _, job_id, token, reason = text.split(" ", 3)
-        attempt = self.held.get(Held(int(job_id), int(token)))
-        if attempt is not None:
-            attempt.abort(AbortReason(reason))
-
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
-        self.counts["job_reaped"] += len(jobs)
-        self._transitions.reaped(jobs)
-        self._hooks.reaped(jobs)
+        self._holding.reaped(jobs)
         self._woken("")
 
     def _control(self, queues: Sequence[QueueControl]) -> None:
@@ -374,16 +349,3 @@ class Pipeline:
 
 
 _URGENCY = attrgetter("priority", "available_at", "id")
-_BAD = frozenset({"job_retried", "job_failed"})
-_NAMES: dict[tuple[type[Outcome], str], Name] = {
-    (Completed, "completed"): "job_completed",
-    (Retried, "pending"): "job_retried",
-    (Rescheduled, "pending"): "job_rescheduled",
-    (Released, "pending"): "job_released",
-    (Failed, "failed"): "job_failed",
-    (Retried, "failed"): "job_failed",
-    (Cancelled, "cancelled"): "job_cancelled",
-    (Retried, "cancelled"): "job_cancelled",
-    (Rescheduled, "cancelled"): "job_cancelled",
-    (Released, "cancelled"): "job_cancelled",
-}

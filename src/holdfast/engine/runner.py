@@ -16,7 +16,7 @@ from holdfast.signal import AbortSignal
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-    from holdfast.job import NewJob
+    from holdfast.new_job import NewJob
     from holdfast.schedule import Schedule
     from holdfast.settings import Settings
 

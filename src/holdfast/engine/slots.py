@@ -23,18 +23,23 @@ Number = TypeVar("Number", int, float)
 class Slots:
     """Shared by all databases that a worker serves."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per rule
         self,
         concurrency: int,
         queues: Mapping[str, int],
         *,
         batch: int,
         delays: Mapping[str, float] = MappingProxyType({}),
+        groups: Mapping[str, int] = MappingProxyType({}),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`delays`: for how many seconds a slot of the queue rests after each job."""
+        """`delays`: for how many seconds a slot of the queue rests after each job.
+
+        `groups`: how many jobs one slot of the queue can run in one call.
+        """
         self.concurrency = concurrency
-        self._batch = batch
+        self._batch = max(batch, *groups.values(), 0)
+        self._groups = groups
         self._settings = dict(queues)
         self._limits = dict(queues)
         self._clock = clock
@@ -94,10 +99,11 @@ class Slots:
         if self.paced:
             self._pacing.starts(queue)
 
-    def ends(self, queue: str) -> None:
+    def ends(self, queue: str, jobs: int = 1) -> None:
+        """Free a slot in which so many jobs ran."""
         self._running[queue] -= 1
         self._running_total -= 1
-        self._ends[queue] += 1
+        self._ends[queue] += jobs
         if self.paced:
             self._pacing.ends(queue)
 
@@ -115,7 +121,7 @@ class Slots:
             if waiting > ahead:
                 continue
             free = min(limit - self._running[queue], free_in_all)
-            count = min(room, max(0, free) + 2 * ahead - waiting)
+            count = min(room, max(0, free) * self._groups.get(queue, 1) + 2 * ahead - waiting)
             if self.paced and (paced := self._pacing.room(queue, limit - self._running[queue])) is not None:
                 count = min(count, paced - waiting)
             if count > 0:

@@ -98,7 +98,11 @@ class Worker:
         served = dict(queues) if queues is not None else _queues(kinds, settings)
         concurrency = sum(served.values()) if queues is not None else settings.concurrency
         slots = Slots(
-            concurrency, served, batch=settings.batch_size, delays=_delays(next_job_delay or {}, served=served)
+            concurrency,
+            served,
+            batch=settings.batch_size,
+            delays=_delays(next_job_delay or {}, served=served),
+            groups=_groups(kinds, served),
         )
         self._executors = Executors(concurrency)
         self._handlers = Handlers(
@@ -119,6 +123,7 @@ class Worker:
                 url,
                 name=self.id,
                 kinds=kinds,
+                codec=codec,
                 dispatcher=self._dispatcher,
                 settings=_polling(settings, poll_interval),
                 transitions=self._transitions,
@@ -253,3 +258,11 @@ def _polling(settings: Settings, interval: timedelta | None) -> Settings:
         idle_min=min(settings.idle_min, interval),
         jitter=min(settings.jitter, interval),
     )
+
+
+def _groups(kinds: Mapping[str, Kind[..., Any]], served: Mapping[str, int]) -> dict[str, int]:
+    """Return how many jobs a slot of each queue can surely run in one call: where all of its kinds take so many."""
+    sizes: dict[str, list[int]] = {queue: [] for queue in served}
+    for kind in kinds.values():
+        sizes.setdefault(kind.envelope.queue, []).append(kind.work.batch or 1)
+    return {queue: min(sizes[queue]) for queue in served if sizes[queue] and min(sizes[queue]) > 1}

@@ -40,6 +40,10 @@ class ClaimedJob(NamedTuple):
     """It was called off while it waited in its order key: finish it as cancelled."""
     young: bool
     """It was enqueued within the last ten minutes: a payload that does not fit may be for newer code."""
+    has_blockers: bool = False
+    """It came after other chains: `read_blockers` has how they ended."""
+    blocker_failed: bool = False
+    """One of them did not complete, and so this one must not run: finish it as failed."""
 
     def read_headers(self) -> dict[str, str]:
         headers: dict[str, str] = json.loads(self.headers) if self.headers else {}

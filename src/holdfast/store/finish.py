@@ -38,11 +38,12 @@ class Ending(NamedTuple):
 def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False) -> Statement[dict[Held, Answer]]:
     """Write the endings, and answer those that need a word: what the job became, `busy` (ask again), or why it is lost.
 
-    Completions without an order key take the short way: done, they are not answered. It fails with lock_not_available
-    when somebody keeps one of the rows locked: then finish the same endings again, `careful`.
+    Completions without an order key or a next job take the short way: done, they are not answered. It fails with
+    lock_not_available when somebody keeps one of the rows locked: then finish the same endings again, `careful`.
+    A next job that cannot be enqueued is refused with DuplicateJob or InvalidJob, and nothing is written.
     """
-    plain = [] if careful else [ending for ending in endings if _is_plain(ending)]
-    others = [] if len(plain) == len(endings) else [ending for ending in endings if careful or not _is_plain(ending)]
+    plain = [] if careful else [ending for ending in endings if is_plain(ending)]
+    others = [] if len(plain) == len(endings) else [ending for ending in endings if careful or not is_plain(ending)]
     params: dict[str, str | int] = {"worker": worker, **_plain_params(plain)}
     if not others:
         return Statement(statements()["complete_jobs"], params, _answers)
@@ -53,8 +54,21 @@ def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False
     )
 
 
-def _is_plain(ending: Ending) -> bool:
-    return type(ending.outcome) is Completed and ending.job.order_key is None
+def complete_job(worker: int, held: Held, result: str | None = None, next: str | None = None) -> Statement[Answer]:  # noqa: A002 - the word for it everywhere
+    """Complete one claimed job in its handler's own transaction, as the last statement before COMMIT.
+
+    `completed`, or why it is lost: then roll back. Outside READ COMMITTED it is refused with WrongIsolation.
+    """
+    params = {"id": held.id, "token": held.token, "worker": worker, "result": result, "next": next}
+    return Statement(
+        statements()["complete_job"], params, lambda rows: _BECAME.get(rows[0][0]) or reason_or_busy(rows[0][0])
+    )
+
+
+def is_plain(ending: Ending) -> bool:
+    """Whether the job may leave the short way. Even then somebody may wait for its chain: the server sees that."""
+    outcome, job = ending.outcome, ending.job
+    return type(outcome) is Completed and outcome.next is None and job.order_key is None and not job.has_blockers
 
 
 def _answers(rows: Sequence[Row]) -> dict[Held, Answer]:
@@ -74,10 +88,11 @@ def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
 def _ending_json(ending: Ending) -> str:
     fields: dict[str, Any] = {"id": ending.job.id, "token": ending.job.token}
     match ending.outcome:
-        case Completed(result):
-            # Spliced in as it is: the result is JSON already.
-            head = json.dumps(fields | {"outcome": "completed"})
-            return head if result is None else f'{head[:-1]},"result":{result}}}'
+        case Completed(result, following):
+            # Spliced in as they are: both are JSON already.
+            spliced = {"result": result, "next": following}
+            members = [f',"{name}":{text}' for name, text in spliced.items() if text is not None]
+            return f"{json.dumps(fields | {'outcome': 'completed'})[:-1]}{''.join(members)}}}"
         case Retried(delay, failure):
             fields |= {"outcome": "retry", "delay_ms": delay // _MILLISECOND} | _failure_fields(failure)
         case Rescheduled(delay):

@@ -23,7 +23,7 @@ _HOMES = {
     "list_dead_letters": ("failed",),
 }
 
-Deletable: TypeAlias = Literal["blocked", "pending", "processing"]
+Deletion: TypeAlias = Literal["deleted", "processing", "not_found"]
 
 
 class JobLine(NamedTuple):
@@ -73,13 +73,6 @@ class WorkerLine(NamedTuple):
     heartbeat_at: datetime
     stopped_at: datetime | None
     stop_reason: str | None
-
-
-class LockedJob(NamedTuple):
-    """A live job whose row is locked."""
-
-    status: Deletable
-    order_key: str | None
 
 
 class Server(NamedTuple):
@@ -181,24 +174,9 @@ def read_worker(worker: int) -> Statement[WorkerLine | None]:
     )
 
 
-def lock_job(job_id: int) -> Statement[LockedJob | None]:
-    """Keep a live job as it is until the transaction ends; None if it is not live."""
-    return Statement(statements()["lock_job"], {"id": job_id}, lambda rows: LockedJob._make(rows[0]) if rows else None)
-
-
-def lock_order_key(key: str) -> Statement[None]:
-    """Let nobody park or promote in this key until the transaction ends. After the row's lock, never before."""
-    return Statement(statements()["lock_order_key"], {"key": key}, lambda _: None)
-
-
-def delete_job(job_id: int) -> Statement[bool]:
-    """Delete a job that waits, and keep nothing of it; False if it does not wait."""
-    return Statement(statements()["delete_job"], {"id": job_id}, bool)
-
-
-def promote_order_key(key: str) -> Statement[bool]:
-    """Let the next of the key go on, unless the key is stopped."""
-    return Statement(statements()["promote_order_key"], {"key": key}, bool)
+def delete_job(job_id: int) -> Statement[Deletion]:
+    """Delete a job that waits, and keep nothing of it. Who comes after its chain is told that it did not complete."""
+    return Statement(statements()["delete_job"], {"id": job_id}, _deletion)
 
 
 def read_server() -> Statement[Server]:
@@ -211,6 +189,11 @@ def list_roles() -> Statement[list[Role]]:
 
 def read_rights() -> Statement[Rights]:
     return Statement(statements()["read_rights"], {}, lambda rows: Rights._make(rows[0]))
+
+
+def _deletion(rows: Sequence[Row]) -> Deletion:
+    answer: Deletion = rows[0][0]
+    return answer
 
 
 def _job_lines(rows: Sequence[Row]) -> list[JobLine]:

@@ -33,6 +33,10 @@ def delete_sleepers(*, most: int = 10_000) -> Statement[int]:
     return Statement(statements()["delete_sleepers"], {"most": most}, _number)
 
 
+def delete_watchers(*, most: int = 10_000) -> Statement[int]:
+    return Statement(statements()["delete_watchers"], {"most": most}, _number)
+
+
 def delete_sweeps(*, most: int = 10_000) -> Statement[int]:
     return Statement(statements()["delete_sweeps"], {"most": most}, _number)
 

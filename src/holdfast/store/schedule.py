@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast.failure import Failure
-    from holdfast.job import NewJob
+    from holdfast.new_job import NewJob
     from holdfast.schedule import Schedule
     from holdfast.store.run import RunOutcome
     from holdfast.store.statement import Parameter

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.job import Envelope, NewJob, OrderKey, Unique
+from holdfast.new_job import Envelope, NewJob, OrderKey, Unique
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

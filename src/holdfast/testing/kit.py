@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from holdfast.drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast.engine.runner import in_thread
 from holdfast.errors import UnknownKind
-from holdfast.job import OMITTED
+from holdfast.new_job import OMITTED
 from holdfast.store.testing import enqueued_jobs, enqueued_kinds
 from holdfast.testing.clock import Clock
 from holdfast.testing.enqueued import Enqueued, Expected, enqueued_of
@@ -20,8 +20,10 @@ from holdfast.testing.thread import at_once, drive
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from holdfast.app import AnyKind, Holdfast
-    from holdfast.job import Handle, NewJob
+    from holdfast.app import Holdfast
+    from holdfast.job import Handle
+    from holdfast.new_job import NewJob
+    from holdfast.registry import AnyKind
     from holdfast.store.statement import Statement
     from holdfast.testing.ran import Drained, Ran
     from holdfast.testing.stage import Run

@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from holdfast.abort import AbortReason
 from holdfast.engine.attempt import Attempt, Handlers
+from holdfast.engine.batch import Batches
+from holdfast.engine.desk import Desk
 from holdfast.errors import UnknownKind
-from holdfast.job import OMITTED, Handle, NewJob
 from holdfast.kind import Kind
 from holdfast.lease import Lease
+from holdfast.new_job import OMITTED, NewJob
+from holdfast.outcome import Completed
+from holdfast.store.blocker import read_blockers
 from holdfast.store.claim import claim_jobs
 from holdfast.store.enqueue import enqueue_job
 from holdfast.store.finish import Ending, finish_jobs
@@ -32,7 +36,8 @@ if TYPE_CHECKING:
 
     from holdfast.app import Holdfast
     from holdfast.engine.executor import Executors
-    from holdfast.job import Job
+    from holdfast.engine.link import Link
+    from holdfast.job import Handle, Job
     from holdfast.outcome import Outcome
     from holdfast.store.claim import ClaimedJob
     from holdfast.store.finish import Answer
@@ -76,6 +81,7 @@ class Stage:
     async def __aenter__(self) -> Self:
         queues = dict.fromkeys(kind.envelope.queue for kind in self._kinds.values())
         self._worker = await self._run(register_worker(NAME, queues=queues, kinds=self._kinds))
+        self._desk = Desk(cast("Link", None), self._worker, self._app.codec)
         if self._state is OMITTED and self._app.lifespan is not None:
             self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
         else:
@@ -113,7 +119,11 @@ class Stage:
 
     async def _attempt(self, job: ClaimedJob, seconds: float, *, raise_errors: bool) -> Ran:
         """Run the handler of a claimed job and write how that ended."""
-        outcome = await self._outcome(Attempt(job, self._kinds[job.kind], self._leases[job.kind]), seconds)
+        blockers = (await self._run(read_blockers([job.id]))).get(job.id, ()) if job.has_blockers else ()
+        attempt = Attempt(job, self._kinds[job.kind], self._leases[job.kind], self._desk, blockers)
+        outcome = await self._outcome(attempt, seconds)
+        if attempt.completed and await self._finish(job, outcome) is AbortReason.already_completed:
+            return ran_of(job, Completed(), "completed", self._app.codec)
         raised: BaseException | None = getattr(outcome, "exception", None)
         answer: Answer | None = None
         try:
@@ -175,7 +185,7 @@ class Stage:
         """Run the handler in a task of its own, as a worker does, for as long as a worker would let it."""
         runtime = attempt.kind.work.max_runtime
         longest = 3 * attempt.lease.seconds if runtime is None else runtime.total_seconds()
-        task = asyncio.create_task(self._handlers.outcome(attempt))
+        task = asyncio.create_task(self._handled(attempt))
         attempt.task, attempt.begun = cast("asyncio.Task[None]", task), True
         try:
             await asyncio.wait({task}, timeout=min(longest, seconds))
@@ -188,6 +198,12 @@ class Stage:
             name = f"{attempt.kind.name} (job {attempt.claimed.id})"
             raise AssertionError(f"{name} was still running when the time was up, after {seconds:.3g} seconds")
         return task.result()
+
+    async def _handled(self, attempt: Attempt) -> Outcome | None:
+        if attempt.kind.work.batch is None:
+            return await self._handlers.outcome(attempt)
+        (outcome,) = await Batches(self._handlers).outcomes([attempt])
+        return outcome
 
     async def _finish(self, job: ClaimedJob, outcome: Outcome | None) -> Answer:
         if outcome is None:
@@ -204,12 +220,13 @@ class PlainFunctions:
     def __init__(self, call: Call) -> None:
         self._call = call
 
-    async def run(self, attempt: Attempt, job: Job[Any], /, **arguments: object) -> object:
+    async def run(self, attempt: Attempt, job: Job[Any], handler: partial[object]) -> object:
         if attempt.kind.work.executor == "process":
             # Where it runs in production there is no state.
             job = copy.copy(job)
             job.state = None
-        return await self._call(partial(attempt.kind.handler, job, **arguments))
+            handler = partial(handler.func, job, **handler.keywords)
+        return await self._call(handler)
 
 
 def _lost(job: ReapedJob) -> Ran:

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 
 from holdfast import Holdfast, Job
-from tests.engine.pace import ms
+from tests.engine.pace import MINUTE
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
     from holdfast.engine.wakers import Carrier
     from holdfast.engine.worker import Worker
 
-# Polling is so rare that it explains nothing.
-A_MINUTE: dict[str, Any] = {"idle_min": ms(60_000), "idle_max": ms(60_000), "jitter": ms(0)}
 # A record of a sleeper lasts ten seconds, so that nobody sleeps longer. What is picked up so soon, while somebody has
 # a longer sleep before him, was woken up for.
 AT_ONCE = 4.0
@@ -59,7 +57,7 @@ class Fleet:
 
     async def start(self, name: str, *queues: str, **settings: Any) -> Worker:
         """Start a worker that is stopped with the fleet."""
-        worker = self.app.worker(id=name, queues=dict.fromkeys(queues or ["default"], 2), **{**A_MINUTE, **settings})
+        worker = self.app.worker(id=name, queues=dict.fromkeys(queues or ["default"], 2), **{**MINUTE, **settings})
         return await self._stack.enter_async_context(worker)
 
     async def pickup(self, number: int = 0, queue: str = "default") -> float:

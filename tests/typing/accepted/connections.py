@@ -36,7 +36,7 @@ async def with_psycopg(conn: psycopg.AsyncConnection[TupleRow], dicts: psycopg.A
     assert_type((handle.id, handle.chain_id, handle.created), tuple[int, int, bool])
     assert_type(await app.enqueue_many(conn, [send_receipt.new(1), send_receipt.new(2)]), list[Handle[str]])
     mixed = await app.enqueue_many(dicts, [send_receipt.new(1), make_thumbnail.new()])
-    first: Handle[object] = mixed[0]
+    first: Handle[Any] = mixed[0]
     assert_type(await app.cancel(conn, first.id), Literal["cancelled", "requested", "not_found"])
 
 

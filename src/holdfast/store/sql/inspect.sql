@@ -54,22 +54,8 @@ LIMIT %(most)s
 -- name: read_worker
 SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
 
--- name: lock_job
--- Deleting in four steps, each with a snapshot of its own: lock the row, lock its key, delete, let the next of the key go on.
-SELECT j.status::text, j.order_key FROM holdfast.job j WHERE j.id = %(id)s FOR UPDATE LIMIT 1
-
--- name: lock_order_key
-SELECT true FROM (SELECT pg_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(%(key)s::text))) AS locked LIMIT 1
-
 -- name: delete_job
-DELETE FROM holdfast.job j WHERE j.id = %(id)s AND j.status <> 'processing' RETURNING j.id
-
--- name: promote_order_key
-UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock_timestamp())
-FROM (SELECT %(key)s::text AS name) AS key
-WHERE j.status = 'blocked' AND NOT EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = key.name)
-  AND j.id = (SELECT e.id FROM holdfast.job e WHERE e.order_key = key.name ORDER BY e.order_seq, e.id LIMIT 1)
-RETURNING j.id
+SELECT holdfast.delete_job(%(id)s)
 
 -- name: read_server
 -- What sort of backend a session of somebody else has is not told to everybody: one that is in a database is then taken for a client's.

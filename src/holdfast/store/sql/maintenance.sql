@@ -22,6 +22,13 @@ WITH gone AS (
     RETURNING until)
 SELECT count(*) FROM gone
 
+-- name: delete_watchers
+WITH gone AS (
+    DELETE FROM holdfast.watcher WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM holdfast.watcher WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED))
+    RETURNING until)
+SELECT count(*) FROM gone
+
 -- name: delete_sweeps
 WITH gone AS (
     DELETE FROM holdfast.sweep WHERE ctid = ANY (ARRAY(

@@ -1,5 +1,6 @@
 -- Who may do what, set anew after every migration: what stands here is what these roles have in this schema, whatever they had
--- before. They are groups without login; the users of services become members.
+-- before. They are groups without login; the users of services become members. Who completes a job in the handler's own transaction,
+-- ends a chain from outside or waits for one has the rights of a worker.
 
 -- Roles belong to the whole server, and `migrate` may run for two of its databases at once: the loser finds the role made. Who may
 -- not create roles leaves them out; `holdfast migrate` says so, and grants to those that somebody else makes.
@@ -48,6 +49,7 @@ BEGIN
             ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
             ('holdfast_worker', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally'),

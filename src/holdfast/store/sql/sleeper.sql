@@ -7,7 +7,8 @@ RETURNING until
 DELETE FROM holdfast.sleeper WHERE worker_id = %(worker)s AND until > now() - interval '1 minute' RETURNING queue
 
 -- name: look_ahead
-SELECT pg_snapshot_xmax(pg_current_snapshot())::text, holdfast.next_due(%(queues)s::text[], %(kinds)s::text[])
+-- A number of its own: the xmax of a snapshot is only the last one that has ended, and somebody with a later one may be under way.
+SELECT pg_current_xact_id()::text, holdfast.next_due(%(queues)s::text[], %(kinds)s::text[])
 
 -- name: others_ended
 SELECT pg_snapshot_xmin(pg_current_snapshot()) >= %(xmax)s::text::xid8

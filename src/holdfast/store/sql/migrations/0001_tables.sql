@@ -36,7 +36,14 @@ CREATE TABLE holdfast.job (
     order_key           text COLLATE "C" CHECK (octet_length(order_key) BETWEEN 1 AND 500),
     unique_key          text COLLATE "C" CHECK (octet_length(unique_key) BETWEEN 1 AND 500),
     last_error_code     text,
-    last_error          text
+    last_error          text,
+    -- Null in every job that has nothing to do with other chains: such a job does not pay for them.
+    blockers_left       integer,                -- chains that must end before this job may run; null: it never named any
+    blocker_failed      boolean,                -- one of them did not complete
+    run_anyway          boolean,                -- true: then it runs all the same, and is told
+    awaited             boolean,                -- true: some job names this chain as a blocker
+    progress            real,                   -- 0 to 1, as the handler says
+    progress_note       text
 ) WITH (
     fillfactor = 50,                            -- room for the claim's new version on the same page
     autovacuum_vacuum_scale_factor = 0,         -- a queue's dead rows follow its traffic, not its size
@@ -55,6 +62,9 @@ CREATE UNIQUE INDEX job_unique_key ON holdfast.job (unique_key, kind) WHERE uniq
 CREATE INDEX job_order_key ON holdfast.job (order_key, order_seq, id) WHERE order_key IS NOT NULL;
 -- The referee: whatever else goes wrong, two jobs of one key never run at once.
 CREATE UNIQUE INDEX job_order_key_running ON holdfast.job (order_key) WHERE status = 'processing' AND order_key IS NOT NULL;
+
+-- The live job of a chain, past its first.
+CREATE INDEX job_chain ON holdfast.job (chain_id, id) WHERE chain_id IS NOT NULL;
 
 -- Jobs that ended well or were called off.
 CREATE TABLE holdfast.job_history (
@@ -80,13 +90,18 @@ CREATE TABLE holdfast.job_history (
     order_key       text COLLATE "C",
     unique_key      text COLLATE "C",
     last_error_code text,
-    last_error      text
+    last_error      text,
+    next_id         bigint,                     -- the job that follows in the chain; null: the chain ended here
+    run_anyway      boolean,
+    blockers        bigint[]                    -- of a dead letter: the chains it came after, for its replay
 ) PARTITION BY RANGE (finished_at);
 CREATE INDEX job_history_id ON holdfast.job_history (id);
+CREATE INDEX job_history_chain ON holdfast.job_history (chain_id, id) WHERE chain_id IS NOT NULL;
 
 -- Dead letters: the same columns, kept longer.
 CREATE TABLE holdfast.job_failed (LIKE holdfast.job_history) PARTITION BY RANGE (finished_at);
 CREATE INDEX job_failed_id ON holdfast.job_failed (id);
+CREATE INDEX job_failed_chain ON holdfast.job_failed (chain_id, id) WHERE chain_id IS NOT NULL;
 
 -- One row for every outcome other than a first-try completion, so that a job's story can be told.
 CREATE TABLE holdfast.attempt (
@@ -170,6 +185,19 @@ CREATE TABLE holdfast.order_stop (
     stopped_at timestamptz NOT NULL
 );
 
+-- The chains that a live job comes after, in the order given, and how those ended that have. Gone when that job leaves.
+CREATE TABLE holdfast.blocker (
+    job_id     bigint NOT NULL,
+    chain_id   bigint NOT NULL,
+    ordinal    integer NOT NULL,
+    status     holdfast.status,                 -- null: the chain lives
+    result     json,
+    error_code text,
+    error      text,
+    PRIMARY KEY (job_id, ordinal)
+) WITH (fillfactor = 50);
+CREATE INDEX blocker_chain ON holdfast.blocker (chain_id) WHERE status IS NULL;
+
 -- Workers that sleep and may be woken. Unlogged: after a crash everyone looks for work anyway.
 -- Rows live ten seconds at most, and the index starts with what a look is bounded by.
 CREATE UNLOGGED TABLE holdfast.sleeper (
@@ -179,6 +207,14 @@ CREATE UNLOGGED TABLE holdfast.sleeper (
     kinds     text[] NOT NULL
 );
 CREATE INDEX sleeper_until ON holdfast.sleeper (until, queue);
+
+-- Who waits for which chain, and on which channel to tell. As short-lived as the sleepers.
+CREATE UNLOGGED TABLE holdfast.watcher (
+    until    timestamptz NOT NULL,
+    chain_id bigint NOT NULL,
+    listener text COLLATE "C" NOT NULL CHECK (octet_length(listener) BETWEEN 1 AND 40)
+);
+CREATE INDEX watcher_until ON holdfast.watcher (until);
 
 -- Until when no worker of the cluster need look that far below the claim floors again.
 CREATE UNLOGGED TABLE holdfast.sweep (

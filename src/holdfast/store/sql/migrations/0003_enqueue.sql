@@ -18,7 +18,9 @@ CREATE TYPE holdfast.new_job AS (
     unique_window_ms bigint,
     on_conflict      text,
     headers          json,
-    payload_version  smallint
+    payload_version  smallint,
+    blockers         bigint[],
+    run_anyway       boolean
 );
 
 -- The past is lifted to the present: a job may never appear where claims have already passed.
@@ -46,7 +48,7 @@ BEGIN
     END IF;
 END $$;
 
--- Jobs of which some ask for a unique key. Never look-then-insert: an index decides, then the losers look at who won.
+-- Jobs of which some ask for a unique key, or come after other chains. Never look-then-insert: an index decides, then the losers look at who won.
 CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[]) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -60,6 +62,7 @@ DECLARE
     part bigint[];
     answer bigint[] := ARRAY(SELECT NULL::bigint FROM generate_series(1, cardinality(given)));
     todo integer[];
+    replaced bigint[];
     duplicate bigint;
 BEGIN
     IF EXISTS (SELECT FROM unnest(given) AS g WHERE g.on_conflict NOT IN ('keep', 'replace', 'debounce', 'raise')
@@ -67,6 +70,9 @@ BEGIN
     THEN
         RAISE EXCEPTION 'on_conflict is keep, replace, debounce or raise; a window is of a unique key, from 1 ms to 31 days'
             USING ERRCODE = 'HF002';
+    END IF;
+    IF EXISTS (SELECT FROM unnest(given) AS g WHERE cardinality(g.blockers) > 10000) THEN
+        RAISE EXCEPTION 'a job comes after 10000 chains at most' USING ERRCODE = 'HF002';
     END IF;
     PERFORM holdfast.need_partitions();
     -- Windows first: who loses one inserts no job. Sorted, so that two transactions wait for each other in one direction only.
@@ -92,12 +98,14 @@ BEGIN
         EXIT WHEN todo = '{}';
         WITH made AS (
             INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-                order_seq, queue, kind, payload, headers, order_key, unique_key)
+                order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway)
             SELECT ids[n], clock, holdfast.due_at(at, delay_ms, clock), coalesce(max_attempts, 3), coalesce(priority, 5),
                 holdfast.shard_of(ids[n], order_key), payload_version, nullif(order_block, false),
                 coalesce(expires_at, clock + expires_ms * interval '1 millisecond'),
                 CASE WHEN order_key IS NOT NULL THEN ids[n] END, coalesce(queue, 'default'), kind, payload, headers, order_key,
-                CASE WHEN unique_window_ms IS NULL THEN unique_key END
+                CASE WHEN unique_window_ms IS NULL THEN unique_key END,
+                CASE WHEN cardinality(blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
+                nullif(cardinality(blockers), 0), nullif(run_anyway, false)
             FROM unnest(todo) AS n, LATERAL (SELECT (given[n]).*) AS g
             ORDER BY unique_key, kind, n
             ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING RETURNING job.id
@@ -134,19 +142,40 @@ BEGIN
     END IF;
 
     -- The last one given wins. A replaced job keeps its id, its place and its order key, and starts again with no attempt used.
-    UPDATE holdfast.job j SET payload = g.payload, headers = g.headers, payload_version = g.payload_version,
-        queue = coalesce(g.queue, 'default'), priority = coalesce(g.priority, 5), max_attempts = coalesce(g.max_attempts, 3),
-        available_at = holdfast.due_at(g.at, g.delay_ms, clock), attempt = 0, last_error = NULL, last_error_code = NULL,
-        expires_at = coalesce(g.expires_at, clock + g.expires_ms * interval '1 millisecond'), status = 'pending'
-    FROM (SELECT DISTINCT ON (answer[n]) answer[n] AS id, (given[n]).* FROM generate_subscripts(ids, 1) AS n
-          WHERE (given[n]).on_conflict = 'replace' AND answer[n] <> ids[n] ORDER BY answer[n], n DESC) AS g
-    WHERE j.id = g.id AND j.status IN ('pending', 'blocked');
-    UPDATE holdfast.job j SET available_at = holdfast.due_at(g.at, g.delay_ms, clock), status = 'pending'
+    -- What it comes after is replaced too; a debounced job keeps that with its payload.
+    WITH changed AS (
+        UPDATE holdfast.job j SET payload = g.payload, headers = g.headers, payload_version = g.payload_version,
+            queue = coalesce(g.queue, 'default'), priority = coalesce(g.priority, 5), max_attempts = coalesce(g.max_attempts, 3),
+            available_at = holdfast.due_at(g.at, g.delay_ms, clock), attempt = 0, last_error = NULL, last_error_code = NULL,
+            expires_at = coalesce(g.expires_at, clock + g.expires_ms * interval '1 millisecond'),
+            status = CASE WHEN cardinality(g.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
+            blockers_left = nullif(cardinality(g.blockers), 0), blocker_failed = NULL, run_anyway = nullif(g.run_anyway, false)
+        FROM (SELECT DISTINCT ON (answer[n]) answer[n] AS id, n, (given[n]).* FROM generate_subscripts(ids, 1) AS n
+              WHERE (given[n]).on_conflict = 'replace' AND answer[n] <> ids[n] ORDER BY answer[n], n DESC) AS g
+        WHERE j.id = g.id AND j.status IN ('pending', 'blocked')
+        RETURNING j.id, g.n
+    )
+    SELECT coalesce(array_agg(id), '{}'), coalesce(array_agg(n), '{}') INTO replaced, todo FROM changed;
+    UPDATE holdfast.job j SET available_at = holdfast.due_at(g.at, g.delay_ms, clock),
+        status = CASE WHEN j.blockers_left > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status
     FROM (SELECT DISTINCT ON (answer[n]) answer[n] AS id, (given[n]).* FROM generate_subscripts(ids, 1) AS n
           WHERE (given[n]).on_conflict = 'debounce' AND answer[n] <> ids[n] ORDER BY answer[n], n DESC) AS g
     WHERE j.id = g.id AND j.status IN ('pending', 'blocked');
 
-    RETURN QUERY SELECT answer[n], answer[n], ids[n] = ANY (fresh) FROM generate_subscripts(ids, 1) AS n ORDER BY n;
+    IF replaced <> '{}' THEN
+        DELETE FROM holdfast.blocker WHERE job_id = ANY (replaced);
+    END IF;
+    IF EXISTS (SELECT FROM unnest(given) AS g WHERE cardinality(g.blockers) > 0) THEN
+        PERFORM holdfast.name_blockers(array_agg(w.id), array_agg(b.chain_id), array_agg(b.ordinal::integer))
+        FROM (SELECT ids[n] AS id, n FROM generate_subscripts(ids, 1) AS n WHERE ids[n] = ANY (fresh) AND ids[n] <> ALL (replaced)
+              UNION ALL SELECT * FROM unnest(replaced, todo)) AS w,
+            unnest((given[w.n]).blockers) WITH ORDINALITY AS b (chain_id, ordinal);
+        PERFORM holdfast.refuse_circles(replaced);
+    END IF;
+
+    -- A job that goes on a chain is named by that chain.
+    RETURN QUERY SELECT answer[n], coalesce((SELECT j.chain_id FROM holdfast.job j WHERE j.id = answer[n] AND answer[n] <> ids[n]), answer[n]),
+        ids[n] = ANY (fresh) FROM generate_subscripts(ids, 1) AS n ORDER BY n;
 END $$;
 
 -- `jobs` is the text of a JSON array of objects whose keys are the fields of new_job. Answers in the order given.
@@ -156,7 +185,7 @@ CREATE FUNCTION holdfast.enqueue_jobs(jobs text) RETURNS TABLE (id bigint, chain
 DECLARE
     clock timestamptz := clock_timestamp();
 BEGIN
-    IF strpos(jobs, '"unique_key"') > 0 THEN
+    IF strpos(jobs, '"unique_key"') > 0 OR strpos(jobs, '"blockers"') > 0 THEN
         RETURN QUERY SELECT * FROM holdfast.enqueue_unique_jobs(
             ARRAY(SELECT g FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json) AS g));
     ELSE
@@ -184,17 +213,18 @@ CREATE FUNCTION holdfast.enqueue(
     delay interval DEFAULT NULL, at timestamptz DEFAULT NULL, expires interval DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     order_key text DEFAULT NULL, order_block boolean DEFAULT NULL,
     unique_key text DEFAULT NULL, unique_window interval DEFAULT NULL, on_conflict text DEFAULT 'keep',
-    headers json DEFAULT NULL, payload_version integer DEFAULT NULL
+    headers json DEFAULT NULL, payload_version integer DEFAULT NULL, blockers bigint[] DEFAULT NULL, run_anyway boolean DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
     made bigint;
 BEGIN
-    IF unique_key IS NOT NULL THEN
+    IF unique_key IS NOT NULL OR blockers IS NOT NULL THEN
         SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
             coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key,
-            (extract(epoch FROM unique_window) * 1000)::bigint, on_conflict, headers, payload_version)::holdfast.new_job]) AS u;
+            (extract(epoch FROM unique_window) * 1000)::bigint, on_conflict, headers, payload_version, blockers,
+            run_anyway)::holdfast.new_job]) AS u;
     ELSE
         made := nextval('holdfast.job_id_seq');
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,

@@ -60,7 +60,7 @@ CREATE FUNCTION holdfast.claim_jobs(worker bigint, queues text[], slots integer[
     floors timestamptz[], reach interval, shard_from smallint DEFAULT 0, shard_to smallint DEFAULT 63)
     RETURNS TABLE (id bigint, lock_token bigint, queue text, kind text, payload text, headers text, payload_version smallint,
         attempt smallint, max_attempts smallint, priority smallint, available_at timestamptz, chain_id bigint, order_key text,
-        expired boolean, cancelled boolean, young boolean)
+        expired boolean, cancelled boolean, young boolean, has_blockers boolean, blocker_failed boolean)
     LANGUAGE plpgsql VOLATILE
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -144,7 +144,8 @@ BEGIN
                     RETURNING j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint),
                         j.attempt, j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key,
                         coalesce(j.expires_at <= now(), false), j.cancel_requested_at IS NOT NULL,
-                        j.created_at > now() - interval '10 minutes';
+                        j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
+                        j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE;
                 END IF;
                 EXIT WHEN need <= 0 OR (parked = 0 AND (NOT more OR rows = '{}'));
                 again := clock_timestamp() > deadline OR cardinality(passed_by) > 1000;

@@ -41,8 +41,24 @@ BEGIN
     FROM given g LEFT JOIN renewed r ON r.id = g.id AND r.lock_token = g.token WHERE r.id IS NULL OR r.stop;
 END $$;
 
--- The common batch: completed, without order keys. One statement. Answers only what was not done. `tokens` is one per job, or one for
--- all; `results` is one per job, or none.
+-- How one attempt ended. `holder` is the worker that claimed it.
+CREATE TYPE holdfast.ending AS (
+    id         bigint,
+    token      bigint,
+    holder     bigint,
+    outcome    holdfast.outcome,
+    delay_ms   bigint,
+    result     json,
+    error_code text,
+    error      text,
+    next       json,                -- the job that follows in the chain, if this one completes: an object of new_job's fields
+    forget     boolean,             -- true: it was deleted, and nothing is kept of it
+    next_id    bigint,              -- its id: given here
+    verdict    holdfast.status      -- what the job becomes: decided here, from the outcome and the row
+);
+
+-- The common batch: completed, without order keys or blockers, and nobody's blocker. One statement; what is in it and not for the short
+-- way goes the long one. Answers only what was not simply done. `tokens` is one per job, or one for all; `results` is one per job, or none.
 -- It does not lock before it deletes, which would cost a tenth; it waits for a locked row, but not for long: then it fails with
 -- lock_not_available, and settle_jobs does it without waiting. It gives up before the deadlock detector looks.
 CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigint[], results json[])
@@ -54,6 +70,7 @@ CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigin
 #variable_conflict use_column
 DECLARE
     done integer;
+    others holdfast.ending[];
 BEGIN
     PERFORM holdfast.need_partitions();
     IF cardinality(tokens) = 1 AND cardinality(results) = 0 THEN
@@ -61,6 +78,7 @@ BEGIN
         WITH gone AS (
             DELETE FROM holdfast.job j
             WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL
+                AND j.awaited IS NULL AND j.blockers_left IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error),
         told AS (
@@ -79,6 +97,7 @@ BEGIN
         WITH gone AS (
             DELETE FROM holdfast.job j USING unnest(ids, tokens, results) AS g (id, token, result)
             WHERE j.id = ANY (ids) AND j.id = g.id AND j.lock_token = coalesce(g.token, tokens[1]) AND j.locked_by = worker AND j.order_key IS NULL
+                AND j.awaited IS NULL AND j.blockers_left IS NULL
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result),
         told AS (
@@ -95,32 +114,29 @@ BEGIN
         FROM gone;
     END IF;
     GET DIAGNOSTICS done = ROW_COUNT;
+    -- A statement of its own, after the delete. Nearly always nobody waits, and this one look is all there is.
+    IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
+        PERFORM holdfast.tell_watchers(array_agg(coalesce(h.chain_id, h.id)), array_agg('ended ' || coalesce(h.chain_id, h.id)))
+        FROM holdfast.job_history h
+        WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker;
+    END IF;
     IF done = cardinality(ids) THEN
         RETURN;
     END IF;
     -- What is in history now is done; but the same job may have been given twice, under the token of an earlier claim too.
-    RETURN QUERY
-    WITH asked AS MATERIALIZED (SELECT g.id, coalesce(g.token, tokens[1]) AS token FROM unnest(ids, tokens) AS g (id, token))
-    SELECT a.id, a.token, holdfast.lost_reason(a.id, a.token, worker) FROM asked a
+    WITH asked AS MATERIALIZED (
+        SELECT g.id, coalesce(g.token, tokens[1]) AS token, g.result FROM unnest(ids, tokens, results) AS g (id, token, result))
+    SELECT array_agg(ROW (a.id, a.token, worker, 'completed', NULL, a.result, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending) INTO others
+    FROM asked a
     WHERE a.id NOT IN (SELECT h.id FROM holdfast.job_history h WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker)
        OR a.token < (SELECT max(o.token) FROM asked o WHERE o.id = a.id);
+    -- Still ours, and not for the short way: somebody waits for it, or it waited for others. Or lost: the long way says why.
+    RETURN QUERY SELECT * FROM holdfast.settle_jobs(others);
 END $$;
 
--- How one attempt ended. `holder` is the worker that claimed it.
-CREATE TYPE holdfast.ending AS (
-    id         bigint,
-    token      bigint,
-    holder     bigint,
-    outcome    holdfast.outcome,
-    delay_ms   bigint,
-    result     json,
-    error_code text,
-    error      text,
-    verdict    holdfast.status      -- what the job becomes: decided here, from the outcome and the row
-);
-
--- The one way out of `processing` for everything else, order keys included. Four steps: lock own rows; lock the keys of those that
--- leave, and their successors; write; promote. Answers every job: what it became, `busy`, or why it is lost.
+-- The one way out of `processing` for everything else: order keys, chains and blockers included. Four steps: lock own rows; lock the
+-- keys of those that leave, their successors, and the jobs that wait for their chains; write; promote. Answers every job: what it
+-- became, `busy`, or why it is lost. Whoever is not claimed leaves this way too: taken for holder 0, which is no worker's id.
 CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
@@ -131,67 +147,114 @@ DECLARE
     clock timestamptz := clock_timestamp();
     settled holdfast.ending[];
     keys text[];
+    ends bigint[];                  -- chains that end here
+    enders bigint[];                -- jobs that end a chain for which somebody waits
+    waiters bigint[] := '{}';
+    named bigint[];                 -- jobs whose next comes after other chains
+    had_blockers bigint[];
     leaving bigint[];
     successors bigint[];
+    following bigint[];             -- the jobs that follow in their chains
     stuck bigint[];
 BEGIN
     PERFORM holdfast.need_partitions();
     given := ARRAY(SELECT DISTINCT ON (g.id, g.token, g.holder) g FROM unnest(given) AS g ORDER BY g.id, g.token, g.holder);
     ids := ARRAY(SELECT g.id FROM unnest(given) AS g);
     WITH held AS MATERIALIZED (
-        SELECT g.*, j.order_key,
+        SELECT g.*, j.order_key, coalesce(j.chain_id, j.id) AS chain_id, j.awaited, j.blockers_left,
             CASE WHEN g.outcome IN ('completed', 'failed', 'cancelled') THEN g.outcome::text::holdfast.status
                  WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'
                  WHEN g.outcome IN ('retry', 'lost') AND j.attempt >= j.max_attempts THEN 'failed'
                  ELSE 'pending' END AS became
         FROM holdfast.job j JOIN unnest(given) AS g ON j.id = g.id AND j.lock_token = g.token AND j.locked_by = g.holder
-        WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)
-    SELECT coalesce(array_agg(ROW (id, token, holder, outcome, delay_ms, result, error_code, error, became)::holdfast.ending), '{}'),
-        coalesce(array_agg(order_key) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}')
-    INTO settled, keys FROM held;
+        WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+    decided AS MATERIALIZED (
+        SELECT h.*, CASE WHEN became = 'completed' AND next IS NOT NULL THEN nextval('holdfast.job_id_seq') END AS follower FROM held h)
+    SELECT coalesce(array_agg(ROW (id, token, holder, outcome, delay_ms, result, error_code, error, next, forget, follower,
+            became)::holdfast.ending), '{}'),
+        coalesce(array_agg(order_key) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}'),
+        array_agg(chain_id) FILTER (WHERE became <> 'pending' AND follower IS NULL),
+        coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND awaited), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'blockers' IS NOT NULL), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}')
+    INTO settled, keys, ends, enders, named, had_blockers FROM decided;
 
     IF keys <> '{}' THEN
         -- Sorted, so that two finishers wait for each other in one direction only; claims never wait.
         PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), k.hash)
         FROM (SELECT DISTINCT hashtext(key) AS hash FROM unnest(keys) AS key ORDER BY 1) AS k;
+    END IF;
+    IF named <> '{}' THEN
+        stuck := holdfast.hold_named_chains(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (named)));
+        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+    END IF;
+    IF enders <> '{}' THEN
+        SELECT w.locked, w.stuck INTO waiters, stuck FROM holdfast.lock_waiters(enders) AS w;
+        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+    END IF;
+    IF keys <> '{}' THEN
         -- A new snapshot: nobody parks or promotes in these keys until this transaction has ended. A successor whose row somebody
-        -- has locked cannot be promoted now, and forgetting it would strand it: its predecessor is `busy` and asks again.
+        -- has locked cannot be promoted now, and forgetting it would strand it: its predecessor is `busy` and asks again. One that
+        -- waits for other chains is let go by those.
         WITH next AS MATERIALIZED (
-            SELECT s.id AS leaves, n.id, n.status FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
-                LATERAL (SELECT e.id, e.status FROM holdfast.job e WHERE e.order_key = j.order_key AND (e.order_seq, e.id) > (j.order_seq, j.id)
+            SELECT s.id AS leaves, n.id, n.status = 'blocked' AND (n.blockers_left > 0) IS NOT TRUE AS parked
+            FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
+                LATERAL (SELECT e.id, e.status, e.blockers_left FROM holdfast.job e
+                         WHERE e.order_key = j.order_key AND (e.order_seq, e.id) > (j.order_seq, j.id)
                          ORDER BY e.order_seq, e.id LIMIT 1) AS n
-            WHERE j.id = ANY (ids) AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)),
+            WHERE j.id = ANY (ids) AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)
+                AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key)
+                AND (s.holder <> 0 OR (SELECT true FROM holdfast.order_stop o WHERE o.order_key = j.order_key) IS NULL)),
         locked AS MATERIALIZED (
-            SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.status = 'blocked'))
+            SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.parked))
             ORDER BY j.id FOR UPDATE SKIP LOCKED)
         SELECT ARRAY(SELECT l.id FROM locked l),
-            ARRAY(SELECT n.leaves FROM next n WHERE n.status = 'blocked' AND n.id NOT IN (SELECT l.id FROM locked l))
+            ARRAY(SELECT n.leaves FROM next n WHERE n.parked AND n.id NOT IN (SELECT l.id FROM locked l))
         INTO successors, stuck;
         settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+    END IF;
+    IF waiters <> '{}' THEN
+        PERFORM holdfast.tell_waiters(waiters, ARRAY(
+            SELECT ROW (coalesce(j.chain_id, j.id), j.id, s.verdict, s.result, s.error_code, s.error)::holdfast.chain_end
+            FROM holdfast.job j JOIN unnest(settled) AS s ON s.id = j.id WHERE j.id = ANY (enders)));
     END IF;
 
     leaving := ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending');
     IF leaving <> '{}' THEN
         WITH gone AS (DELETE FROM holdfast.job j WHERE j.id = ANY (leaving) RETURNING j.*),
         ended AS MATERIALIZED (
-            SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code
+            SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, coalesce(s.forget, false) AS forget
             FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
         kept AS (
             INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
                 payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-                last_error_code, last_error)
-            SELECT id, created_at, available_at, clock, locked_by, verdict, attempt, max_attempts, priority, payload_version, order_block,
-                chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-                coalesce(error_code, last_error_code), coalesce(error, last_error)
-            FROM ended WHERE verdict <> 'failed'),
+                last_error_code, last_error, next_id)
+            SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, attempt, max_attempts, priority, payload_version,
+                order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
+                coalesce(error_code, last_error_code), coalesce(error, last_error), next_id
+            FROM ended WHERE verdict <> 'failed' AND NOT forget),
         buried AS (
             INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
                 payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-                last_error_code, last_error)
+                last_error_code, last_error, run_anyway, blockers)
             SELECT id, created_at, available_at, clock, locked_by, verdict, attempt, max_attempts, priority, payload_version, order_block,
                 chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-                coalesce(error_code, last_error_code), coalesce(error, last_error)
+                coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, CASE WHEN blockers_left IS NOT NULL THEN
+                    ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END
             FROM ended WHERE verdict = 'failed'),
+        -- From the rows that are gone, so that what follows may have their unique keys. In the same order key it has their place.
+        followed AS (
+            INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
+                chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited)
+            SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), coalesce(n.max_attempts, 3), coalesce(n.priority, 5),
+                holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
+                coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
+                CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
+                coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
+                CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
+                nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited
+            FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
+            ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
         stopped AS (
             INSERT INTO holdfast.order_stop (order_key, job_id, stopped_at)
             SELECT order_key, id, clock FROM ended WHERE verdict = 'failed' AND order_block AND order_key IS NOT NULL
@@ -200,10 +263,18 @@ BEGIN
             INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
             SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
                 attempt, error_code, error
-            FROM ended WHERE attempt > 1 OR verdict <> 'completed')
+            FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND locked_by <> 0)
         INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
-        SELECT date_trunc('minute', clock), count(*), sum(clock - available_at), max(clock - available_at), verdict::text::holdfast.outcome, queue, kind
-        FROM ended GROUP BY verdict, queue, kind;
+        SELECT date_trunc('minute', clock), count(*), sum(clock - available_at) FILTER (WHERE locked_by <> 0),
+            max(clock - available_at) FILTER (WHERE locked_by <> 0), verdict::text::holdfast.outcome, queue, kind
+        FROM ended WHERE NOT forget GROUP BY verdict, queue, kind;
+        IF had_blockers <> '{}' THEN
+            DELETE FROM holdfast.blocker b WHERE b.job_id = ANY (had_blockers) AND b.job_id = ANY (leaving);
+        END IF;
+    END IF;
+    following := ARRAY(SELECT s.next_id FROM unnest(settled) AS s WHERE s.next_id IS NOT NULL);
+    IF following <> '{}' THEN
+        PERFORM holdfast.check_following(settled);
     END IF;
 
     IF cardinality(leaving) < cardinality(settled) THEN
@@ -213,6 +284,7 @@ BEGIN
             UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL,
                 available_at = clock + greatest(coalesce(s.delay_ms, 0), 0) * interval '1 millisecond',
                 attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
+                progress = NULL, progress_note = NULL,
                 last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
             FROM unnest(settled) AS s WHERE j.id = ANY (ids) AND s.id = j.id AND s.verdict = 'pending'
             RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, j.attempt, j.queue, j.kind),
@@ -225,12 +297,16 @@ BEGIN
     END IF;
 
     IF successors <> '{}' THEN
-        UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock) WHERE j.id = ANY (successors);
+        UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock)
+        WHERE j.id = ANY (successors) AND (j.blockers_left > 0) IS NOT TRUE;
     END IF;
 
     IF EXISTS (SELECT FROM holdfast.sleeper WHERE until > now()) THEN
         PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j
-        WHERE j.id = ANY (ids || successors) AND j.status = 'pending' HAVING count(*) > 0;
+        WHERE j.id = ANY (ids || successors || waiters || following) AND j.status = 'pending' HAVING count(*) > 0;
+    END IF;
+    IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
+        PERFORM holdfast.tell_watchers(ends, ARRAY(SELECT 'ended ' || e FROM unnest(ends) AS e));
     END IF;
 
     RETURN QUERY SELECT g.id, g.token, coalesce(s.verdict::text, holdfast.lost_reason(g.id, g.token, g.holder))
@@ -247,7 +323,7 @@ BEGIN
         RETURN QUERY SELECT * FROM holdfast.complete_jobs(worker, ids, tokens, results);
     END IF;
     RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
-        SELECT ROW (e.id, e.token, worker, e.outcome, e.delay_ms, e.result, e.error_code, e.error, NULL)::holdfast.ending
+        SELECT ROW (e.id, e.token, worker, e.outcome, e.delay_ms, e.result, e.error_code, e.error, e.next, NULL, NULL, NULL)::holdfast.ending
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
 END $$;
 
@@ -258,7 +334,7 @@ CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigi
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
-        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL)::holdfast.ending
+        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM holdfast.job j LEFT JOIN unnest(ids, tokens) AS g (id, token) ON g.id = j.id AND g.token = j.lock_token
         WHERE j.status = 'processing' AND j.locked_by = worker AND g.id IS NULL LIMIT 1000));
 END $$;
@@ -289,7 +365,7 @@ BEGIN
     FROM holdfast.settle_jobs(ARRAY(
             SELECT ROW (x.id, x.lock_token, x.locked_by, 'lost',
                 coalesce((d.list ->> least(x.attempt, json_array_length(d.list)) - 1)::bigint, 0) + (random() * jitter_ms)::bigint,
-                NULL, 'lease_expired', 'worker ' || x.locked_by || ' did not renew the lease', NULL)::holdfast.ending
+                NULL, 'lease_expired', 'worker ' || x.locked_by || ' did not renew the lease', NULL, NULL, NULL, NULL)::holdfast.ending
             FROM unnest(expired) AS x, LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d)) AS s
         JOIN unnest(expired) AS x ON x.id = s.id
     ORDER BY x.locked_until;

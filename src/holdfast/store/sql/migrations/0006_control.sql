@@ -16,31 +16,32 @@ END $$;
 CREATE FUNCTION holdfast.cancel_job(job_id bigint) RETURNS text
     LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 DECLARE
-    token bigint;
-    holder bigint;
+    target holdfast.job;
+    answer text;
 BEGIN
-    PERFORM holdfast.need_partitions();
-    WITH gone AS (
-        DELETE FROM holdfast.job j WHERE j.id = job_id AND j.status IN ('pending', 'blocked') AND j.order_key IS NULL RETURNING j.*)
-    INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, status, attempt, max_attempts, priority, payload_version,
-        chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
-    SELECT id, created_at, available_at, clock_timestamp(), 'cancelled', attempt, max_attempts, priority, payload_version,
-        chain_id, replay_of, queue, kind, payload, headers, unique_key, 'cancelled', last_error
-    FROM gone;
-    IF FOUND THEN
-        INSERT INTO holdfast.tally (minute, jobs, outcome, queue, kind)
-        SELECT date_trunc('minute', now()), 1, 'cancelled', h.queue, h.kind FROM holdfast.job_history h
-        WHERE h.id = job_id AND h.finished_at >= now() LIMIT 1;
-        RETURN 'cancelled';
-    END IF;
-    UPDATE holdfast.job SET cancel_requested_at = clock_timestamp(),
-        available_at = CASE WHEN status = 'processing' THEN available_at ELSE clock_timestamp() END
-    WHERE id = job_id
-    RETURNING lock_token, locked_by INTO token, holder;
+    SELECT * INTO target FROM holdfast.job j WHERE j.id = job_id FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'not_found';
-    ELSIF holder IS NOT NULL THEN
-        PERFORM pg_notify('holdfast_' || holder, format('lost %s %s cancelled', job_id, token));
+    END IF;
+    -- Who waits for the job cannot be told on an old snapshot: then it leaves in its turn.
+    IF target.status IN ('pending', 'blocked') AND target.order_key IS NULL
+        AND (target.awaited IS NULL OR current_setting('transaction_isolation') = 'read committed')
+    THEN
+        SELECT s.answer INTO answer FROM holdfast.settle_jobs(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL,
+            'cancelled', NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
+        IF answer = 'cancelled' THEN
+            RETURN 'cancelled';
+        END IF;
+        UPDATE holdfast.job SET lock_token = NULL, locked_by = NULL WHERE id = job_id;
+    END IF;
+    -- What is called off waits for no other chain.
+    UPDATE holdfast.job SET cancel_requested_at = clock_timestamp(),
+        available_at = CASE WHEN status = 'processing' THEN available_at ELSE clock_timestamp() END,
+        status = CASE WHEN blockers_left > 0 THEN 'pending' ELSE status END,
+        blockers_left = CASE WHEN blockers_left > 0 THEN 0 ELSE blockers_left END
+    WHERE id = job_id;
+    IF target.status = 'processing' THEN
+        PERFORM pg_notify('holdfast_' || target.locked_by, format('lost %s %s cancelled', job_id, target.lock_token));
     END IF;
     RETURN 'requested';
 END $$;
@@ -55,13 +56,15 @@ BEGIN
     DELETE FROM holdfast.order_stop WHERE order_key = key;
     stopped := FOUND;
     UPDATE holdfast.job SET status = 'pending', available_at = greatest(available_at, clock_timestamp())
-    WHERE status = 'blocked' AND id = (SELECT j.id FROM holdfast.job j WHERE j.order_key = key ORDER BY j.order_seq, j.id LIMIT 1);
+    WHERE status = 'blocked' AND (blockers_left > 0) IS NOT TRUE
+        AND id = (SELECT j.id FROM holdfast.job j WHERE j.order_key = key ORDER BY j.order_seq, j.id LIMIT 1);
     PERFORM holdfast.wake_sleepers(ARRAY[j.queue], ARRAY[j.kind]) FROM holdfast.job j
     WHERE j.order_key = key AND j.status = 'pending' ORDER BY j.order_seq, j.id LIMIT 1;
     RETURN stopped;
 END $$;
 
--- A dead letter runs again as a new live job that names it. In an order key it takes its old place.
+-- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
+-- key it takes its old place.
 CREATE FUNCTION holdfast.replay_job(job_id bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
 DECLARE
@@ -71,9 +74,10 @@ DECLARE
     key text;
 BEGIN
     INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
-        order_seq, queue, kind, payload, headers, order_key, unique_key)
-    SELECT clock, clock, max_attempts, priority, holdfast.shard_of(id, order_key), payload_version, order_block, chain_id, id,
-        order_seq, queue, kind, payload, headers, order_key, unique_key
+        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway)
+    SELECT clock, clock, max_attempts, priority, holdfast.shard_of(id, order_key), payload_version, order_block, coalesce(chain_id, id), id,
+        order_seq, queue, kind, payload, headers, order_key, unique_key,
+        CASE WHEN blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status, cardinality(blockers), run_anyway
     FROM holdfast.job_failed WHERE id = job_id LIMIT 1
     ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING
     RETURNING id, order_key INTO made, key;
@@ -85,6 +89,9 @@ BEGIN
         END IF;
         RETURN NULL;
     END IF;
+    PERFORM holdfast.name_blockers(array_agg(made), array_agg(b.chain_id), array_agg(b.ordinal::integer))
+    FROM holdfast.job_failed f, unnest(f.blockers) WITH ORDINALITY AS b (chain_id, ordinal) WHERE f.id = job_id;
+    PERFORM holdfast.refuse_circles(ARRAY[made]);
     PERFORM holdfast.wake_sleepers(ARRAY[j.queue], ARRAY[j.kind]) FROM holdfast.job j WHERE j.id = made;
     IF key IS NOT NULL AND EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = key AND s.job_id = replay_job.job_id) THEN
         PERFORM holdfast.resume_order_key(key);

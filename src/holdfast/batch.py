@@ -1,0 +1,102 @@
+"""Batch kinds: a handler that takes many jobs in one call, and may end each differently."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_origin, overload
+
+from pydantic import TypeAdapter
+
+from holdfast.errors import InvalidJob
+from holdfast.kind import Kind, adapter_of, hints_of, invalid, result_type
+from holdfast.new_job import NewJob
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.chain import Continue
+    from holdfast.codec import JsonCodec
+    from holdfast.job import Job
+    from holdfast.kind import Work
+    from holdfast.new_job import Envelope
+    from holdfast.outcome import Signal
+
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+R = TypeVar("R")
+T_co = TypeVar("T_co", covariant=True)
+
+
+# Without slots, as NewJob.
+@dataclass(frozen=True)
+class Item(Generic[A_co]):
+    """One job of a batch: what its handler receives a list of."""
+
+    job: Job[Any]
+    args: A_co
+
+
+class BatchKind(Kind[[A], T_co]):
+    """A handler that takes `list[Item[A]]`; A is the arguments of one job: pydantic, dataclass or TypedDict."""
+
+    def __init__(
+        self, handler: Callable[[list[Item[A]]], T_co], envelope: Envelope, *, work: Work, codec: JsonCodec
+    ) -> None:
+        super().__init__(_alone, envelope, work=work, codec=codec)
+        self.handler = handler
+        self.is_async = inspect.iscoroutinefunction(handler)
+        _check(handler)
+
+    @overload
+    def new(self: BatchKind[A, Coroutine[Any, Any, None]], args: A, /) -> NewJob[None]: ...
+    @overload
+    def new(self: BatchKind[A, Coroutine[Any, Any, Sequence[R | Continue[R] | Signal]]], args: A, /) -> NewJob[R]: ...
+    @overload
+    def new(self: BatchKind[A, None], args: A, /) -> NewJob[None]: ...
+    @overload
+    def new(self: BatchKind[A, Sequence[R | Continue[R] | Signal]], args: A, /) -> NewJob[R]: ...
+    def new(self, args: A, /) -> NewJob[Any]:
+        """Validate `args` and return a job whose payload is their JSON."""
+        try:
+            value = self._adapter.dump_python(self._adapter.validate_python(args), mode="json", by_alias=True)
+        except ValueError as exc:
+            raise invalid(self.name, exc) from None
+        if not isinstance(value, Mapping):
+            raise InvalidJob(f"{self.name}: the payload is not a JSON object")
+        return NewJob(self.envelope, self.codec.encode(value, kind=self.name), self.read_result)
+
+    def _as_arguments(self, value: object) -> dict[str, Any]:
+        return {"args": value}
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        """Made at first use, when every name in the annotations exists."""
+        [parameter] = inspect.signature(self.handler).parameters.values()
+        [hint] = hints_of(self.name, self.handler, {parameter.name: parameter.annotation}).values()
+        [item] = get_args(hint)
+        return adapter_of(self.name, get_args(item)[0])
+
+    @cached_property
+    def _result_adapter(self) -> TypeAdapter[Any]:
+        annotation = inspect.signature(self.handler).return_annotation
+        if annotation is inspect.Signature.empty:
+            return TypeAdapter(Any)
+        hint = hints_of(self.name, self.handler, {"return": annotation})["return"]
+        members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+        each = [get_args(member)[0] for member in members if get_args(member)]
+        return adapter_of(self.name, result_type(Union[tuple(each)]) if each else type(None))  # noqa: UP007 - at run time
+
+
+def _alone(job: Job[Any]) -> None:
+    """Stand in for the handler while the kind is made: a batch's has other parameters."""
+
+
+def _check(handler: Callable[..., Any]) -> None:
+    name = getattr(handler, "__qualname__", repr(handler))
+    parameters = list(inspect.signature(handler).parameters.values())
+    if len(parameters) != 1 or parameters[0].annotation is inspect.Parameter.empty:
+        raise TypeError(f"{name}: a batch handler has one parameter, annotated list[Item[...]]")

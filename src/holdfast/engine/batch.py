@@ -1,0 +1,82 @@
+"""Many jobs in one call of their handler, each with an ending of its own."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast import logs
+from holdfast.abort import AbortReason
+from holdfast.batch import Item
+from holdfast.errors import HoldfastError, NotCommitted
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from holdfast.engine.attempt import Attempt, Handlers
+    from holdfast.outcome import Outcome
+
+# A handler that comes to its end all the same has done its work.
+_NO_MATTER = frozenset({None, AbortReason.shutdown})
+
+
+class Batches:
+    """Runs the handlers of batch kinds."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+
+    async def outcomes(self, attempts: Sequence[Attempt]) -> list[Outcome | None]:
+        """Run the handler once for all that can be run, and say how each ended; None: lost."""
+        early: dict[Attempt, Outcome | None] = {}
+        items = {attempt: item for attempt in attempts if (item := self._item(attempt, early)) is not None}
+        if items:
+            early |= await self._run(items)
+        return [early[attempt] for attempt in attempts]
+
+    def _item(self, attempt: Attempt, early: dict[Attempt, Outcome | None]) -> Item[object] | None:
+        """Return what the handler takes; None when it never hears of this job, whose outcome is then in `early`."""
+        claimed, handlers = attempt.claimed, self._handlers
+        if attempt.signal.aborted:
+            early[attempt] = handlers.aborted(attempt)
+        elif claimed.expired or claimed.cancelled or claimed.blocker_failed:
+            early[attempt] = handlers.called_off(attempt)
+        else:
+            try:
+                arguments = attempt.kind.arguments(claimed.payload or "{}", claimed.payload_version)
+            except Exception as exc:  # noqa: BLE001 - a validator of the application's may raise anything
+                early[attempt] = handlers.misfit(claimed, exc)
+            else:
+                return Item(handlers.job(attempt), arguments["args"])
+        return None
+
+    async def _run(self, items: Mapping[Attempt, Item[object]]) -> dict[Attempt, Outcome | None]:
+        first, *_ = items
+        logs.context.set({"kind": first.claimed.kind, "worker": self._handlers.worker})
+        try:
+            results = await self._handlers.called(
+                first, items[first].job, partial(first.kind.handler, [*items.values()])
+            )
+            endings = _endings(results, len(items), first.claimed.kind)
+        except BaseException as exc:  # noqa: BLE001 - whatever a handler raises is an outcome, SystemExit too
+            return {attempt: self._ended(attempt, exc) for attempt in items}
+        return {attempt: self._ended(attempt, ending) for attempt, ending in zip(items, endings, strict=True)}
+
+    def _ended(self, attempt: Attempt, ending: object) -> Outcome | None:
+        handlers = self._handlers
+        if isinstance(ending, BaseException):
+            return handlers.aborted(attempt) if attempt.signal.aborted else handlers.raised(attempt, ending)
+        if attempt.completed:
+            return handlers.raised(attempt, NotCommitted())
+        if attempt.signal.reason not in _NO_MATTER:
+            return handlers.aborted(attempt)
+        return handlers.returned(attempt, ending)
+
+
+def _endings(results: object, count: int, kind: str) -> Sequence[object]:
+    if results is None:
+        return [None] * count
+    if not isinstance(results, list | tuple) or len(results) != count:
+        said = len(results) if isinstance(results, list | tuple) else type(results).__name__
+        raise HoldfastError(f"{kind}: a batch of {count} jobs ends with a list of {count}, or None; this was {said}")
+    return results

@@ -1,0 +1,122 @@
+"""A process of its own for handlers that keep a core busy."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from holdfast.codec import JsonCodec
+from holdfast.drivers import run, run_sync
+from holdfast.engine.completion import Completion
+from holdfast.job import Job
+from holdfast.kind import Kind
+from holdfast.store.lease import Held
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from multiprocessing.connection import Connection
+
+    from holdfast.connection import AsyncConnection, SyncConnection
+    from holdfast.engine.attempt import Attempt
+    from holdfast.job import Blocker, Progress
+
+
+class Child:
+    """A process that runs one handler at a time."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), name="holdfast-handler", daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def call(self, attempt: Attempt, job: Job[Any], arguments: Mapping[str, object]) -> object:
+        """Block until the handler has ended there; what it raised is raised here."""
+        handler = attempt.kind.handler
+        fields = {"id": job.id, "kind": job.kind, "attempt": job.attempt, "token": job.token, "chain_id": job.chain_id}
+        fields["headers"] = dict(job.headers)
+        self._pipe.send(
+            (handler.__module__, handler.__qualname__, attempt.desk.worker, fields, attempt.blockers, arguments)
+        )
+        while True:
+            said, value = self._pipe.recv()
+            match said:
+                case "progress":
+                    attempt.report(value)
+                case "completed":
+                    attempt.completed = True
+                case "raised":
+                    raise value
+                case _:
+                    return value
+
+    @property
+    def exit_code(self) -> int | None:
+        self._process.join(1)
+        return self._process.exitcode
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._pipe.close()
+        self.kill()
+        self._process.join()
+
+
+class ChildRun:
+    """What a job in the child asks of its worker: what must be known there is said through the pipe."""
+
+    def __init__(self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...]) -> None:
+        self._pipe = pipe
+        self._completion = completion
+        self.blockers = blockers
+
+    async def complete(self, conn: AsyncConnection, result: object) -> None:
+        self._completion.check(await run(conn, self._completion.statement(result)))
+        self._pipe.send(("completed", None))
+
+    def complete_sync(self, conn: SyncConnection, result: object) -> None:
+        self._completion.check(run_sync(conn, self._completion.statement(result)))
+        self._pipe.send(("completed", None))
+
+    def report(self, progress: Progress) -> None:
+        self._pipe.send(("progress", progress))
+
+
+def _serve(pipe: Connection) -> None:
+    """Run in the child: take a handler's name and its arguments, answer with what came of it."""
+    while True:
+        try:
+            module, name, worker, fields, blockers, arguments = pipe.recv()
+        except EOFError:
+            return
+        try:
+            found: Any = import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+            handler = found.handler if isinstance(found, Kind) else found
+            codec = found.codec if isinstance(found, Kind) else JsonCodec()
+            run = ChildRun(
+                pipe, Completion(worker, Held(fields["id"], fields["token"]), fields["kind"], codec), blockers
+            )
+            answer = ("returned", handler(Job(state=None, run=run, **fields), **arguments))
+            pickle.dumps(answer)
+        except Exception as exc:  # noqa: BLE001 - carried to the parent, which decides
+            answer = ("raised", _portable(exc))
+        pipe.send(answer)
+
+
+def _portable(exc: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(exc))  # noqa: S301 - our own
+    except Exception:  # noqa: BLE001 - an exception that cannot travel sends its name and text
+        return RuntimeError(f"{type(exc).__name__}: {exc}")
+    return exc

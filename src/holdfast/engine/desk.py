@@ -1,0 +1,84 @@
+"""Where running jobs turn to: to be completed in their handler's own transaction, and to say how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast.drivers import run, run_sync
+from holdfast.engine.completion import Completion
+from holdfast.engine.link import told
+from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.job import Progress
+from holdfast.store.progress import report_progress
+
+if TYPE_CHECKING:
+    from holdfast.codec import JsonCodec
+    from holdfast.connection import AsyncConnection, SyncConnection
+    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.link import Link
+    from holdfast.store.finish import Answer
+    from holdfast.store.lease import Held
+
+# What handlers say meanwhile is written together.
+REPORT_SECONDS = 1.0
+NOTE_LIMIT = 200
+
+log = logging.getLogger(__name__)
+
+
+class Desk:
+    """One for all the jobs that a worker has from one database."""
+
+    def __init__(self, link: Link, worker: int, codec: JsonCodec) -> None:
+        self._link = link
+        self.worker = worker
+        self._codec = codec
+        self._loop = asyncio.get_running_loop()
+        self._reports: dict[Held, Progress] = {}
+        self._news = asyncio.Event()
+
+    async def complete(self, attempt: Attempt, conn: AsyncConnection, result: object) -> None:
+        completion = self._completion(attempt)
+        answer = await run(conn, completion.statement(result))
+        self._check(attempt, completion, answer)
+
+    def complete_sync(self, attempt: Attempt, conn: SyncConnection, result: object) -> None:
+        completion = self._completion(attempt)
+        self._check(attempt, completion, run_sync(conn, completion.statement(result)))
+
+    def report(self, attempt: Attempt, progress: Progress) -> None:
+        """Take note of it, from any thread."""
+        note = None if progress.note is None else _fit(progress.note)
+        self._reports[attempt.held] = Progress(progress.fraction, note)
+        self._loop.call_soon_threadsafe(self._news.set)
+
+    async def run(self) -> None:
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            reports, self._reports = self._reports, {}
+            try:
+                await self._link.run(report_progress(self.worker, reports))
+            except Exception as exc:
+                # The next report says more than the one that was lost.
+                log.warning("report_progress failed", extra={"error": type(exc).__name__}, exc_info=told(exc))
+            await asyncio.sleep(REPORT_SECONDS)
+
+    def _completion(self, attempt: Attempt) -> Completion:
+        if attempt.completed:
+            raise HoldfastError(f"job {attempt.held.id} was completed already, in this attempt")
+        return Completion(self.worker, attempt.held, attempt.claimed.kind, self._codec)
+
+    def _check(self, attempt: Attempt, completion: Completion, answer: Answer) -> None:
+        try:
+            completion.check(answer)
+        except LeaseLost as exc:
+            attempt.signal.abort(exc.reason)
+            raise
+        attempt.completed = True
+
+
+def _fit(note: str) -> str:
+    return note[:NOTE_LIMIT].replace("\x00", "").encode(errors="replace").decode()

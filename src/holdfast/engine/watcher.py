@@ -1,0 +1,240 @@
+"""Waiting for chains: one connection for all who wait in an event loop, there for as long as somebody does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import secrets
+import threading
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg import sql
+
+from holdfast.drivers import run_sync
+from holdfast.engine.link import CONNECT, LOST, Link, behind_pooler, pause, sever, told
+from holdfast.engine.vigil import RENEW, Vigil
+from holdfast.errors import HoldfastError
+from holdfast.store.watcher import channel_of, forget_watcher
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.store.chain import ChainEnd
+
+log = logging.getLogger(__name__)
+
+# A statement that has not answered by then counts as lost. Longer than the longest rest, which is one too.
+STATEMENT_SECONDS = 2 * RENEW
+# Who blocks a thread and is not answered leaves so much later than it said.
+GRACE = 1.0
+# It will not be otherwise the next time: no schema, no rights.
+_HOPELESS = (HoldfastError, psycopg.ProgrammingError)
+
+
+class Watchers:
+    """Those of an application: one for each event loop and database in which somebody waits."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[asyncio.AbstractEventLoop, str], Watcher] = {}
+
+    async def wait(self, url: str, chain: int, *, seconds: float, listen: bool) -> ChainEnd:
+        """Return how the chain ended; TimeoutError when it has not, within the time."""
+        key = asyncio.get_running_loop(), url
+        if key not in self._found:
+            self._found[key] = Watcher(url, listen=listen, on_gone=partial(self._found.pop, key))
+        watcher = self._found[key]
+        try:
+            async with asyncio.timeout(seconds):
+                return await watcher.wait(chain)
+        except TimeoutError:
+            raise TimeoutError(_late(chain, seconds)) from watcher.trouble
+
+
+class Watcher:
+    """Runs from its first waiter to its last."""
+
+    def __init__(self, url: str, *, listen: bool, on_gone: Callable[[], object]) -> None:
+        self.trouble: Exception | None = None
+        """Why nobody answers, while nobody does."""
+        self._waiting: dict[int, list[asyncio.Future[ChainEnd]]] = {}
+        self._vigil = Vigil(secrets.token_hex(8), self._ended)
+        self._link = Link(url, timeout=STATEMENT_SECONDS)
+        self._attending: psycopg.AsyncConnection[Any] | None = None
+        self._listen = listen
+        self._on_gone = on_gone
+        self._stir = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
+
+    async def wait(self, chain: int) -> ChainEnd:
+        end: asyncio.Future[ChainEnd] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(chain, []).append(end)
+        self._vigil.add(chain)
+        self._stir.set()
+        try:
+            return await end
+        finally:
+            self._leave(chain, end)
+
+    def _leave(self, chain: int, end: asyncio.Future[ChainEnd]) -> None:
+        others = self._waiting.get(chain, [])
+        with suppress(ValueError):
+            others.remove(end)
+        if not others and self._waiting.pop(chain, None) is not None:
+            self._vigil.remove(chain)
+            self._stir.set()
+
+    def _ended(self, chain: int, end: ChainEnd) -> None:
+        for waiter in self._waiting.pop(chain, ()):
+            if not waiter.done():
+                waiter.set_result(end)
+
+    async def _run(self) -> None:
+        try:
+            while self._waiting:
+                await self._watch()
+                # Whoever comes meanwhile finds us here.
+                if self.trouble is None:
+                    with suppress(Exception):
+                        await self._link.run(forget_watcher(self._vigil.listener))
+        finally:
+            self._on_gone()
+            for waiter in [waiter for waiters in self._waiting.values() for waiter in waiters]:
+                waiter.cancel()
+            await self._link.close()
+
+    async def _watch(self) -> None:
+        failures = 0
+        while self._waiting:
+            try:
+                await self._round()
+                failures, self.trouble = 0, None
+            except _HOPELESS as exc:
+                self._give_up(exc)
+            except Exception as exc:
+                if not failures:
+                    log.warning(
+                        "waiting for chains interrupted", extra={"error": type(exc).__name__}, exc_info=told(exc)
+                    )
+                self.trouble = exc
+                await self._link.close()
+                await asyncio.sleep(pause(failures))
+                failures += 1
+
+    def _give_up(self, exc: Exception) -> None:
+        for chain in list(self._waiting):
+            self._vigil.remove(chain)
+            for waiter in self._waiting.pop(chain):
+                if not waiter.done():
+                    waiter.set_exception(exc)
+
+    async def _round(self) -> None:
+        self._stir.clear()
+        await self._link.run_with(self._attend)
+        asking = self._vigil.round()
+        try:
+            statement = next(asking)
+            while True:
+                statement = asking.send(await self._link.run(statement))
+        except StopIteration as done:
+            quiet: float = done.value
+        if self._waiting and quiet:
+            await self._link.run_with(partial(self._rest, quiet))
+
+    async def _attend(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """Listen, if this is a new connection and can."""
+        if conn is self._attending:
+            return
+        deaf = not self._listen or await behind_pooler(conn)
+        if not deaf:
+            conn.add_notify_handler(self._hear)
+            await conn.execute(_listening(self._vigil))
+        self._vigil.begin(deaf=deaf)
+        self._attending = conn
+
+    def _hear(self, notification: psycopg.Notify) -> None:
+        if self._vigil.hear(notification.payload):
+            self._stir.set()
+
+    async def _rest(self, seconds: float, conn: psycopg.AsyncConnection[Any]) -> None:
+        """Sleep until there is something to read, somebody comes or goes, or the time is over."""
+        loop, line = asyncio.get_running_loop(), conn.fileno()
+        loop.add_reader(line, self._stir.set)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stir.wait()
+        except TimeoutError:
+            pass
+        finally:
+            loop.remove_reader(line)
+        conn.pgconn.consume_input()
+        while (heard := conn.pgconn.notifies()) is not None:
+            self._vigil.hear(heard.extra.decode(errors="replace"))
+
+
+def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> ChainEnd:
+    """Return how the chain ended; TimeoutError when it has not, within the time. For where no event loop runs."""
+    ends: list[ChainEnd] = []
+    vigil = Vigil(secrets.token_hex(8), lambda _, end: ends.append(end))
+    vigil.add(chain)
+    deadline = time.monotonic() + seconds
+    trouble: Exception | None = None
+    failures = 0
+    while not ends and (left := deadline - time.monotonic()) > 0:
+        try:
+            with psycopg.connect(url, autocommit=True, prepare_threshold=None, **_hurried(left)) as conn:
+                cut = threading.Timer(left + GRACE, sever, [conn])
+                cut.start()
+                try:
+                    _keep(vigil, conn, deadline, listen=listen)
+                finally:
+                    cut.cancel()
+        except LOST as exc:
+            trouble = exc
+            time.sleep(max(0.0, min(pause(failures), deadline - time.monotonic())))
+            failures += 1
+    if not ends:
+        raise TimeoutError(_late(chain, seconds)) from trouble
+    return ends[0]
+
+
+def _keep(vigil: Vigil, conn: psycopg.Connection[Any], deadline: float, *, listen: bool) -> None:
+    """Keep a vigil on this connection until it is over, or the time is."""
+    row = conn.execute("SELECT pg_backend_pid()").fetchone()
+    deaf = not listen or row is None or row[0] != conn.info.backend_pid
+    if not deaf:
+        conn.execute(_listening(vigil))
+    vigil.begin(deaf=deaf)
+    while (left := deadline - time.monotonic()) > 0:
+        asking = vigil.round()
+        try:
+            statement = next(asking)
+            while True:
+                statement = asking.send(run_sync(conn, statement))
+        except StopIteration as done:
+            quiet: float = done.value
+        if not vigil.chains:
+            break
+        if deaf:
+            time.sleep(min(quiet, left))
+        else:
+            for notification in conn.notifies(timeout=min(quiet, left), stop_after=1):
+                vigil.hear(notification.payload)
+    if not deaf:
+        run_sync(conn, forget_watcher(vigil.listener))
+
+
+def _hurried(seconds: float) -> dict[str, Any]:
+    return CONNECT | {"connect_timeout": min(CONNECT["connect_timeout"], math.ceil(seconds + GRACE))}
+
+
+def _listening(vigil: Vigil) -> sql.Composed:
+    return sql.SQL("LISTEN {}").format(sql.Identifier(channel_of(vigil.listener)))
+
+
+def _late(chain: int, seconds: float) -> str:
+    return f"chain {chain} has not ended within {seconds:g} s"

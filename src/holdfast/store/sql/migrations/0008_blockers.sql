@@ -1,0 +1,237 @@
+-- Chains, and the jobs that come after them. A chain is named by the id of its first job; its live row is the one that has not ended.
+--
+-- Naming a blocker and ending its chain exclude each other by the lock on the live row: who names a chain sets `awaited` in that row,
+-- or, when it is set, locks it against leaving; who ends a chain has the row locked, and then, in a new statement, sees who was named.
+
+-- How a chain ended. A null status: it lives nowhere and left no end behind: deleted, aged out, or never there.
+CREATE TYPE holdfast.chain_end AS (
+    chain_id   bigint,
+    job_id     bigint,
+    status     holdfast.status,
+    result     json,
+    error_code text,
+    error      text
+);
+
+-- The ends of those chains that live no more. STABLE: all of it on one snapshot, so that no chain is seen between two of its jobs.
+CREATE FUNCTION holdfast.chain_ends(chains bigint[]) RETURNS SETOF holdfast.chain_end
+    LANGUAGE plpgsql STABLE
+    SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY
+    SELECT c.id, e.id, CASE WHEN e.next_id IS NULL THEN e.status END, e.result, e.last_error_code, e.last_error
+    FROM (SELECT DISTINCT given AS id FROM unnest(chains) AS given) AS c
+        LEFT JOIN LATERAL (
+            SELECT * FROM (
+                (SELECT h.id, h.next_id, h.status, h.result, h.last_error_code, h.last_error FROM holdfast.job_history h
+                 WHERE h.id = c.id AND h.chain_id IS NULL LIMIT 1)
+                UNION ALL (SELECT h.id, h.next_id, h.status, h.result, h.last_error_code, h.last_error FROM holdfast.job_history h
+                 WHERE h.chain_id = c.id ORDER BY h.id DESC LIMIT 1)
+                UNION ALL (SELECT f.id, f.next_id, f.status, NULL, f.last_error_code, f.last_error FROM holdfast.job_failed f
+                 WHERE f.id = c.id AND f.chain_id IS NULL LIMIT 1)
+                UNION ALL (SELECT f.id, f.next_id, f.status, NULL, f.last_error_code, f.last_error FROM holdfast.job_failed f
+                 WHERE f.chain_id = c.id ORDER BY f.id DESC LIMIT 1)) AS last
+            ORDER BY last.id DESC LIMIT 1) AS e ON true
+    WHERE NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = c.id AND j.chain_id IS NULL)
+      AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.chain_id = c.id);
+END $$;
+
+-- Keeps the live jobs of these chains from leaving unseen, and answers whose could be kept. `patient`: wait for whoever has one locked.
+CREATE FUNCTION holdfast.hold_chains(chains bigint[], patient boolean) RETURNS bigint[]
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    fresh bigint[];
+    held bigint[];
+BEGIN
+    IF patient THEN
+        fresh := ARRAY(SELECT j.id FROM holdfast.job j
+            WHERE (j.id = ANY (chains) AND j.chain_id IS NULL OR j.chain_id = ANY (chains)) AND j.awaited IS NULL
+            ORDER BY j.id FOR NO KEY UPDATE);
+    ELSE
+        fresh := ARRAY(SELECT j.id FROM holdfast.job j
+            WHERE (j.id = ANY (chains) AND j.chain_id IS NULL OR j.chain_id = ANY (chains)) AND j.awaited IS NULL
+            ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
+    END IF;
+    UPDATE holdfast.job j SET awaited = true WHERE j.id = ANY (fresh);
+    IF patient THEN
+        WITH kept AS MATERIALIZED (
+            SELECT coalesce(j.chain_id, j.id) AS id FROM holdfast.job j
+            WHERE (j.id = ANY (chains) AND j.chain_id IS NULL OR j.chain_id = ANY (chains)) AND j.awaited ORDER BY j.id FOR KEY SHARE)
+        SELECT array_agg(DISTINCT id) INTO held FROM kept;
+    ELSE
+        WITH kept AS MATERIALIZED (
+            SELECT coalesce(j.chain_id, j.id) AS id FROM holdfast.job j
+            WHERE (j.id = ANY (chains) AND j.chain_id IS NULL OR j.chain_id = ANY (chains)) AND j.awaited
+            ORDER BY j.id FOR KEY SHARE SKIP LOCKED)
+        SELECT array_agg(DISTINCT id) INTO held FROM kept;
+    END IF;
+    RETURN coalesce(held, '{}');
+END $$;
+
+-- The waiters, locked by this transaction, hear how chains ended, and are counted down; the last one lets them go. A blocker that did not
+-- complete lets its waiter go at once, to fail, unless that one runs anyway.
+CREATE FUNCTION holdfast.tell_waiters(waiters bigint[], ends holdfast.chain_end[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE
+    SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    -- Grouped first: of two updates of one row in one statement, one would be lost.
+    WITH told AS (
+        UPDATE holdfast.blocker b SET status = coalesce(e.status, 'cancelled'), result = e.result,
+            error_code = CASE WHEN e.status IS NULL THEN 'not_found' ELSE e.error_code END, error = e.error
+        FROM unnest(ends) AS e, unnest(waiters) AS w (id)
+        WHERE b.chain_id = ANY (ARRAY(SELECT x.chain_id FROM unnest(ends) AS x)) AND b.chain_id = e.chain_id AND b.status IS NULL
+            AND b.job_id = w.id
+        RETURNING b.job_id, b.status),
+    counted AS MATERIALIZED (
+        SELECT t.job_id, count(*) AS ended, bool_or(t.status <> 'completed') AS failed FROM told t GROUP BY t.job_id)
+    UPDATE holdfast.job j SET
+        blockers_left = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE THEN 0 ELSE j.blockers_left - c.ended END,
+        blocker_failed = CASE WHEN c.failed THEN true ELSE j.blocker_failed END,
+        status = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended THEN 'pending' ELSE j.status END,
+        available_at = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended
+            THEN greatest(j.available_at, clock_timestamp()) ELSE j.available_at END
+    FROM counted c WHERE j.id = ANY (waiters) AND j.id = c.job_id AND j.blockers_left > 0;
+END $$;
+
+-- The jobs that wait for the chains that these jobs end, locked in one direction. Who decrements the same waiter is soon done, and is
+-- waited for; who keeps it longer (a transaction that replaces it) is not: then the jobs that end the chain are stuck, and ask again.
+-- It gives up before the deadlock detector looks.
+CREATE FUNCTION holdfast.lock_waiters(enders bigint[], OUT locked bigint[], OUT stuck bigint[])
+    LANGUAGE plpgsql VOLATILE
+    SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    chains bigint[] := ARRAY(SELECT coalesce(j.chain_id, j.id) FROM holdfast.job j WHERE j.id = ANY (enders));
+    wanted bigint[] := ARRAY(SELECT DISTINCT b.job_id FROM holdfast.blocker b WHERE b.chain_id = ANY (chains) AND b.status IS NULL);
+BEGIN
+    BEGIN
+        locked := ARRAY(SELECT w.id FROM holdfast.job w WHERE w.id = ANY (wanted) ORDER BY w.id FOR NO KEY UPDATE);
+    EXCEPTION WHEN lock_not_available THEN
+        locked := ARRAY(SELECT w.id FROM holdfast.job w WHERE w.id = ANY (wanted) ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED);
+    END;
+    stuck := '{}';
+    IF cardinality(locked) < cardinality(wanted) THEN
+        -- Unless it has left meanwhile.
+        stuck := ARRAY(SELECT DISTINCT j.id FROM holdfast.job j
+                JOIN holdfast.blocker b ON b.chain_id = coalesce(j.chain_id, j.id) JOIN holdfast.job w ON w.id = b.job_id
+            WHERE j.id = ANY (enders) AND b.chain_id = ANY (chains) AND b.status IS NULL AND w.id = ANY (wanted) AND w.id <> ALL (locked));
+    END IF;
+END $$;
+
+-- The jobs that must leave before this one may run: those of the chains it comes after, and those before it in its order key that wait
+-- themselves.
+CREATE FUNCTION holdfast.jobs_ahead(job_id bigint) RETURNS SETOF bigint
+    LANGUAGE plpgsql STABLE SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    RETURN QUERY SELECT j.id FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.chain_id
+        WHERE b.job_id = jobs_ahead.job_id AND b.status IS NULL AND j.chain_id IS NULL;
+    RETURN QUERY SELECT j.id FROM holdfast.blocker b JOIN holdfast.job j ON j.chain_id = b.chain_id
+        WHERE b.job_id = jobs_ahead.job_id AND b.status IS NULL;
+    RETURN QUERY SELECT e.id FROM holdfast.job j JOIN holdfast.job e ON e.order_key = j.order_key
+        WHERE j.id = jobs_ahead.job_id AND (e.order_seq, e.id) < (j.order_seq, j.id) AND e.blockers_left > 0;
+END $$;
+
+-- A new job is waited for by nobody. One that goes on a chain, is replayed or was replaced may be, and must not wait for its waiters.
+CREATE FUNCTION holdfast.refuse_circles(jobs bigint[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    wrong bigint;
+BEGIN
+    WITH RECURSIVE ahead (origin, job_id) AS (
+        SELECT o, a FROM unnest(jobs) AS o, holdfast.jobs_ahead(o) AS a
+        UNION SELECT b.origin, a FROM ahead b, holdfast.jobs_ahead(b.job_id) AS a WHERE b.job_id <> b.origin)
+    SELECT coalesce(j.chain_id, j.id) INTO wrong FROM ahead a JOIN holdfast.job j ON j.id = a.origin WHERE a.job_id = a.origin LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'chain % would wait for itself', wrong USING ERRCODE = 'HF002';
+    END IF;
+END $$;
+
+-- Jobs of this transaction, blocked with their count, come after these chains. A chain is either held alive or has ended: one that is
+-- seen neither way went on between two statements, and is looked for again.
+CREATE FUNCTION holdfast.name_blockers(jobs bigint[], chains bigint[], ordinals integer[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    open bigint[] := ARRAY(SELECT DISTINCT c FROM unnest(chains) AS c);
+    ends holdfast.chain_end[];
+    unknown bigint;
+BEGIN
+    IF jobs IS NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO holdfast.blocker (job_id, chain_id, ordinal) SELECT * FROM unnest(jobs, chains, ordinals);
+    FOR round IN 1..100 LOOP
+        open := ARRAY(SELECT unnest(open) EXCEPT SELECT unnest(holdfast.hold_chains(open, true)));
+        EXIT WHEN open = '{}';
+        ends := ARRAY(SELECT e FROM holdfast.chain_ends(open) AS e);
+        SELECT min(e.chain_id) INTO unknown FROM unnest(ends) AS e WHERE e.status IS NULL;
+        IF unknown IS NOT NULL THEN
+            RAISE EXCEPTION 'there is no chain %: it was deleted, or ended too long ago', unknown USING ERRCODE = 'HF002';
+        END IF;
+        PERFORM holdfast.tell_waiters(jobs, ends);
+        open := ARRAY(SELECT unnest(open) EXCEPT SELECT e.chain_id FROM unnest(ends) AS e);
+        EXIT WHEN open = '{}';
+    END LOOP;
+    IF open <> '{}' THEN
+        RAISE EXCEPTION 'chain % went on a hundred times in a row', open[1] USING ERRCODE = 'serialization_failure';
+    END IF;
+END $$;
+
+-- Before jobs leave whose next ones come after other chains: those chains are held, without waiting. Answers the jobs that must ask again.
+CREATE FUNCTION holdfast.hold_named_chains(given holdfast.ending[]) RETURNS bigint[]
+    LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    open bigint[] := ARRAY(SELECT DISTINCT b::bigint FROM unnest(given) AS g, json_array_elements_text(g.next -> 'blockers') AS b);
+BEGIN
+    open := ARRAY(SELECT unnest(open) EXCEPT SELECT unnest(holdfast.hold_chains(open, false)));
+    open := ARRAY(SELECT unnest(open) EXCEPT SELECT e.chain_id FROM holdfast.chain_ends(open) AS e);
+    RETURN ARRAY(SELECT g.id FROM unnest(given) AS g
+        WHERE EXISTS (SELECT FROM json_array_elements_text(g.next -> 'blockers') AS b WHERE b::bigint = ANY (open)));
+END $$;
+
+-- After the jobs that follow were inserted: refuses what may not follow, and names what they come after.
+CREATE FUNCTION holdfast.check_following(given holdfast.ending[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    duplicate bigint;
+BEGIN
+    IF EXISTS (SELECT FROM unnest(given) AS g WHERE g.next_id IS NOT NULL AND g.next ->> 'unique_window_ms' IS NOT NULL
+               OR json_typeof(g.next -> 'blockers') = 'array' AND json_array_length(g.next -> 'blockers') > 10000)
+    THEN
+        RAISE EXCEPTION 'a job that goes on a chain has no unique window, and comes after 10000 chains at most' USING ERRCODE = 'HF002';
+    END IF;
+    SELECT coalesce((SELECT j.id FROM holdfast.job j WHERE j.unique_key = g.next ->> 'unique_key' AND j.kind = g.next ->> 'kind'), g.id)
+    INTO duplicate FROM unnest(given) AS g
+    WHERE g.next_id IS NOT NULL AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = g.next_id) LIMIT 1;
+    IF FOUND THEN
+        RAISE EXCEPTION 'a job with this unique key exists' USING ERRCODE = 'HF001', DETAIL = duplicate::text;
+    END IF;
+    PERFORM holdfast.name_blockers(array_agg(g.next_id), array_agg(b.chain_id::bigint), array_agg(b.ordinal::integer))
+    FROM unnest(given) AS g, json_array_elements_text(g.next -> 'blockers') WITH ORDINALITY AS b (chain_id, ordinal)
+    WHERE g.next_id IS NOT NULL;
+    PERFORM holdfast.refuse_circles(array_agg(g.next_id)) FROM unnest(given) AS g
+    WHERE g.next_id IS NOT NULL AND (g.next -> 'blockers' IS NOT NULL OR g.next -> 'order_key' IS NOT NULL) HAVING count(*) > 0;
+END $$;
+
+-- For maintenance: waiters whose blockers ended unseen are told. Looks at `most` of them, by chain, from `since` on; answers the
+-- chain to go on after, 0 when it was the last, and how many had ended.
+CREATE FUNCTION holdfast.repair_blockers(since bigint, most integer, OUT until bigint, OUT repaired integer)
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    looked bigint[] := ARRAY(
+        SELECT b.chain_id FROM holdfast.blocker b WHERE b.status IS NULL AND b.chain_id > since ORDER BY b.chain_id LIMIT most);
+    ends holdfast.chain_end[] := ARRAY(SELECT e FROM holdfast.chain_ends(looked) AS e);
+    waiters bigint[];
+BEGIN
+    until := CASE WHEN cardinality(looked) < most THEN 0 ELSE looked[most] END;
+    repaired := cardinality(ends);
+    IF repaired > 0 THEN
+        waiters := ARRAY(SELECT j.id FROM holdfast.job j WHERE j.id IN (
+                SELECT b.job_id FROM holdfast.blocker b JOIN unnest(ends) AS e ON e.chain_id = b.chain_id WHERE b.status IS NULL)
+            ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
+        PERFORM holdfast.tell_waiters(waiters, ends);
+        PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j
+        WHERE j.id = ANY (waiters) AND j.status = 'pending' HAVING count(*) > 0;
+    END IF;
+END $$;

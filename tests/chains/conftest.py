@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast
+from holdfast.engine import vigil, watcher
+from tests.engine.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from typing import Any
+
+
+@pytest.fixture
+def app(database: str) -> Holdfast:
+    return Holdfast(database)
+
+
+@pytest.fixture
+def ledger(database: str) -> Iterator[Ledger]:
+    with Ledger(database) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        yield conn
+
+
+@pytest.fixture
+def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody look again for a minute, so that what is not told is missed."""
+    monkeypatch.setattr(vigil, "RENEW", 60.0)
+    monkeypatch.setattr(watcher, "STATEMENT_SECONDS", 120.0)

@@ -1,0 +1,108 @@
+"""Many side by side, then one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, Unique
+from tests.engine.pace import PATIENT
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from holdfast import Kind
+    from tests.engine.ledger import Ledger
+
+    Connection = psycopg.AsyncConnection[Any]
+
+
+@pytest.fixture
+def page(app: Holdfast) -> Kind[..., Any]:
+    @app.job("page.bind")
+    async def bind(job: Job[None], number: int) -> str:
+        return f"page {number}"
+
+    @app.job("page")
+    async def page(job: Job[None], number: int) -> str | Continue[str] | Fail:
+        if number < 0:
+            return Fail("no such page")
+        return Continue(bind.new(number)) if number % 2 else f"page {number}"
+
+    return page
+
+
+@pytest.fixture
+def book(app: Holdfast, page: Kind[..., Any]) -> Kind[..., Any]:
+    @app.job("book")
+    async def book(job: Job[None], title: str) -> str:
+        return ", ".join([title, *[page.result(blocker) for blocker in job.blockers]])
+
+    return book
+
+
+async def test_one_runs_when_all_the_others_have_completed(
+    app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    handle = await app.enqueue_group(conn, [page.new(number) for number in range(5)], then=book.new("Moby-Dick"))
+    chain = await app.get_chain(conn, handle)
+    assert chain is not None
+    assert (chain.status, chain.jobs[0].blockers_left) == ("blocked", 5)
+    async with app.worker(queues={"default": 3}, **PATIENT):
+        assert await app.wait(handle) == "Moby-Dick, page 0, page 1, page 2, page 3, page 4"
+
+
+async def test_one_that_fails_fails_the_last(
+    app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    handle = await app.enqueue_group(conn, [page.new(0), page.new(-1)], then=book.new("Emma"))
+    async with app.worker(**PATIENT):
+        with pytest.raises(ChainFailed, match="blocker_failed"):
+            await app.wait(handle)
+
+
+async def test_the_last_may_run_all_the_same_and_is_told(app: Holdfast, conn: Connection, page: Kind[..., Any]) -> None:
+    @app.job("book")
+    async def book(job: Job[None]) -> list[str]:
+        return [page.result(it) if it.status == "completed" else f"{it.error_code}: {it.error}" for it in job.blockers]
+
+    handle = await app.enqueue_group(conn, [page.new(0), page.new(-1)], then=book.new().options(if_blocker_fails="run"))
+    async with app.worker(**PATIENT):
+        assert await app.wait(handle) == ["page 0", "Fail: no such page"]
+
+
+async def test_nobody_to_wait_for(app: Holdfast, conn: Connection, book: Kind[..., Any]) -> None:
+    handle = await app.enqueue_group(conn, [], then=book.new("Empty"))
+    async with app.worker(**PATIENT):
+        assert await app.wait(handle) == "Empty"
+
+
+async def test_what_the_last_comes_after_already_stays(
+    app: Holdfast, conn: Connection, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    cover = await app.enqueue(conn, page.new(100))
+    same = Unique("same", on_conflict="keep")
+    twice = [page.new(2).options(unique=same), page.new(4).options(unique=same)]
+    handle = await app.enqueue_group(conn, twice, then=book.new("Twice").options(after=[cover]))
+    async with app.worker(**PATIENT):
+        assert await app.wait(handle) == "Twice, page 100, page 2, page 2"
+
+
+def test_on_a_sync_connection_in_ones_own_transaction(
+    app: Holdfast, ledger: Ledger, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    with ledger.conn.transaction(force_rollback=True):
+        app.enqueue_group_sync(ledger.conn, [page.new(0)], then=book.new("Never"))
+        assert ledger.statuses() == {"pending": 1, "blocked": 1}
+    assert ledger.statuses() == {}
+
+
+async def test_a_kind_is_not_a_job(app: Holdfast, ledger: Ledger, conn: Connection, page: Kind[..., Any]) -> None:
+    """Nothing is enqueued when the last one is not a job."""
+    with pytest.raises(TypeError, match=r"call its \.new"):
+        await app.enqueue_group(conn, [page.new(0)], then=page)  # type: ignore[arg-type]
+    with pytest.raises(InvalidJob, match="after: at most"):
+        await app.enqueue_group(conn, [], then=page.new(0).options(after=range(1, 10_002), delay=timedelta(days=1)))
+    assert ledger.statuses() == {}

@@ -1,0 +1,138 @@
+"""Whoever waits goes on waiting when the database goes away, and is told when it is back."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, Job
+from holdfast.store.schema import migrate
+from tests.chains.watching import RECORDS, count
+from tests.engine.ledger import Ledger
+from tests.engine.pace import PATIENT
+from tests.engine.trouble import Line
+from tests.engine.waiting import Stopwatch, until
+from tools.pgbouncer import PgBouncer
+from tools.postgres import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterator
+
+    from holdfast import Handle, Kind
+
+    Connection = psycopg.AsyncConnection[Any]
+
+
+@pytest.fixture(scope="module")
+def own_server(server_version: int) -> Iterator[Server]:
+    """A server that may be stopped; crash-safe, as what is enqueued must survive."""
+    with Server(server_version, fsync="on", shared_buffers="32MB") as server:
+        with psycopg.connect(server.url(), autocommit=True) as conn:
+            migrate(conn)
+        yield server
+
+
+def waiting(app: Holdfast, handle: Handle[int], *, sync: bool, **how: Any) -> asyncio.Task[int]:
+    wait = partial(app.wait_sync, handle, **how)
+    return asyncio.create_task(asyncio.to_thread(wait) if sync else app.wait(handle, **how))
+
+
+def acting(app: Holdfast) -> Kind[[int], Coroutine[Any, Any, int]]:
+    @app.job("act")
+    async def act(job: Job[None], number: int) -> int:
+        return number
+
+    return act
+
+
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+@pytest.mark.usefixtures("seldom")
+async def test_a_restart(own_server: Server, mode: Literal["fast", "immediate"], sync: bool) -> None:
+    """After a crash the record is gone too: what is not recorded anew would be missed for a minute."""
+    app = Holdfast(own_server.url())
+    act = acting(app)
+    with Ledger(app.url or "") as ledger:
+        handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(3)])
+        waits = [waiting(app, handle, sync=sync) for handle in handles]
+        await until(lambda: ledger.value(RECORDS) == 3)
+    await asyncio.to_thread(own_server.stop, mode)
+    await asyncio.to_thread(own_server.start)
+    with Ledger(app.url or "") as ledger:
+        await until(lambda: ledger.value(RECORDS) == 3)
+        async with app.worker(**PATIENT):
+            assert await asyncio.gather(*waits) == [0, 1, 2]
+        await until(lambda: ledger.sessions() == 0)
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+@pytest.mark.usefixtures("seldom")
+async def test_terminated_backends(app: Holdfast, ledger: Ledger, sync: bool) -> None:
+    act = acting(app)
+    handle = app.enqueue_sync(ledger.conn, act.new(7))
+    wait = waiting(app, handle, sync=sync)
+    for _ in range(3):
+        await until(lambda: ledger.value(RECORDS))
+        ledger.do("TRUNCATE holdfast.watcher")
+        ledger.terminate_sessions()
+    await until(lambda: ledger.value(RECORDS))
+    assert app.complete_chain_sync(ledger.conn, handle, 7) == "completed"
+    async with Stopwatch() as watch:
+        assert await wait == 7
+    assert watch.seconds < 1
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
+    app: Holdfast, ledger: Ledger, database: str, sync: bool
+) -> None:
+    act = acting(app)
+    handle = app.enqueue_sync(ledger.conn, act.new(7))
+    async with Line(database) as line:
+        how: dict[str, Any] = {"timeout": timedelta(seconds=2), "url": line.url}
+        wait = waiting(app, handle, sync=sync, **how)
+        await until(lambda: ledger.value(RECORDS))
+        line.freeze()
+        async with Stopwatch() as watch:
+            with pytest.raises(TimeoutError, match="within 2 s"):
+                await wait
+        assert watch.seconds < 6
+        line.thaw()
+
+
+async def test_nobody_there_is_said_at_the_end(app: Holdfast, ledger: Ledger, database: str) -> None:
+    handle = app.enqueue_sync(ledger.conn, acting(app).new(7))
+    async with Line(database) as line:
+        line.refuse()
+        for sync in (False, True):
+            with pytest.raises(TimeoutError) as caught:
+                await waiting(app, handle, sync=sync, timeout=timedelta(seconds=0.5), url=line.url)
+            assert isinstance(caught.value.__cause__, psycopg.OperationalError)
+
+
+@pytest.fixture(scope="module")
+def bouncer(server: Server) -> Iterator[PgBouncer]:
+    with PgBouncer(server, pool_size=2) as bouncer:
+        yield bouncer
+
+
+@pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
+async def test_behind_pgbouncer_in_transaction_mode(
+    database: str, ledger: Ledger, bouncer: PgBouncer, monkeypatch: pytest.MonkeyPatch, sync: bool
+) -> None:
+    """LISTEN would hear nothing there: nobody relies on it, and polling is all there is."""
+    sent = count(monkeypatch)
+    app = Holdfast(bouncer.url(database.rpartition("/")[2]))
+    act = acting(app)
+    handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(20)])
+    waits = [waiting(app, handle, sync=sync) for handle in handles[: 4 if sync else 20]]
+    async with app.worker(**PATIENT):
+        assert await asyncio.gather(*waits) == list(range(len(waits)))
+    assert sent.keys() <= {"chain_ends", "forget_watcher"}
+    assert sent["chain_ends"] < 20
+    assert ledger.rows("SELECT FROM holdfast.watcher") == []

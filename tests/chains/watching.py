@@ -1,0 +1,41 @@
+"""What watchers say to their database, write there, and leave behind in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, TypeVar
+
+from holdfast.engine import watcher
+from holdfast.engine.link import Link
+from holdfast.store.statement import statements
+
+if TYPE_CHECKING:
+    import pytest
+
+    from holdfast import Holdfast
+    from holdfast.store.statement import Statement
+
+T = TypeVar("T")
+
+RECORDS = "SELECT count(*) FROM holdfast.watcher WHERE until > now()"
+
+
+def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Return a count, by name, of the statements that watchers send from now on."""
+    sent: Counter[str] = Counter()
+    names = {text: name for name, text in statements().items()}
+
+    class Counted(Link):
+        async def run(self, statement: Statement[T]) -> T:
+            sent[names[statement.sql]] += 1
+            return await super().run(statement)
+
+    monkeypatch.setattr(watcher, "Link", Counted)
+    return sent
+
+
+def left(app: Holdfast) -> list[object]:
+    """Return what waiting has left behind in this process: it should be nothing."""
+    own = [task for task in asyncio.all_tasks() if "Watcher" in repr(task)]
+    return [*app._watchers._found, *own]

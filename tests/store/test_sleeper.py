@@ -1,0 +1,22 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast.drivers import run_sync
+from holdfast.store.sleeper import lie_down, look_ahead, others_ended
+from tests.traps.workers import enqueue, job
+
+if TYPE_CHECKING:
+    from tests.traps.workers import Connect
+
+
+def test_who_looked_before_the_record_was_there_is_within_the_horizon(connect: Connect) -> None:
+    """Also one that began after the record was written, and looked before it was committed."""
+    sleeper, other, conn = connect(autocommit=False), connect(autocommit=False), connect()
+    run_sync(sleeper, lie_down(7, ["default"], ["k"]))
+    enqueue(other, job())
+    sleeper.commit()
+    horizon = run_sync(conn, look_ahead(["default"], ["k"]))
+    assert not run_sync(conn, others_ended(horizon.xmax))
+    other.commit()
+    assert run_sync(conn, others_ended(horizon.xmax))

@@ -1,0 +1,21 @@
+"""Every marked line is an error to both checkers, and no other line is."""
+
+from holdfast import Holdfast, Job
+from holdfast.chain import Continue
+
+app = Holdfast()
+
+
+@app.job("count")
+async def count(job: Job[None]) -> int:
+    return 1
+
+
+@app.job("name")
+async def name(job: Job[None]) -> str | Continue[str]:
+    return Continue(count.new())  # rejected
+
+
+Continue(count)  # rejected
+count.new().options(after=[count.new()])  # rejected
+count.new().options(if_blocker_fails="wait")  # rejected

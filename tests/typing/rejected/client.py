@@ -1,0 +1,75 @@
+"""Every marked line is an error to both checkers, and no other line is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+
+from holdfast import Chain, Continue, Handle, Holdfast, Job
+
+app = Holdfast()
+
+
+@app.job("ship")
+async def ship(job: Job[None], order: int) -> str:
+    return f"shipped {order}"
+
+
+@app.job("pay")
+async def pay(job: Job[None], order: int) -> str | Continue[str]:
+    return Continue(ship.new(order))
+
+
+@app.job("count")
+async def count(job: Job[None]) -> int:
+    return 1
+
+
+async def waiting(conn: psycopg.AsyncConnection[Any], handle: Handle[str]) -> None:
+    app.wait(handle)  # rejected: forgotten await
+    text: str = app.wait(handle)  # rejected: forgotten await
+    number: int = await app.wait(handle)  # rejected: the chain ends with a str
+    through: int = await app.wait(await app.enqueue(conn, pay.new(1)))  # rejected: so does this one
+    await app.wait(handle, timeout=30)  # rejected: a number has no unit
+    await app.wait(conn, handle)  # rejected: it waits on a connection of its own
+    await app.wait(ship.new(1))  # rejected: nobody has enqueued it
+    await app.wait_sync(handle)  # rejected: not async
+    print(text, number, through)
+
+
+async def completing(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], handle: Handle[str]) -> None:
+    app.complete_chain(conn, handle, "approved")  # rejected: forgotten await
+    await app.complete_chain(conn, handle, 7)  # rejected: the chain ends with a str
+    await app.complete_chain(conn, handle, None)  # rejected: the chain ends with a str
+    await app.complete_chain(conn, handle, Continue(count.new()))  # rejected: it would end with an int
+    await app.complete_chain(conn, handle)  # rejected: no result
+    await app.complete_chain(conn, handle, ship.new(1))  # rejected: a job is no Continue
+    await app.complete_chain(sync, handle, "approved")  # rejected: a sync connection
+    app.complete_chain_sync(sync, handle, 7)  # rejected: the chain ends with a str
+    app.complete_chain_sync(conn, handle, "approved")  # rejected: an async connection
+
+
+async def looking(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], handle: Handle[str]) -> None:
+    app.get_chain(conn, handle)  # rejected: forgotten await
+    app.delete_chains(conn, [handle])  # rejected: forgotten await
+    await app.delete_chains(conn, handle)  # rejected: one
+    await app.delete_chains(conn, [handle], True)  # rejected: by position
+    await app.list_chains(conn, kind=ship)  # rejected: a kind is not its name
+    wrong: Chain[int] | None = await app.get_chain(conn, handle)  # rejected: the chain ends with a str
+    chain = app.get_chain_sync(sync, handle)
+    print(chain.result)  # rejected: there may be none
+    print(wrong)
+
+
+async def fanning(conn: psycopg.AsyncConnection[Any]) -> None:
+    app.enqueue_group(conn, [ship.new(1)], then=count.new())  # rejected: forgotten await
+    await app.enqueue_group(conn, [ship.new(1)])  # rejected: nothing then
+    await app.enqueue_group(conn, [ship], then=count.new())  # rejected: a kind is not a job
+    last: Handle[str] = await app.enqueue_group(conn, [ship.new(1)], then=count.new())  # rejected: it ends with an int
+    print(last)
+
+
+@app.job("branch")
+async def branch(job: Job[None], order: int) -> str | Continue[str]:
+    return Continue(count.new()) if order else "none"  # rejected: it would end with an int
