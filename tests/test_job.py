@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import InvalidJob, Job, NewJob, OrderKey, Unique
+from holdfast import Handle, InvalidJob, Job, NewJob, OrderKey, Unique
 from holdfast.new_job import Envelope
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
@@ -55,6 +55,25 @@ def test_every_option_is_sent_as_the_database_reads_it() -> None:
         "headers": {"a": '"', "b": "ü"},
         "payload": {"to": "a@b.c"},
     }
+
+
+def test_chains_are_named_by_handle_or_id() -> None:
+    handle: Handle[Any] = Handle(9, 7, created=True)
+    waiting = job.options(after=[handle, 3], if_blocker_fails="run")
+    assert members(waiting) == members(job) | {"blockers": [7, 3], "run_anyway": True}
+    assert not waiting.envelope.plain
+    assert members(job.options(after=(3,))) == members(job) | {"blockers": [3]}
+    assert waiting.options(after=()) == job.options(if_blocker_fails="run")
+    assert waiting.options(after=()).envelope.plain
+
+
+def test_jobs_and_handles_can_travel_between_processes() -> None:
+    """Without what decodes their results: a handler of another process has its own."""
+    made = NewJob[str](job.envelope, job.payload, lambda _: "result")
+    handle: Handle[str] = Handle(1, 1, created=True, decode=made.decode)
+    again: list[Any] = pickle.loads(pickle.dumps([made, handle]))  # noqa: S301 - our own bytes
+    assert again == [made, handle]
+    assert [one.decode for one in again] == [None, None]
 
 
 def test_times_are_sent_in_utc() -> None:
@@ -118,6 +137,10 @@ def test_delay_and_at_replace_each_other() -> None:
         ("headers", [("a", "b")]),
         ("max_attempts", 0),
         ("max_attempts", 1001),
+        ("after", [0]),
+        ("after", ["7"]),
+        ("after", range(1, 10_002)),
+        ("if_blocker_fails", "wait"),
     ],
 )
 def test_a_wrong_option_is_refused_by_name(option: str, value: object) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, StrictInt
 from typing_extensions import TypedDict
 
-from holdfast import Holdfast, InvalidJob, Job, JsonCodec, PayloadTooLarge
+from holdfast import Fail, Holdfast, InvalidJob, Job, JsonCodec, PayloadTooLarge, Reschedule
+from holdfast.chain import Continue  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -263,6 +264,32 @@ def test_a_payload_that_does_not_fit_is_invalid_and_not_quoted(payload: str) -> 
     with pytest.raises(InvalidJob) as caught:
         handle.arguments(payload)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_result_is_read_as_the_handler_says() -> None:
+    app = Holdfast()
+
+    @app.job("line")
+    async def line(job: Job[None]) -> Line | Continue[Line] | Fail: ...  # type: ignore[empty-body]
+
+    @app.job("goes on")
+    def goes_on(job: Job[None]) -> Continue[int | None]: ...  # type: ignore[empty-body]
+
+    @app.job("says nothing")
+    def says_nothing(job: Job[None]): ...  # type: ignore[no-untyped-def]  # noqa: ANN202 - the point of it
+
+    @app.job("only stops")
+    def only_stops(job: Job[None]) -> Reschedule: ...  # type: ignore[empty-body]
+
+    assert line.read_result('{"sku":"a","unitPrice":"1.5"}') == Line(sku="a", unitPrice=Decimal("1.5"))
+    assert line.new().decode == line.read_result
+    assert goes_on.read_result("7") == 7
+    assert goes_on.read_result(None) is None
+    assert says_nothing.read_result('[{"a":1}]') == [{"a": 1}]
+    assert only_stops.read_result(None) is None
+    assert line.new().options(priority=1).decode == line.read_result
+    with pytest.raises(InvalidJob, match="goes on: "):
+        goes_on.read_result('"seven"')
 
 
 def test_old_payloads_are_upgraded_step_by_step() -> None:

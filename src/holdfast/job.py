@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from holdfast.errors import HoldfastError
 from holdfast.signal import AbortSignal
@@ -36,6 +36,9 @@ class Handle(Generic[R]):
     """False when a unique key matched a job that exists."""
     decode: Callable[[str | None], R] | None = field(default=None, repr=False, compare=False)
     """Reads the chain's result from JSON text."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Handle, (self.id, self.chain_id, self.created)
 
 
 class HasResult(Protocol[R_co]):

@@ -236,6 +236,10 @@ class NewJob(Generic[R_co]):
         )
         return NewJob(envelope, self.payload, self.decode)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A handler in a process of its own may return it; what decodes stays where it is.
+        return NewJob, (self.envelope, self.payload)
+
     def as_json(self) -> str:
         """Return the object that the SQL function enqueue_jobs takes."""
         return f'{self.envelope.head},"payload":{self.payload}}}'

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.chain import Continue
+from holdfast.errors import InvalidJob
+from holdfast.new_job import Envelope, NewJob, Unique
+
+
+def test_it_holds_the_job_that_follows() -> None:
+    following = NewJob[str](Envelope("next"), "{}")
+    assert Continue(following).job is following
+    assert Continue[str](following) == Continue(following)
+
+
+def test_a_unique_window_is_refused() -> None:
+    following: NewJob[Any] = NewJob(Envelope("next"), "{}")
+    Continue(following.options(unique=Unique("u")))
+    with pytest.raises(InvalidJob, match="next: a job that goes on a chain has no unique window"):
+        Continue(following.options(unique=Unique("u", window=timedelta(hours=1))))
