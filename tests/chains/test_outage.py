@@ -111,7 +111,7 @@ async def test_nobody_there_is_said_at_the_end(app: Holdfast, ledger: Ledger, da
         line.refuse()
         for sync in (False, True):
             with pytest.raises(TimeoutError) as caught:
-                await waiting(app, handle, sync=sync, timeout=timedelta(seconds=0.5), url=line.url)
+                await waiting(app, handle, sync=sync, timeout=timedelta(seconds=2), url=line.url)
             assert isinstance(caught.value.__cause__, psycopg.OperationalError)
 
 
