@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
-import psycopg
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob
 from holdfast.outcome import Completed, Outcome
-from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
-from holdfast.store.chain import complete_chain, delete_chains
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.inspect import delete_job
-from tests.protocol import chaining, producing
 from tests.protocol.crew import KINDS, QUEUES
 from tests.protocol.leasing import Request
-from tests.protocol.model import Delta
-from tests.protocol.producing import Spec
-from tests.protocol.stage import Open, Stage, Worker
+from tests.protocol.people import People, pick_one
+from tests.protocol.stage import Open, Worker
 from tests.protocol.strategies import (
-    ORDER_KEYS,
     followers,
     inside,
     keyed,
@@ -30,194 +21,16 @@ from tests.protocol.strategies import (
     requests,
     some,
     specs,
-    uniques,
     waiting,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from datetime import datetime
-
     from holdfast.store.claim import ClaimedJob
-    from tests.protocol.model import State
-    from tests.protocol.observation import Observation
-
-T = TypeVar("T")
-
-# Enough jobs: more of them take time and show nothing new.
-CROWD = 12
+    from tests.protocol.producing import Spec
 
 
-class LeaseMachine(Stage):
-    """What is drawn never depends on what the database answered: a rule that has nothing to do does nothing."""
-
-    # Rules: what people do.
-
-    @rule(jobs=st.lists(specs, min_size=1, max_size=3), inside=inside)
-    def enqueue(self, jobs: list[Spec], inside: bool) -> None:
-        if len(self.state.live) >= CROWD:
-            return
-        jobs = [spec.among(self.view(inside)) for spec in jobs]
-        unfit = producing.refusable(self.view(inside), jobs, self.clock)
-        refused = [
-            other
-            for spec, other in zip(jobs, producing.conflicts(self.view(inside), jobs), strict=True)
-            if other is not None and spec.unique is not None and spec.unique.on_conflict == "raise"
-        ]
-        statement = enqueue_jobs([spec.new() for spec in jobs])
-        try:
-            done = self.act(
-                "enqueue",
-                inside,
-                self.crew.outside,
-                statement,
-                lambda view, handles, _, low: producing.enqueued(view, jobs, handles, low),
-            )
-        except DuplicateJob as error:
-            # Below zero: another one of the same call.
-            assert refused, "refused for nothing"
-            assert error.existing_id in refused or min(refused) < 0  # noqa: PT017 - both ways are right, in their time
-            self.check_nothing_changed()
-        except InvalidJob:
-            assert unfit, "refused for nothing"
-            self.check_nothing_changed()
-        else:
-            assert not (done and refused), "a duplicate was let in"
-            assert not (done and unfit), "let in what can never run"
-
-    @rule(
-        jobs=st.lists(st.builds(Spec, kind=st.just(KINDS[0]), unique=uniques), min_size=1, max_size=2),
-        by=numbers,
-        outcome=st.none() | outcomes,
-        inside=inside,
-    )
-    def enqueue_same(self, jobs: list[Spec], by: int, outcome: Outcome | None, inside: bool) -> None:
-        """Enqueue what is there already: waiting, running, waiting again, or ended."""
-        self.enqueue(jobs, inside)
-        self.claim_some(by, Request({"default": 1}, KINDS), inside=False)
-        if outcome is not None:
-            self.finish_last(by, outcome)
-        self.enqueue(jobs, inside)
-
-    @rule(pick=some, inside=inside)
-    def cancel(self, pick: int, inside: bool) -> None:
-        known = self.view(inside).jobs
-        job_id = _pick(list(known), pick) if known else 0
-        self.act(
-            "cancel",
-            inside,
-            self.crew.outside,
-            cancel_job(job_id),
-            lambda view, answer, _, low: producing.cancelled(
-                view, job_id, answer, low, stuck=self.open is not None and not inside
-            ),
-        )
-        for holding in self.held():
-            if holding.job.id == job_id:
-                self.renew_some(holding.worker, [holding], inside=False)
-
-    @rule(pick=some, inside=inside)
-    def replay(self, pick: int, inside: bool) -> None:
-        view = self.view(inside)
-        if not (failed := self.with_status("failed")):
-            return
-        dead = _pick(failed, pick)
-        unknown = any(view.end_of(chain) == "not_found" for chain in dead.blockers or ())
-        taken = dead.unique_key is not None and view.holder_of(dead.unique_key, dead.kind)
-        try:
-            self.act(
-                "replay",
-                inside,
-                self.crew.outside,
-                replay_job(dead.id),
-                lambda view, made, _, low: producing.replayed(view, dead.id, made, low),
-            )
-        except (psycopg.errors.UniqueViolation, DuplicateJob):
-            assert taken, "refused for nothing"
-            self.check_nothing_changed()
-        except InvalidJob:
-            made = max(view.jobs) + 1
-            after = view.plus(producing.replayed(view, dead.id, made, self.clock))
-            assert unknown or chaining.circular(after, [after.jobs[made]]), "refused for nothing"
-            self.check_nothing_changed()
-
-    @rule(pick=some, following=st.none() | followers, inside=inside)
-    def complete_chain(self, pick: int, following: Spec | None, inside: bool) -> None:
-        """Somebody outside ends a chain, whatever its job does just now."""
-        chains = sorted({job.chain for job in self.view(inside).jobs.values()})
-        chain = _pick(chains, pick) if chains else 4711
-        if following is not None:
-            following = following.among(self.view(inside))
-        refusal = chaining.outside(self.view(inside), chain, following, None, self.clock)[1]
-        text = None if following is None else following.new().as_json()
-
-        def predict(view: State, answer: str, seen: Observation, low: datetime) -> Delta:
-            end = view.end_of(chain)
-            if end is not None:
-                assert answer == ("not_found" if end == "not_found" else "already_ended")
-                return Delta()
-            assert answer == "completed"
-            assert not refusal, "let in what may not follow"
-            return chaining.outside(view, chain, following, seen, low)[0]
-
-        try:
-            self.act("complete", inside, self.crew.outside, complete_chain(chain, None, text), predict)
-        except (DuplicateJob, InvalidJob):
-            assert refusal, "refused for nothing"
-            self.check_nothing_changed()
-        for holding in self.held():
-            if holding.job.chain_id == chain:
-                self.renew_some(holding.worker, [holding], inside=False)
-
-    @rule(picks=st.lists(some, min_size=1, max_size=2), cascade=st.booleans(), inside=inside)
-    def delete_chains(self, picks: list[int], cascade: bool, inside: bool) -> None:
-        chains = sorted({job.chain for job in self.view(inside).jobs.values()})
-        doomed = {_pick(chains, pick) for pick in picks} if chains else {4711}
-
-        def predict(view: State, answer: list[int], _: Observation, low: datetime) -> Delta:
-            gone = set(doomed)
-            while waiters := chaining.waiting_outside(view, gone):
-                assert cascade, "others wait for them"
-                gone |= {waiter.chain for waiter in waiters}
-            jobs = [job for chain in sorted(gone) for job in view.chain_of(chain)]
-            assert answer == sorted({job.chain for job in jobs})
-            delta = chaining.deleted(view, jobs, low)
-            delta.forgotten = delta.gone
-            return delta
-
-        try:
-            self.act("delete", inside, self.crew.outside, delete_chains(doomed, cascade=cascade), predict)
-        except ChainAwaited as error:
-            assert not cascade
-            waiters = chaining.waiting_outside(self.view(inside), doomed)
-            assert set(error.waiters) == {waiter.id for waiter in waiters}  # noqa: PT017 - both ways are right
-            self.check_nothing_changed()
-
-    @rule(pick=some, inside=inside)
-    def delete(self, pick: int, inside: bool) -> None:
-        known = self.view(inside).jobs
-        job_id = _pick(list(known), pick) if known else 4711
-
-        def predict(view: State, answer: str, _: Observation, low: datetime) -> Delta:
-            job = view.jobs.get(job_id)
-            if job is None or not job.live:
-                assert answer == "not_found"
-                return Delta()
-            if job.status == "processing":
-                assert answer == "processing"
-                return Delta()
-            assert answer == "deleted"
-            return chaining.deleted(view, [job], low)
-
-        self.act("delete", inside, self.crew.outside, delete_job(job_id), predict)
-
-    @rule(key=st.sampled_from(ORDER_KEYS), inside=inside)
-    def resume(self, key: str, inside: bool) -> None:
-        def predict(view: State, answer: bool, _: Observation, low: datetime) -> Delta:
-            assert answer == (key in view.stops)
-            return producing.resumed(view, key, low)
-
-        self.act("resume", inside, self.crew.outside, resume_order_key(key), predict)
+class LeaseMachine(People):
+    """What workers and time do, with people around them."""
 
     # Rules: what workers do.
 
@@ -242,12 +55,17 @@ class LeaseMachine(Stage):
         waiters=st.lists(waiting, min_size=1, max_size=2),
         by=numbers,
         outcome=outcomes,
+        call_off=st.booleans(),
         inside=inside,
     )
-    def wait(self, jobs: list[Spec], waiters: list[Spec], by: int, outcome: Outcome, inside: bool) -> None:
-        """Some jobs come after others, which end."""
+    def wait(
+        self, *, jobs: list[Spec], waiters: list[Spec], by: int, outcome: Outcome, call_off: bool, inside: bool
+    ) -> None:
+        """Some jobs come after others, which end; perhaps the last of them is called off."""
         self.enqueue(jobs, inside=False)
         self.enqueue(waiters, inside)
+        if call_off:
+            self.cancel(0, inside=False)
         self.claim_all(by)
         self.finish_last(by, outcome)
 
@@ -286,7 +104,7 @@ class LeaseMachine(Stage):
         """A worker loses a job, has it again under another token, and remembers both claims."""
         if not (held := self.held()):
             return
-        lost = _pick(held, pick)
+        lost = pick_one(held, pick)
         self.pass_time("locked_until = clock_timestamp() - interval '1 minute'", {lost.job.id})
         self.reap_some(100, KINDS, inside=False)
         self.pass_time("available_at = clock_timestamp()", {job.id for job in self.state.live if job.id == lost.job.id})
@@ -331,11 +149,11 @@ class LeaseMachine(Stage):
         """Finish what somebody holds; perhaps with a claim in the batch that is lost, or another's."""
         if not (held := self.held()):
             return
-        worker = _pick(held, picks[0][0]).worker
+        worker = pick_one(held, picks[0][0]).worker
         ours = [holding for holding in held if holding.worker == worker]
-        endings = {_pick(ours, pick).job: outcome for pick, outcome in picks}
+        endings = {pick_one(ours, pick).job: outcome for pick, outcome in picks}
         if stale is not None:
-            endings.setdefault(_pick(self.holdings, stale).job, picks[0][1])
+            endings.setdefault(pick_one(self.holdings, stale).job, picks[0][1])
         nexts = {} if following is None else {next(iter(endings)): following}
         self.finish_some(worker, endings, inside, careful=careful, following=nexts)
 
@@ -347,8 +165,8 @@ class LeaseMachine(Stage):
         if not self.holdings:
             return
         names = sorted({holding.worker for holding in self.holdings} | {worker.id for worker in self.workers})
-        endings = {_pick(self.holdings, pick).job: outcome for pick, outcome in picks}
-        self.finish_some(_pick(names, by), endings, inside, careful=careful)
+        endings = {pick_one(self.holdings, pick).job: outcome for pick, outcome in picks}
+        self.finish_some(pick_one(names, by), endings, inside, careful=careful)
 
     @rule(
         picks=st.lists(some, min_size=1, max_size=4),
@@ -359,8 +177,8 @@ class LeaseMachine(Stage):
     def renew(self, picks: list[int], stale: list[int], by: int | None, inside: bool) -> None:
         if not (held := self.held()):
             return
-        holdings = {*[_pick(held, pick) for pick in picks], *[_pick(self.holdings, pick) for pick in stale]}
-        worker = _pick(self.workers, by).id if by is not None else _pick(held, picks[0]).worker
+        holdings = {*[pick_one(held, pick) for pick in picks], *[pick_one(self.holdings, pick) for pick in stale]}
+        worker = pick_one(self.workers, by).id if by is not None else pick_one(held, picks[0]).worker
         self.renew_some(worker, holdings, inside)
 
     @rule(most=st.sampled_from([1, 2, 100]), kinds=st.sampled_from([KINDS, KINDS[:1]]), inside=inside)
@@ -373,14 +191,14 @@ class LeaseMachine(Stage):
     def expire(self, picks: list[int]) -> None:
         if not (running := self.with_status("processing")):
             return
-        ids = {_pick(running, pick).id for pick in picks}
+        ids = {pick_one(running, pick).id for pick in picks}
         self.pass_time("locked_until = clock_timestamp() - id %% 7 * interval '1 second' - interval '1 minute'", ids)
 
     @rule(picks=st.lists(some, min_size=1, max_size=3), seconds=st.sampled_from([0, 0, 30, 3600]))
     def make_due(self, picks: list[int], seconds: int) -> None:
         if not (waiting := [job for job in self.state.live if job.status in {"pending", "blocked"}]):
             return
-        ids = {_pick(waiting, pick).id for pick in picks}
+        ids = {pick_one(waiting, pick).id for pick in picks}
         self.pass_time(f"available_at = clock_timestamp() - interval '{seconds} seconds'", ids)
 
     # Rules: a transaction that stays open for a while.
@@ -432,8 +250,3 @@ class LeaseMachine(Stage):
             held = {holding.job: Completed() for holding in self.held() if holding.worker == worker.id}
             if held:
                 self.finish_some(worker.id, held, inside=False)
-
-
-def _pick(among: Sequence[T], number: int) -> T:
-    """Pick from the end, so that small numbers stand for what is new."""
-    return among[-1 - number % len(among)]

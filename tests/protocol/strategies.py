@@ -54,7 +54,7 @@ waiting = st.builds(
     Spec,
     kind=st.sampled_from(KINDS),
     max_attempts=st.integers(1, 3),
-    order=st.none() | st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS)),
+    order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS)),
     unique=st.none() | uniques,
     picks=st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple),
     run_anyway=st.booleans(),

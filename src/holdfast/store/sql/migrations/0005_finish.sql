@@ -70,6 +70,7 @@ CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigin
 #variable_conflict use_column
 DECLARE
     done integer;
+    chains bigint[];                -- of those that were not the first of theirs
     others holdfast.ending[];
 BEGIN
     PERFORM holdfast.need_partitions();
@@ -87,12 +88,14 @@ BEGIN
         tallied AS (
             INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
             SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
-            FROM gone GROUP BY queue, kind)
-        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
-            payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
-        SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
-            payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error
-        FROM gone;
+            FROM gone GROUP BY queue, kind),
+        kept AS (
+            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
+            SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error
+            FROM gone)
+        SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) INTO done, chains FROM gone;
     ELSE
         WITH gone AS (
             DELETE FROM holdfast.job j USING unnest(ids, tokens, results) AS g (id, token, result)
@@ -106,19 +109,18 @@ BEGIN
         tallied AS (
             INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
             SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
-            FROM gone GROUP BY queue, kind)
-        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
-            payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
-        SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
-            payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
-        FROM gone;
+            FROM gone GROUP BY queue, kind),
+        kept AS (
+            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
+            SELECT id, created_at, available_at, now(), worker, 'completed', attempt, max_attempts, priority,
+                payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error
+            FROM gone)
+        SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) INTO done, chains FROM gone;
     END IF;
-    GET DIAGNOSTICS done = ROW_COUNT;
     -- A statement of its own, after the delete. Nearly always nobody waits, and this one look is all there is.
     IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
-        PERFORM holdfast.tell_watchers(array_agg(coalesce(h.chain_id, h.id)), array_agg('ended ' || coalesce(h.chain_id, h.id)))
-        FROM holdfast.job_history h
-        WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker;
+        PERFORM holdfast.tell_watchers(c.ended, ARRAY(SELECT 'ended ' || e FROM unnest(c.ended) AS e)) FROM (SELECT ids || chains AS ended) AS c;
     END IF;
     IF done = cardinality(ids) THEN
         RETURN;

@@ -153,7 +153,8 @@ BEGIN
     RETURN QUERY SELECT d FROM unnest(doomed) AS d ORDER BY d;
 END $$;
 
--- Tells those who watch these chains. Call it in a statement after the write, and only when anybody watches at all.
+-- Tells those who watch these chains. Call it in a statement after the write, and only when anybody watches at all. Told of a chain that
+-- has not ended, they only look once more.
 CREATE FUNCTION holdfast.tell_watchers(chains bigint[], words text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
 BEGIN
