@@ -88,7 +88,8 @@ class Stage(RuleBasedStateMachine):
 
         def predict(view: State, claim: Claim, seen: Observation, low: datetime) -> Delta:
             exact = self.open is None and not claim.again and time.monotonic() - started < HURRIED
-            for job in claim.jobs:
+            # In an order that does not depend on where the rows happen to lie: an example must be the same each time.
+            for job in sorted(claim.jobs):
                 assert job.token > self.last_token, "a token came again"
                 self.holdings.append(Holding(worker.id, job))
             self.last_token = max([self.last_token, *(job.token for job in claim.jobs)])
