@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # Held ready is what will start within twice this much time at the present pace: a slow worker hoards nothing, and an
 # urgent job is claimed soon. The second half is claimed while the first runs, so that a quick worker need not wait.
-AHEAD_SECONDS = 0.02
+AHEAD_SECONDS = 0.05
 PACE_SECONDS = 0.02
 
 Number = TypeVar("Number", int, float)
