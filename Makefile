@@ -1,9 +1,9 @@
 VENV ?= .venv
 PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
-CODE := src tests tools $(wildcard bench examples)
+CODE := src tests tools $(wildcard bench chaos examples)
 
-.PHONY: help setup check format test prove bench lock
+.PHONY: help setup check format test prove bench chaos lock
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
@@ -11,6 +11,7 @@ help:
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
 	@echo "make prove    the long runs: what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
+	@echo "make chaos    a million jobs under 300 faults (ARGS='--jobs 20000 --faults 30': smaller)"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make lock     write requirements-dev.txt anew from pyproject.toml"
 
@@ -38,6 +39,9 @@ prove:
 
 bench:
 	$(BIN)/python -m bench $(ARGS)
+
+chaos:
+	$(BIN)/python -m chaos $(ARGS)
 
 lock:
 	$(BIN)/python -m pip install -qq uv

@@ -33,8 +33,12 @@ def test_the_example_runs(database: str, connect: Connect, tmp_path: Path) -> No
         [sys.executable, script], capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0, ran.stderr
-    row = connect().execute("SELECT status::text, result #>> '{}' FROM holdfast.job_history").fetchone()
-    assert row == ("completed", "receipt 7 sent to ada@example.org, attempt 1")
+    assert ran.stdout == "receipt 7 sent to ada@example.org, attempt 1\n"
+    ended = connect().execute("SELECT kind, status::text, result #>> '{}' FROM holdfast.job_history ORDER BY kind")
+    assert ended.fetchall() == [
+        ("ledger", "completed", "invoice 7 booked"),
+        ("receipt.send", "completed", "receipt 7 sent to ada@example.org, attempt 1"),
+    ]
 
 
 def test_every_link_leads_somewhere() -> None:

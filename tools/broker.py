@@ -1,4 +1,4 @@
-"""Throwaway servers that store nothing: programs found or installed, on a free port of 127.0.0.1, stopped by pid."""
+"""Throwaway servers: programs found or installed, on a free port of 127.0.0.1, stopped by pid."""
 
 from __future__ import annotations
 
@@ -80,6 +80,11 @@ class Broker(ABC):
                 [*wrapper, *self.command()], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         self._wait_until_ready(seconds=30)
+
+    def freeze(self) -> None:
+        """Let it hang, its connections open, until it is killed."""
+        self._running.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._running.pid, os.WSTOPPED | os.WNOWAIT)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
         process = self._running

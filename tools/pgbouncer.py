@@ -13,12 +13,9 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Protocol, Self
 
 from tools.postgres import _cache, _ensure_server_user, _free_port, _locked, _run, _unprivileged
-
-if TYPE_CHECKING:
-    from tools.postgres import Server
 
 
 def provide() -> str:
@@ -38,20 +35,33 @@ def provide() -> str:
     return program
 
 
+class Upstream(Protocol):
+    """A server, or what stands before it."""
+
+    port: int
+
+
 class PgBouncer:
     """Pools few connections to the server for many clients; gone at the end."""
 
     def __init__(
-        self, server: Server, *, mode: Literal["session", "transaction"] = "transaction", pool_size: int = 3
+        self,
+        server: Upstream,
+        *,
+        mode: Literal["session", "transaction"] = "transaction",
+        pool_size: int = 3,
+        user: str = "postgres",
+        **settings: str | int,
     ) -> None:
+        """Take `settings` as pgbouncer.ini has them."""
         self.port = _free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pgbouncer-"))
         self._process: subprocess.Popen[bytes] | None = None
         (self._folder / "pgbouncer.ini").write_text(
-            f"[databases]\n* = host=127.0.0.1 port={server.port} user=postgres\n"
+            f"[databases]\n* = host=127.0.0.1 port={server.port} user={user}\n"
             f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\nauth_type = any\n"
             f"pool_mode = {mode}\ndefault_pool_size = {pool_size}\nmax_client_conn = 500\n"
-            f"logfile = {self._folder / 'log'}\n"
+            f"logfile = {self._folder / 'log'}\n" + "".join(f"{name} = {value}\n" for name, value in settings.items())
         )
         if os.geteuid() == 0:
             shutil.chown(self._folder, "postgres", "postgres")

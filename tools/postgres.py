@@ -113,6 +113,11 @@ class Server:
 
     def start(self) -> None:
         """Start, also again after stop() or crash(), and return when the server answers."""
+        self.launch()
+        self.wait_until_ready()
+
+    def launch(self) -> None:
+        """Start the process, and do not wait for it."""
         if self._process is not None:
             raise RuntimeError(f"the server runs already, as process {self._process.pid}")
         # The kernel ties the parent's death to the thread that started the child, so only the main thread may ask.
@@ -122,7 +127,6 @@ class Server:
             self._process = subprocess.Popen(
                 _unprivileged(command, *on_death), cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        self._wait_until_ready(seconds=60)
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast", *, seconds: float = 60) -> None:
         process = self._running
@@ -174,7 +178,8 @@ class Server:
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in self.settings.items())
 
-    def _wait_until_ready(self, seconds: float) -> None:
+    def wait_until_ready(self, seconds: float = 60) -> None:
+        """Return when the server answers, and is this one."""
         import psycopg
 
         deadline = time.monotonic() + seconds

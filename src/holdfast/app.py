@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from holdfast.client import Client
 from holdfast.engine.worker import START_SECONDS, Worker
 from holdfast.kind import Kind
+from holdfast.relay.relays import Relays
 from holdfast.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from holdfast.codec import JsonCodec
+    from holdfast.engine.relaying import MakeRelaying
     from holdfast.engine.wakers import Carrier
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
@@ -107,6 +109,12 @@ class Holdfast(Client):
         ):
             yield
 
+    def relays(self, settings: Settings) -> MakeRelaying | None:
+        """Return what reads the log for this application's subscriptions; None when it has none."""
+        if not self._subscriptions:
+            return None
+        return partial(Relays, subscriptions=list(self._subscriptions.values()), settings=settings, codec=self.codec)
+
     def _worker(self, loaded: Settings, **options: Any) -> Worker:
         urls = [self.url] if self.url else list(loaded.database_urls)
         if not urls:
@@ -124,5 +132,6 @@ class Holdfast(Client):
             runners=self._runners,
             periodic=list(self._schedules.values()),
             wake=self._wake,
+            relays=self.relays(loaded),
             **options,
         )

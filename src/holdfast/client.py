@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.drivers import run, run_sync
 from holdfast.engine.completion import completed
 from holdfast.engine.watcher import Watchers, wait_for_end
-from holdfast.registry import Registry, check_jobs
+from holdfast.registry import Registry, check_events, check_jobs
 from holdfast.settings import Settings, SettingsError
 from holdfast.store.cancel import Cancellation, cancel_job
 from holdfast.store.chain import Chain, Completion, complete_chain, delete_chains, list_chains, read_chain, result_of
 from holdfast.store.enqueue import enqueue_job, enqueue_jobs
+from holdfast.store.event import publish_event, publish_events
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from holdfast.chain import Continue
     from holdfast.codec import JsonCodec
     from holdfast.connection import AsyncConnection, SyncConnection
+    from holdfast.event import NewEvent
     from holdfast.job import Handle, HasResult
     from holdfast.new_job import NewJob
     from holdfast.store.chain import ChainJob, ChainLine
@@ -73,6 +75,26 @@ class Client(Registry):
         """Do as `enqueue_group` does, on a sync connection."""
         check_jobs([then])
         return self.enqueue_sync(conn, _after(then, self.enqueue_many_sync(conn, jobs)))
+
+    async def publish(self, conn: AsyncConnection, event: NewEvent) -> int:
+        """Publish in the transaction that `conn` is in; the answer is the event's id."""
+        check_events([event])
+        return await run(conn, publish_event(event))
+
+    async def publish_many(self, conn: AsyncConnection, events: Sequence[NewEvent]) -> list[int]:
+        """Publish any number of events with one statement; the ids are in the order of the events."""
+        check_events(events)
+        return await run(conn, publish_events(events)) if events else []
+
+    def publish_sync(self, conn: SyncConnection, event: NewEvent) -> int:
+        """Do as `publish` does, on a sync connection."""
+        check_events([event])
+        return run_sync(conn, publish_event(event))
+
+    def publish_many_sync(self, conn: SyncConnection, events: Sequence[NewEvent]) -> list[int]:
+        """Do as `publish_many` does, on a sync connection."""
+        check_events(events)
+        return run_sync(conn, publish_events(events)) if events else []
 
     async def cancel(self, conn: AsyncConnection, job_id: int) -> Cancellation:
         """Cancel a waiting job, or ask the worker that runs it to stop."""

@@ -2,14 +2,17 @@
 
     HoldfastError
     ├── InvalidJob              a kind, an option or an argument that cannot be enqueued or run
+    ├── InvalidEvent            a topic, a key, a header or a payload that cannot be published or read
     ├── PayloadTooLarge         kind, size, limit
     ├── DuplicateJob            existing_id
     ├── ChainFailed             chain_id, status, error_code, error: a chain that was waited for did not complete
     ├── ChainAwaited            waiters: jobs of other chains wait for a chain that was to be deleted
-    ├── WrongIsolation          a job can be completed in a READ COMMITTED transaction only
+    ├── WrongIsolation          what can be done in a READ COMMITTED transaction only
+    ├── NoTransaction           a message was to be received on an autocommit connection, outside of a transaction
     ├── NotCommitted            a handler completed its job, and the transaction in which it did was not committed
     ├── UnknownKind
     ├── KindTaken
+    ├── SubscriptionTaken
     ├── UnsupportedConnection   a pool, an engine, a library we do not know, sync where async is needed or the reverse
     ├── SchemaMissing           the database was never migrated
     ├── SchemaOutdated          the database is older than this code
@@ -41,6 +44,10 @@ class HoldfastError(Exception):
 
 class InvalidJob(HoldfastError):
     """This is not a valid job."""
+
+
+class InvalidEvent(HoldfastError):
+    """This is not a valid event."""
 
 
 class PayloadTooLarge(HoldfastError):
@@ -102,6 +109,10 @@ class WrongIsolation(HoldfastError):
     """A job is completed or deleted in a READ COMMITTED transaction only."""
 
 
+class NoTransaction(HoldfastError):
+    """A message is received in the transaction of what is done about it, and this connection is in none: begin one."""
+
+
 class NotCommitted(HoldfastError):
     """The handler completed the job in a transaction that was never committed."""
 
@@ -112,6 +123,10 @@ class UnknownKind(HoldfastError):
 
 class KindTaken(HoldfastError):
     """Another handler is registered for this kind."""
+
+
+class SubscriptionTaken(HoldfastError):
+    """Another subscription has this name."""
 
 
 class UnsupportedConnection(HoldfastError):

@@ -88,7 +88,7 @@ class Kind(Generic[P, T_co]):
         self.work = work
         self.is_async = inspect.iscoroutinefunction(handler)
         self.codec = codec
-        self._parameters = _parameters(handler)
+        self.parameters = _parameters(handler)
         self._upgrades: dict[int, Upgrade] = {}
 
     def __repr__(self) -> str:
@@ -194,14 +194,14 @@ class Kind(Generic[P, T_co]):
 
     @cached_property
     def _positional(self) -> tuple[str, ...]:
-        return tuple(p.name for p in self._parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY)
+        return tuple(p.name for p in self.parameters.values() if p.kind is not inspect.Parameter.KEYWORD_ONLY)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
         """Made at first use, when every name in the annotations exists."""
-        annotated = {name: p.annotation for name, p in self._parameters.items() if p.annotation is not p.empty}
+        annotated = {name: p.annotation for name, p in self.parameters.items() if p.annotation is not p.empty}
         hints = hints_of(self.name, self.handler, annotated)
-        fields = [(name, hints.get(name, Any), _field(parameter)) for name, parameter in self._parameters.items()]
+        fields = [(name, hints.get(name, Any), _field(parameter)) for name, parameter in self.parameters.items()]
         arguments = make_dataclass(self.name, fields, kw_only=True, namespace={"__pydantic_config__": _CONFIG})
         return adapter_of(self.name, arguments)
 

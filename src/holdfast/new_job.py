@@ -59,7 +59,7 @@ class Unique:
     on_conflict: OnConflict = "keep"
 
     def __post_init__(self) -> None:
-        _check_text("unique", self.key, KEY_LIMIT)
+        check_text("unique", self.key, KEY_LIMIT)
         _check_choice("on_conflict", self.on_conflict, get_args(OnConflict))
         if self.window is not None:
             _check_span("window", self.window, LONGEST_WINDOW, least=_MILLISECOND)
@@ -77,7 +77,7 @@ class OrderKey:
     """When the head fails: the `next` one goes on, or the key is `block`ed until somebody acts."""
 
     def __post_init__(self) -> None:
-        _check_text("order_key", self.key, KEY_LIMIT)
+        check_text("order_key", self.key, KEY_LIMIT)
         _check_choice("on_failure", self.on_failure, get_args(OnFailure))
 
 
@@ -103,11 +103,11 @@ class Envelope:
     """The job as a JSON object, open at its end so that the payload can be spliced in."""
 
     def __post_init__(self) -> None:
-        _check_text("kind", self.kind, KIND_LIMIT)
-        _check_text("queue", self.queue, QUEUE_LIMIT)
-        _check_number("payload_version", self.payload_version, 1, 32_767)
-        _check_number("priority", self.priority, 0, LAST_PRIORITY)
-        _check_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        check_text("kind", self.kind, KIND_LIMIT)
+        check_text("queue", self.queue, QUEUE_LIMIT)
+        check_number("payload_version", self.payload_version, 1, 32_767)
+        check_number("priority", self.priority, 0, LAST_PRIORITY)
+        check_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
         plain = (
             ("payload_version", self.payload_version, 1),
             ("queue", self.queue, "default"),
@@ -118,7 +118,7 @@ class Envelope:
         members |= {name: value for name, value, default in plain if value != default}
         members |= self._times() | self._keys() | self._blockers()
         if self.headers:
-            members["headers"] = _checked_headers(self.headers)
+            members["headers"] = checked_headers(self.headers)
         object.__setattr__(self, "head", _JSON.encode(members)[:-1])
 
     @property
@@ -169,7 +169,7 @@ class Envelope:
         if len(self.after) > MOST_BLOCKERS:
             raise InvalidJob(f"after: at most {MOST_BLOCKERS} chains")
         for chain in self.after:
-            _check_number("after", chain, 1, LAST_ID)
+            check_number("after", chain, 1, LAST_ID)
         members: dict[str, object] = {"blockers": self.after}
         return members | {"run_anyway": True} if self.if_blocker_fails == "run" else members
 
@@ -230,7 +230,7 @@ class NewJob(Generic[R_co]):
             order_key=OrderKey(order_key) if isinstance(order_key, str) else _chosen(order_key, now.order_key),
             unique=_chosen(unique, now.unique),
             expires=_chosen(expires, now.expires),
-            headers=now.headers if headers is OMITTED else _frozen_headers(headers),
+            headers=now.headers if headers is OMITTED else frozen_headers(headers),
             after=now.after if after is OMITTED else _chain_ids(after),
             if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
         )
@@ -255,13 +255,13 @@ def _check_type(option: str, value: object, expected: type[Any]) -> Any:
     return value
 
 
-def _check_text(option: str, value: str, limit: int) -> None:
+def check_text(option: str, value: str, limit: int) -> None:
     _check_type(option, value, str)
     if not value or _UNFIT.search(value) or (len(value) * 4 > limit and len(value.encode()) > limit):
         raise InvalidJob(f"{option}: 1 to {limit} bytes of text without control characters")
 
 
-def _check_number(option: str, value: int, least: int, most: int) -> None:
+def check_number(option: str, value: int, least: int, most: int) -> None:
     if type(value) is not int or not least <= value <= most:
         raise InvalidJob(f"{option}: a whole number from {least} to {most}")
 
@@ -292,16 +292,16 @@ def _chain_ids(after: Iterable[Handle[Any] | int]) -> tuple[int, ...]:
     return tuple(chain.chain_id if isinstance(chain, Handle) else chain for chain in after)
 
 
-def _frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     pairs = tuple(_check_type("headers", headers, Mapping).items())
     for name, value in pairs:
-        _check_text("headers", name, KEY_LIMIT)
+        check_text("headers", name, KEY_LIMIT)
         if not isinstance(value, str) or "\x00" in value:
             raise InvalidJob("headers: text without NUL characters as values")
     return tuple(sorted(pairs))
 
 
-def _checked_headers(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+def checked_headers(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
     headers = dict(pairs)
     try:
         size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())

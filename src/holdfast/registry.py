@@ -1,4 +1,4 @@
-"""What an application is made of: its kinds, runners, schedules, middlewares, listeners and hooks."""
+"""What an application is made of: its kinds, topics, subscriptions, runners, schedules and hooks."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from holdfast.batch import BatchKind, Item
 from holdfast.codec import JsonCodec
 from holdfast.engine.http import HttpCall
 from holdfast.engine.runner import BUILT_IN, PeriodicJob, Runner
-from holdfast.errors import HoldfastError, KindTaken
+from holdfast.errors import HoldfastError, KindTaken, SubscriptionTaken
+from holdfast.event import Event, NewEvent, Subscriber, Topic
 from holdfast.kind import DeclaredKind, Executor, Kind, Work
 from holdfast.new_job import Envelope, NewJob
+from holdfast.relay.subscription import Feed, Relay
 from holdfast.retry import Retry
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from holdfast.engine.transition import Listener
     from holdfast.job import Job
     from holdfast.lease import Lease
+    from holdfast.relay.message import Message, Sink
+    from holdfast.relay.subscription import Poison, Start
     from holdfast.schedule import Schedule
 
 A = TypeVar("A")
@@ -47,6 +51,8 @@ class Registry:
         self._kinds: dict[str, AnyKind] = {}
         self._runners: dict[str, Runner] = {}
         self._schedules: dict[str, PeriodicJob] = {}
+        self._topics: dict[str, Topic[Any]] = {}
+        self._subscriptions: dict[str, Feed | Relay] = {}
 
     @property
     def kinds(self) -> Mapping[str, AnyKind]:
@@ -118,6 +124,83 @@ class Registry:
         kind = DeclaredKind(model, envelope, codec=self.codec)
         self._register(kind)
         return kind
+
+    def event(self, name: str, model: type[A], *, version: int = 1) -> Topic[A]:
+        """Declare a topic; `model` is what its events say: pydantic, dataclass or TypedDict."""
+        if name in self._topics:
+            raise HoldfastError(f"{name}: a topic of this name is declared already")
+        self._topics[name] = Topic(name, model, version=version, codec=self.codec)
+        return self._topics[name]
+
+    @property
+    def topics(self) -> Mapping[str, Topic[Any]]:
+        """Every topic of this application by its name."""
+        return MappingProxyType(self._topics)
+
+    @property
+    def subscriptions(self) -> Mapping[str, Feed | Relay]:
+        """Every subscription of this application by its name."""
+        return MappingProxyType(self._subscriptions)
+
+    def on(  # noqa: PLR0913 - one keyword per setting
+        self,
+        *topics: Topic[A],
+        name: str,
+        start: Start = "now",
+        ordered: bool = False,
+        queue: str = "default",
+        priority: int = 5,
+        retry: Retry | None = None,
+        lease: Lease | None = None,
+        max_runtime: timedelta | None = None,
+    ) -> Callable[[Callable[[Job[Any], Event[A]], T]], Kind[[Event[A]], T]]:
+        """Register a handler that gets a job for every event of these topics, from now on or from the beginning.
+
+        `name` is the subscription's, and the kind of its jobs. `ordered`: those of one key run one after another.
+        """
+        work = Work(retry=retry or Retry(), lease=lease, max_runtime=max_runtime)
+        envelope = Envelope(name, queue=queue, priority=priority, max_attempts=work.retry.max_attempts)
+
+        def register(handler: Callable[[Job[Any], Event[A]], T]) -> Kind[[Event[A]], T]:
+            kind: Kind[[Event[A]], T] = Subscriber(handler, envelope, work=work, codec=self.codec)
+            if list(kind.parameters) != ["event"]:
+                raise TypeError(f"{name}: the handler of a subscription takes the job and the event: (job, event)")
+            self._subscribe(Feed(name, _names(topics), envelope, start=start, ordered=ordered))
+            self._register(kind)
+            return kind
+
+        return register
+
+    def relay(  # noqa: PLR0913 - one keyword per setting
+        self,
+        name: str,
+        *topics: Topic[Any],
+        to: Sink,
+        start: Start = "now",
+        partitions: int = 1,
+        poison: Poison = "block",
+        window: int = 256,
+        envelope: Callable[[Message], Message] | None = None,
+        lease: timedelta | None = None,
+    ) -> None:
+        """Publish every event of these topics to a sink, in order per key; without topics, of all.
+
+        `partitions`: how many processes can share it. `poison`: an event that the sink refuses will `block` its
+        partition until somebody acts, or it is set aside, with all that follows for its key (`park_key`) or alone
+        (`skip`). `window`: how many are under way at once. `lease`: a dead process's partitions move after it.
+        """
+        relay = Relay(
+            name,
+            _names(topics),
+            to,
+            start=start,
+            partitions=partitions,
+            poison=poison,
+            window=window,
+            envelope=envelope,
+            lease=lease,
+        )
+        self._subscribe(relay)
 
     @property
     def runners(self) -> Mapping[str, Runner]:
@@ -192,10 +275,25 @@ class Registry:
         if name in BUILT_IN or name in self._runners or name in self._schedules:
             raise HoldfastError(f"{name}: a runner or schedule of this name is there already")
 
+    def _subscribe(self, subscription: Feed | Relay) -> None:
+        if subscription.name in self._subscriptions:
+            raise SubscriptionTaken(f"{subscription.name} is subscribed already")
+        self._subscriptions[subscription.name] = subscription
+
     def _register(self, kind: AnyKind) -> None:
         if kind.name in self._kinds:
             raise KindTaken(f"{kind.name} is registered already")
         self._kinds[kind.name] = kind
+
+
+def _names(topics: Sequence[Topic[Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(topic.name for topic in topics))
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    for event in events:
+        if not isinstance(event, NewEvent):
+            raise TypeError(f"{type(event).__name__} given where a NewEvent is needed: call its topic's .new(...)")
 
 
 def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:

@@ -26,7 +26,7 @@ def offered(script: str, *words: str) -> set[str]:
 
 
 def test_commands_and_options(script: str) -> None:
-    commands = {"migrate", "worker", "tick", "jobs", "runners", "check", "completion"}
+    commands = {"migrate", "worker", "tick", "jobs", "events", "runners", "check", "completion"}
     assert offered(script, "holdfast", "") == commands | {"-h", "--help", "--version"}
     assert offered(script, "holdfast", "c") == {"check", "completion"}
     assert offered(script, "holdfast", "jobs", "") == {"list", "show", "retry", "cancel", "delete", "-h", "--help"}

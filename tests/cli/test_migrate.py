@@ -51,7 +51,11 @@ def test_check(empty: str, database: str, capsys: pytest.CaptureFixture[str]) ->
 def test_a_newer_schema(
     database: str, connect: Callable[..., psycopg.Connection[Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    connect().execute("INSERT INTO holdfast.migration VALUES (9999, '9999_future', 'x')")
+    connect().execute("INSERT INTO holdfast.migration VALUES (9998, '9998_future', 'x')")
+    for options in ([], ["--check"]):
+        assert main(["migrate", "--database-url", database, *options]) == 0
+    capsys.readouterr()
+    connect().execute("INSERT INTO holdfast.migration VALUES (9999, '9999_future_breaking', 'x')")
     for options in ([], ["--check"]):
         assert main(["migrate", "--database-url", database, *options]) == 1
         assert "9999_future" in capsys.readouterr().err

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.engine.link import Link
+from holdfast.engine import link as link_module
+from holdfast.engine.link import Link, behind_pooler
 from holdfast.store.identity import identify_database
 from tests.engine.trouble import Line
 from tests.engine.waiting import Stopwatch, until
@@ -35,6 +36,25 @@ async def test_a_server_that_says_nothing_is_not_asked_for_leave_to_go(database:
         assert watch.seconds < 2
         line.thaw()
         assert await link.run(identify_database()) == known
+
+
+async def test_a_server_that_falls_silent_before_the_first_statement(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Line(database) as line, Link(line.url, timeout=0.5) as link:
+
+        async def frozen(conn: psycopg.AsyncConnection[Any]) -> bool:
+            line.freeze()
+            return await behind_pooler(conn)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(link_module, "behind_pooler", frozen)
+            async with Stopwatch() as watch, asyncio.timeout(10):
+                with pytest.raises(psycopg.OperationalError):
+                    await link.run(identify_database())
+        assert watch.seconds < 2
+        line.thaw()
+        assert await link.run(identify_database())
 
 
 async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: Ledger) -> None:

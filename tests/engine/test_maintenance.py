@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from holdfast.drivers import run_sync
 from holdfast.engine import maintenance
 from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
@@ -14,6 +15,7 @@ from holdfast.engine.site import open_site
 from holdfast.engine.ticker import Limits
 from holdfast.new_job import Envelope, NewJob
 from holdfast.schedule import Every
+from holdfast.store.subscription import find_subscription, skip_subscription, subscribe
 from tests.engine.fleet import SOON, crew, make_due, runs
 
 if TYPE_CHECKING:
@@ -21,7 +23,17 @@ if TYPE_CHECKING:
 
     from tests.engine.fleet import Connect
 
-KEPT = {"job_history": 14, "job_failed": 90, "attempt": 90, "run": 30, "tally": 90, "unique_window": 2}
+KEPT = {
+    "job_history": 14,
+    "job_failed": 90,
+    "attempt": 90,
+    "run": 30,
+    "tally": 90,
+    "unique_window": 2,
+    "event": 7,
+    "inbox": 14,
+    "delivery": 30,
+}
 
 
 def add_day(conn: psycopg.Connection[Any], family: str, days_ago: int) -> str:
@@ -197,6 +209,81 @@ async def test_old_sleepers_are_forgotten(database: str, connect: Connect) -> No
     assert await maintained(database) == {"sleepers_deleted": 4}
     assert conn.execute("SELECT count(*) FROM holdfast.sleeper").fetchone() == (1,)
     assert conn.execute("SELECT count(*) FROM holdfast.sweep").fetchone() == (1,)
+
+
+def publish_ago(conn: psycopg.Connection[Any], days_ago: int) -> str:
+    """Have an event in the log that was published so many days ago; return its partition."""
+    name = add_day(conn, "event", days_ago)
+    conn.execute(
+        """WITH own AS MATERIALIZED (SELECT pg_current_xact_id() AS xid)
+        INSERT INTO holdfast.event (id, published_at, xid, shard, topic, payload)
+        SELECT nextval('holdfast.event_id_seq'), date_trunc('day', now(), 'UTC') - %s * interval '1 day', xid, 0, 't',
+            '{}' FROM own""",
+        [days_ago],
+    )
+    return name
+
+
+@pytest.mark.parametrize("owner", [True, False])
+async def test_a_day_of_events_stays_until_every_subscription_is_past_it(
+    database: str, connect: Connect, worker_url: str, caplog: pytest.LogCaptureFixture, owner: bool
+) -> None:
+    conn, url = connect(), database if owner else worker_url
+    unread = publish_ago(conn, 10)
+    run_sync(conn, subscribe("slow", target="t", topics=(), partitions=2, beginning=True))
+    subscription = run_sync(conn, subscribe("quick", target="t", topics=(), partitions=1, beginning=False)).id
+    assert await maintained(url) == {"days_unread": 1}
+    (said,) = [record for record in caplog.records if "past their time" in record.message]
+    assert said.levelname == "WARNING"
+    assert "`skip`" in said.message
+    assert vars(said)["partitions"] == [unread]
+    assert conn.execute("SELECT holdfast.drop_partition(%s)", [unread]).fetchone() == (False,)
+    assert there(conn, unread) == [unread]
+    slow = run_sync(conn, find_subscription("slow"))
+    assert slow is not None
+    run_sync(conn, skip_subscription(slow))
+    assert await maintained(url) == {"partitions_dropped": 1}
+    assert there(conn, unread) == []
+    assert subscription
+
+
+async def test_a_warning_is_said_once_and_counted_every_time(
+    database: str, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    conn = connect()
+    publish_ago(conn, 10)
+    run_sync(conn, subscribe("slow", target="t", topics=(), partitions=1, beginning=True))
+    async with open_site(database, name="test", seconds=SOON) as site:
+        maintenance_ = Maintenance(site)
+        for _ in range(3):
+            assert await maintenance_.tick(Tick(name="maintenance", budget=Budget())) == {"days_unread": 1}
+        assert caplog.text.count("past their time") == 1
+        publish_ago(conn, 9)
+        assert await maintenance_.tick(Tick(name="maintenance", budget=Budget())) == {"days_unread": 2}
+        assert caplog.text.count("past their time") == 2
+
+
+async def test_who_is_gone_and_where_they_were_is_forgotten(worker_url: str, connect: Connect) -> None:
+    conn = connect()
+    made = run_sync(conn, subscribe("s", target="t", topics=(), partitions=2, beginning=False)).id
+    conn.execute(
+        """INSERT INTO holdfast.position (subscription_id, partition, seq, at, seen, seen_id, seen_top, seen_xid)
+        SELECT subscription_id, partition, seq + n, now() - interval '1 hour', seen, seen_id, seen_top, seen_xid
+        FROM holdfast.position, generate_series(1, 100) AS n"""
+    )
+    last = (
+        "SELECT partition, max(seq), count(*) FROM holdfast.position WHERE subscription_id = %s GROUP BY 1 ORDER BY 1"
+    )
+    old, new = "now() - interval '2 minutes'", "now() + interval '10 seconds'"
+    for until in (old, new):
+        conn.execute(f"INSERT INTO holdfast.reader (until, worker_id, topics) SELECT {until}, 1, '{{}}'".encode())
+        conn.execute(f"INSERT INTO holdfast.member (until, worker_id, subscription_id) SELECT {until}, 1, 1".encode())
+        conn.execute(f"INSERT INTO holdfast.watcher (until, chain_id, listener) SELECT {until}, 1, 'l'".encode())
+    assert await maintained(worker_url) == {"sleepers_deleted": 3, "positions_deleted": 2 * 89}
+    assert conn.execute(last, [made]).fetchall() == [(0, 101, 12), (1, 101, 12)]
+    for table in ("reader", "member", "watcher"):
+        assert conn.execute(f"SELECT count(*) FROM holdfast.{table}".encode()).fetchone() == (1,)
+    assert await maintained(worker_url) == {}
 
 
 def add_worker(conn: psycopg.Connection[Any], stopped: int | None, silent: int = 0) -> int:

@@ -129,6 +129,7 @@ def test_the_order_of_runners() -> None:
         "outbox",
         "invoiceReminders",
         "classesBilling",
+        "relay",
         "schedules",
         "reaper",
         "maintenance",

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast.engine import claim
+from holdfast.store import floor
 from holdfast.store.statement import statements
 from tests.engine.interleaving import LEVELS, Producer
 from tests.engine.pace import MINUTE, QUICK, ms
@@ -204,6 +205,28 @@ async def test_what_is_put_off_while_the_worker_falls_asleep_is_in_time(
         monkeypatch.setattr(claimer._link, "run", run_and_put_off)
         claimer.wake()
         await until(lambda: ledger.completed() == 2)
+
+
+async def test_what_is_committed_late_below_the_floors_is_found_by_the_sleeper(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(floor, "SHARE_OF_TIME", 1 / 500)  # wide looks are rare
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async def completed(job: int, seconds: float) -> None:
+        await until(lambda: ledger.status(job) == "completed", seconds)
+
+    async with app.worker(**MINUTE):
+        for _ in range(3):
+            with psycopg.connect(ledger.url) as conn:
+                late = app.enqueue_sync(conn, act.new()).id
+                await after(0.4)
+                await completed(ledger.enqueue_one(act.new()), 10)
+                await until(lambda: ledger.value(ASLEEP))
+                await after(0.2)
+            await completed(late, 45)  # a minute would be the idle time
 
 
 async def test_without_listening_it_works_by_polling(app: Holdfast, ledger: Ledger) -> None:

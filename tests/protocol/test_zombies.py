@@ -292,6 +292,7 @@ def test_a_gap_in_the_fence_is_seen(zombie: Worker, other: Worker, gap: str) -> 
 # Every function that writes to holdfast.job: the zombies above have tried it, or it needs no claim.
 COVERED = {"renew_leases", "complete_jobs", "settle_jobs", "report_progress"}
 BEFORE_OR_WITHOUT_A_CLAIM = {
+    "feed_jobs": "makes jobs of events",
     "enqueue": "makes jobs",
     "enqueue_jobs": "makes jobs, and changes those that nobody has claimed",
     "enqueue_unique_jobs": "the same; of a running job it takes the unique key, for which no worker answers",
@@ -338,7 +339,7 @@ def test_nothing_writes_in_a_way_the_check_does_not_see(connect: Connect) -> Non
         .execute("SELECT proname, prosrc FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace")
         .fetchall()
     )
-    hidden = re.compile(r"\bEXECUTE\b(?!\s+format\('(?:CREATE|ALTER|DROP) TABLE\b)", re.IGNORECASE)
+    hidden = re.compile(r"\bEXECUTE\b(?!\s+format\('(?:(?:CREATE|ALTER|DROP) TABLE|SELECT)\b)", re.IGNORECASE)
     assert not [name for name, source in functions if hidden.search(source)]
     unqualified = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE)\s+(?:ONLY\s+)?job\b", re.IGNORECASE)
     assert not [name for name, source in functions if unqualified.search(source)]

@@ -15,7 +15,17 @@ if TYPE_CHECKING:
 
     from tests.traps.workers import Connect
 
-FAMILIES = {"job_history": 0, "job_failed": 0, "attempt": 0, "run": 0, "tally": 0, "unique_window": 31}
+FAMILIES = {
+    "job_history": 0,
+    "job_failed": 0,
+    "attempt": 0,
+    "run": 0,
+    "tally": 0,
+    "unique_window": 31,
+    "event": 0,
+    "inbox": 0,
+    "delivery": 0,
+}
 AHEAD = 14
 
 

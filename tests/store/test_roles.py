@@ -24,6 +24,7 @@ from holdfast.store.lease import Held, renew_leases
 from holdfast.store.progress import report_progress
 from holdfast.store.reap import reap_jobs
 from holdfast.store.schema import check, migrate
+from holdfast.store.subscription import list_subscriptions, subscribe
 from holdfast.store.watcher import forget_watcher, watch_chains
 from holdfast.store.worker import ensure_partitions, register_worker
 
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer"]
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
-LIVE = "blocker job order_stop schedule sleeper sweep watcher worker"
-HISTORY = "attempt job_failed job_history run tally unique_window"
+LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
+HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
+PRODUCING = {"enqueue", "enqueue_jobs", "publish", "publish_events"}
+LOOKING = {"lag", "position_of", "last_event_id", "cluster"}
 
 _numbers = count(1)
 
@@ -174,6 +177,15 @@ def test_a_producer_enqueues(login: Login, owner: Connection) -> None:
     assert len(made) == 4
 
 
+def test_a_producer_publishes(login: Login, owner: Connection) -> None:
+    producer = login("holdfast_producer")
+    events = [{"topic": "paid", "payload": {"n": 1}}, {"topic": "paid", "payload": 2, "key": "k"}]
+    made = producer.execute("SELECT holdfast.publish_events(%s)", [json.dumps(events)]).fetchall()
+    made += producer.execute("SELECT holdfast.publish('paid', '3', key => 'k', headers => '{\"a\": \"b\"}')").fetchall()
+    assert owner.execute("SELECT id FROM holdfast.event ORDER BY id").fetchall() == made
+    assert len(made) == 3
+
+
 @pytest.mark.parametrize("verb", ["SELECT", *WRITES])
 def test_a_producer_touches_no_table(login: Login, owner: Connection, verb: str) -> None:
     every = tables(owner)
@@ -183,8 +195,10 @@ def test_a_producer_touches_no_table(login: Login, owner: Connection, verb: str)
 
 def test_a_producer_calls_nothing_else(login: Login, owner: Connection) -> None:
     producer = login("holdfast_producer")
-    others = [function for function in functions(owner) if function.name not in ("enqueue", "enqueue_jobs")]
-    assert {"claim_jobs", "complete_jobs", "ensure_partitions", "wake_sleepers"} <= {name for name, _ in others}
+    others = [function for function in functions(owner) if function.name not in PRODUCING]
+    assert {"claim_jobs", "complete_jobs", "ensure_partitions", "wake_sleepers", "wake_readers", "receive"} <= {
+        name for name, _ in others
+    }
     refused = [denied(producer, call) for _, call in others]
     assert refused == [f"permission denied for function {name}" for name, _ in others]
 
@@ -226,9 +240,11 @@ def test_a_viewer_writes_no_table(login: Login, owner: Connection, verb: str) ->
     assert not_denied(login("holdfast_viewer"), verb, tables(owner)) == set()
 
 
-def test_a_viewer_calls_nothing(login: Login, owner: Connection) -> None:
+def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None:
     viewer = login("holdfast_viewer")
-    every = functions(owner)
+    run_sync(owner, subscribe("s", target="t", topics=(), partitions=2, beginning=False))
+    assert [line.partition for line in run_sync(viewer, list_subscriptions())] == [0, 1]
+    every = [function for function in functions(owner) if function.name not in LOOKING]
     assert [denied(viewer, call) for _, call in every] == [
         f"permission denied for function {name}" for name, _ in every
     ]
@@ -237,10 +253,10 @@ def test_a_viewer_calls_nothing(login: Login, owner: Connection) -> None:
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} migration queue retention"),
+        ("SELECT", f"{LIVE} {HISTORY} event migration queue retention"),
         ("INSERT", f"{LIVE} {HISTORY}"),
         ("UPDATE", f"{LIVE} run"),
-        ("DELETE", "blocker job order_stop schedule sleeper sweep tally watcher worker"),
+        ("DELETE", f"{LIVE} position tally"),
         ("TRUNCATE", ""),
     ],
 )

@@ -256,9 +256,9 @@ def test_a_schema_of_that_name_which_is_not_ours(empty: str) -> None:
         ("DELETE FROM holdfast.migration WHERE number = 2", SchemaUnknown, "has another 0003"),
         ("UPDATE holdfast.migration SET checksum = 'changed' WHERE number = 2", SchemaUnknown, "has another 0002"),
         (
-            "INSERT INTO holdfast.migration VALUES (9999, '9999_future', 'x')",
+            "INSERT INTO holdfast.migration VALUES (9998, '9998_future', 'x'), (9999, '9999_future_breaking', 'x')",
             SchemaUnknown,
-            "9999_future, which this code does not know",
+            "9999_future_breaking, which breaks this code",
         ),
     ],
     ids=["emptied", "older", "hole", "changed", "newer"],
@@ -281,6 +281,20 @@ async def test_a_schema_that_is_not_the_one_known(
     if error is SchemaUnknown:
         with pytest.raises(error, match=message):
             migrate(conn)
+
+
+async def test_a_newer_schema_that_breaks_nothing_passes_and_is_left_alone(
+    database: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    conn = connect()
+    conn.execute("INSERT INTO holdfast.migration VALUES (9999, '9999_future', 'x')")
+    conn.execute("GRANT SELECT ON holdfast.job TO holdfast_producer")
+    check(conn)
+    async with await psycopg.AsyncConnection.connect(database) as other:
+        await check_async(other)
+    before = catalog(database)
+    assert migrate(conn) == []
+    assert catalog(database) == before, "the grants are the newer version's to set"
 
 
 async def test_the_schema_known_passes(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast.outcome import Outcome
     from tests.traps.workers import Connect
 
-FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "unique_window")
+FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "unique_window", "event", "inbox", "delivery")
 
 
 def partitions(conn: psycopg.Connection[Any]) -> list[str]:
@@ -47,7 +47,7 @@ def test_partitions_are_added_beside_long_readers_and_writers(connect: Connect) 
     enqueue(conn, job())
     worker.end(worker.claim(), FAILED)
     conn.execute("SET lock_timeout = '2s'")
-    assert run_sync(conn, ensure_partitions(20)) == 6 * 6
+    assert run_sync(conn, ensure_partitions(20)) == 6 * len(FAMILIES)
     writer.execute("COMMIT")
     # The trap: the usual way to make one.
     conn.execute("SET lock_timeout = '200ms'")
@@ -67,7 +67,7 @@ def test_a_finish_makes_what_is_missing(connect: Connect, outcome: Outcome, care
     claimed = worker.claim()
     drop_all(conn)
     assert worker.end(claimed, outcome, careful=careful)[first] in {"completed", "failed", "pending"}
-    assert len(partitions(conn)) == 6 * 16 + 31
+    assert len(partitions(conn)) == len(FAMILIES) * 16 + 31
 
     # The trap: nobody looks, and a maintenance that was late stops every finish.
     enqueue(conn, job())

@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from holdfast.cli import check, completion, jobs, migrate, runners, tick, worker
+from holdfast.cli import check, completion, events, jobs, migrate, runners, tick, worker
 from holdfast.cli.stop import Stop
 from holdfast.errors import HoldfastError
 from holdfast.settings import SettingsError
@@ -26,6 +26,7 @@ _COMMANDS = {
     "worker": worker,
     "tick": tick,
     "jobs": jobs,
+    "events": events,
     "runners": runners,
     "check": check,
     "completion": completion,

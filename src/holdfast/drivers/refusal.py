@@ -6,6 +6,7 @@ from holdfast.errors import (
     ChainAwaited,
     DuplicateJob,
     HoldfastError,
+    InvalidEvent,
     InvalidJob,
     SchemaMissing,
     SchemaOutdated,
@@ -38,7 +39,8 @@ def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR09
         case "HF004":
             return ChainAwaited(_ids(exc))
         case "23502" | "23514" if _broken_rule(exc):
-            return InvalidJob(_said(exc, "message_primary", "message"))
+            of_event = (_said(exc, "table_name", "table_name") or "").startswith(("event", "inbox"))
+            return (InvalidEvent if of_event else InvalidJob)(_said(exc, "message_primary", "message"))
         case "3F000":
             return SchemaMissing()
         case "42883" if "function holdfast." in (_said(exc, "message_primary", "message") or ""):

@@ -1,4 +1,4 @@
-"""The built-in runners: `outbox`, `schedules`, `reaper` and `maintenance`, and who runs against which database."""
+"""The built-in runners, from `outbox` to `maintenance`, and who runs against which database."""
 
 from __future__ import annotations
 
@@ -81,11 +81,13 @@ class Outbox:
                 raise
 
 
-class OutboxMinutes:
-    """What a worker in background mode did, folded into one row of `run` a minute."""
+class Minutes:
+    """What goes on in background mode without ticks, folded into one row of `run` a minute."""
 
-    def __init__(self, site: Site, counts: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, site: Site, runner: str, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Take `counts()`, what was done so far, in the words of a run."""
         self._site = site
+        self._runner = runner
         self._counts = counts
         self._before: Counter[str] = Counter()
         self._begun: Begun | None = None
@@ -102,8 +104,8 @@ class OutboxMinutes:
         """Write what happened since the last time, if anything did."""
         now: Counter[str] = Counter(self._counts())
         begun = await self._site.link.run(begin_run())
-        if did := summary(now - self._before):
-            row = record_run(self._begun or begun, "outbox", "completed", worker=self._site.worker, counts=did)
+        if did := now - self._before:
+            row = record_run(self._begun or begun, self._runner, "completed", worker=self._site.worker, counts=did)
             await self._site.link.run(row)
         self._before, self._begun = now, begun
 
@@ -202,10 +204,11 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
     transitions: Transitions,
     hooks: Hooks,
     outbox: TickFunction | None,
+    relay: Callable[[Site], TickFunction] | None = None,
 ) -> list[tuple[Ticker, list[Runner]]]:
     """Say which runners run against which database: the application's against the first, the built-in against each.
 
-    `outbox` is what the runner of that name does here; None: nothing, since a worker runs the jobs.
+    `outbox` and `relay` are what the runners of those names do here; None: nothing.
     """
 
     def reaped(jobs: Sequence[ReapedJob]) -> None:
@@ -233,6 +236,8 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
             ours["outbox"] = Runner("outbox", outbox)
             # To abort what runs, and to write that down.
             ours["outbox"].grace = 7.0
+        if relay is not None:
+            ours["relay"] = Runner("relay", relay(site))
         ticker = Ticker(site, timetable, settings=settings, state=state, transitions=transitions)
         found.append((ticker, [ours[name] for name in names if name in ours]))
     return found
@@ -251,9 +256,13 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
     transitions: Transitions,
     hooks: Hooks,
     counts: Callable[[], Mapping[str, int]] = dict,
+    relayed: Mapping[str, Callable[[], Mapping[str, int]]] | None = None,
 ) -> AsyncIterator[Background]:
-    """Run these runners in loops within the block. `counts()`: what the worker that runs the jobs has done so far."""
-    minutes = OutboxMinutes(sites[0], counts)
+    """Run these runners in loops within the block. `counts()`: what the worker that runs the jobs has done so far.
+
+    `relayed`: for each database by its address, what its relays have done so far.
+    """
+    minutes = Minutes(sites[0], "outbox", lambda: summary(counts()))
     tickers = assemble(
         names,
         sites,
@@ -265,6 +274,7 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
         transitions=transitions,
         hooks=hooks,
         outbox=minutes.tick,
+        relay=None if not relayed else lambda site: Minutes(site, "relay", relayed[site.url]).tick,
     )
     async with Background(tickers, settings=settings) as background:
         yield background

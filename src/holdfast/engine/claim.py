@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine.link import Link, pause, told
 from holdfast.store.blocker import read_blockers
 from holdfast.store.claim import WHOLE, Shards, claim_jobs
-from holdfast.store.floor import Floors
+from holdfast.store.floor import REACHES, Floors
 from holdfast.store.lease import release_strays
 from holdfast.store.sleeper import RECORD_SECONDS, lie_down, look_ahead, others_ended, rise, wake_sleepers
 
@@ -82,6 +82,8 @@ class Claimer:
         self._found_at = -LINGER_FOR
         self._asleep_for: KeysView[str] | None = None
         self._filled: list[str] = []
+        self._late = False
+        """Somebody's transaction ended late, and no look since has reached below the floors for what it left."""
         self.claims = 0
 
     def room(self) -> None:
@@ -151,6 +153,7 @@ class Claimer:
         statement = claim_jobs(self._worker, wanted, leases, floors=self.floors, reach=reach, shards=self._shards)
         claim = await self._link.run(statement)
         self.claims += 1
+        self._late = self._late and reach != REACHES[-1]
         self.floors.advance(claim.jobs, reach=reach, took=time.monotonic() - begun)
         taken = Counter(job.queue for job in claim.jobs)
         self._filled += [queue for queue, count in wanted.items() if taken[queue] >= count]
@@ -202,6 +205,7 @@ class Claimer:
                 return True
             tired = time.monotonic() - since > LIGHT_FOR
             pace = LIGHT_LATER if tired else min(pace * 1.5, LIGHT_LAST)
+            self._late = True
         return False
 
     async def _sleep_soundly(self, wanted: Mapping[str, int], kinds: Sequence[str], until: float) -> bool:
@@ -212,6 +216,8 @@ class Claimer:
             return True
         # Who was woken since may have been woken for a job that is due before we would look again.
         if wakes == self._wakes:
+            if self._late:
+                until = min(until, self.floors.widest_due)
             await self._rest(min(until, due) - time.monotonic())
         return bool(wanted := self._wanted()) and await self.claim(wanted)
 

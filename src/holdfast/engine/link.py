@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 import socket
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from holdfast import drivers
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
     from types import TracebackType
 
     from holdfast.store.statement import Statement
@@ -60,11 +60,10 @@ class Link:
     async def run_with(self, function: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
         """Run what takes a connection."""
         async with self._lock:
-            overdue = None
             try:
                 conn = await self._connected()
-                overdue = asyncio.get_running_loop().call_later(self._timeout, sever, conn)
-                return await function(conn)
+                with severed_after(conn, self._timeout):
+                    return await function(conn)
             except BaseException as exc:
                 # Unless the server has answered, whether it was done is not known, and a half-read answer must not
                 # meet the next statement.
@@ -74,9 +73,6 @@ class Link:
                     # A driver that is cancelled waits for the server, and may lose it over that.
                     raise asyncio.CancelledError from exc
                 raise
-            finally:
-                if overdue is not None:
-                    overdue.cancel()
 
     def hurry(self, seconds: float) -> None:
         """Let no statement take longer than this from now on, the one under way included."""
@@ -92,11 +88,21 @@ class Link:
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._conn is None or self._conn.closed:
             async with asyncio.timeout(self._timeout):
-                conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT)
-                self._conn = conn
+                conn = self._conn = await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT)
+            with severed_after(conn, self._timeout):
                 if await behind_pooler(conn):
                     conn.prepare_threshold = None
         return self._conn
+
+
+@contextmanager
+def severed_after(conn: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Let the block take no longer. A timeout would not do: a statement that is cancelled waits for its answer."""
+    timer = asyncio.get_running_loop().call_later(seconds, sever, conn)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def sever(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from holdfast.engine.link import CONNECT, LOST
+from holdfast.engine.link import CONNECT, LOST, severed_after
 from holdfast.store.maintenance import (
     delete_sleepers,
     delete_sweeps,
+    delete_watchers,
     delete_workers,
     expired_partitions,
     fold_tallies,
     unfolded_minutes,
+    unread_days,
 )
+from holdfast.store.subscription import delete_positions, delete_readers
 from holdfast.store.worker import ensure_partitions
 
 if TYPE_CHECKING:
@@ -41,6 +44,7 @@ class Maintenance:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._hours = FIRST_HOURS
+        self._told: list[str] = []
 
     async def tick(self, tick: Tick) -> Counts:
         link = self._site.link
@@ -48,14 +52,30 @@ class Maintenance:
         counts["partitions_made"] = await link.run(ensure_partitions())
         counts["tallies_folded"] = await self._fold(tick)
         counts["partitions_dropped"] = await self._drop(tick)
+        counts["days_unread"] = await self._warn()
         for name, statement in (
             ("sleepers_deleted", delete_sleepers()),
             ("sleepers_deleted", delete_sweeps()),
+            ("sleepers_deleted", delete_watchers()),
+            ("sleepers_deleted", delete_readers()),
+            ("positions_deleted", delete_positions()),
             ("workers_deleted", delete_workers()),
         ):
             if not tick.budget.spent:
                 counts[name] += await link.run(statement)
         return {name: count for name, count in counts.items() if count}
+
+    async def _warn(self) -> int:
+        """Say it when days of the log stay past their time: somebody must see to a subscription, or skip it."""
+        unread = await self._site.link.run(unread_days(most=MOST_PARTITIONS))
+        if unread and unread != self._told:
+            log.warning(
+                "events are kept past their time, since a subscription has not read them: see `holdfast events`, then "
+                "get it going, `skip` or `delete` it",
+                extra={"partitions": unread, "database": self._site.name},
+            )
+        self._told = unread
+        return len(unread)
 
     async def _fold(self, tick: Tick) -> int:
         minutes = await self._site.link.run(unfolded_minutes(hours=self._hours, most=tick.budget.most(MOST_MINUTES)))
@@ -89,8 +109,9 @@ class Maintenance:
 async def _dropped(conn: psycopg.AsyncConnection[object], partition: ExpiredPartition) -> bool:
     try:
         for command in partition.commands:
-            async with asyncio.timeout(COMMAND_SECONDS):
-                await conn.execute(command.encode())
+            with severed_after(conn, 2 * COMMAND_SECONDS):
+                async with asyncio.timeout(COMMAND_SECONDS):
+                    await conn.execute(command.encode())
     except (TimeoutError, *LOST, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
         log.info("a day could not be dropped yet", extra={"partition": partition.name, "error": type(exc).__name__})
         return False

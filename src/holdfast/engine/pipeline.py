@@ -21,16 +21,17 @@ from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.holding import Holding
 from holdfast.engine.link import LOST, Link, pause, told
 from holdfast.engine.reap import Reaper
-from holdfast.engine.wake import Listener, Waker
+from holdfast.engine.wake import EVENTS, Listener, Waker
 from holdfast.engine.wakers.station import Station
 from holdfast.lease import Lease
 from holdfast.outcome import Released
 from holdfast.store.identity import identify_database
+from holdfast.store.lease import release_strays
 from holdfast.store.schema import check_async
 from holdfast.store.worker import ensure_partitions, read_queues, register_worker, stop_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from types import TracebackType
 
     from holdfast.codec import JsonCodec
@@ -72,10 +73,11 @@ class Pipeline:
         hooks: Hooks,
         shards: Shards,
         claiming: bool = True,
+        relaying: bool = False,
         wake: Carrier | None = None,
         patience: float | None = None,
     ) -> None:
-        """Without `claiming` there is no claim loop: only `claim_due` claims.
+        """Without `claiming` there is no claim loop: only `claim_due` claims. Who neither claims nor relays is deaf.
 
         `patience`: a database that has not answered within so many seconds is served when it does.
         """
@@ -87,6 +89,7 @@ class Pipeline:
         self._settings = settings
         self._shards = shards
         self._claiming = claiming
+        self._relaying = relaying
         self._patience = patience
         self._wake = wake
         lease = Lease(settings.lease.total_seconds())
@@ -106,6 +109,9 @@ class Pipeline:
         self._holding = Holding(transitions, hooks)
         self.held = self._holding.held
         self.counts = self._holding.counts
+        self._waking: Waker | None = None
+        self.on_events: Callable[[], None] = lambda: None
+        """Called when something may have been published."""
         self.worker = 0
         """The id of this worker's row in this database; 0 while the database has never answered."""
 
@@ -191,6 +197,8 @@ class Pipeline:
             link.hurry(STOP_SECONDS)
         if self.worker:
             try:
+                # A claim that was called off because its answer took too long may have taken something all the same.
+                await self._finish_link.run(release_strays(self.worker, self.held))
                 await self._finish_link.run(stop_worker(self.worker, reason))
             except (*LOST, TimeoutError):
                 log.warning("could not record that the worker stopped: %s", reason)
@@ -213,7 +221,7 @@ class Pipeline:
         self._control(await self._claim_link.run(read_queues()))
         worker = await self._claim_link.run(register_worker(self._name, queues=queues, kinds=self._kinds))
         settings = self._settings
-        listener = await self._waker(worker) if self._claiming else None
+        listener = self._waking = await self._waker(worker) if self._claiming or self._relaying else None
         self._finisher = Finisher(self._finish_link, worker, self._written)
         self._desk = Desk(self._finish_link, worker, self._codec)
         self._claimer = Claimer(
@@ -319,8 +327,15 @@ class Pipeline:
         if self._claimer is not None:
             self._claimer.room()
 
-    def _woken(self, _queue: str) -> None:
-        if self._claimer is not None:
+    @property
+    def heard(self) -> bool:
+        """Whether notifications reach us."""
+        return self._waking is not None and self._waking.listening.is_set()
+
+    def _woken(self, text: str) -> None:
+        if text in {"", EVENTS}:
+            self.on_events()
+        if text != EVENTS and self._claimer is not None:
             self._claimer.wake()
 
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Counts: TypeAlias = Mapping[str, int]
 """What a tick did, by name: `{"deleted": 12}`. A tick that did nothing returns zeros, or nothing."""
 
-BUILT_IN = ("outbox", "schedules", "reaper", "maintenance")
+BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance")
 NAME_LIMIT = 200
 # A tick is told that its time is spent a little before it is, so that it can end by itself.
 USABLE = 0.9
@@ -38,7 +38,7 @@ class Budget:
     (2, False)
     """
 
-    __slots__ = ("_clock", "_until", "items_left")
+    __slots__ = ("_clock", "_until", "ended", "items_left")
 
     def __init__(
         self,
@@ -51,6 +51,8 @@ class Budget:
         self._until = None if seconds is None else clock() + seconds
         self.items_left = items
         """None: as many as there are."""
+        self.ended = False
+        """Whoever works under it shall stop."""
 
     @property
     def seconds_left(self) -> float | None:
@@ -60,11 +62,15 @@ class Budget:
     @property
     def spent(self) -> bool:
         """Time or items are used up: return, the rest is for the next tick."""
-        return self.seconds_left == 0 or (self.items_left is not None and self.items_left <= 0)
+        return self.ended or self.seconds_left == 0 or (self.items_left is not None and self.items_left <= 0)
 
     def spend(self, items: int = 1) -> None:
         if self.items_left is not None:
             self.items_left -= items
+
+    def end(self) -> None:
+        """Let nothing more be begun."""
+        self.ended = True
 
     def most(self, items: int) -> int:
         """Return this many, or what is left if that is less: the size of a batch."""

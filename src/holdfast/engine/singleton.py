@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from holdfast import drivers
-from holdfast.engine.link import CONNECT, LOST
+from holdfast.engine.link import CONNECT, LOST, severed_after
 from holdfast.store.schedule import keep_singleton, take_singleton
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def singleton(url: str, name: str, on_lost: Callable[[], None], *, seconds
         conn = await psycopg.AsyncConnection.connect(url, autocommit=False, prepare_threshold=None, **CONNECT)
     try:
         await conn.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
-        async with asyncio.timeout(seconds):
+        with severed_after(conn, seconds):
             held = await drivers.run(conn, take_singleton(name))
             await conn.execute(keep_singleton().encode())
         if not held:
@@ -42,9 +42,8 @@ async def singleton(url: str, name: str, on_lost: Callable[[], None], *, seconds
         finally:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
-            with suppress(*LOST, TimeoutError):
-                async with asyncio.timeout(seconds):
-                    await conn.rollback()
+            with suppress(*LOST, TimeoutError), severed_after(conn, seconds):
+                await conn.rollback()
     finally:
         await conn.close()
 

@@ -7,6 +7,7 @@ import socket
 import time
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg
@@ -15,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.engine.builtin import Outbox, assemble
 from holdfast.engine.hook import Hooks
 from holdfast.engine.link import LOST
+from holdfast.engine.relaying import RelayOnce
 from holdfast.engine.runner import Runner, selected
 from holdfast.engine.site import Site, open_site
 from holdfast.engine.ticker import Limits, Ticked
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from holdfast.codec import JsonCodec
     from holdfast.engine.attempt import Middleware
     from holdfast.engine.hook import Hook
-    from holdfast.engine.runner import PeriodicJob
+    from holdfast.engine.relaying import MakeRelaying
+    from holdfast.engine.runner import PeriodicJob, TickFunction
     from holdfast.engine.ticker import Ticker
     from holdfast.engine.transition import Listener
     from holdfast.settings import Settings
@@ -53,6 +56,7 @@ class Application(Protocol):
     def runners(self) -> Mapping[str, Runner]: ...
     @property
     def schedules(self) -> Mapping[str, PeriodicJob]: ...
+    def relays(self, settings: Settings) -> MakeRelaying | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,7 @@ async def run_tick(app: Application, settings: Settings) -> TickResult:
             transitions=Transitions(_name(), app.listeners),
             hooks=hooks,
             outbox=Outbox(lambda: _worker(app, urls, settings, state)).tick,
+            relay=None if (make := app.relays(settings)) is None else partial(_relay_once, make),
         )
         for ticker, runner in _in_order(names, tickers):
             done.append(await _once(ticker, runner, settings, ends))
@@ -121,6 +126,10 @@ def _in_order(names: Sequence[str], tickers: Sequence[tuple[Ticker, Sequence[Run
     return [
         (ticker, runner) for name in names for ticker, runners in tickers for runner in runners if runner.name == name
     ]
+
+
+def _relay_once(make: MakeRelaying, site: Site) -> TickFunction:
+    return RelayOnce(make(site.url, worker=lambda: site.worker, heard=lambda: False)).tick
 
 
 def _worker(app: Application, urls: Sequence[str], settings: Settings, state: Any) -> Worker:

@@ -11,13 +11,19 @@ import psycopg
 from psycopg import sql
 
 from holdfast.abort import AbortReason
-from holdfast.engine.link import CONNECT, LOST, pause
+from holdfast.engine.link import CONNECT, LOST, pause, severed_after
 from holdfast.store.sleeper import CHANNEL, channel_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 log = logging.getLogger(__name__)
+
+# A server that has not begun to tell us things within this many seconds is asked anew.
+LISTEN_SECONDS = 5.0
+
+EVENTS = "holdfast.event"
+"""The notification that something was published."""
 
 _LOST_CLAIM = re.compile(rf"lost [0-9]{{1,19}} [0-9]{{1,19}} (?:{'|'.join(AbortReason)})")
 
@@ -49,8 +55,9 @@ class Listener:
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT) as conn:
-                    for channel in self._channels:
-                        await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                    with severed_after(conn, LISTEN_SECONDS):
+                        for channel in self._channels:
+                            await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     self.listening.set()
                     failures = 0
                     # What was sent before we listened is not heard: look once.

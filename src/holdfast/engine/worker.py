@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt import Middleware
     from holdfast.engine.hook import Hook
     from holdfast.engine.loop import Background
+    from holdfast.engine.relaying import MakeRelaying, Relaying
     from holdfast.engine.runner import PeriodicJob, Runner
     from holdfast.engine.transition import Listener
     from holdfast.engine.wakers import Carrier
@@ -80,6 +81,7 @@ class Worker:
         periodic: Sequence[PeriodicJob] = (),
         claiming: bool = True,
         wake: Carrier | None = None,
+        relays: MakeRelaying | None = None,
         patience: float | None = None,
     ) -> None:
         """Without `claiming` nothing is claimed but by `drain`; without `runners` there is no background work.
@@ -104,7 +106,7 @@ class Worker:
             delays=_delays(next_job_delay or {}, served=served),
             groups=_groups(kinds, served),
         )
-        self._executors = Executors(concurrency)
+        self._executors = Executors(max(1, concurrency))
         self._handlers = Handlers(
             codec=codec,
             executors=self._executors,
@@ -116,6 +118,8 @@ class Worker:
         self._kinds = kinds
         self._runners = runners
         self._periodic = periodic
+        self._relays = relays
+        self._relaying: dict[str, Relaying] = {}
         self._background: Background | None = None
         self._selected = [] if runners is None else selected(settings.tick_runners, runners)
         self.pipelines = [
@@ -130,6 +134,7 @@ class Worker:
                 hooks=self._hooks,
                 shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
                 claiming=claiming and (runners is None or "outbox" in self._selected),
+                relaying=relays is not None and "relay" in self._selected,
                 wake=wake,
                 patience=START_SECONDS if patience is None and len(urls) > 1 else patience,
             )
@@ -150,6 +155,8 @@ class Worker:
             for outcome in entered:
                 if isinstance(outcome, BaseException):
                     raise outcome
+            if self._relays is not None and "relay" in self._selected:
+                await self._start_relays(stack, self._relays)
             if self._runners is not None:
                 self._background = await stack.enter_async_context(self._in_background(self._runners))
             self._stack = stack.pop_all()
@@ -167,6 +174,14 @@ class Worker:
             self._transitions.tell("worker_stopped")
             log.info("worker stopped", extra={"worker": self.id})
 
+    async def _start_relays(self, stack: AsyncExitStack, make: MakeRelaying) -> None:
+        for pipeline in self.pipelines:
+            relaying = make(
+                pipeline.url, worker=partial(getattr, pipeline, "worker"), heard=partial(getattr, pipeline, "heard")
+            )
+            self._relaying[pipeline.url] = await stack.enter_async_context(relaying)
+            pipeline.on_events = relaying.wake
+
     def _in_background(self, runners: Mapping[str, Runner]) -> AbstractAsyncContextManager[Background]:
         return in_background(
             self._selected,
@@ -179,6 +194,7 @@ class Worker:
             transitions=self._transitions,
             hooks=self._hooks,
             counts=lambda: self.counts,
+            relayed={url: partial(getattr, relaying, "counts") for url, relaying in self._relaying.items()},
         )
 
     @property

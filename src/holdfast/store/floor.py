@@ -55,6 +55,11 @@ class Floors:
                 return REACHES[tier]
         return REACHES[0]
 
+    @property
+    def widest_due(self) -> float:
+        """When the next look will reach everything, by the clock."""
+        return self._due[-1]
+
     def advance(self, jobs: Sequence[ClaimedJob], *, reach: float, took: float) -> None:
         """Learn from a claim: where it ended, and what looking that far cost, in seconds."""
         lanes = set(map(_LANE, jobs))

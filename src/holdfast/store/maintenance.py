@@ -46,6 +46,11 @@ def delete_workers(*, most: int = 1_000) -> Statement[int]:
     return Statement(statements()["delete_workers"], {"most": most}, _number)
 
 
+def unread_days(*, most: int) -> Statement[list[str]]:
+    """Return the days of the log that are kept past their time, since a subscription has not read them."""
+    return Statement(statements()["unread_days"], {"most": most}, lambda rows: [row[0] for row in rows])
+
+
 def expired_partitions(*, most: int) -> Statement[list[ExpiredPartition]]:
     return Statement(
         statements()["expired_partitions"], {"most": most}, lambda rows: [ExpiredPartition._make(row) for row in rows]

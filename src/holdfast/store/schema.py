@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Applied: TypeAlias = tuple[int, str, str]
 
 _FILE_NAME = re.compile(r"(\d{4})_[a-z_]+\.sql")
+# A migration whose name ends so takes away what the code before it needs. Every other one leaves that code working.
+_BREAKING = "_breaking"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ def script() -> str:
 
 
 def check(conn: psycopg.Connection[Any]) -> None:
-    """Raise SchemaMissing, SchemaOutdated or SchemaUnknown unless the schema is exactly the one this code knows."""
+    """Raise SchemaMissing, SchemaOutdated or SchemaUnknown unless this code can work with the schema."""
     with _missing_told(), conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statements()["applied_migrations"].encode(), prepare=False)
         verify(cursor.fetchall())
@@ -95,7 +97,7 @@ async def check_async(conn: psycopg.AsyncConnection[Any]) -> None:
 
 
 def verify(applied: Sequence[Applied]) -> None:
-    """Raise unless exactly the migrations that this code knows are applied."""
+    """Raise unless the migrations that this code knows are applied, and none after them that breaks it."""
     missing = missing_from(applied)
     if not applied:
         raise SchemaMissing
@@ -105,14 +107,18 @@ def verify(applied: Sequence[Applied]) -> None:
 
 
 def missing_from(applied: Sequence[Applied]) -> tuple[Migration, ...]:
-    """Return what is still to be applied; raise SchemaUnknown if what is applied is not how this code begins."""
+    """Return what is still to be applied; raise SchemaUnknown if what is applied is not for this code.
+
+    Migrations of a newer version are, unless one of them says that it breaks what was before: in a rolling deployment
+    the old code goes on, and may have to start again.
+    """
     known = migrations()
-    for place, (number, name, checksum) in enumerate(applied):
-        if place >= len(known):
-            raise SchemaUnknown(
-                f"The Holdfast schema of this database has {name}, which this code does not know: "
-                "it was migrated by a newer version, so run that version here too."
-            )
+    for name in (name for _, name, _ in applied[len(known) :] if name.endswith(_BREAKING)):
+        raise SchemaUnknown(
+            f"The Holdfast schema of this database has {name}, which breaks this code: "
+            "it was migrated by a newer version, so run that version here too."
+        )
+    for place, (number, name, checksum) in enumerate(applied[: len(known)]):
         if (number, checksum) != (known[place].number, known[place].checksum):
             raise SchemaUnknown(
                 f"The Holdfast schema of this database has another {name} than this code, whose migration "
@@ -132,7 +138,10 @@ def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
     """Apply the next migration, or, when there is none, the grants. What is applied is read anew under the lock."""
     with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(_beginning().encode(), prepare=False)
-        missing = missing_from(cursor.execute(statements()["applied_migrations"].encode(), prepare=False).fetchall())
+        applied = cursor.execute(statements()["applied_migrations"].encode(), prepare=False).fetchall()
+        missing = missing_from(applied)
+        if len(applied) > len(migrations()):
+            return None  # the grants are the newer version's to set
         step = _applying(missing[0]) if missing else _text("roles.sql")
         cursor.execute(step.encode(), prepare=False)
         return missing[0] if missing else None

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from holdfast.engine.link import CONNECT, LOST, behind_pooler
+from holdfast.engine.link import CONNECT, LOST, behind_pooler, severed_after
+from holdfast.engine.wake import LISTEN_SECONDS
 from holdfast.store.sleeper import CHANNEL, channel_of
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ class Bridge:
     async def run(self) -> None:
         try:
             async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT) as conn:
-                self.impossible = await behind_pooler(conn)
+                with severed_after(conn, LISTEN_SECONDS):
+                    self.impossible = await behind_pooler(conn)
                 if not self.impossible:
                     await self._serve(conn)
         except LOST as exc:

@@ -52,5 +52,13 @@ WITH gone AS (
     RETURNING id)
 SELECT count(*) FROM gone
 
+-- name: unread_days
+-- Days of the log that are past their time and stay, because a subscription is not past them.
+SELECT c.relname::text
+FROM holdfast.retention r JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^event_[0-9]{8}$'
+WHERE r.family = 'event' AND CASE WHEN (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
+    THEN NOT holdfast.day_is_read(c.relname::text) ELSE false END
+ORDER BY c.relname LIMIT %(most)s
+
 -- name: expired_partitions
 SELECT part, commands FROM holdfast.expired_partitions(%(most)s)

@@ -44,6 +44,7 @@ BEGIN
         SELECT r.rolname, x.rights FROM pg_roles r JOIN (VALUES
             ('holdfast_producer', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.publish_events, holdfast.publish'),
 
             ('holdfast_worker', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
@@ -54,10 +55,16 @@ BEGIN
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.position'),
+            ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery, holdfast.inbox'),
+            ('holdfast_worker', 'SELECT ON holdfast.event, holdfast.event_id_seq'),
             ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration'),
 
             ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),
-            ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast')
+            ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
+            ('holdfast_viewer', 'SELECT ON holdfast.event_id_seq'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster')
         ) AS x (member, rights) ON x.member = r.rolname
     LOOP
         EXECUTE format('GRANT %s TO %I', rights, member);

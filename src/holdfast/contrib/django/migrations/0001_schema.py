@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
     atomic = False
     dependencies: ClassVar[Sequence[tuple[str, str]]] = ()
     operations: ClassVar[Sequence[Operation]] = (
-        BringUpToDate("0009_chains"),
+        BringUpToDate("0011_subscriptions"),
         *(
             migrations.CreateModel(
                 name=model,

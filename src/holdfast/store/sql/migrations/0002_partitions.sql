@@ -13,10 +13,10 @@ BEGIN
     IF ahead NOT BETWEEN 1 AND 366 THEN
         RAISE EXCEPTION 'partitions can be made 1 to 366 days ahead, not %', ahead USING ERRCODE = 'HF002';
     END IF;
-    FOR family IN
-        SELECT * FROM (VALUES ('job_history', 'finished_at', 0), ('job_failed', 'finished_at', 0), ('attempt', 'ended_at', 0),
-            ('run', 'started_at', 0), ('tally', 'minute', 0),
-            ('unique_window', 'ends_at', 31)) AS f (name, bound, longest)      -- a window may end 31 days from now
+    FOR family IN               -- every table of ours that is cut into days, by its column
+        SELECT c.relname::text AS name, CASE WHEN c.relname = 'unique_window' THEN 31 ELSE 0 END AS longest     -- a window may end so late
+        FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partrelid
+        WHERE c.relnamespace = 'holdfast'::regnamespace ORDER BY c.relname
     LOOP
         FOR day IN SELECT generate_series(current_date - 1, current_date + ahead + family.longest, '1 day')::date LOOP
             part := family.name || '_' || to_char(day, 'YYYYMMDD');

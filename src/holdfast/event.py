@@ -1,0 +1,147 @@
+"""Events: facts that others must hear of. A topic is declared once, with the type of what it says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping  # noqa: TC003 - pydantic looks for it when it runs
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import datetime  # noqa: TC003 - pydantic looks for it when it runs
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from holdfast.codec import WRAPPED, JsonCodec
+from holdfast.errors import InvalidEvent, InvalidJob
+from holdfast.kind import Kind, adapter_of, invalid
+from holdfast.new_job import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
+from holdfast.trace import current_trace
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+M = TypeVar("M")
+P = ParamSpec("P")
+T_co = TypeVar("T_co", covariant=True)
+
+TOPIC_LIMIT = 200
+NEWEST_VERSION = 32_767
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Event(Generic[M]):
+    """An event as a subscriber receives it."""
+
+    id: int
+    topic: str
+    payload: M
+    _: KW_ONLY
+    published_at: datetime
+    key: str | None = None
+    """Events of one key come in the order in which they were published."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    version: int = 1
+    """Of the topic's type, when it was published."""
+    trace: str | None = None
+    """The `traceparent` of who published it."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    """A validated event that nobody has published yet."""
+
+    topic: str
+    payload: str
+    """JSON text."""
+    _: KW_ONLY
+    version: int = 1
+    key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        with _as_event(self.topic):
+            if self.key is not None:
+                check_text("key", self.key, KEY_LIMIT)
+            if self.headers:
+                checked_headers(frozen_headers(self.headers))
+
+    def as_json(self) -> str:
+        """Return the object that the SQL function publish_events takes."""
+        members: dict[str, Any] = {"topic": self.topic}
+        trace = current_trace()
+        given = (("version", self.version, 1), ("key", self.key, None), ("trace", trace, None))
+        members |= {name: value for name, value, default in given if value != default}
+        if self.headers:
+            members["headers"] = dict(self.headers)
+        return f'{_JSON.encode(members)[:-1]},"payload":{self.payload}}}'
+
+
+class Topic(Generic[M]):
+    """A name under which events are published, and the type of what they say: pydantic, dataclass or TypedDict."""
+
+    def __init__(self, name: str, model: type[M], *, version: int, codec: JsonCodec) -> None:
+        with _as_event("a topic"):
+            check_text("topic", name, TOPIC_LIMIT)
+            check_number("version", version, 1, NEWEST_VERSION)
+        self.name = name
+        self.model = model
+        self.version = version
+        self._codec = codec
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name}>"
+
+    def new(self, payload: M, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> NewEvent:
+        """Validate what is to be said and return an event that can be published."""
+        try:
+            value = self._adapter.dump_python(
+                self._adapter.validate_python(payload), mode="json", by_alias=True, warnings="error"
+            )
+        except PydanticSerializationError:  # its text repeats the value
+            raise InvalidEvent(f"{self.name}: it has a value that is not of the type it is declared with") from None
+        except ValueError as exc:
+            raise InvalidEvent(str(invalid(self.name, exc))) from None
+        with _as_event(self.name):
+            text = self._codec.encode(value, kind=self.name)
+        return NewEvent(self.name, text, version=self.version, key=key, headers=headers or {})
+
+    def read(self, payload: str) -> M:
+        """Return what an event of this topic says, from JSON text; InvalidEvent when it is not of the topic's type."""
+        try:
+            return self._adapter.validate_json(self._codec.plain(payload))
+        except ValidationError as exc:
+            raise InvalidEvent(str(invalid(self.name, exc))) from None
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[M]:
+        return adapter_of(self.name, self.model)
+
+
+class Subscriber(Kind[P, T_co]):
+    """A kind whose jobs are made of events. What an event says was encoded before it became a part of the job."""
+
+    def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
+        return super().arguments(self._decoded(payload), version)
+
+    def _decoded(self, payload: str) -> str:
+        if type(self.codec) is JsonCodec and WRAPPED not in payload:
+            return payload
+        job = json.loads(self.codec.plain(payload))
+        event = job.get("event") if isinstance(job, dict) else None
+        if not isinstance(event, dict):
+            return payload
+        said = _JSON.encode(event.get("payload"))
+        return json.dumps(job | {"event": event | {"payload": json.loads(self.codec.plain(said))}})
+
+
+@contextmanager
+def _as_event(topic: str) -> Iterator[None]:
+    """Say of an event what is wrong with a text, number or headers of it."""
+    try:
+        yield
+    except InvalidJob as exc:
+        said = str(exc)
+        raise InvalidEvent(said if said.startswith(topic) else f"{topic}: {said}") from None

@@ -1,0 +1,221 @@
+"""Handing a page of events over to a sink: in order per key, keys side by side, each confirmed or set aside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import time
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from holdfast.errors import HoldfastError
+from holdfast.failure import Failure
+from holdfast.relay.message import Message, Refused, Unavailable
+from holdfast.store.subscription import Delivery, ParkedEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+
+    from holdfast.codec import JsonCodec
+    from holdfast.relay.message import Publish, Receipt
+    from holdfast.relay.subscription import Relay
+    from holdfast.retry import Retry
+    from holdfast.store.position import LoggedEvent
+
+log = logging.getLogger(__name__)
+
+# The event's id, and what goes out.
+Parcel: TypeAlias = tuple[int, Message]
+
+SHORTEST_PAUSE = 0.05
+LONGEST_PAUSE = 5.0
+# An event that is to be tried again later than this is set aside, so that the others go on.
+PATIENCE = 5.0
+# Who waits looks at its lease this often.
+STEP = 0.5
+
+
+class LeaseOver(HoldfastError):  # noqa: N818 - a name says what happened
+    """The partition may be in other hands by now."""
+
+
+class Handed(NamedTuple):
+    """What became of a page."""
+
+    confirmed: int
+    parked: list[ParkedEvent]
+    deliveries: list[Delivery]
+
+
+class Courier:
+    """Publishes for one partition. What it remembers of parked keys is what the table has."""
+
+    def __init__(  # noqa: PLR0913 - what handing over depends on
+        self,
+        relay: Relay,
+        publish: Publish,
+        *,
+        database: str,
+        codec: JsonCodec,
+        parked: set[str],
+        alive: Callable[[], bool],
+    ) -> None:
+        """`database`: a word that makes ids of events unique in the world. `alive()`: the lease is surely ours."""
+        self._relay = relay
+        self._publish = publish
+        self._database = database
+        self._codec = codec
+        self._alive = alive
+        self._retry: Retry | None = getattr(relay.to, "retry", None)
+        self._rests_until = 0.0
+        self.parked = parked
+        """Keys that wait for a person."""
+
+    async def hand_over(self, events: Sequence[LoggedEvent], tried: Mapping[int, int] | None = None) -> Handed:
+        """Return when every event is confirmed or set aside; LeaseOver when that can no longer be ours to do.
+
+        `tried`: how often those were that had been set aside.
+        """
+        handed = Handed(0, [], [])
+        lanes = iter(_lanes(map(self._parcel, events)))
+        walks = min(self._relay.window, len(events))
+        counts = await _all(self._walk(lanes, handed, tried or {}) for _ in range(walks))
+        return handed._replace(confirmed=sum(counts))
+
+    async def _walk(self, lanes: Iterator[list[Parcel]], handed: Handed, tried: Mapping[int, int]) -> int:
+        """Take one lane after another, and of each one parcel after another."""
+        confirmed = 0
+        for lane in lanes:
+            for event_id, message in lane:
+                if message.key in self.parked:
+                    handed.parked.append(ParkedEvent(event_id, message.key, holds_key=True))
+                elif await self._deliver(event_id, message, handed, tried.get(event_id, 0)):
+                    confirmed += 1
+        return confirmed
+
+    async def _deliver(self, event_id: int, message: Message, handed: Handed, attempt: int) -> bool:
+        """Try until it is confirmed, or until it is better set aside."""
+        outages = 0
+        while True:
+            await self._rested()
+            attempt += 1
+            try:
+                receipt = await self._publish(message)
+            except Exception as exc:  # noqa: BLE001 - whatever a broker's library raises is tried again
+                refusal = exc
+            else:
+                self._keep(handed, event_id, attempt, receipt)
+                return True
+            self._keep(handed, event_id, attempt, getattr(refusal, "receipt", None))
+            self._tell(event_id, attempt + outages, refusal)
+            if isinstance(refusal, Unavailable) or (self._retry is None and not isinstance(refusal, Refused)):
+                # Nothing is wrong with the event: all of them wait, and the try does not count.
+                attempt, outages = attempt - 1, outages + 1
+                self._rests_until = max(self._rests_until, time.monotonic() + _pause(refusal, outages))
+                continue
+            wait = self._wait(refusal, attempt)
+            if self._relay.poison == "block":
+                await self._alone(_pause(refusal, attempt) if wait is None else wait)
+            elif wait is None or wait > PATIENCE:
+                self._set_aside(ParkedEvent.of(event_id, message.key, attempt, wait, refusal), handed)
+                return False
+            else:
+                await self._alone(wait)
+
+    def _wait(self, refusal: Exception, attempt: int) -> float | None:
+        """Return in how many seconds to try again; None: it is of no use."""
+        if isinstance(refusal, Refused) or self._retry is None or attempt >= self._retry.max_attempts:
+            return None
+        asked: float | None = getattr(refusal, "retry_after", None)
+        return max(asked or 0.0, self._retry.jittered(attempt).total_seconds())
+
+    def _keep(self, handed: Handed, event_id: int, attempt: int, receipt: Receipt | None) -> None:
+        if receipt is not None:
+            handed.deliveries.append(Delivery(event_id, attempt, receipt.status, receipt.text))
+
+    def _set_aside(self, event: ParkedEvent, handed: Handed) -> None:
+        """Until its time comes its key waits with it; for good, as the policy says."""
+        holds = event.key is not None and (event.retry_ms is not None or self._relay.poison == "park_key")
+        handed.parked.append(event._replace(holds_key=holds))
+        if holds and event.key is not None:
+            self.parked.add(event.key)
+
+    def _tell(self, event_id: int, attempt: int, refusal: Exception) -> None:
+        if attempt & (attempt - 1) == 0:  # the 1st time, the 2nd, the 4th, …
+            log.warning(
+                "an event was not taken",
+                extra={
+                    "subscription": self._relay.name,
+                    "event": event_id,
+                    "attempt": attempt,
+                    "error": Failure.of(refusal).code,
+                },
+            )
+
+    async def _rested(self) -> None:
+        """Wait while the sink takes nothing; and go no further without the lease."""
+        while (rest := self._rests_until - time.monotonic()) > 0:
+            await self._alone(rest)
+        if not self._alive():
+            raise LeaseOver
+
+    async def _alone(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if not self._alive():
+                raise LeaseOver
+            await asyncio.sleep(min(left, STEP))
+
+    def _parcel(self, event: LoggedEvent) -> Parcel:
+        event_id, topic, key, payload, headers, published_at, version, trace = event
+        given = _texts(json.loads(headers)) if headers else {}
+        given["holdfast-event-id"] = str(event_id)
+        given["holdfast-topic"] = topic
+        given["holdfast-version"] = str(version)
+        if trace is not None:
+            given["traceparent"] = trace
+        body = self._codec.plain(payload).encode()
+        message = Message(f"{self._database}-{event_id}", topic, key, body, given, published_at)
+        return event_id, message if self._relay.envelope is None else self._relay.envelope(message)
+
+
+def _texts(headers: dict[str, object]) -> dict[str, str]:
+    """Who publishes from SQL may give numbers, and more: a header is text."""
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in headers.items()}
+
+
+def _lanes(parcels: Iterable[Parcel]) -> list[list[Parcel]]:
+    """Put together what must go one after another."""
+    by_key: dict[str, list[Parcel]] = {}
+    lanes: list[list[Parcel]] = []
+    for parcel in parcels:
+        key = parcel[1].key
+        if key is None:
+            lanes.append([parcel])
+        elif (lane := by_key.get(key)) is None:
+            by_key[key] = lane = [parcel]
+            lanes.append(lane)
+        else:
+            lane.append(parcel)
+    return lanes
+
+
+def _pause(refusal: Exception, failures: int) -> float:
+    """Return how long to leave the sink alone: as it says, or longer and longer."""
+    asked: float | None = getattr(refusal, "retry_after", None)
+    if asked is not None:
+        return asked
+    return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
+
+
+async def _all(walks: Iterable[Coroutine[None, None, int]]) -> list[int]:
+    """Run them side by side; when one fails, the others are called off, and the first error is raised."""
+    tasks = [asyncio.ensure_future(walk) for walk in walks]
+    try:
+        return list(await asyncio.gather(*tasks))
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,125 @@
+"""One partition of a relay in this process's hands: read a page, hand it over, move on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast.relay.delivery import Handed, LeaseOver
+from holdfast.store.position import Cut, Page, read_events
+from holdfast.store.subscription import advance_position, parked_keys, released_events, settle_parked
+
+if TYPE_CHECKING:
+    from holdfast.engine.link import Link
+    from holdfast.engine.runner import Budget
+    from holdfast.relay.delivery import Courier
+    from holdfast.store.position import Position
+    from holdfast.store.subscription import Held
+
+log = logging.getLogger(__name__)
+
+PAGE = 2_000
+# So many pages are read ahead of the one that is handed over.
+AHEAD = 1
+
+
+class Partition:
+    """Its reading runs ahead of its handing over, which moves the stored position."""
+
+    def __init__(  # noqa: PLR0913 - a fence has three parts
+        self, link: Link, *, subscription: int, worker: int, cut: Cut, held: Held, courier: Courier
+    ) -> None:
+        self._link = link
+        self._subscription = subscription
+        self._worker = worker
+        self._cut = cut
+        self._courier = courier
+        self.held = held
+
+    async def hand_over_all(self, budget: Budget) -> int:
+        """Read to the end of what is there, and answer how many events were confirmed. LeaseOver: it is not ours."""
+        confirmed = 0
+        pages: asyncio.Queue[Page | None] = asyncio.Queue(AHEAD)
+        reading = asyncio.create_task(self._read(pages, budget))
+        try:
+            while not budget.ended and (page := await self._next(pages, reading)) is not None:
+                handed = await self._courier.hand_over(page.events)
+                confirmed += handed.confirmed
+                await self._move(page.after, handed)
+        finally:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+        # What is new of their keys is parked behind them meanwhile, so they may come last.
+        return confirmed + await self._hand_over_released(budget)
+
+    async def give_up(self) -> None:
+        """Leave it to the others at once."""
+        await self._link.run(
+            advance_position(self._subscription, self._worker, self.held, self.held.position, free=True)
+        )
+
+    async def _read(self, pages: asyncio.Queue[Page | None], budget: Budget) -> None:
+        position = self.held.position
+        while not budget.spent:
+            page = await self._link.run(read_events(self._cut, position, most=budget.most(PAGE)))
+            budget.spend(len(page.events))
+            if not page.events and page.last and not _moved(position, page.after):
+                break
+            await pages.put(page)
+            position = page.after
+        await pages.put(None)
+
+    async def _next(self, pages: asyncio.Queue[Page | None], reading: asyncio.Task[None]) -> Page | None:
+        """Return the next page, or raise what kept it from being read."""
+        getting = asyncio.ensure_future(pages.get())
+        await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
+        if not getting.done() and reading.done() and pages.empty():
+            getting.cancel()
+            reading.result()
+            return None
+        return await getting
+
+    async def _move(self, position: Position, handed: Handed) -> None:
+        moved = await self._link.run(
+            advance_position(
+                self._subscription,
+                self._worker,
+                self.held,
+                position,
+                parked=handed.parked,
+                deliveries=handed.deliveries,
+            )
+        )
+        if moved is None:
+            raise LeaseOver
+        self.held = moved
+
+    async def _hand_over_released(self, budget: Budget) -> int:
+        """Try again what a person has released, key by key in order, before anything new of those keys."""
+        confirmed = 0
+        while not budget.spent:
+            released = await self._link.run(released_events(self._subscription, self._cut.partition))
+            if not released.events:
+                break
+            self._courier.parked.difference_update(key for _, _, key, *_ in released.events if key is not None)
+            handed = await self._courier.hand_over(released.events, released.tried)
+            kept = {event.event_id: event for event in handed.parked}
+            done = [event_id for event_id, *_ in released.events if event_id not in kept]
+            settled = await self._link.run(
+                settle_parked(self._subscription, self._worker, self.held, done=done, kept=kept.values())
+            )
+            if not settled:
+                raise LeaseOver
+            if handed.deliveries:
+                await self._move(self.held.position, Handed(0, [], handed.deliveries))
+            confirmed += handed.confirmed
+            self._courier.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
+        return confirmed
+
+
+def _moved(before: Position, after: Position) -> bool:
+    """Tell whether there is anything to store: others' events too, so that no day is kept for us."""
+    return before.phase is not None or after.seen_id > before.seen_id

@@ -1,0 +1,98 @@
+"""The relays of a process on one database: one part in each subscription, a link for all, and a bell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import TYPE_CHECKING, Self
+
+from holdfast.engine.link import Link
+from holdfast.relay.bell import Bell
+from holdfast.relay.member import Member
+from holdfast.relay.subscription import Feed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+
+    from holdfast.codec import JsonCodec
+    from holdfast.engine.runner import Budget
+    from holdfast.relay.subscription import Relay
+    from holdfast.settings import Settings
+
+STATEMENT_SECONDS = 30.0
+
+
+class Relays:
+    """Runs while its `async with` block does. What is under way when it is left is handed over again by others."""
+
+    def __init__(  # noqa: PLR0913 - what reading depends on
+        self,
+        url: str,
+        *,
+        subscriptions: Sequence[Feed | Relay],
+        settings: Settings,
+        codec: JsonCodec,
+        worker: Callable[[], int],
+        heard: Callable[[], bool],
+    ) -> None:
+        """`worker()`: the id of the worker's row. `heard()`: whether its notifications reach us."""
+        self._subscriptions = subscriptions
+        self._settings = settings
+        self._codec = codec
+        self._worker = worker
+        self._link = Link(url, timeout=STATEMENT_SECONDS)
+        topics = [topic for what in subscriptions for topic in what.topics]
+        self._bell = Bell(
+            self._link,
+            worker=worker,
+            topics=() if any(not what.topics for what in subscriptions) else tuple(dict.fromkeys(topics)),
+            heard=heard,
+            idle=(settings.idle_min.total_seconds(), settings.idle_max.total_seconds()),
+        )
+        self._tasks: list[asyncio.Task[None]] = []
+        self.counts: Counter[str] = Counter()
+        """Events handed over, by subscription."""
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [
+            asyncio.create_task(self._run(what), name=f"holdfast-{what.name}") for what in self._subscriptions
+        ]
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._link.close()
+
+    def wake(self) -> None:
+        """Let everybody look now."""
+        self._bell.ring()
+
+    async def drain(self, budget: Budget) -> dict[str, int]:
+        """Hand over what is there, once; answer how many events, by subscription."""
+        done = {}
+        try:
+            for what in self._subscriptions:
+                done[what.name] = await self._member(what).drain(budget)
+        finally:
+            await self._link.close()
+        return done
+
+    async def _run(self, what: Feed | Relay) -> None:
+        await self._member(what).run()
+
+    def _member(self, what: Feed | Relay) -> Member:
+        lease = self._settings.lease if isinstance(what, Feed) or what.lease is None else what.lease
+        return Member(
+            what,
+            self._link,
+            worker=self._worker,
+            bell=self._bell,
+            lease=lease.total_seconds(),
+            codec=self._codec,
+            counts=self.counts,
+        )

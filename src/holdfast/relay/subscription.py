@@ -1,0 +1,83 @@
+"""What an application subscribes to: events that become jobs, or go out to a sink."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+
+from holdfast.engine.runner import check_name
+from holdfast.store.subscription import MOST_PARTITIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.new_job import Envelope
+    from holdfast.relay.message import Message, Sink
+
+Start: TypeAlias = Literal["now", "beginning"]
+Poison: TypeAlias = Literal["block", "park_key", "skip"]
+
+LARGEST_WINDOW = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A subscription that makes a job of every event."""
+
+    name: str
+    topics: tuple[str, ...]
+    envelope: Envelope
+    _: KW_ONLY
+    start: Start = "now"
+    ordered: bool = False
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.start)
+
+    @property
+    def target(self) -> str:
+        return self.envelope.kind
+
+    @property
+    def partitions(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """A subscription that publishes every event to a sink."""
+
+    name: str
+    topics: tuple[str, ...]
+    to: Sink
+    _: KW_ONLY
+    start: Start = "now"
+    partitions: int = 1
+    poison: Poison = "block"
+    window: int = 256
+    envelope: Callable[[Message], Message] | None = None
+    """How an event is dressed, `CloudEvents(source="/shop")`. Default: as it is."""
+    lease: timedelta | None = None
+    """Default: the worker's."""
+
+    def __post_init__(self) -> None:
+        _check(self.name, self.start)
+        if self.poison not in get_args(Poison):
+            raise ValueError(f"poison: one of {', '.join(get_args(Poison))}")
+        if not 1 <= self.partitions <= MOST_PARTITIONS:
+            raise ValueError(f"partitions: from 1 to {MOST_PARTITIONS}")
+        if not 1 <= self.window <= LARGEST_WINDOW:
+            raise ValueError(f"window: from 1 to {LARGEST_WINDOW}")
+        if self.lease is not None and self.lease < timedelta(milliseconds=100):
+            raise ValueError("lease: at least 100 ms")
+
+    @property
+    def target(self) -> str:
+        return self.to.name
+
+
+def _check(name: str, start: str) -> None:
+    check_name(name)
+    if start not in get_args(Start):
+        raise ValueError(f"start: one of {', '.join(get_args(Start))}")

@@ -1,0 +1,471 @@
+-- Subscriptions: who reads the log, how far, and in whose hands.
+
+CREATE TABLE holdfast.subscription (
+    id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    cluster    bigint NOT NULL,                 -- the server's own number: on another one the positions mean nothing
+    base_id    bigint NOT NULL DEFAULT 0,       -- events up to this one came with a restore, and their xids mean nothing
+    partitions smallint NOT NULL CHECK (partitions BETWEEN 1 AND 64),
+    paused     boolean NOT NULL DEFAULT false,
+    name       text COLLATE "C" NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 200),
+    target     text NOT NULL,                   -- for people: the kind of the jobs that it makes, or the sink
+    topics     text[] NOT NULL                  -- none: all
+);
+
+-- How far each partition of a subscription is, and who holds it: the row with the highest seq. Appended and never updated, so that it is
+-- one look away however many there were before, and no snapshot held open makes that slower. Whoever appends must know the row before:
+-- the primary key refuses a holder after whom another has come.
+--   seen   everything that this snapshot sees is handed over. No event that it sees has an id above seen_top. Each that it does not see
+--          either has an id above seen_id, or is of a transaction that was under way, and then its xid is below seen_xid.
+--   next   the snapshot up to which is read now, if that is half done: the events between the two come after last_id, in phase 'late'
+--          those up to seen_id, in phase 'new' those above.
+--   phase  'again': before all that, what `seen` sees is handed over once more, after last_id.
+CREATE TABLE holdfast.position (
+    subscription_id integer NOT NULL,
+    partition       smallint NOT NULL,
+    seq             bigint NOT NULL,
+    at              timestamptz NOT NULL DEFAULT clock_timestamp(),
+    lock_token      bigint,
+    locked_by       bigint,
+    seen            pg_snapshot NOT NULL,
+    seen_id         bigint NOT NULL,
+    seen_top        bigint NOT NULL,
+    seen_xid        xid8 NOT NULL,
+    next            pg_snapshot,
+    next_id         bigint,
+    next_top        bigint,
+    next_xid        xid8,
+    phase           text CHECK (phase IN ('again', 'late', 'new')),
+    last_id         bigint,
+    PRIMARY KEY (subscription_id, partition, seq)
+);
+
+-- Who takes part in a subscription, until when. Insert-only with short expiries, like the sleepers; after a crash everybody comes anew.
+CREATE UNLOGGED TABLE holdfast.member (
+    until           timestamptz NOT NULL,
+    worker_id       bigint NOT NULL,
+    subscription_id integer NOT NULL
+);
+CREATE INDEX member_until ON holdfast.member (until, subscription_id);
+
+-- Events that a sink refused, and what came after them for their key where the key is parked.
+CREATE TABLE holdfast.parked (
+    subscription_id integer NOT NULL,
+    event_id        bigint NOT NULL,
+    parked_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
+    released_at     timestamptz,                -- from then on it is tried again; null: when a person says so
+    attempt         integer NOT NULL DEFAULT 0,
+    partition       smallint NOT NULL,
+    holds_key       boolean NOT NULL,           -- what follows for its key is parked too
+    key             text COLLATE "C",
+    error_code      text,
+    error           text,
+    PRIMARY KEY (subscription_id, event_id)
+);
+
+-- In a statement of its own: before a snapshot, a bound below which nothing new can come, save of who is under way; after it, one above
+-- which it sees nothing.
+CREATE FUNCTION holdfast.last_event_id() RETURNS bigint
+    LANGUAGE sql VOLATILE AS $$ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM holdfast.event_id_seq $$;
+
+CREATE FUNCTION holdfast.cluster() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT system_identifier FROM pg_control_system() $$;
+
+CREATE FUNCTION holdfast.position_of(subscription integer, part integer) RETURNS SETOF holdfast.position
+    LANGUAGE sql STABLE ROWS 1 SET enable_seqscan = off AS $$
+    SELECT * FROM holdfast.position p WHERE p.subscription_id = subscription AND p.partition = part::smallint ORDER BY p.seq DESC LIMIT 1 $$;
+
+-- Lays down positions that begin here and now, held by nobody. `again` : hand over once more what came after that id; null: nothing.
+CREATE FUNCTION holdfast.begin_here(subscription integer, again bigint) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    here bigint := holdfast.last_event_id();
+    sees pg_snapshot := pg_current_snapshot();
+    top bigint := holdfast.last_event_id();
+BEGIN
+    INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid, phase, last_id)
+    SELECT s.id, k, coalesce((SELECT p.seq FROM holdfast.position_of(s.id, k) AS p), 0) + 1, sees, here, top, pg_current_xact_id(),
+        CASE WHEN again IS NOT NULL THEN 'again' END, again
+    FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k WHERE s.id = subscription;
+END $$;
+
+-- Makes a subscription, or takes note of what has changed about it. The answer says how it is cut, whatever was asked for.
+CREATE FUNCTION holdfast.subscribe(name text, target text, topics text[], parts integer, beginning boolean)
+    RETURNS TABLE (id integer, partitions smallint)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    made integer;
+BEGIN
+    UPDATE holdfast.subscription s SET target = subscribe.target, topics = subscribe.topics
+    WHERE s.name = subscribe.name AND (s.target, s.topics) IS DISTINCT FROM (subscribe.target, subscribe.topics);
+    IF NOT EXISTS (SELECT FROM holdfast.subscription s WHERE s.name = subscribe.name) THEN
+        INSERT INTO holdfast.subscription AS s (name, target, topics, partitions, cluster)
+        VALUES (subscribe.name, subscribe.target, subscribe.topics, subscribe.parts, holdfast.cluster())
+        ON CONFLICT (name) DO NOTHING RETURNING s.id INTO made;
+        IF made IS NOT NULL THEN
+            PERFORM holdfast.begin_here(made, CASE WHEN beginning THEN 0 END);
+        END IF;
+    END IF;
+    RETURN QUERY SELECT s.id, s.partitions FROM holdfast.subscription s WHERE s.name = subscribe.name;
+END $$;
+
+-- A member says that it is there, and takes what nobody alive holds, up to its fair share. Answers with every position it holds, and last
+-- with a row without one: how many it should hold, whether the subscription is paused, and whether its positions are of another server.
+CREATE FUNCTION holdfast.join_subscription(subscription integer, worker bigint, lease_ms integer)
+    RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, base_id bigint)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    given holdfast.subscription;
+    share integer;
+    elsewhere boolean;
+BEGIN
+    SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription;
+    IF NOT FOUND THEN
+        RETURN;                 -- somebody has deleted it
+    END IF;
+    elsewhere := given.cluster <> holdfast.cluster();
+    INSERT INTO holdfast.member (until, worker_id, subscription_id)
+    VALUES (now() + lease_ms * interval '1 millisecond', worker, subscription);
+    SELECT ceil(given.partitions::numeric / greatest(count(DISTINCT m.worker_id), 1)) INTO share
+    FROM holdfast.member m WHERE m.until > now() AND m.subscription_id = subscription;
+    IF NOT elsewhere AND NOT given.paused THEN
+        WITH latest AS MATERIALIZED (
+            SELECT p.* FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p)
+        INSERT INTO holdfast.position (subscription_id, partition, seq, lock_token, locked_by, seen, seen_id, seen_top, seen_xid,
+            next, next_id, next_top, next_xid, phase, last_id)
+        SELECT f.subscription_id, f.partition, f.seq + 1, nextval('holdfast.token'), worker, f.seen, f.seen_id, f.seen_top, f.seen_xid,
+            f.next, f.next_id, f.next_top, f.next_xid, f.phase, f.last_id
+        FROM (SELECT * FROM latest l
+              WHERE l.locked_by IS NULL OR NOT EXISTS (SELECT FROM holdfast.member m
+                  WHERE m.until > now() AND m.subscription_id = subscription AND m.worker_id = l.locked_by)
+              ORDER BY l.at, l.partition LIMIT greatest(share - (SELECT count(*) FROM latest l WHERE l.locked_by = worker), 0)) AS f
+        ON CONFLICT DO NOTHING;                 -- somebody was quicker
+    END IF;
+    RETURN QUERY
+    SELECT p, share, given.paused, elsewhere, given.base_id
+    FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p WHERE p.locked_by = worker
+    UNION ALL SELECT NULL, share, given.paused, elsewhere, given.base_id;
+END $$;
+
+CREATE FUNCTION holdfast.leave_subscription(subscription integer, worker bigint) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+BEGIN
+    DELETE FROM holdfast.member m WHERE m.until > now() AND m.subscription_id = subscription AND m.worker_id = worker;
+END $$;
+
+-- A page of what comes after a position, in order: at most `most` events are looked at. The last row has no id. Its payload says, as JSON, up
+-- to which snapshot was read, and where to go on; without a phase, the difference is read to its end. Nothing is held open between two pages.
+CREATE FUNCTION holdfast.read_events(topics text[], partitions integer, part integer, base_id bigint,
+        seen pg_snapshot, seen_id bigint, seen_top bigint, seen_xid xid8, next pg_snapshot, next_id bigint, next_top bigint,
+        phase text, last_id bigint, most integer)
+    RETURNS TABLE (id bigint, topic text, key text, payload text, headers text, published_at timestamptz, version smallint, trace text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_variable
+DECLARE
+    late xid8[];
+    found integer;
+BEGIN
+    IF phase = 'again' THEN
+        RETURN QUERY SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace
+            FROM (SELECT * FROM holdfast.event e WHERE e.id > last_id AND e.id <= seen_top
+                    AND (e.id <= base_id OR pg_visible_in_snapshot(e.xid, seen)) ORDER BY e.id LIMIT most) AS e
+            WHERE (topics = '{}' OR e.topic = ANY (topics)) AND e.shard % partitions = part;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        IF found < most THEN
+            -- Others' topics and partitions count too: so much was looked at, and no more.
+            SELECT count(*), max(e.id) INTO found, last_id FROM (SELECT e.id FROM holdfast.event e WHERE e.id > last_id AND e.id <= seen_top
+                AND (e.id <= base_id OR pg_visible_in_snapshot(e.xid, seen)) ORDER BY e.id LIMIT most) AS e;
+        ELSE
+            last_id := NULL;            -- the reader knows: it is that of the last event
+        END IF;
+        IF found = most THEN
+            payload := json_build_object('phase', phase, 'last_id', last_id);
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        most := most - found;
+        phase := NULL;
+    END IF;
+    IF phase IS NULL THEN
+        next_id := holdfast.last_event_id();
+        next := pg_current_snapshot();
+        next_top := holdfast.last_event_id();
+        phase := 'late';
+        last_id := base_id;
+    END IF;
+    IF phase = 'late' THEN
+        late := ARRAY(SELECT pg_snapshot_xip(seen));
+        -- Few: of transactions that were under way. The topics are asked at once.
+        RETURN QUERY SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace
+            FROM (SELECT * FROM holdfast.event e WHERE e.xid = ANY (late)
+                  UNION ALL
+                  SELECT * FROM holdfast.event e WHERE e.xid >= pg_snapshot_xmax(seen) AND e.xid < seen_xid) AS e
+            WHERE e.id > last_id AND e.id <= seen_id AND pg_visible_in_snapshot(e.xid, next)
+              AND (topics = '{}' OR e.topic = ANY (topics)) AND e.shard % partitions = part
+            ORDER BY e.id LIMIT most;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        IF found = most THEN
+            payload := json_build_object('next', next, 'next_id', next_id, 'next_top', next_top, 'phase', phase);
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        most := most - found;
+        phase := 'new';
+        last_id := seen_id;
+    END IF;
+    RETURN QUERY SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace
+        FROM (SELECT * FROM holdfast.event e WHERE e.id > last_id AND e.id <= next_top
+                AND NOT pg_visible_in_snapshot(e.xid, seen) AND pg_visible_in_snapshot(e.xid, next) ORDER BY e.id LIMIT most) AS e
+        WHERE (topics = '{}' OR e.topic = ANY (topics)) AND e.shard % partitions = part;
+    GET DIAGNOSTICS found = ROW_COUNT;
+    IF found = most THEN
+        last_id := NULL;
+    ELSIF next_top > last_id THEN
+        SELECT count(*), max(e.id) INTO found, last_id FROM (SELECT e.id FROM holdfast.event e WHERE e.id > last_id AND e.id <= next_top
+            AND NOT pg_visible_in_snapshot(e.xid, seen) AND pg_visible_in_snapshot(e.xid, next) ORDER BY e.id LIMIT most) AS e;
+    END IF;
+    payload := json_build_object('next', next, 'next_id', next_id, 'next_top', next_top, 'phase', CASE WHEN found = most THEN phase END,
+        'last_id', CASE WHEN found = most THEN last_id END);
+    RETURN NEXT;
+END $$;
+
+-- Sets events aside: for a time, or until somebody acts.
+CREATE FUNCTION holdfast.park_events(subscription integer, part integer, parked json) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO holdfast.parked (subscription_id, partition, event_id, holds_key, key, attempt, released_at, error_code, error)
+    SELECT subscription, part, j.event_id, j.holds_key, j.key, coalesce(j.attempt, 0),
+        clock_timestamp() + j.retry_ms * interval '1 millisecond', j.error_code, j.error
+    FROM json_to_recordset(parked)
+        AS j (event_id bigint, holds_key boolean, key text, attempt integer, retry_ms bigint, error_code text, error text)
+    ON CONFLICT (subscription_id, event_id) DO UPDATE SET released_at = excluded.released_at, attempt = excluded.attempt,
+        holds_key = excluded.holds_key, error_code = excluded.error_code, error = excluded.error;
+END $$;
+
+-- Forgets parked events that were handed over and keeps the others, if the partition is still in the hands of who says so; 0: it is not.
+-- Where the first of a key is out of the way, what only followed it is due.
+CREATE FUNCTION holdfast.settle_parked(subscription integer, part integer, token bigint, worker bigint, outcomes json) RETURNS integer
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    free text[];
+BEGIN
+    PERFORM FROM holdfast.position_of(subscription, part) AS p WHERE p.lock_token = token AND p.locked_by = worker;
+    IF NOT FOUND THEN
+        RETURN 0;
+    END IF;
+    PERFORM holdfast.park_events(subscription, part, (SELECT json_agg(j) FROM json_array_elements(outcomes) AS j WHERE NOT (j->>'done')::boolean));
+    WITH gone AS (
+        DELETE FROM holdfast.parked k USING json_to_recordset(outcomes) AS j (event_id bigint, done boolean)
+        WHERE j.done AND k.subscription_id = subscription AND k.event_id = j.event_id RETURNING k.key)
+    SELECT array_agg(DISTINCT key) INTO free FROM (
+        SELECT key FROM gone
+        UNION ALL SELECT j.key FROM json_to_recordset(outcomes) AS j (done boolean, holds_key boolean, key text)
+        WHERE NOT j.done AND NOT j.holds_key) AS passed WHERE key IS NOT NULL;
+    UPDATE holdfast.parked k SET released_at = clock_timestamp()
+    WHERE k.subscription_id = subscription AND k.partition = part AND k.key = ANY (free) AND k.error_code IS NULL AND k.released_at IS NULL;
+    RETURN json_array_length(outcomes);
+END $$;
+
+-- Moves a partition on, if it is still in the hands of who says so; null: it is not, and nothing was written. The answer is a number of
+-- one's own, drawn after the snapshots that the position names.
+CREATE FUNCTION holdfast.advance_position(subscription integer, part integer, seq bigint, token bigint, worker bigint,
+        seen pg_snapshot, seen_id bigint, seen_top bigint, seen_xid xid8, next pg_snapshot, next_id bigint, next_top bigint, next_xid xid8,
+        phase text, last_id bigint, free boolean, parked json, receipts json) RETURNS text
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_variable
+DECLARE
+    mine xid8;
+BEGIN
+    PERFORM FROM holdfast.position_of(subscription, part) AS p WHERE p.seq = seq AND p.lock_token = token AND p.locked_by = worker;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    mine := pg_current_xact_id();
+    INSERT INTO holdfast.position AS p (subscription_id, partition, seq, lock_token, locked_by, seen, seen_id, seen_top, seen_xid,
+        next, next_id, next_top, next_xid, phase, last_id)
+    VALUES (subscription, part, seq + 1, CASE WHEN NOT free THEN token END, CASE WHEN NOT free THEN worker END, seen, seen_id, seen_top,
+        coalesce(seen_xid, mine), next, next_id, next_top, CASE WHEN next IS NOT NULL THEN coalesce(next_xid, mine) END, phase, last_id)
+    ON CONFLICT DO NOTHING;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF parked IS NOT NULL THEN
+        PERFORM holdfast.park_events(subscription, part, parked);
+    END IF;
+    IF receipts IS NOT NULL THEN
+        PERFORM holdfast.need_partitions();
+        INSERT INTO holdfast.delivery (answered_at, event_id, subscription_id, status, attempt, answer)
+        SELECT clock_timestamp(), j.event_id, subscription, j.status, j.attempt, j.answer
+        FROM json_to_recordset(receipts) AS j (event_id bigint, status integer, attempt integer, answer text);
+    END IF;
+    RETURN mine::text;
+END $$;
+
+-- Events become jobs, one for each, in the transaction in which the position moves on. A job that a replay finds alive is left alone.
+-- Answers with the number of events; null: somebody else holds the subscription.
+CREATE FUNCTION holdfast.feed_jobs(subscription integer, worker bigint, kind text, queue text, priority integer, max_attempts integer,
+        ordered boolean, most integer) RETURNS TABLE (events integer, more boolean)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_variable
+DECLARE
+    clock timestamptz := clock_timestamp();
+    given holdfast.subscription;
+    p holdfast.position;
+    end_of record;
+BEGIN
+    SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription;
+    SELECT * INTO p FROM holdfast.position_of(subscription, 0);
+    IF p.locked_by IS DISTINCT FROM worker OR given.paused OR given.cluster <> holdfast.cluster() THEN
+        RETURN;
+    END IF;
+    WITH page AS MATERIALIZED (
+        SELECT * FROM holdfast.read_events(given.topics, 1, 0, given.base_id, p.seen, p.seen_id, p.seen_top, p.seen_xid,
+            p.next, p.next_id, p.next_top, p.phase, p.last_id, most) WITH ORDINALITY),
+    jobs AS (
+        INSERT INTO holdfast.job AS j (id, created_at, available_at, max_attempts, priority, shard, order_seq, queue, kind, payload, headers,
+            order_key, unique_key)
+        SELECT n.id, clock, clock, max_attempts, priority, holdfast.shard_of(n.id, n.order_key), CASE WHEN n.order_key IS NOT NULL THEN n.id END,
+            queue, kind, n.payload, n.headers, n.order_key, n.unique_key
+        FROM (SELECT nextval('holdfast.job_id_seq') AS id,
+                  json_build_object('event', json_build_object('id', g.id, 'topic', g.topic, 'key', g.key, 'payload', g.payload::json,
+                      'headers', coalesce(g.headers::json, '{}'), 'version', g.version, 'published_at', g.published_at, 'trace', g.trace)) AS payload,
+                  CASE WHEN g.trace IS NOT NULL THEN json_build_object('traceparent', g.trace) END AS headers,
+                  -- What is too long for a key of jobs must not stop everything behind it.
+                  CASE WHEN ordered THEN given.name || ':' || CASE WHEN octet_length(given.name || g.key) < 500 THEN g.key ELSE md5(g.key) END
+                  END AS order_key, given.name || ':' || g.id AS unique_key
+              FROM (SELECT * FROM page WHERE id IS NOT NULL ORDER BY ordinality) AS g) AS n
+        ON CONFLICT DO NOTHING RETURNING 1)
+    SELECT (SELECT count(*) FROM page g WHERE g.id IS NOT NULL) AS events, (SELECT count(*) FROM jobs) AS jobs,
+        (SELECT g.id FROM page g WHERE g.id IS NOT NULL ORDER BY g.ordinality DESC LIMIT 1) AS last_event, r.*
+    INTO end_of FROM page g, json_to_record(g.payload::json)
+        AS r (next pg_snapshot, next_id bigint, next_top bigint, phase text, last_id bigint) WHERE g.id IS NULL;
+    events := end_of.events;
+    more := end_of.phase IS NOT NULL;
+    IF events > 0 OR more OR p.phase IS NOT NULL OR end_of.next_id > p.seen_id THEN
+        INSERT INTO holdfast.position (subscription_id, partition, seq, lock_token, locked_by, seen, seen_id, seen_top, seen_xid,
+            next, next_id, next_top, next_xid, phase, last_id)
+        SELECT subscription, 0, p.seq + 1, p.lock_token, worker,
+            CASE WHEN more THEN p.seen ELSE end_of.next END, CASE WHEN more THEN p.seen_id ELSE end_of.next_id END,
+            CASE WHEN more THEN p.seen_top ELSE end_of.next_top END,
+            CASE WHEN more THEN p.seen_xid ELSE coalesce(p.next_xid, pg_current_xact_id()) END,
+            CASE WHEN more THEN end_of.next END, CASE WHEN more THEN end_of.next_id END,
+            CASE WHEN more THEN end_of.next_top END, CASE WHEN more AND end_of.next IS NOT NULL THEN coalesce(p.next_xid, pg_current_xact_id()) END,
+            end_of.phase, CASE WHEN more THEN coalesce(end_of.last_id, end_of.last_event) END;
+    END IF;
+    IF end_of.jobs > 0 AND EXISTS (SELECT FROM holdfast.sleeper WHERE until > now()) THEN
+        PERFORM holdfast.wake_sleepers(ARRAY[queue], ARRAY[kind]);
+    END IF;
+    RETURN NEXT;
+END $$;
+
+-- Hands over once more what was published since a time, or after an id, and then goes on. Who holds a partition loses it.
+CREATE FUNCTION holdfast.replay_subscription(subscription integer, since timestamptz, after bigint) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    begin_at bigint := coalesce(after, (SELECT e.id - 1 FROM holdfast.event e WHERE e.published_at >= since ORDER BY e.id LIMIT 1));
+BEGIN
+    IF begin_at IS NULL THEN
+        RETURN NULL;            -- nothing was published since
+    END IF;
+    -- What is half read is read again from its start. Somebody who looks once more before has not been there yet.
+    INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid, phase, last_id)
+    SELECT p.subscription_id, p.partition, p.seq + 1, p.seen, p.seen_id, p.seen_top, p.seen_xid, 'again',
+        CASE WHEN p.phase = 'again' THEN least(p.last_id, begin_at) ELSE begin_at END
+    FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS p WHERE s.id = subscription;
+    RETURN begin_at;
+END $$;
+
+-- Cuts a subscription anew. All partitions go on from where the last of them is: what the others have handed over since comes again.
+-- A snapshot taken later never sees less, so there is a last one.
+CREATE FUNCTION holdfast.repartition_subscription(subscription integer, parts integer) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    given holdfast.subscription;
+    hindmost holdfast.position;
+    again bigint;
+BEGIN
+    SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription FOR UPDATE;
+    SELECT p.* INTO hindmost FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p
+    ORDER BY p.seen_id, pg_snapshot_xmax(p.seen), pg_snapshot_xmin(p.seen), (SELECT count(*) FROM pg_snapshot_xip(p.seen)) DESC LIMIT 1;
+    SELECT min(p.last_id) INTO again FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p
+    WHERE p.phase = 'again';
+    -- Those that are no more get a row too: whoever holds one loses it.
+    INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid, phase, last_id)
+    SELECT subscription, k, coalesce((SELECT p.seq FROM holdfast.position_of(subscription, k) AS p), 0) + 1, hindmost.seen, hindmost.seen_id,
+        hindmost.seen_top, hindmost.seen_xid, CASE WHEN again IS NOT NULL THEN 'again' END, again
+    FROM generate_series(0, greatest(given.partitions, parts) - 1) AS k;
+    UPDATE holdfast.parked d SET partition = holdfast.shard_of(d.event_id, d.key) % parts WHERE d.subscription_id = subscription;
+    UPDATE holdfast.subscription s SET partitions = parts WHERE s.id = subscription;
+END $$;
+
+-- After a logical restore into another server the numbers of transactions are others. What is certainly handed over is passed; what may be
+-- unread is handed over again: what the old snapshot does not see, and what was published from ten minutes before it was last stored, which
+-- holds what this server has published since. Nobody publishes meanwhile.
+CREATE FUNCTION holdfast.rebase_subscription(subscription integer) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '5s' AS $$
+DECLARE
+    unread bigint;
+BEGIN
+    LOCK TABLE holdfast.event IN SHARE MODE;
+    SELECT min(least(
+        CASE WHEN p.phase = 'again' THEN p.last_id + 1 END,
+        (SELECT e.id FROM holdfast.event e WHERE e.xid >= pg_snapshot_xmin(p.seen) AND NOT pg_visible_in_snapshot(e.xid, p.seen) ORDER BY e.id LIMIT 1),
+        (SELECT e.id FROM holdfast.event e WHERE e.published_at >= p.at - interval '10 minutes' ORDER BY e.id LIMIT 1)))
+    INTO unread FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS p WHERE s.id = subscription;
+    UPDATE holdfast.subscription s SET cluster = holdfast.cluster(), base_id = holdfast.last_event_id() WHERE s.id = subscription;
+    PERFORM holdfast.begin_here(subscription, unread - 1);
+    RETURN unread;
+END $$;
+
+-- True when every subscription has read all that a day of the log holds, and nobody is left who has written into it and not ended: such
+-- a writer keeps a lock on it, and none can come any more. First the locks, then the rows: what was committed in between is seen.
+-- SECURITY DEFINER: a worker may read the log, and not its single days.
+CREATE FUNCTION holdfast.day_is_read(part text) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    top bigint;
+    writer xid8;
+BEGIN
+    IF EXISTS (SELECT FROM pg_locks l WHERE l.relation = to_regclass('holdfast.' || part) AND l.mode = 'RowExclusiveLock'
+            AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) THEN
+        RETURN false;
+    END IF;
+    EXECUTE format('SELECT (SELECT id FROM holdfast.%1$I ORDER BY id DESC LIMIT 1), (SELECT xid FROM holdfast.%1$I ORDER BY xid DESC LIMIT 1)', part)
+    INTO top, writer;
+    RETURN top IS NULL OR NOT EXISTS (
+        SELECT FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS p
+        WHERE p.seen_id < top OR (p.phase = 'again' AND p.last_id < top)
+            OR s.cluster <> holdfast.cluster() OR (top > s.base_id AND writer >= pg_snapshot_xmin(p.seen))
+            OR EXISTS (SELECT FROM holdfast.parked d WHERE d.subscription_id = s.id AND d.event_id <= top));
+END $$;
+
+CREATE OR REPLACE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
+    LANGUAGE sql VOLATILE AS $$
+    SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
+            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family, c.relname)
+                 WHEN i.inhrelid IS NOT NULL
+                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family, c.relname) END,
+            format('DROP TABLE holdfast.%I', c.relname)], NULL)
+        ELSE ARRAY[format('SELECT holdfast.drop_partition(%L)', c.relname)] END
+    FROM holdfast.retention r
+        JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('^' || r.family || '_[0-9]{8}$')
+        LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+    WHERE (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
+        AND CASE WHEN r.family = 'event' THEN holdfast.day_is_read(c.relname::text) ELSE true END
+    ORDER BY right(c.relname, 8), c.relname LIMIT most
+$$;
+
+-- How far behind each partition is: events of any topic, at most, and the age of the oldest it has not passed.
+CREATE FUNCTION holdfast.lag() RETURNS TABLE (name text, target text, partition smallint, paused boolean, elsewhere boolean, worker_id bigint,
+        events bigint, seconds double precision, parked bigint, at timestamptz, phase text)
+    LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+    SELECT s.name, s.target, p.partition, s.paused, s.cluster <> holdfast.cluster(), p.locked_by,
+        greatest(holdfast.last_event_id() - passed, 0),
+        coalesce(greatest(extract(epoch FROM clock_timestamp() - (SELECT e.published_at FROM holdfast.event e WHERE e.id > passed ORDER BY e.id LIMIT 1)), 0), 0),
+        (SELECT count(*) FROM holdfast.parked d WHERE d.subscription_id = s.id AND d.partition = p.partition), p.at, p.phase
+    FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS p,
+        LATERAL (SELECT CASE WHEN p.phase IN ('again', 'new') THEN p.last_id ELSE p.seen_id END AS passed) AS x
+    ORDER BY s.name, p.partition $$;

@@ -1,0 +1,91 @@
+"""A relay to a webhook: its own times for trying again, and every answer on record."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, Retry
+from holdfast.relay import delivery
+from holdfast.relay.sinks.webhook import WebhookSink
+from tests.relay.sinks.endpoint import Endpoint, answer
+from tests.relay.test_relays import FAST, SOON, subscribed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+SECRET = "whsec_" + "c2VjcmV0c2VjcmV0c2VjcmV0c2VjcmV0"
+MS = timedelta(milliseconds=1)
+
+
+@pytest.fixture
+async def endpoint() -> AsyncIterator[Endpoint]:
+    async with Endpoint() as endpoint:
+        yield endpoint
+
+
+def _app(database: str, endpoint: Endpoint, retry: Retry) -> tuple[Holdfast, Any]:
+    app = Holdfast(database)
+    sold = app.event("shop.sold", dict)
+    sink = WebhookSink(endpoint.url, SECRET, retry=retry, allow_private=True)
+    app.relay("hook", sold, to=sink, poison="skip", window=1)
+    return app, sold
+
+
+async def _got(endpoint: Endpoint, count: int) -> list[int]:
+    """Wait for so many requests; what each carried."""
+    async with asyncio.timeout(SOON):
+        while len(endpoint.requests) < count:  # noqa: ASYNC110 - the endpoint is asked
+            await asyncio.sleep(0.01)
+    return [json.loads(request.body)["n"] for request in endpoint.requests]
+
+
+async def test_an_event_that_waits_holds_up_its_key_and_no_other(
+    database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "PATIENCE", 0.05)
+    app, sold = _app(database, endpoint, Retry.table([300 * MS], max_attempts=3, jitter=0 * MS))
+    endpoint.answers = [answer(500, "not now")]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        given = [("a", 0), ("a", 1), ("b", 2)]
+        await app.publish_many(conn, [sold.new({"n": n}, key=key) for key, n in given])
+        assert await _got(endpoint, 4) == [0, 2, 0, 1]
+        answers = "SELECT event_id, attempt, status, answer FROM holdfast.delivery ORDER BY event_id, attempt"
+        async with asyncio.timeout(SOON):
+            while len(rows := await (await conn.execute(answers.encode())).fetchall()) < 4:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert rows == [(1, 1, 500, "not now"), (1, 2, 200, "ok"), (2, 1, 200, "ok"), (3, 1, 200, "ok")]
+        left = await (await conn.execute("SELECT count(*) FROM holdfast.parked")).fetchone()
+        assert left == (0,)
+
+
+async def test_when_all_tries_are_used_up_the_next_of_the_key_goes_on(
+    database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "PATIENCE", 0.05)
+    app, sold = _app(database, endpoint, Retry.table([200 * MS], max_attempts=2, jitter=0 * MS))
+    endpoint.answers = [answer(500), answer(500)]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
+        assert await _got(endpoint, 3) == [0, 0, 1]
+        parked = "SELECT event_id, attempt, holds_key, released_at, error_code FROM holdfast.parked"
+        async with asyncio.timeout(SOON):
+            while len(rows := await (await conn.execute(parked.encode())).fetchall()) != 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert rows == [(1, 2, False, None, "WebhookFailed")]
+
+
+async def test_one_that_is_gone_is_refused_at_once(database: str, endpoint: Endpoint) -> None:
+    app, sold = _app(database, endpoint, Retry(max_attempts=5))
+    endpoint.answers = [answer(410, "gone")]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
+        assert await _got(endpoint, 2) == [0, 1]
