@@ -3,6 +3,7 @@
 python -m bench                     everything; writes the figures into docs/benchmarks.md
 python -m bench pair wal            some of it
 python -m bench --scale 0.1         smaller; writes nothing
+python -m bench peers               the same work against every peer; see bench/peers/run.py
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bench import claim, drain, enqueue, hot_key, pair, pickup, pinned, processes, report, urgent, wal
+from bench import claim, drain, enqueue, hot_key, log, pair, pickup, pinned, processes, relay, report, urgent, wal
+from bench.peers import run as peers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +31,14 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "processes": processes.measure,
     "pickup": pickup.measure,
     "urgent": urgent.measure,
+    "relay": relay.measure,
+    "log": log.measure,
 }
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["peers"]:
+        return peers.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="The measurements.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(MEASUREMENTS)}; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="sizes and times, as a part of the full ones")

@@ -1,4 +1,4 @@
-"""Line charts as SVG, readable on light and dark pages."""
+"""Line and bar charts as SVG, readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -45,7 +45,26 @@ def lines(title: str, x_label: str, series: Mapping[str, Sequence[tuple[float, f
     for y, name, colour in sorted(ends):
         lowest = max(y, lowest + LINE_HEIGHT)
         parts.append(_text(WIDTH - RIGHT + 8, lowest + 4, name, colour=colour))
-    box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="system-ui, sans-serif" font-size="12"'
+    return _svg(title, HEIGHT, parts)
+
+
+def bars(title: str, values: Mapping[str, float], *, emphasis: str = "") -> str:
+    """Return a chart with a bar for each name, from zero, in the order given; one may be emphasized."""
+    left, height = 150, 22
+    top = max(values.values(), default=1) or 1
+    parts = [_text(LEFT, 20, title)]
+    for number, (name, value) in enumerate(values.items()):
+        y = TOP + number * height
+        colour = COLOURS[0] if name == emphasis else GREY
+        width = (WIDTH - left - RIGHT) * value / top
+        parts.append(_text(left - 8, y + 14, name, anchor="end", colour=colour))
+        parts.append(f'<rect x="{left}" y="{y + 3}" width="{width:.1f}" height="{height - 8}" fill="{colour}"/>')
+        parts.append(_text(left + width + 6, y + 14, f"{value:,.2f}" if value < 10 else f"{value:,.0f}", colour=colour))
+    return _svg(title, TOP + len(values) * height + 12, parts)
+
+
+def _svg(title: str, height: float, parts: Sequence[str]) -> str:
+    box = f'viewBox="0 0 {WIDTH} {height:.0f}" font-family="system-ui, sans-serif" font-size="12"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {box}>'
     return "\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>\n"])
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from bench.chart import lines
+from bench.chart import bars, lines
 
 
 def test_a_chart_draws_every_series_and_names_it() -> None:
@@ -17,3 +17,11 @@ def test_the_scale_begins_at_zero_and_ends_above_the_highest_point() -> None:
     svg = lines("", "", {"ours": [(0, 1_700), (10, 1_100)]})
     assert ">0<" in svg
     assert ">2,000<" in svg
+
+
+def test_bars_are_as_long_as_their_values_and_one_stands_out() -> None:
+    svg = bars("a < b", {"ours": 2, "theirs": 1}, emphasis="ours")
+    widths = [float(width) for width in re.findall(r'<rect[^>]* width="([\d.]+)"', svg)]
+    assert widths[0] == 2 * widths[1] > 0
+    assert len(set(re.findall(r'<rect[^>]* fill="([^"]+)"', svg))) == 2
+    assert "a &lt; b" in svg

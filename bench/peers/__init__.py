@@ -1,0 +1,1 @@
+"""The same work against every peer: one harness, one server, a short adapter each."""

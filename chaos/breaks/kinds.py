@@ -1,0 +1,116 @@
+"""Kinds that bring a broken build to the point where it shows."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import asynccontextmanager, closing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from chaos.application import RETRY, STANDSTILL, Signed, State, app, only
+from holdfast import Job  # noqa: TC001 - read when the kinds are registered
+from holdfast.engine.runner import Runner
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+_ENTRY = "INSERT INTO chaos.ledger (job, amount, token, attempt, worker) VALUES (%s, %s, %s, %s, %s)"
+_CLAIM = (
+    "SELECT j.lock_token, w.name FROM holdfast.job j LEFT JOIN holdfast.worker w ON w.id = j.locked_by WHERE j.id = %s"
+)
+RUNNER = "CHAOS_RUNNER"
+"""What becomes of the singleton runner: `busy` or `gone`."""
+# Who waits to become a zombie does not wait for ever, in seconds.
+ZOMBIE = 12.0
+
+
+@app.job("break.stubborn", queue="ledger", retry=RETRY, max_runtime=timedelta(seconds=1))
+def stubborn(job: Job[State], again: float = 0.8, zombie: str | None = None) -> Signed:
+    """Ignore every signal until somebody else has the job, then complete it all the same; the next run is honest.
+
+    `zombie`: not the first attempt does so but that of this worker, whose claim will not have been: it notes nothing.
+    """
+    if zombie != job.state.worker:
+        job.state.book.begun(job)
+    signed = job.state.signed(job)
+    url = os.environ["CHAOS_URL"]
+    if zombie == job.state.worker or (zombie is None and job.attempt == 1):
+        _outlive(url, job.id, (job.token, job.state.worker))
+    else:
+        time.sleep(again)
+    with closing(psycopg.connect(url)) as conn:
+        for amount in (-1, 1):
+            conn.execute(_ENTRY, [job.id, amount, signed["token"], signed["attempt"], signed["worker"]])
+        job.complete_sync(conn, signed)
+        conn.commit()
+    return signed
+
+
+def _outlive(url: str, job: int, ours: tuple[int, str]) -> None:
+    """Return when the claim under which this runs has been followed by another."""
+    deadline = time.monotonic() + ZOMBIE
+    while time.monotonic() < deadline:
+        try:
+            with closing(psycopg.connect(url, autocommit=True)) as conn:
+                while time.monotonic() < deadline:
+                    claim = conn.execute(_CLAIM, [job]).fetchone()
+                    if claim is None or (claim[1] is not None and claim != ours):
+                        return
+                    time.sleep(0.03)
+        except psycopg.OperationalError:
+            time.sleep(0.1)
+
+
+@asynccontextmanager
+async def _own_transaction() -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
+    async with await psycopg.AsyncConnection.connect(os.environ["CHAOS_URL"], prepare_threshold=None) as conn:
+        yield conn
+
+
+@app.job("break.linger", queue="ledger", retry=RETRY)
+async def linger(job: Job[State], seconds: float) -> Signed:
+    """Complete, and be slow to commit."""
+    job.state.book.begun(job)
+    signed = job.state.signed(job)
+    async with _own_transaction() as conn:
+        for amount in (-1, 1):
+            await conn.execute(_ENTRY, [job.id, amount, signed["token"], signed["attempt"], signed["worker"]])
+        await job.complete(conn, signed)
+        await asyncio.sleep(seconds)
+    job.state.book.ended(job)
+    return signed
+
+
+@app.job("break.block", queue="plain", retry=RETRY)
+async def block(job: Job[State], seconds: float) -> Signed:
+    """Keep the event loop from everybody else."""
+    job.state.book.begun(job)
+    time.sleep(seconds)  # noqa: ASYNC251 - the point of it
+    return job.state.signed(job)
+
+
+@app.job("break.patient", queue="plain", retry=RETRY)
+async def patient(job: Job[State], seconds: float) -> Signed:
+    """Take long, in small steps, and note the end unless the process had stood still."""
+    job.state.book.begun(job)
+    until, before = time.monotonic() + seconds, time.monotonic()
+    paused = False
+    while before < until:
+        await asyncio.sleep(0.01)
+        paused = paused or time.monotonic() - before > STANDSTILL
+        before = time.monotonic()
+    if not paused:
+        job.state.book.ended(job)
+    return job.state.signed(job)
+
+
+match os.environ.get(RUNNER):
+    case "busy":
+        # Without a timetable, each replica runs it again and again, and its lock is all that keeps them apart.
+        app._runners["only"] = Runner("only", only, singleton=True)  # noqa: SLF001 - in the place of the other
+    case "gone":
+        del app._runners["only"]  # noqa: SLF001 - it takes tokens too

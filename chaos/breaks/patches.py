@@ -1,0 +1,162 @@
+"""What is broken in Python: applied in a replica before it starts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import holdfast.engine.singleton
+import holdfast.engine.ticker
+from chaos.breaks import relay_patches
+from holdfast.abort import AbortReason
+from holdfast.engine.attempt import Handlers
+from holdfast.engine.claim import Claimer, _due
+from holdfast.engine.finish import Finisher
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.pipeline import Pipeline
+from holdfast.outcome import Completed
+from holdfast.store.floor import REACHES, Floors
+from holdfast.store.sleeper import look_ahead
+from holdfast.store.statement import Statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.finish import Ended
+    from holdfast.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+# How long after the finish the next job of a chain is enqueued when that is a transaction of its own, in seconds.
+APART = 0.5
+
+
+def beat_on_the_loop() -> None:
+    async def beats(self: Heartbeat) -> None:
+        while not self._ending:
+            await asyncio.sleep(self.interval)
+            try:
+                self._beat()
+            except Exception:
+                log.exception("heartbeat failed")
+                self._close()
+
+    def start(self: Heartbeat) -> None:
+        self.task = self._loop.create_task(beats(self))  # type: ignore[attr-defined]
+
+    _replace(Heartbeat, "start", start)
+    _replace(Heartbeat, "end", lambda _: None)
+
+
+def never_sweep() -> None:
+    _replace(Floors, "reach", lambda _: REACHES[0])
+
+
+def look_no_second_time() -> None:
+    async def sleep_soundly(self: Claimer, wanted: Mapping[str, int], kinds: Sequence[str], until: float) -> bool:
+        wakes = self._wakes
+        due = _due(await self._link.run(look_ahead(wanted, kinds)))
+        if wakes == self._wakes:
+            await self._rest(min(until, due) - time.monotonic())
+        return bool(now := self._wanted()) and await self.claim(now)
+
+    _replace(Claimer, "_sleep_soundly", sleep_soundly)
+
+
+def sleep_never_lightly() -> None:
+    async def sleep_lightly(_self: Claimer, _xmax: str, _until: float) -> bool:
+        return False
+
+    _replace(Claimer, "_sleep_lightly", sleep_lightly)
+
+
+def go_on_in_another_transaction() -> None:
+    answers = Finisher._answers  # noqa: SLF001 - what is patched
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def enqueue(self: Finisher, given: Ended) -> None:
+        attempt, outcome = given
+        assert isinstance(outcome, Completed)
+        await asyncio.sleep(APART)
+        claimed = attempt.claimed
+        params = {"next": outcome.next, "chain": claimed.chain_id}
+        text = (
+            "INSERT INTO holdfast.job (created_at, available_at, chain_id, max_attempts, queue, kind, payload)"
+            " SELECT now(), now(), %(chain)s, n.max_attempts, n.queue, n.kind, n.payload"
+            " FROM json_populate_record(NULL::holdfast.new_job, %(next)s::json) AS n RETURNING id"
+        )
+        await self._link.run(Statement(text, params, list))
+
+    async def apart(self: Finisher, batch: Sequence[Ended]) -> Any:
+        ending: list[Ended] = []
+        following: list[Ended] = []
+        for attempt, outcome in batch:
+            if isinstance(outcome, Completed) and outcome.next is not None:
+                following.append((attempt, outcome))
+                ending.append((attempt, replace(outcome, next=None)))
+            else:
+                ending.append((attempt, outcome))
+        told = await answers(self, ending)
+        tasks.update(asyncio.create_task(enqueue(self, one)) for one in following)
+        return told
+
+    _replace(Finisher, "_answers", apart)
+
+
+def believe_in_the_finish() -> None:
+    answers = Finisher._answers  # noqa: SLF001 - what is patched
+
+    async def unheard(self: Finisher, batch: Sequence[Ended]) -> Any:
+        await answers(self, batch)
+        return {}
+
+    _replace(Finisher, "_answers", unheard)
+
+
+def keep_at_the_stop() -> None:
+    def give_back(_self: Pipeline, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.signal.abort(AbortReason.shutdown)
+
+    def silent(_self: Handlers, attempt: Attempt) -> Outcome | None:
+        return None if attempt.signal.reason is AbortReason.shutdown else aborted(_self, attempt)
+
+    aborted = Handlers.aborted
+    _replace(Pipeline, "_give_back", give_back)
+    _replace(Handlers, "aborted", silent)
+
+
+def go_on_without_heartbeat() -> None:
+    _replace(Heartbeat, "abort_all", lambda _: None)
+
+
+def run_everywhere() -> None:
+    def take(_name: str) -> Statement[bool]:
+        return Statement("SELECT true", {}, lambda rows: bool(rows[0][0]))
+
+    for module in (holdfast.engine.singleton, holdfast.engine.ticker):
+        _replace(module, "take_singleton", take)
+
+
+def _replace(owner: object, name: str, function: object) -> None:
+    """Put something in the place of what must be there: a patch of nothing breaks nothing."""
+    assert hasattr(owner, name), f"{owner} has no {name}"
+    setattr(owner, name, function)
+
+
+PATCHES: Final[dict[str, Callable[[], None]]] = {
+    "heartbeat on the event loop": beat_on_the_loop,
+    "floor without sweep": never_sweep,
+    "wake-up without the second look": look_no_second_time,
+    "light sleep left out": sleep_never_lightly,
+    "continuation outside the finish": go_on_in_another_transaction,
+    "finish that ignores its answers": believe_in_the_finish,
+    "shutdown that releases nothing": keep_at_the_stop,
+    "worker that goes on without heartbeat": go_on_without_heartbeat,
+    "singleton without lock": run_everywhere,
+    **relay_patches.PATCHES,
+}

@@ -1,0 +1,206 @@
+"""The plays: each brings out one kind of mistake, with the faults and the workloads of the lab."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from chaos import application
+from chaos.breaks import kinds
+from chaos.breaks.scene import Play
+from chaos.fault import Pace
+from chaos.producer import STEPS, Promised
+from holdfast import OrderKey
+
+if TYPE_CHECKING:
+    from chaos.breaks.scene import Scene
+
+# Of a probe that was overlooked, so much is enough to see that it was, in seconds.
+OVERLOOKED = 2.6
+SLOW = Pace(lease=4.0, heartbeat=0.8, reap=0.4)
+
+
+async def outlived(scene: Scene) -> None:
+    """Let a run ignore its max_runtime, and complete when its own worker already runs the job again."""
+    await scene.promise(Promised(kinds.stubborn.new(), "ledger"))
+
+
+async def token_issued_twice(scene: Scene) -> None:
+    """Crash the server just after a claim that was committed asynchronously; another worker gets the same token."""
+    site = scene.site
+    first, second = scene.replicas
+    for replica in scene.replicas:
+        replica.stop()
+    # A sequence writes ahead: only when that is used up does the next token need the log, and can be lost.
+    await scene.value("SELECT setval('holdfast.token', 1000)")
+    (job,) = await scene.promise(Promised(kinds.stubborn.new(again=1.5, zombie=first.name), "ledger"))
+    first.cont()
+    await scene.until("SELECT locked_by IS NOT NULL FROM holdfast.job WHERE id = %s", job)
+    await asyncio.to_thread(site.ground.primary.crash)
+    first.stop()
+    await site.ground.primary.open()
+    second.cont()
+    scene.conn = await site.ground.admin()
+    await scene.until(
+        "SELECT EXISTS (SELECT FROM holdfast.job j JOIN holdfast.worker w ON w.id = j.locked_by"
+        " WHERE j.id = %s AND w.name = %s)",
+        job,
+        second.name,
+    )
+    first.cont()
+    await scene.ended(job, seconds=10)
+    await scene.conn.close()
+
+
+async def slow_commit(scene: Scene) -> None:
+    """Complete, and be slow to commit, beyond the end of the lease; others come and go meanwhile."""
+    await scene.promise(Promised(kinds.linger.new(8.0), "ledger"))
+    await scene.probe_every(0.25, times=32)
+
+
+async def busy_leases(scene: Scene) -> None:
+    """Run for longer than a lease, which the worker renews."""
+    await scene.promise(*[Promised(application.plain.new(2.6), "plain") for _ in range(6)])
+
+
+async def blocked_loop(scene: Scene) -> None:
+    """Keep the event loop from everybody for longer than a lease."""
+    await scene.promise(Promised(kinds.block.new(3.0), "plain"))
+
+
+async def stumbling(scene: Scene) -> None:
+    """Let jobs fail once."""
+    await scene.promise(*[Promised(application.plain.new(0.05, stumbles=True), "plain") for _ in range(10)])
+
+
+async def crowd(scene: Scene) -> None:
+    """Let several replicas be after the same jobs, again and again."""
+    for _ in range(8):
+        await scene.promise(*[Promised(application.plain.new(), "plain") for _ in range(250)])
+
+
+async def row_locked(scene: Scene) -> None:
+    """Keep a job that is due locked; it is not the only one."""
+    (job,) = await scene.promise(Promised(application.plain.new().options(delay=timedelta(seconds=1)), "plain"))
+    async with scene.locked(job):
+        await scene.probe_every(0.25, times=22)
+
+
+async def gentle_stop(scene: Scene) -> None:
+    """Stop a worker gently, with jobs that take longer than it may wait for them."""
+    jobs = await scene.promise(*[Promised(application.plain.new(3.0), "plain") for _ in range(24)])
+    await scene.until("SELECT count(*) = 24 FROM holdfast.job WHERE id = ANY (%s) AND status = 'processing'", jobs)
+    await (await scene.holder(jobs[0])).terminate()
+
+
+async def late_commit(scene: Scene) -> None:
+    """Enqueue, and commit much later; others of the same kind overtake it, and go on coming."""
+    late = asyncio.create_task(scene.probe(held=1.5, how="late"))
+    for _ in range(80):
+        await scene.probe()
+        if late.done() and await scene.ended(late.result(), seconds=0.1):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def drowsy(scene: Scene) -> None:
+    """Enqueue a little later each time, as the worker, far away, is about to fall asleep."""
+    scene.lines[0].delay(0.06)
+    for number in range(14):
+        job = await scene.probe()
+        if not await scene.ended(job, seconds=OVERLOOKED):
+            return
+        await asyncio.sleep(0.035 * number)
+
+
+async def falling_asleep(scene: Scene) -> None:
+    """Enqueue while the worker is awake, and commit when it sleeps."""
+    scene.lines[0].delay(0.06)
+    for number in range(8):
+        await scene.ended(await scene.probe(), seconds=OVERLOOKED)
+        await asyncio.sleep(0.03 * (number % 4))
+        job = await scene.probe(held=0.9)
+        if not await scene.ended(job, seconds=OVERLOOKED):
+            return
+
+
+async def stumbling_keys(scene: Scene) -> None:
+    """Let the heads of some keys fail once."""
+    for place in range(1, 6):
+        await scene.promise(
+            *[
+                Promised(
+                    application.keyed.new(0.02, stumbles=place == 1).options(order_key=OrderKey(f"key.{n}")),
+                    "keyed",
+                    place,
+                    f"key.{n}",
+                )
+                for n in range(4)
+            ]
+        )
+
+
+async def two_enders(scene: Scene) -> None:
+    """Let two chains that a job comes after end in the same moment."""
+    ids = await scene.promise(*[Promised(kinds.linger.new(0.8), "ledger") for _ in range(2)])
+    await scene.promise(Promised(application.join.new().options(after=ids), "join", key=",".join(map(str, ids))))
+
+
+async def killed_in_chains(scene: Scene) -> None:
+    """Kill all workers as soon as a chain has gone on."""
+    await scene.promise(*[Promised(application.step.new(STEPS - 1, seconds=0.1), "chain") for _ in range(6)])
+    await scene.until("SELECT count(*) >= 3 FROM holdfast.job_history WHERE kind = 'step' AND payload ->> 'left' = '1'")
+    for replica in scene.replicas:
+        replica.kill()
+    await asyncio.gather(*(replica.restart() for replica in scene.replicas))
+
+
+async def busy_rows(scene: Scene) -> None:
+    """Keep rows locked in the moment in which their handlers are done."""
+    jobs = await scene.promise(*[Promised(application.plain.new(0.6), "plain") for _ in range(4)])
+    await scene.until("SELECT count(*) = 4 FROM holdfast.job WHERE id = ANY (%s) AND status = 'processing'", jobs)
+    async with scene.locked(*jobs):
+        await asyncio.sleep(1.4)
+
+
+async def cut_off(scene: Scene) -> None:
+    """Cut the line of a worker for longer than its lease, in the middle of a long job."""
+    (job,) = await scene.promise(Promised(kinds.patient.new(4.5), "plain"))
+    line = scene.lines[scene.replicas.index(await scene.holder(job))]
+    line.refuse()
+    await asyncio.sleep(5.5)
+    line.pass_()
+
+
+async def singletons(scene: Scene) -> None:
+    """Let several replicas have the same singleton runner."""
+    await scene.until("SELECT count(*) >= 8 FROM chaos.singleton WHERE what = 'ended'", seconds=20)
+
+
+OUTLIVED = Play("a run outlives its lease and completes", outlived, replicas=1, patience=14)
+TOKEN_ISSUED_TWICE = Play(
+    "a token is issued twice",
+    token_issued_twice,
+    options="-c synchronous_commit=off",
+    environment={kinds.RUNNER: "gone"},
+    patience=10,
+)
+SLOW_COMMIT = Play("a commit takes longer than a lease", slow_commit, replicas=1, pace=SLOW, patience=6)
+BUSY_LEASES = Play("handlers take longer than a lease", busy_leases, well=True, patience=6)
+BLOCKED_LOOP = Play("a handler blocks the event loop", blocked_loop, well=True, patience=7)
+STUMBLING = Play("jobs fail once", stumbling, patience=5)
+CROWD = Play("replicas crowd around few jobs", crowd, replicas=3, well=True, patience=6)
+ROW_LOCKED = Play("a due job is locked", row_locked, replicas=1, pace=SLOW, patience=4)
+GENTLE_STOP = Play("a worker is stopped gently", gentle_stop, patience=10)
+LATE_COMMIT = Play("a commit comes late", late_commit, replicas=1, patience=0.5)
+DROWSY = Play("jobs come as a worker falls asleep", drowsy, replicas=1, patience=0.5)
+FALLING_ASLEEP = Play("a commit comes when a worker has fallen asleep", falling_asleep, replicas=1, patience=0.5)
+STUMBLING_KEYS = Play("heads of keys fail once", stumbling_keys, patience=4)
+TWO_ENDERS = Play("two chains end at once", two_enders, patience=5)
+KILLED_IN_CHAINS = Play("workers are killed between two steps of a chain", killed_in_chains, patience=8)
+BUSY_ROWS = Play("rows are locked when their handlers end", busy_rows, replicas=1, well=True, patience=6)
+CUT_OFF = Play("a worker is cut off from the server", cut_off, patience=8)
+SINGLETONS = Play(
+    "replicas share a singleton", singletons, replicas=3, patience=0.5, environment={kinds.RUNNER: "busy"}
+)

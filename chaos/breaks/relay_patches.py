@@ -1,0 +1,79 @@
+"""What is broken in Python about events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Final
+
+from holdfast.relay.delivery import Handed, LeaseOver
+from holdfast.relay.feed import FeedPartition
+from holdfast.relay.partition import PAGE, Partition, _moved
+from holdfast.store.position import Cut, read_events
+from holdfast.store.statement import Statement
+from holdfast.store.subscription import advance_position, join_subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.engine.runner import Budget
+    from holdfast.store.position import Page
+    from holdfast.store.statement import Parameter
+
+# How long after the jobs the position follows when that is a transaction of its own, in seconds.
+APART = 0.8
+LEASE_MS = 2000
+_JOBS = """
+    INSERT INTO holdfast.job (created_at, available_at, max_attempts, queue, kind, payload, unique_key)
+    SELECT now(), now(), %(max_attempts)s, %(queue)s, %(kind)s, json_build_object('event', e),
+        %(kind)s || ':' || (e ->> 'id')
+    FROM json_array_elements(%(events)s::json) AS e
+    ON CONFLICT DO NOTHING RETURNING id
+"""
+_WAKE = "SELECT holdfast.wake_sleepers(ARRAY[%(queue)s::text], ARRAY[%(kind)s::text])::text"
+
+
+def move_before_the_confirmation() -> None:
+    async def hand_over_all(self: Partition, budget: Budget) -> int:  # noqa: ARG001 - has no limit
+        confirmed = 0
+        while True:
+            page = await self._link.run(read_events(self._cut, self.held.position, most=PAGE))
+            if not page.events and page.last and not _moved(self.held.position, page.after):
+                return confirmed
+            await self._move(page.after, Handed(0, [], []))
+            confirmed += (await self._courier.hand_over(page.events)).confirmed
+
+    Partition.hand_over_all = hand_over_all  # type: ignore[method-assign]
+
+
+def feed_in_two_transactions() -> None:
+    async def hand_over_all(self: FeedPartition, budget: Budget) -> int:  # noqa: ARG001 - has no limit
+        feed = self._feed
+        membership = await self._link.run(join_subscription(self._subscription, self._worker, lease_ms=LEASE_MS))
+        if membership is None or not membership.held:
+            raise LeaseOver
+        held = membership.held[0]
+        page = await self._link.run(read_events(Cut(feed.topics, 1, 0, membership.base_id), held.position, most=PAGE))
+        if page.events:
+            to: dict[str, Parameter] = {"queue": feed.envelope.queue, "kind": feed.envelope.kind}
+            given: dict[str, Parameter] = {"max_attempts": feed.envelope.max_attempts, "events": _as_json(page)}
+            await self._link.run(Statement(_JOBS, given | to, list))
+            await self._link.run(Statement(_WAKE, to, list))
+            await asyncio.sleep(APART)
+        if await self._link.run(advance_position(self._subscription, self._worker, held, page.after)) is None:
+            raise LeaseOver
+        return len(page.events)
+
+    FeedPartition.hand_over_all = hand_over_all  # type: ignore[method-assign]
+
+
+def _as_json(page: Page) -> str:
+    names = ("id", "topic", "key", "payload", "headers", "published_at", "version", "trace")
+    said: list[dict[str, object]] = [dict(zip(names, event, strict=True)) for event in page.events]
+    return json.dumps([one | {"payload": json.loads(str(one["payload"])), "headers": {}} for one in said], default=str)
+
+
+PATCHES: Final[dict[str, Callable[[], None]]] = {
+    "relay that moves on before the confirmation": move_before_the_confirmation,
+    "feed with its position in another transaction": feed_in_two_transactions,
+}

@@ -1,0 +1,48 @@
+"""What came of the broken builds when all of them were tried last; kept beside the code for the report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILE = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    build: str
+    play: str
+    expected: str
+    """The check that had to speak."""
+    said: tuple[str, ...]
+    """The checks that spoke."""
+    sound: bool
+    """A sound build went through the same play, and no check spoke."""
+
+    @property
+    def caught(self) -> bool:
+        return self.expected in self.said
+
+
+def write(results: Sequence[Result]) -> None:
+    FILE.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+
+
+def read() -> list[Result]:
+    return [Result(**one | {"said": tuple(one["said"])}) for one in json.loads(FILE.read_text())]
+
+
+def table() -> str:
+    """Return the results as Markdown."""
+    lines = ["| broken build | what happens to it | caught by | sound build |", "|---|---|---|---|"]
+    for result in read():
+        others = [check for check in result.said if check != result.expected]
+        caught = f"**{result.expected}**" if result.caught else f"NOT by {result.expected}"
+        said = "; ".join([caught, *others])
+        lines.append(f"| {result.build} | {result.play} | {said} | {'silent' if result.sound else 'NOT SILENT'} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,62 @@
+-- What the oracle judges by. No unique constraint anywhere: a double must show.
+CREATE SCHEMA chaos;
+
+-- Written in the transaction that enqueues: what is here was promised, what is not here must never run.
+CREATE TABLE chaos.promise (
+    job      bigint NOT NULL,
+    batch    bigint NOT NULL,       -- the transaction that it came with
+    n        bigint NOT NULL,
+    workload text NOT NULL,
+    key      text,                  -- order key; of a join the chains that it comes after, with commas; of trouble the error code
+    expected text NOT NULL          -- how it must end: completed, failed or either
+);
+
+-- Written in the transaction of `job.complete`: two lines for each job, and all amounts add up to nothing.
+CREATE TABLE chaos.ledger (
+    job     bigint NOT NULL,
+    amount  bigint NOT NULL,
+    token   bigint NOT NULL,
+    attempt integer NOT NULL,
+    worker  text NOT NULL
+);
+
+-- Written in the transaction, and the savepoint, that publishes: what is here must arrive, what is not here must not.
+CREATE TABLE chaos.said (
+    event bigint NOT NULL,
+    batch bigint NOT NULL,
+    key   text NOT NULL,
+    n     bigint NOT NULL           -- its place in the key
+);
+
+-- What the singleton runner did: one line when it begins and one when it ends.
+CREATE TABLE chaos.singleton (
+    run    text NOT NULL,
+    worker text NOT NULL,
+    what   text NOT NULL,           -- begun, ended, or paused: it noticed that its process had stood still
+    at     timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+
+-- Loaded when all is over, from the files in which each worker notes what it starts and ends.
+CREATE TABLE chaos.run (
+    job     bigint NOT NULL,
+    attempt integer NOT NULL,
+    token   bigint NOT NULL,
+    begun   bigint NOT NULL,        -- nanoseconds of the machine's monotonic clock
+    ended   bigint,                 -- null: it did not come that far
+    worker  text NOT NULL
+);
+
+-- Loaded from the broker's stream, in its order.
+CREATE TABLE chaos.arrival (
+    place bigint NOT NULL,
+    event bigint NOT NULL,
+    key   text NOT NULL,
+    n     bigint NOT NULL
+);
+
+-- Loaded from the files in which each worker notes what the broker has confirmed to it.
+CREATE TABLE chaos.handed (
+    event  bigint NOT NULL,
+    at     bigint NOT NULL,
+    worker text NOT NULL
+);

@@ -1,0 +1,244 @@
+"""Replicas of the worker, each a process that can be killed, stopped and started again; and who died by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from chaos import events
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import TracebackType
+
+    from chaos.fault import Pace
+    from chaos.ground import Ground
+
+ROOT = Path(__file__).parent.parent
+START_SECONDS = 120.0
+
+
+class Death(NamedTuple):
+    """A replica ended and nobody of the lab had ended it."""
+
+    name: str
+    code: int
+    expected: bool
+    said: str
+
+
+class Replica:
+    """One process after the other under one name; each start has a number of its own."""
+
+    def __init__(self, fleet: Fleet, number: int, environment: dict[str, str]) -> None:
+        self.number = number
+        self.starts = 0
+        self.stopped = False
+        """Whether it is frozen just now."""
+        self.ready = False
+        """Whether the present process has said that it works."""
+        self.environment = environment
+        """What it is given beside the fleet's; a restart may change that."""
+        self._fleet = fleet
+        self._process: asyncio.subprocess.Process | None = None
+        self._ended: asyncio.subprocess.Process | None = None
+        self._starting = asyncio.Lock()
+
+    @property
+    def name(self) -> str:
+        """The name of the present process, in the table `worker` and in the oracle's facts."""
+        return f"r{self.number}.{self.starts}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    def kill(self) -> None:
+        """End it at once; it comes back by `restart` alone."""
+        self._ended = self._process
+        self._send(signal.SIGKILL)
+        self.stopped = False
+
+    def stop(self) -> None:
+        """Freeze it."""
+        self.stopped = True
+        self._send(signal.SIGSTOP)
+
+    def cont(self) -> None:
+        self.stopped = False
+        self._send(signal.SIGCONT)
+
+    async def terminate(self, seconds: float = 20) -> int:
+        """Stop it gently, as a deployment does; what does not stop in time is killed."""
+        self._ended = self._process
+        self.cont()
+        self._send(signal.SIGTERM)
+        assert self._process is not None
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._process.wait()
+        except TimeoutError:
+            self.kill()
+            return await self._process.wait()
+
+    async def restart(self, **environment: str) -> None:
+        """Start it again, at once when it still runs, with other variables if there are any; return when it works."""
+        async with self._starting:
+            if self.alive:
+                self.kill()
+            if self._process is not None:
+                await self._process.wait()
+            self.environment |= environment
+            await self._start()
+
+    async def _start(self) -> None:
+        self.starts += 1
+        self.ready = False
+        log = (self._fleet.folder / f"{self.name}.log").open("wb")
+        # setpriv execs: the process is the worker itself, and ends with the lab.
+        command = ["setpriv", "--pdeathsig=KILL", "--", sys.executable, "-m", "chaos.worker"]
+        env = os.environ | self._fleet.environment | self.environment | {"CHAOS_NAME": self.name}
+        with log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=self._fleet.code,
+                env=env,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+            )
+        self.stopped = False
+        self._fleet.watch(self, self._process)
+        assert self._process.stdout is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(START_SECONDS):
+                self.ready = await self._process.stdout.readline() == b"ready\n"
+
+    def log(self) -> str:
+        return (self._fleet.folder / f"{self.name}.log").read_text(errors="replace")
+
+    def ended(self, process: asyncio.subprocess.Process) -> bool:
+        """Whether it was the lab that ended this process."""
+        return self._ended is process
+
+    def _send(self, number: signal.Signals) -> None:
+        if self._process is not None and self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(number)
+
+
+class Fleet:
+    """`async with` starts all replicas. One that dies by itself is noted and started again."""
+
+    def __init__(
+        self, ground: Ground, pace: Pace, folder: Path, *, replicas: int = 4, environment: dict[str, str] | None = None
+    ) -> None:
+        self.folder = folder
+        self.code = _copied(folder / "code")
+        """What the replicas run: a copy, so that a long run is of one version whatever is edited meanwhile."""
+        ms = {
+            "OUTBOX_LEASE_DURATION_MS": pace.lease,
+            "OUTBOX_LEASE_HEARTBEAT_MS": pace.heartbeat,
+            "OUTBOX_REAP_INTERVAL_MS": pace.reap,
+            "WORKER_SHUTDOWN_TIMEOUT_MS": pace.lease,
+            "WORKER_IDLE_BACKOFF_MIN_MS": pace.idle / 2,
+            "WORKER_IDLE_BACKOFF_MAX_MS": pace.idle,
+        }
+        self.environment = {name: str(round(1000 * seconds)) for name, seconds in ms.items()}
+        self.environment |= {
+            "CHAOS_FOLDER": str(folder),
+            "PYTHONPATH": os.pathsep.join([str(self.code / "src"), str(self.code)]),
+            "CHAOS_URL": ground.url,
+            events.VARIABLE: ground.broker.url,
+            "OUTBOX_BATCH_SIZE": "50",
+            "WORKER_TICK_LOOP_ERROR_BACKOFF_MS": "500",
+            "WORKER_TICK_LOOP_MAX_JITTER_MS": "100",
+        }
+        self.environment |= environment or {}
+        # The last one lives behind the pooler, where nobody can listen.
+        behind = {"CHAOS_URL": ground.pooler_url, "HOLDFAST_LISTEN": "false"}
+        self.replicas = [
+            Replica(self, number, dict(behind) if number == replicas > 1 else {}) for number in range(1, replicas + 1)
+        ]
+        self.deaths: list[Death] = []
+        self._expected: list[int] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await asyncio.gather(*(replica.restart() for replica in self.replicas))
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if exc is None:
+            await asyncio.gather(*(replica.terminate() for replica in self.replicas))
+        self._kill()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    @contextmanager
+    def expecting(self, *codes: int) -> Iterator[None]:
+        """Let replicas die with these exit codes: a fault of ours makes them."""
+        self._expected += codes
+        try:
+            yield
+        finally:
+            for code in codes:
+                self._expected.remove(code)
+
+    @property
+    def working(self) -> list[Replica]:
+        """Those that live, have begun, and are not frozen."""
+        return [replica for replica in self.replicas if replica.alive and replica.ready and not replica.stopped]
+
+    def bring_back(self, replica: Replica) -> None:
+        """Start it again in the background, as a supervisor does; the others work meanwhile."""
+        self._keep(asyncio.create_task(replica.restart()))
+
+    async def whole(self) -> None:
+        """Return when every replica works that is to come back."""
+        async with asyncio.timeout(START_SECONDS):
+            while not all(replica.ready and replica.alive for replica in self.replicas):  # noqa: ASYNC110 - rarely
+                await asyncio.sleep(0.02)
+
+    def watch(self, replica: Replica, process: asyncio.subprocess.Process) -> None:
+        self._keep(asyncio.create_task(self._watch(replica, process)))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _watch(self, replica: Replica, process: asyncio.subprocess.Process) -> None:
+        code = await process.wait()
+        if replica.ended(process):
+            return
+        self.deaths.append(Death(replica.name, code, code in self._expected, replica.log()[-2000:]))
+        await asyncio.sleep(0.1)
+        await replica.restart()
+
+    def _kill(self) -> None:
+        for replica in self.replicas:
+            replica.kill()
+
+
+def _copied(code: Path) -> Path:
+    for part in ("src", "chaos", "tools"):
+        shutil.copytree(ROOT / part, code / part, dirs_exist_ok=True)
+    return code

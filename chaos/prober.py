@@ -1,0 +1,57 @@
+"""Probes: jobs that come one by one and are urgent, so that a long wait of theirs means that somebody was not awake."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+
+from chaos import application
+from chaos.producer import Lane, Promised
+
+if TYPE_CHECKING:
+    import random
+    from types import TracebackType
+
+    from chaos.producer import Producer
+
+How = Literal["at once", "late"]
+
+
+class Probe(NamedTuple):
+    job: int
+    how: How
+    """Late: its transaction was open for long, and others of its kind overtook it."""
+    committed: float
+    """By the monotonic clock."""
+
+
+class Prober:
+    """Sends probes for as long as its `async with` block runs."""
+
+    def __init__(self, load: Producer, dice: random.Random) -> None:
+        self.sent: list[Probe] = []
+        self._lanes: dict[How, Lane] = {"at once": load.lane(), "late": load.lane()}
+        self._dice = dice
+        self._over = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self._send(how)) for how in self._lanes]
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over = True
+        await asyncio.gather(*self._tasks)
+
+    async def _send(self, how: How) -> None:
+        lane = self._lanes[how]
+        while not self._over:
+            await asyncio.sleep(self._dice.choice([0.03, 0.1, 0.3, 0.7]) * self._dice.uniform(0.5, 1.5))
+            held = self._dice.uniform(0.5, 2.5) if how == "late" else 0
+            job = application.probe.new().options(priority=0)
+            ids = await lane.commit([Promised(job, "probe")], whim=held)
+            if ids is not None:
+                self.sent.append(Probe(ids[0], how, time.monotonic()))

@@ -1,0 +1,122 @@
+"""How long a fleet takes, once a fault is healed, until nothing is left of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from chaos import application
+from chaos.broker import UNANSWERED
+from chaos.producer import Promised
+
+if TYPE_CHECKING:
+    from chaos.fault import Site
+
+LOOK_EVERY = 0.05
+# When nobody has recovered by then, nobody will.
+LIMIT = 60.0
+
+# Recovered: every replica that lives has been heard of since, a job that was enqueued since is done, an event that was
+# published since has arrived, and no job is in the hands of somebody who is gone or whose lease has ended.
+_LOOK = """
+    SELECT (SELECT count(*) FROM holdfast.worker WHERE name = ANY (%(names)s) AND heartbeat_at > %(since)s),
+        EXISTS (SELECT FROM holdfast.job_history WHERE id = %(probe)s),
+        (SELECT count(*) FROM holdfast.job WHERE status = 'processing' AND (locked_until < now() OR locked_by <> ALL (
+            ARRAY(SELECT id FROM holdfast.worker WHERE name = ANY (%(names)s)))))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What happened, and how long it took to be over."""
+
+    faults: tuple[str, ...]
+    begun: float
+    """Seconds after the start of the run."""
+    healed: float
+    seconds: float
+    bound: float
+    missing: str = ""
+    """What was not there when the bound had passed."""
+    last: str = ""
+    """What was waited for to the end."""
+
+    @property
+    def name(self) -> str:
+        return " + ".join(self.faults)
+
+
+async def recover(site: Site, faults: tuple[str, ...], begun: float) -> Recovery:
+    """Wait until the fleet has recovered from what was healed just now."""
+    healed = time.monotonic()
+    missing = last = ""
+    seen = None
+    async with AsyncExitStack() as stack:
+        probe = asyncio.create_task(site.load.promise(Promised(application.probe.new().options(priority=0), "probe")))
+        stack.callback(probe.cancel)
+        saying = asyncio.create_task(_say(site))
+        stack.callback(saying.cancel)
+        conn = since = None
+        while seen != "" and time.monotonic() - healed < LIMIT:
+            if seen is not None:
+                await asyncio.sleep(LOOK_EVERY)
+            try:
+                if conn is None:
+                    conn = await stack.enter_async_context(await site.ground.admin())
+                if since is None:
+                    since = (await (await conn.execute("SELECT clock_timestamp()")).fetchone() or (None,))[0]
+                seen = await _look(site, conn, since, probe) or await _listen(site, saying)
+            except psycopg.Error as error:
+                conn, seen = None, f"the server does not answer: {error}"
+            last = seen or last
+            if seen and not missing and time.monotonic() - healed > site.pace.bound:
+                missing = seen
+    return Recovery(
+        faults, begun - site.begun, healed - site.begun, time.monotonic() - healed, site.pace.bound, missing, last
+    )
+
+
+async def _look(
+    site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object, probe: asyncio.Task[list[int]]
+) -> str:
+    """Say what is still missing."""
+    names = [replica.name for replica in site.fleet.working]
+    done = probe.result()[0] if probe.done() else 0
+    found = await (await conn.execute(_LOOK, {"names": names, "since": since, "probe": done})).fetchone()
+    assert found is not None
+    heard, probed, stuck = found
+    missing = []
+    if heard != len(names):
+        missing.append(f"{heard} of {len(names)} replicas heard of")
+    if not probe.done():
+        missing.append("nothing can be enqueued")
+    elif not probed:
+        missing.append("the probe waits")
+    if stuck:
+        missing.append(f"{stuck} jobs held by nobody")
+    return ", ".join(missing)
+
+
+async def _say(site: Site) -> str:
+    """Publish an event, once a commit was acknowledged, and answer with its key, which no other has."""
+    voice = site.publisher.voice()
+    while True:
+        key = f"recovery-{site.load.batch()}"
+        if await voice.commit([[key]]) is not None:
+            await voice.close()
+            return key
+
+
+async def _listen(site: Site, saying: asyncio.Task[str]) -> str:
+    """Say what is still missing of the events."""
+    if not saying.done():
+        return "nothing can be published"
+    try:
+        return "" if await site.ground.broker.has(saying.result()) else "an event has not arrived"
+    except UNANSWERED as error:
+        return f"the broker does not answer: {error}"

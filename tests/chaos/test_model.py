@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from chaos.model.checks import HOLDS, INVARIANTS, LIVENESS, MISTAKES, Check
+from chaos.model.spin import provide
+
+
+@pytest.fixture(scope="module", autouse=True)
+def spin() -> None:
+    provide()
+
+
+def _marked(checks: tuple[Check, ...]) -> list[object]:
+    return [pytest.param(check, id=check.name, marks=[pytest.mark.prove] if check.long else []) for check in checks]
+
+
+@pytest.mark.parametrize("check", _marked(HOLDS))
+def test_the_protocol_holds_in_every_state(check: Check) -> None:
+    found = check.run()
+    assert found.broken is None
+    assert found.states > 10_000
+
+
+@pytest.mark.parametrize("check", _marked(MISTAKES))
+def test_a_mistake_breaks_what_it_should(check: Check) -> None:
+    assert check.run().broken == check.breaks
+
+
+def test_each_invariant_is_broken_by_some_mistake() -> None:
+    assert {check.breaks for check in MISTAKES} == {*INVARIANTS, LIVENESS}
