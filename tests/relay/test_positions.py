@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from bench.explain import explained
 from holdfast.drivers import run, run_sync
 from holdfast.store.maintenance import expired_partitions
+from holdfast.store.position import Cut, read_events
 from holdfast.store.schema import migrate
 from holdfast.store.subscription import (
     feed_jobs,
@@ -305,6 +307,28 @@ async def test_lag_is_told(reader: Reader, connect: Connect) -> None:
     assert (line.events, line.seconds) == (0, 0)
     assert run_sync(writer, find_subscription("all")) == reader.subscription
     assert run_sync(writer, find_subscription("none")) is None
+
+
+async def test_a_look_costs_the_same_with_a_long_log_behind_it(
+    reader: Reader, conn: psycopg.AsyncConnection[Any], connect: Connect
+) -> None:
+    async def buffers() -> int:
+        cut = Cut((), 1, 0)
+        statement = explained(read_events(cut, reader.held[0].position, most=100))
+        return (await run(conn, statement)).buffers
+
+    writer = connect()
+    fill = "SELECT count(holdfast.publish('t', '{}', key => n::text)) FROM generate_series(1, %s) n"
+    writer.execute(fill, [100])
+    await reader.read(most=5_000)
+    writer.execute(fill, [10])
+    before = await buffers()
+    await reader.read()
+    writer.execute(fill, [30_000])
+    writer.execute("ANALYZE holdfast.event")
+    await reader.read(most=5_000)
+    writer.execute(fill, [10])
+    assert await buffers() <= 2 * before
 
 
 async def test_the_producer_can_publish_and_nothing_else(connect: Connect) -> None:

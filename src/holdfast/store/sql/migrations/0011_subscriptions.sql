@@ -200,9 +200,11 @@ BEGIN
         late := ARRAY(SELECT pg_snapshot_xip(seen));
         -- Few: of transactions that were under way. The topics are asked at once.
         RETURN QUERY SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace
-            FROM (SELECT * FROM holdfast.event e WHERE e.xid = ANY (late)
-                  UNION ALL
-                  SELECT * FROM holdfast.event e WHERE e.xid >= pg_snapshot_xmax(seen) AND e.xid < seen_xid) AS e
+            FROM (SELECT * FROM (
+                      SELECT * FROM holdfast.event e WHERE e.xid = ANY (late)
+                      UNION ALL
+                      SELECT * FROM holdfast.event e WHERE e.xid >= pg_snapshot_xmax(seen) AND e.xid < seen_xid) AS u
+                  OFFSET 0) AS e          -- so that they are looked for by xid: by id it would be a walk over the whole log
             WHERE e.id > last_id AND e.id <= seen_id AND pg_visible_in_snapshot(e.xid, next)
               AND (topics = '{}' OR e.topic = ANY (topics)) AND e.shard % partitions = part
             ORDER BY e.id LIMIT most;
