@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast.store.sleeper import RECORD_SECONDS, others_ended
-from holdfast.store.subscription import own_transaction, read_no_more, read_on
+from holdfast.store.subscription import own_transaction, read_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +40,8 @@ class Bell:
         self.heard = heard
         self.idle = idle
         self.rung = asyncio.Event()
+        self.records = 0
+        """How many were made: a look counts only if the last of them was there before it."""
         self._recorded_until = 0.0
         self._horizon: str | None = None
         self._lock = asyncio.Lock()
@@ -52,24 +54,15 @@ class Bell:
     def sleeper(self) -> Sleeper:
         return Sleeper(self)
 
-    async def record(self) -> bool:
-        """See to it that whoever publishes from now on rings; True when that is new, so that one more look is due."""
-        if not self.heard():
-            return False
+    async def record(self) -> None:
+        """See to it that whoever publishes from now on rings."""
         async with self._lock:
-            if time.monotonic() < self._recorded_until:
-                return False
-            begun = time.monotonic()
-            await self._link.run(read_on(self._worker(), self._topics))
-            self._horizon = await self._link.run(own_transaction())
-            self._recorded_until = begun + RENEWED
-            return True
-
-    async def rise(self) -> None:
-        """Let nobody ring while there is work anyway."""
-        if self._recorded_until:
-            self._recorded_until = 0.0
-            await self._link.run(read_no_more(self._worker()))
+            if self.heard() and time.monotonic() >= self._recorded_until:
+                begun = time.monotonic()
+                await self._link.run(read_on(self._worker(), self._topics))
+                self.records += 1
+                self._horizon = await self._link.run(own_transaction())
+                self._recorded_until = begun + RENEWED
 
     async def safe(self) -> bool:
         """Tell whether everybody who could have missed the record has ended."""
@@ -88,11 +81,18 @@ class Sleeper:
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
         self._rung = bell.rung
+        self._records = 0
         self._pause = 0.0
 
     def listen(self) -> None:
-        """Hear what rings from here on: before the last look."""
+        """Hear what rings from here on: before a look."""
         self._rung = self._bell.rung
+        self._records = self._bell.records
+
+    async def may_sleep(self) -> bool:
+        """Tell whether the last look was taken under a record that still holds, whoever of us made it."""
+        await self._bell.record()
+        return self._records == self._bell.records
 
     def begin(self) -> None:
         """Start over: there was work."""

@@ -40,8 +40,6 @@ log = logging.getLogger(__name__)
 
 # A lease is renewed this many times in its length, so that one failure does not end it.
 RENEWALS = 4
-# A pass that handed over more than this is no trickle: whoever publishes need not ring meanwhile.
-BUSY = 500
 # Who is told to stop may hand over the page it is at.
 GENTLE_SECONDS = 5.0
 
@@ -180,9 +178,7 @@ class Member:
                     self._counts[self._what.name] += done
                     if done:
                         sleeper.begin()
-                    if done > BUSY:
-                        await self._bell.rise()
-                    elif not await self._bell.record() and not budget.spent:
+                    if await sleeper.may_sleep() and not budget.spent:
                         await sleeper.sleep(self._lease)
         except LeaseOver:
             log.info("a partition is in other hands", extra=self._extra(partition=held.partition))

@@ -249,10 +249,6 @@ def read_on(worker: int, topics: Iterable[str]) -> Statement[None]:
     return Statement(statements()["read_on"], params, lambda _: None)
 
 
-def read_no_more(worker: int) -> Statement[None]:
-    return Statement(statements()["read_no_more"], {"worker": worker}, lambda _: None)
-
-
 def own_transaction() -> Statement[str]:
     """Ask for a number above that of everybody who may have looked for readers too early."""
     return Statement(statements()["own_transaction"], {}, lambda rows: str(rows[0][0]))

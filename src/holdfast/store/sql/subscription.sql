@@ -42,9 +42,6 @@ SELECT holdfast.settle_parked(%(subscription)s, %(partition)s, %(token)s::bigint
 -- name: read_on
 INSERT INTO holdfast.reader (until, worker_id, topics) VALUES (now() + interval '10 seconds', %(worker)s, %(topics)s::text[]) RETURNING until
 
--- name: read_no_more
-DELETE FROM holdfast.reader WHERE worker_id = %(worker)s AND until > now() - interval '1 minute' RETURNING until
-
 -- name: own_transaction
 SELECT pg_current_xact_id()::text
 

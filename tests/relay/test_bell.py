@@ -1,0 +1,28 @@
+"""Sleeping readers of one process: a look counts only under a record that was there before it."""
+
+from __future__ import annotations
+
+from holdfast.engine.link import Link
+from holdfast.relay.bell import Bell
+
+
+async def test_who_looked_before_the_record_of_another_looks_once_more(database: str) -> None:
+    async with Link(database, timeout=10) as link:
+        bell = Bell(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(1, 1))
+        one, two = bell.sleeper(), bell.sleeper()
+        one.listen()
+        two.listen()
+        assert not await one.may_sleep()  # its look was before its own record,
+        assert not await two.may_sleep()  # and so was the other's
+        one.listen()
+        two.listen()
+        assert await one.may_sleep()
+        assert await two.may_sleep()
+
+
+async def test_where_nobody_is_heard_everybody_sleeps_by_polling(database: str) -> None:
+    async with Link(database, timeout=10) as link:
+        bell = Bell(link, worker=lambda: 1, topics=["t"], heard=lambda: False, idle=(1, 1))
+        sleeper = bell.sleeper()
+        sleeper.listen()
+        assert await sleeper.may_sleep()
