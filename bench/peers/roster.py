@@ -82,7 +82,11 @@ PEERS = (
         pace=4_000,
         lease="per job, receipts and heartbeats, fenced by run",
         leases=True,
-        unfinished="SELECT FROM awa.jobs WHERE state IN ('available', 'running')",
+        # Its view of all jobs takes minutes to answer here: what was enqueued, less what it has counted as done.
+        unfinished="SELECT WHERE (SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM awa.job_id_seq)"
+        " > (SELECT coalesce(sum(completed_count), 0) FROM awa.receipt_completion_batches)"
+        " + (SELECT count(*) FROM awa.done_entries)"
+        " + (SELECT coalesce(sum(pruned_completed_count), 0) FROM awa.queue_terminal_rollups)",
         python=("awa-pg==0.6.9",),
         keeps=False,
         language="Rust, Python",

@@ -1,7 +1,7 @@
 """Log lines that say which job they belong to, for people or for machines, on the logging of the standard library.
 
 Importing this changes nothing. `configure` is for programs (`holdfast worker`). An application with its own logging
-adds `ContextFilter()` to its handlers and finds `job`, `kind`, `chain` and `worker` on every record.
+adds `ContextFilter()` to its handlers and finds `job`, `kind`, `chain`, `worker` and `trace` on every record.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Format = Literal["auto", "human", "json"]
 FORMATS = ("auto", "human", "json")
 LEVELS = ("debug", "info", "warning", "error", "critical")
-FIELDS = ("job", "kind", "chain", "worker")
+FIELDS = ("job", "kind", "chain", "worker", "trace")
 TEXT_LIMIT = 16_000
 
 
@@ -36,6 +36,8 @@ class Fields(TypedDict, total=False):
     kind: str
     chain: int
     worker: int | str
+    trace: str
+    """The id of the trace, without those of its spans."""
 
 
 context: ContextVar[Mapping[str, Any]] = ContextVar("holdfast.logs.context", default=MappingProxyType({}))
@@ -75,7 +77,7 @@ class bound:  # noqa: N801 - reads as a verb: with bound(job=7): …
 
 
 class ContextFilter(logging.Filter):
-    """Puts job, kind, chain and worker on each record; `extra` of the same name moves to `extra_job`, ….
+    """Puts job, kind, chain, worker and trace on each record; `extra` of the same name moves to `extra_job`, ….
 
     For handlers, not for loggers: a logger's filters do not see the records of the loggers below it.
     """

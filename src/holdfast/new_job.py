@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast.errors import InvalidJob
 from holdfast.job import Handle
+from holdfast.trace import TRACEPARENT
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -118,6 +119,7 @@ class Envelope:
         members |= {name: value for name, value, default in plain if value != default}
         members |= self._times() | self._keys() | self._blockers()
         if self.headers:
+            # The last member: see `traced_head`.
             members["headers"] = checked_headers(self.headers)
         object.__setattr__(self, "head", _JSON.encode(members)[:-1])
 
@@ -126,6 +128,14 @@ class Envelope:
         """Nothing but a queue, a priority and a number of attempts: the job can take the shortest way in."""
         rest = (self.delay, self.at, self.order_key, self.unique, self.expires)
         return rest == (None,) * len(rest) and not (self.headers or self.after) and self.payload_version == 1
+
+    def traced_head(self, trace: str) -> str:
+        """Return `head` with this trace in its headers, unless they name another."""
+        if not self.headers:
+            return f'{self.head},"headers":{{"{TRACEPARENT}":"{trace}"}}'
+        if any(name == TRACEPARENT for name, _ in self.headers):
+            return self.head
+        return f'{self.head[:-1]},"{TRACEPARENT}":"{trace}"}}'
 
     def _times(self) -> dict[str, object]:
         members: dict[str, object] = {}
@@ -240,9 +250,10 @@ class NewJob(Generic[R_co]):
         # A handler in a process of its own may return it; what decodes stays where it is.
         return NewJob, (self.envelope, self.payload)
 
-    def as_json(self) -> str:
-        """Return the object that the SQL function enqueue_jobs takes."""
-        return f'{self.envelope.head},"payload":{self.payload}}}'
+    def as_json(self, trace: str | None = None) -> str:
+        """Return the object that the SQL function enqueue_jobs takes; `trace`: a `traceparent` for its headers."""
+        head = self.envelope.head if trace is None else self.envelope.traced_head(trace)
+        return f'{head},"payload":{self.payload}}}'
 
 
 def _chosen(given: T | Omitted, now: T) -> T:

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TRACEPARENT = "traceparent"
+
+_FORM = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+
+_carried: ContextVar[str | None] = ContextVar("holdfast.trace.carried", default=None)
 
 
 def current_trace() -> str | None:
-    """Return a W3C `traceparent`; None outside of a trace. Who does not use OpenTelemetry does not load it."""
+    """Return a W3C `traceparent`: of the span that is active, else of the job that runs; None outside of a trace.
+
+    Who does not use OpenTelemetry does not load it.
+    """
     module = sys.modules.get("opentelemetry.trace")
-    if module is None:
-        return None
-    context = module.get_current_span().get_span_context()
-    if not context.is_valid:
-        return None
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+    if module is not None:
+        context = module.get_current_span().get_span_context()
+        if context.is_valid:
+            return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+    return _carried.get()
+
+
+def carry_trace(trace: str | None) -> None:
+    """Let what this task or thread makes from here on belong to this trace, where no span says another."""
+    _carried.set(trace)
+
+
+def trace_in(headers: Mapping[str, str]) -> str | None:
+    """Return the `traceparent` of these headers if it is one: who enqueues from SQL may write anything."""
+    trace = headers.get(TRACEPARENT) if isinstance(headers, dict) else None
+    return trace if isinstance(trace, str) and _FORM.fullmatch(trace) else None
+
+
+def id_of(trace: str) -> str:
+    """Return what all spans of a trace have in common.
+
+    >>> id_of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    '0af7651916cd43dd8448eb211c80319c'
+    """
+    return trace[3:35]

@@ -26,8 +26,20 @@ def offered(script: str, *words: str) -> set[str]:
 
 
 def test_commands_and_options(script: str) -> None:
-    commands = {"migrate", "worker", "tick", "jobs", "events", "runners", "check", "completion"}
+    running = {"worker", "tick", "serve", "top"}
+    looking = {"jobs", "queues", "events", "runners", "tokens"}
+    commands = running | looking | {"migrate", "check", "completion"}
     assert offered(script, "holdfast", "") == commands | {"-h", "--help", "--version"}
+    assert offered(script, "holdfast", "queues", "") >= {"list", "pause", "resume", "set", "drain"}
+    assert offered(script, "holdfast", "tokens", "make", "--role", "") == {"viewer", "operator", "developer"}
+    assert offered(script, "holdfast", "jobs", "retry", "--status", "f") == {"failed"}
+    assert offered(script, "holdfast", "serve", "--jwt-") == {
+        "--jwt-issuer",
+        "--jwt-audience",
+        "--jwt-keys",
+        "--jwt-role-claim",
+    }
+    assert offered(script, "holdfast", "top", "--theme", "") == {"dark", "light"}
     assert offered(script, "holdfast", "c") == {"check", "completion"}
     assert offered(script, "holdfast", "jobs", "") == {"list", "show", "retry", "cancel", "delete", "-h", "--help"}
     assert offered(script, "holdfast", "jobs", "list", "--o") == {"--order-key"}

@@ -185,6 +185,27 @@ async def test_tallies_are_folded_and_their_sums_stay(database: str, connect: Co
     assert await maintained(database) == {}
 
 
+async def test_hours_and_days_that_are_past_are_folded_into_one_row_each(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """CREATE TABLE holdfast.tally_past PARTITION OF holdfast.tally
+        FOR VALUES FROM (date_trunc('day', now() - interval '3 days', 'UTC'))
+        TO (date_trunc('day', now() - interval '1 day', 'UTC'))"""
+    )
+    conn.execute(
+        """INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)
+        SELECT minute, 1, 3, 'completed', 'q', 'k' FROM (
+            SELECT date_trunc('day', now() - interval '3 days', 'UTC') + m * interval '20 minutes'
+                FROM generate_series(0, 143) AS m
+            UNION ALL SELECT date_trunc('hour', now(), 'UTC') - interval '5 hours' + m * interval '10 minutes'
+                FROM generate_series(0, 5) AS m) AS t (minute)"""
+    )
+    await maintained(database)
+    left = conn.execute("SELECT minute, jobs, bucket FROM holdfast.tally ORDER BY minute").fetchall()
+    assert [row[1:] for row in left] == [(72, 3), (72, 3), (6, 3)]
+    assert await maintained(database) == {}
+
+
 async def test_folding_is_bounded(database: str, connect: Connect) -> None:
     conn = connect()
     conn.execute(

@@ -17,7 +17,18 @@ WORKERS = 3
 KINDS = ("a", "b")
 QUEUES = ("default", "slow")
 _TABLES = (
-    *("job", "job_history", "job_failed", "attempt", "order_stop", "unique_window", "tally", "sweep", "worker"),
+    *(
+        "job",
+        "job_history",
+        "job_failed",
+        "attempt",
+        "replay",
+        "order_stop",
+        "unique_window",
+        "tally",
+        "sweep",
+        "worker",
+    ),
     *("blocker", "watcher"),
 )
 _SEQUENCES = ("job_id_seq", "worker_id_seq", "token")

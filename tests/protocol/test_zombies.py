@@ -301,6 +301,7 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "cancel_job": "ends what has not started; a running job is only asked to stop",
     "resume_order_key": "promotes what is parked",
     "replay_job": "makes a job",
+    "reschedule_job": "gives a job that nobody has claimed another time",
     "hold_chains": "marks the live job of a chain that is waited for; whoever holds it still does",
     "tell_waiters": "counts down, and lets go, what is blocked",
     "take_job": "takes a job from whoever has it, for a person who ends it in the same transaction",

@@ -17,7 +17,7 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer"]
+ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer", "holdfast_operator"]
 
 
 @pytest.fixture(scope="module")

@@ -31,13 +31,13 @@ from holdfast.store.worker import ensure_partitions, register_worker
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer"]
+ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer", "holdfast_operator"]
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
 LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
 PRODUCING = {"enqueue", "enqueue_jobs", "publish", "publish_events"}
-LOOKING = {"lag", "position_of", "last_event_id", "cluster"}
+LOOKING = {"lag", "position_of", "last_event_id", "cluster", "take_census"}
 
 _numbers = count(1)
 
@@ -227,11 +227,11 @@ def test_no_role_changes_the_schema(login: Login, role: str) -> None:
     assert {command: denied(conn, command) for command in refusals} == refusals
 
 
-def test_a_viewer_sees_every_table(login: Login, owner: Connection) -> None:
+def test_a_viewer_sees_every_table_but_the_digests_of_tokens(login: Login, owner: Connection) -> None:
     owner.execute("SELECT holdfast.ensure_partitions(20)")  # also those made after the grants
     viewer = login("holdfast_viewer")
     refused = {table: denied(viewer, f"SELECT * FROM holdfast.{table}") for table in tables(owner)}
-    assert {table for table, refusal in refused.items() if refusal} == set()
+    assert {table for table, refusal in refused.items() if refusal} == {"access_token"}
     check(viewer)
 
 
@@ -253,15 +253,37 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} event migration queue retention"),
-        ("INSERT", f"{LIVE} {HISTORY}"),
+        ("SELECT", f"{LIVE} {HISTORY} event landmark migration queue replay retention"),
+        ("INSERT", f"{LIVE} {HISTORY} replay"),
         ("UPDATE", f"{LIVE} run"),
-        ("DELETE", f"{LIVE} position tally"),
+        ("DELETE", f"{LIVE} landmark position replay tally"),
         ("TRUNCATE", ""),
     ],
 )
 def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, verb: str, permitted: str) -> None:
     assert not_denied(login("holdfast_worker"), verb, tables(owner)) == set(permitted.split())
+
+
+@pytest.mark.parametrize(
+    ("verb", "permitted"),
+    [
+        ("INSERT", f"{LIVE} {HISTORY} access_token audit landmark queue replay"),
+        ("UPDATE", f"{LIVE} access_token audit queue run"),
+        ("DELETE", f"{LIVE} landmark position replay tally"),
+        ("TRUNCATE", ""),
+    ],
+)
+def test_an_operator_has_a_workers_rights_and_those_of_the_pages(
+    login: Login, owner: Connection, verb: str, permitted: str
+) -> None:
+    assert not_denied(login("holdfast_operator"), verb, tables(owner)) == set(permitted.split())
+
+
+def test_an_operator_sees_all(login: Login, owner: Connection) -> None:
+    operator = login("holdfast_operator")
+    families = [table for table in tables(owner) if not table[-8:].isdecimal()]
+    assert {table for table in families if denied(operator, f"SELECT * FROM holdfast.{table}")} == set()
+    check(operator)
 
 
 def enqueue(conn: Connection, **options: object) -> int:

@@ -11,7 +11,7 @@ import sys
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from holdfast.cli import check, completion, events, jobs, migrate, runners, tick, worker
+from holdfast.cli import check, completion, events, jobs, migrate, queues, runners, serve, tick, tokens, top, worker
 from holdfast.cli.stop import Stop
 from holdfast.errors import HoldfastError
 from holdfast.settings import SettingsError
@@ -27,11 +27,15 @@ _COMMANDS = {
     "tick": tick,
     "jobs": jobs,
     "events": events,
+    "queues": queues,
     "runners": runners,
+    "tokens": tokens,
+    "serve": serve,
+    "top": top,
     "check": check,
     "completion": completion,
 }
-_OF_AN_APPLICATION = ("worker", "tick", "check")
+_OF_AN_APPLICATION = ("worker", "tick", "serve", "check")
 # What a shell answers for a program that SIGINT ended.
 _INTERRUPTED = 130
 

@@ -35,6 +35,13 @@ def connect(arguments: argparse.Namespace) -> psycopg.Connection[Any]:
         raise Stop(f"cannot connect to the database of {source}: {str(error).strip()}") from error
 
 
+def address(arguments: argparse.Namespace) -> str:
+    """Return the address, if it can be read."""
+    source, url = _address(arguments.database_url)
+    options(source, url)
+    return url
+
+
 def _address(given: str | None) -> tuple[str, str]:
     sources = {"--database-url": given} | {name: os.environ.get(name) for name in _VARIABLES}
     for source, url in sources.items():

@@ -1,16 +1,19 @@
-"""Look at jobs, and act on single ones."""
+"""Look at jobs, and act on them: on single ones, or on those that a filter finds."""
 
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
 
-from holdfast.cli import database, session, table
+from holdfast.cli import database, selection, session, table
+from holdfast.cli.desk import person
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
 from holdfast.errors import DuplicateJob
+from holdfast.store.audit import record_audit
 from holdfast.store.cancel import cancel_job, replay_job
 from holdfast.store.inspect import (
     MOST,
@@ -25,16 +28,17 @@ from holdfast.store.inspect import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from holdfast.store.inspect import JobLine
+    from holdfast.store.statement import Statement
+
+T = TypeVar("T")
 
 HELP = "look at jobs, retry, cancel or delete them"
 
 _COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "due or ended", "error")
 _LARGEST_ID = 2**63 - 1
-# Replays have no index to be found by where there are many jobs.
-_REPLAY_SECONDS = 1.0
 
 Connection: TypeAlias = "psycopg.Connection[Any]"
 
@@ -57,14 +61,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("delete", "delete jobs that wait, and keep nothing of them", _delete),
     ):
         own = _action(actions, name, help_, _acting(act))
-        own.add_argument("ids", type=_id, metavar="ID", nargs="+")
-        if name == "delete":
-            own.add_argument("--yes", action="store_true", help="yes, delete them")
+        own.add_argument("ids", type=_id, metavar="ID", nargs="*")
+        own.set_defaults(refuse=own.error)
+        selection.configure(own)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    if hasattr(arguments, "ids"):
+        which = selection.given(arguments)
+        if bool(arguments.ids) == bool(which):
+            arguments.refuse("name jobs by their ids, or by what they have in common, and not both")
+        if which is not None:
+            return asyncio.run(selection.act(arguments, which))
     if arguments.action == "delete" and not arguments.yes:
-        raise Stop("deleting keeps nothing, not even a trace: give --yes, or cancel the jobs instead", status=2)
+        raise Stop("deleting keeps nothing of a job: give --yes, or cancel the jobs instead", status=2)
     with session.opened(arguments) as conn:
         status: int = arguments.act(conn, arguments)
         return status
@@ -134,7 +144,7 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     holder = job.get("locked_by") or job.get("worker_id")
     worker = session.ask(conn, read_worker(holder)) if holder else None
     original = session.ask(conn, read_job(job["replay_of"])) if job["replay_of"] else None
-    replays, complete = _replays(conn, arguments.id)
+    replays = session.ask(conn, list_replays(arguments.id))
     if arguments.json:
         table.print_json(
             {
@@ -143,7 +153,6 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
                 "attempts": [attempt._asdict() for attempt in attempts],
                 "replay_of": original,
                 "replays": [replay._asdict() for replay in replays],
-                "replays_complete": complete,
             }
         )
         return 0
@@ -164,17 +173,7 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     if replays:
         print("\nReplayed as")
         table.print_table(("id", "status", "created"), replays)
-    if not complete:
-        print(f"\nLooking for replays took longer than {_REPLAY_SECONDS:g} s and was given up.")
     return 0
-
-
-def _replays(conn: Connection, job_id: int) -> tuple[list[Any], bool]:
-    try:
-        with session.bounded(conn, seconds=_REPLAY_SECONDS):
-            return run_sync(conn, list_replays(job_id)), True
-    except psycopg.errors.QueryCanceled:
-        return [], False
 
 
 def _acting(act: Callable[[Connection, int], Done]) -> Callable[[Connection, argparse.Namespace], int]:
@@ -192,9 +191,19 @@ def _acting(act: Callable[[Connection, int], Done]) -> Callable[[Connection, arg
     return acting
 
 
+def _audited(conn: Connection, action: str, job_id: int, statement: Statement[T], *, undone: Collection[object]) -> T:
+    """Act, and write down who did in the same transaction, unless the answer says that nothing was done."""
+    by = person()
+    with session.bounded(conn):
+        answer = run_sync(conn, statement)
+        if answer not in undone:
+            run_sync(conn, record_audit(by.name, by.role, f"jobs.{action}", target=str(job_id), jobs=1))
+        return answer
+
+
 def _retry(conn: Connection, job_id: int) -> Done:
     try:
-        made = session.ask(conn, replay_job(job_id))
+        made = _audited(conn, "retry", job_id, replay_job(job_id), undone=[None])
     except DuplicateJob as error:
         return Done(job_id, "refused", f"another live job has its unique key: {error.existing_id}")
     if made is None:
@@ -203,7 +212,7 @@ def _retry(conn: Connection, job_id: int) -> Done:
 
 
 def _cancel(conn: Connection, job_id: int) -> Done:
-    match session.ask(conn, cancel_job(job_id)):
+    match _audited(conn, "cancel", job_id, cancel_job(job_id), undone=["not_found"]):
         case "cancelled":
             return Done(job_id, "cancelled", "cancelled")
         case "requested":
@@ -215,7 +224,7 @@ def _cancel(conn: Connection, job_id: int) -> Done:
 
 
 def _delete(conn: Connection, job_id: int) -> Done:
-    match session.ask(conn, delete_job(job_id)):
+    match _audited(conn, "delete", job_id, delete_job(job_id), undone=["not_found", "processing"]):
         case "deleted":
             return Done(job_id, "deleted", "deleted")
         case "processing":

@@ -59,8 +59,8 @@ def told(conn: psycopg.Connection[Any]) -> Iterator[None]:
         raise Stop("somebody else is changing the same job: try again") from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise Stop(
-            f"{conn.info.user} may not: {Failure.of(error).text}. Looking needs the role holdfast_viewer, acting on "
-            "jobs holdfast_worker, or the owner of the schema."
+            f"{conn.info.user} may not: {Failure.of(error).text}. Looking needs the role holdfast_viewer, acting "
+            "holdfast_operator, or the owner of the schema."
         ) from error
     except psycopg.OperationalError as error:
         raise Stop(f"the connection to the database was lost: {Failure.of(error).text}. Try again.") from error

@@ -12,9 +12,14 @@ import contextlib
 import logging
 import os
 import sys
+from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.cli import load, process
+from holdfast.cli.address import Address
+from holdfast.cli.desk import require
+from holdfast.cli.probe import probed
+from holdfast.cli.stop import Stop
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
@@ -42,6 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=N,…",
         help="serve these queues alone, each with so many handlers at once (default: those that the kinds name)",
     )
+    parser.add_argument(
+        "--http",
+        type=Address.parse,
+        metavar="HOST:PORT",
+        help="serve /live, /ready and /metrics of this process there; with --processes, each at the next port",
+    )
     process.configure(parser)
     parser.add_argument("--supervised", action="store_true", help=argparse.SUPPRESS)
 
@@ -51,12 +62,16 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     load.addresses(app, settings)
     process.start_log(arguments, settings)
+    if arguments.http is not None:
+        require("ops", "starlette", "uvicorn")
+        require("prometheus", "prometheus_client")
     if arguments.processes is not None:
+        _command(arguments, arguments.processes - 1)  # there must be a port for the last of them too
         return asyncio.run(_supervise(arguments))
     status = 1
     try:
-        status = asyncio.run(_work(app, arguments))
-    except HoldfastError:
+        status = asyncio.run(_work(app, arguments, settings))
+    except (HoldfastError, Stop):
         raise
     except Exception:
         log.exception("the worker failed")
@@ -86,27 +101,39 @@ def _processes(text: str) -> int:
 
 
 async def _supervise(arguments: argparse.Namespace) -> int:
-    supervisor = Supervisor(_command(arguments), arguments.processes)
+    supervisor = Supervisor(partial(_command, arguments), arguments.processes)
     process.on_signals(supervisor.signalled)
     return 0 if await supervisor.run() else 1
 
 
-def _command(arguments: argparse.Namespace) -> list[str]:
+def _command(arguments: argparse.Namespace, place: int) -> list[str]:
     command = [sys.executable, "-m", "holdfast", "worker", arguments.app, "--supervised"]
     if arguments.queues is not None:
         command += ["--queues", ",".join(f"{name}={number}" for name, number in arguments.queues.items())]
+    if arguments.http is not None:
+        command += ["--http", str(arguments.http.next(place))]
     for option in ("log_format", "log_level"):
         if (value := getattr(arguments, option)) is not None:
             command += [f"--{option.replace('_', '-')}", value]
     return command
 
 
-async def _work(app: Holdfast, arguments: argparse.Namespace) -> int:
+async def _work(app: Holdfast, arguments: argparse.Namespace, settings: Settings) -> int:
     stops = _Stops()
     process.on_signals(stops.told)
     if arguments.supervised:
         _watch_parent(stops)
-    worker = app.worker(queues=arguments.queues)
+    async with probed(app, arguments.http, settings) as probe:
+        worker = app.worker(queues=arguments.queues)
+        probe.watch(worker)
+        await _run(worker, stops)
+    left = sum(len(pipeline.held) for pipeline in worker.pipelines)
+    if left:
+        log.error("jobs are left to the reaper: %d", left)
+    return 1 if left else 0
+
+
+async def _run(worker: Worker, stops: _Stops) -> None:
     try:
         async with worker:
             stops.starting = None
@@ -116,10 +143,6 @@ async def _work(app: Holdfast, arguments: argparse.Namespace) -> int:
         if not stops.second.is_set():
             raise
         log.warning("stopped before it had started")
-    left = sum(len(pipeline.held) for pipeline in worker.pipelines)
-    if left:
-        log.error("jobs are left to the reaper: %d", left)
-    return 1 if left else 0
 
 
 async def _stop(worker: Worker, stops: _Stops) -> None:

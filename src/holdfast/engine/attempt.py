@@ -27,6 +27,7 @@ from holdfast.outcome import (
 )
 from holdfast.signal import AbortSignal
 from holdfast.store.lease import Held
+from holdfast.trace import carry_trace, current_trace, id_of, trace_in
 
 if TYPE_CHECKING:
     import asyncio
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from holdfast.connection import AsyncConnection, SyncConnection
     from holdfast.engine.desk import Desk
     from holdfast.engine.executor import Executors
+    from holdfast.engine.observer import Spans
     from holdfast.job import Blocker, Progress
     from holdfast.kind import Kind
     from holdfast.lease import Lease
@@ -55,6 +57,7 @@ class Attempt:
     """A claim of ours, from the moment it is taken until its ending is written."""
 
     __slots__ = (
+        "began",
         "begun",
         "blockers",
         "busy",
@@ -66,6 +69,7 @@ class Attempt:
         "held",
         "kind",
         "lease",
+        "seconds",
         "signal",
         "task",
     )
@@ -84,6 +88,10 @@ class Attempt:
         """Set while the handler runs."""
         self.begun = False
         """A task that is cancelled before its first step never takes it, and nobody would learn how it ended."""
+        self.began = 0.0
+        """When its handler was called, by the monotonic clock; 0: it was not."""
+        self.seconds: float | None = None
+        """How long the handler took, where somebody wants to know."""
         self.deadline: float | None = None
         """When it will have run too long, by the monotonic clock."""
         self.busy: Busy | None = None
@@ -121,7 +129,7 @@ class Attempt:
 class Handlers:
     """Runs handlers, with the application's middlewares around them."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what running a handler depends on
         self,
         *,
         codec: JsonCodec,
@@ -129,9 +137,11 @@ class Handlers:
         middlewares: Sequence[Middleware],
         worker: str,
         new: Callable[[], bool],
+        spans: Spans | None = None,
     ) -> None:
         """Take `new()`: whether this process has started only just now, as in a rolling deploy."""
         self.state: Any = None
+        self.spans = spans
         self._codec = codec
         self._executors = executors
         self._middlewares = tuple(reversed(middlewares))
@@ -150,7 +160,10 @@ class Handlers:
         except Exception as exc:  # noqa: BLE001 - a validator of the application's may raise anything
             return self.misfit(claimed, exc)
         job = self.job(attempt)
-        logs.context.set({"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker})
+        fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker}
+        if job.headers or self.spans is not None:
+            self.carry(job.headers, fields)
+        logs.context.set(fields)
         try:
             if kind.is_async and not self._middlewares:
                 result = await kind.handler(job, **arguments)
@@ -164,6 +177,20 @@ class Handlers:
         if signal.reason not in _NO_MATTER:
             return self.aborted(attempt)
         return _DONE if result is None else self.returned(attempt, result)
+
+    async def traced_outcome(self, attempt: Attempt) -> Outcome | None:
+        """Do as `outcome` does, in a span."""
+        assert self.spans is not None  # noqa: S101 - who has none calls `outcome`
+        with self.spans.attempts(self.worker, [attempt]) as ended:
+            outcome = await self.outcome(attempt)
+            ended([outcome])
+        return outcome
+
+    def carry(self, headers: Mapping[str, str], fields: dict[str, Any]) -> None:
+        """Let what this attempt makes, and its lines, belong to its span; without one, to the job's trace."""
+        carry_trace(trace_in(headers))
+        if (trace := current_trace()) is not None:
+            fields["trace"] = id_of(trace)
 
     def called_off(self, attempt: Attempt) -> Outcome:
         """Say how a job ends that was not to start any more."""
@@ -201,7 +228,7 @@ class Handlers:
         if isinstance(result, Fail | Reschedule | Busy):
             return self.raised(attempt, result)
         try:
-            return completed(result, self._codec, attempt.claimed.kind)
+            return completed(result, self._codec, attempt.claimed.kind, attempt.claimed.read_headers())
         except HoldfastError as exc:
             return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
 

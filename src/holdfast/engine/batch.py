@@ -9,6 +9,7 @@ from holdfast import logs
 from holdfast.abort import AbortReason
 from holdfast.batch import Item
 from holdfast.errors import HoldfastError, NotCommitted
+from holdfast.trace import carry_trace, trace_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -28,6 +29,14 @@ class Batches:
 
     async def outcomes(self, attempts: Sequence[Attempt]) -> list[Outcome | None]:
         """Run the handler once for all that can be run, and say how each ended; None: lost."""
+        if (spans := self._handlers.spans) is None:
+            return await self._outcomes(attempts)
+        with spans.attempts(self._handlers.worker, attempts) as ended:
+            outcomes = await self._outcomes(attempts)
+            ended(outcomes)
+        return outcomes
+
+    async def _outcomes(self, attempts: Sequence[Attempt]) -> list[Outcome | None]:
         early: dict[Attempt, Outcome | None] = {}
         items = {attempt: item for attempt in attempts if (item := self._item(attempt, early)) is not None}
         if items:
@@ -52,7 +61,10 @@ class Batches:
 
     async def _run(self, items: Mapping[Attempt, Item[object]]) -> dict[Attempt, Outcome | None]:
         first, *_ = items
-        logs.context.set({"kind": first.claimed.kind, "worker": self._handlers.worker})
+        fields = {"kind": first.claimed.kind, "worker": self._handlers.worker}
+        if self._handlers.spans is not None:
+            self._handlers.carry({}, fields)
+        logs.context.set(fields)
         try:
             results = await self._handlers.called(
                 first, items[first].job, partial(first.kind.handler, [*items.values()])
@@ -64,6 +76,8 @@ class Batches:
 
     def _ended(self, attempt: Attempt, ending: object) -> Outcome | None:
         handlers = self._handlers
+        # What follows in its chain belongs to its own trace.
+        carry_trace(trace_in(attempt.claimed.read_headers()))
         if isinstance(ending, BaseException):
             return handlers.aborted(attempt) if attempt.signal.aborted else handlers.raised(attempt, ending)
         if attempt.completed:

@@ -13,6 +13,7 @@ from holdfast.engine.completion import Completion
 from holdfast.job import Job
 from holdfast.kind import Kind
 from holdfast.store.lease import Held
+from holdfast.trace import carry_trace, current_trace
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -39,7 +40,15 @@ class Child:
         fields = {"id": job.id, "kind": job.kind, "attempt": job.attempt, "token": job.token, "chain_id": job.chain_id}
         fields["headers"] = dict(job.headers)
         self._pipe.send(
-            (handler.__module__, handler.__qualname__, attempt.desk.worker, fields, attempt.blockers, arguments)
+            (
+                handler.__module__,
+                handler.__qualname__,
+                attempt.desk.worker,
+                fields,
+                attempt.blockers,
+                arguments,
+                current_trace(),
+            )
         )
         while True:
             said, value = self._pipe.recv()
@@ -95,18 +104,18 @@ def _serve(pipe: Connection) -> None:
     """Run in the child: take a handler's name and its arguments, answer with what came of it."""
     while True:
         try:
-            module, name, worker, fields, blockers, arguments = pipe.recv()
+            module, name, worker, fields, blockers, arguments, trace = pipe.recv()
         except EOFError:
             return
+        carry_trace(trace)
         try:
             found: Any = import_module(module)
             for part in name.split("."):
                 found = getattr(found, part)
             handler = found.handler if isinstance(found, Kind) else found
             codec = found.codec if isinstance(found, Kind) else JsonCodec()
-            run = ChildRun(
-                pipe, Completion(worker, Held(fields["id"], fields["token"]), fields["kind"], codec), blockers
-            )
+            held = Held(fields["id"], fields["token"])
+            run = ChildRun(pipe, Completion(worker, held, fields["kind"], codec, fields["headers"]), blockers)
             answer = ("returned", handler(Job(state=None, run=run, **fields), **arguments))
             pickle.dumps(answer)
         except Exception as exc:  # noqa: BLE001 - carried to the parent, which decides

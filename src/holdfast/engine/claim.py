@@ -57,10 +57,12 @@ class Claimer:
         idle_max: float,
         jitter: float,
         shards: Shards = WHOLE,
+        on_claim: Callable[[Sequence[ClaimedJob], float], None] = lambda _jobs, _seconds: None,
     ) -> None:
         """`wanted()` says how many of each queue; `hold(jobs, blockers)` takes what was claimed.
 
-        `leases()` are those of the kinds, `queue_leases()` those of queues that have one of their own.
+        `leases()` are those of the kinds, `queue_leases()` those of queues that have one of their own. `on_claim(jobs,
+        seconds)` hears of every claim, also of one that found nothing.
         """
         self._link = link
         self._worker = worker
@@ -75,6 +77,7 @@ class Claimer:
         self._idle_max = idle_max
         self._jitter = jitter
         self._shards = shards
+        self._on_claim = on_claim
         self.floors = Floors()
         self._room = asyncio.Event()
         self._woken = asyncio.Event()
@@ -154,7 +157,9 @@ class Claimer:
         claim = await self._link.run(statement)
         self.claims += 1
         self._late = self._late and reach != REACHES[-1]
-        self.floors.advance(claim.jobs, reach=reach, took=time.monotonic() - begun)
+        took = time.monotonic() - begun
+        self.floors.advance(claim.jobs, reach=reach, took=took)
+        self._on_claim(claim.jobs, took)
         taken = Counter(job.queue for job in claim.jobs)
         self._filled += [queue for queue, count in wanted.items() if taken[queue] >= count]
         if claim.jobs:

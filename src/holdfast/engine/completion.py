@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.chain import Continue
-from holdfast.errors import HoldfastError, LeaseLost
+from holdfast.errors import HoldfastError, InvalidJob, LeaseLost
 from holdfast.outcome import Completed
 from holdfast.store.finish import complete_job
+from holdfast.trace import TRACEPARENT, current_trace, trace_in
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from holdfast.codec import JsonCodec
+    from holdfast.new_job import NewJob
     from holdfast.store.finish import Answer
     from holdfast.store.lease import Held
     from holdfast.store.statement import Statement
@@ -19,14 +24,15 @@ if TYPE_CHECKING:
 class Completion:
     """How one attempt is completed from within."""
 
-    def __init__(self, worker: int, held: Held, kind: str, codec: JsonCodec) -> None:
+    def __init__(self, worker: int, held: Held, kind: str, codec: JsonCodec, headers: Mapping[str, str]) -> None:
         self._worker = worker
+        self._headers = headers
         self._held = held
         self._kind = kind
         self._codec = codec
 
     def statement(self, result: object) -> Statement[Answer]:
-        outcome = completed(result, self._codec, self._kind)
+        outcome = completed(result, self._codec, self._kind, self._headers)
         return complete_job(self._worker, self._held, outcome.result, outcome.next)
 
     def check(self, answer: Answer) -> None:
@@ -42,8 +48,25 @@ class Completion:
                 raise LeaseLost(reason)
 
 
-def completed(result: object, codec: JsonCodec, kind: str) -> Completed:
-    """Return how a job ends whose handler returned this: a value, or a Continue."""
+def completed(result: object, codec: JsonCodec, kind: str, headers: Mapping[str, str] | None = None) -> Completed:
+    """Return how a job ends whose handler returned this: a value, or a Continue.
+
+    `headers`: those of the job; None: not known here.
+    """
     if isinstance(result, Continue):
-        return Completed(next=result.job.as_json())
+        return Completed(next=_following(result.job, headers))
     return Completed(None if result is None else codec.encode(result, kind=kind))
+
+
+def _following(job: NewJob[Any], headers: Mapping[str, str] | None) -> str:
+    """Return the job that follows: given no headers, it has those of the job before it, and the present trace."""
+    trace = current_trace()
+    if trace is not None and (job.envelope.headers or headers == {}):
+        return job.as_json(trace)
+    if trace is None or not headers or trace_in(headers) == trace:
+        return job.as_json()
+    try:
+        return job.options(headers={**headers, TRACEPARENT: trace}).as_json()
+    except (InvalidJob, TypeError):
+        # Somebody wrote them in SQL: they are handed on as they are.
+        return job.as_json()

@@ -69,7 +69,8 @@ class Desk:
     def _completion(self, attempt: Attempt) -> Completion:
         if attempt.completed:
             raise HoldfastError(f"job {attempt.held.id} was completed already, in this attempt")
-        return Completion(self.worker, attempt.held, attempt.claimed.kind, self._codec)
+        claimed = attempt.claimed
+        return Completion(self.worker, attempt.held, claimed.kind, self._codec, claimed.read_headers())
 
     def _check(self, attempt: Attempt, completion: Completion, answer: Answer) -> None:
         try:

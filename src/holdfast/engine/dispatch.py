@@ -76,11 +76,21 @@ class Bench:
 class Dispatcher:
     """The only place that starts handlers."""
 
-    def __init__(self, slots: Slots, handlers: Handlers, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        handlers: Handlers,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        timed: bool = False,
+    ) -> None:
+        """With `timed`, each attempt says how long its handler took."""
         self.slots = slots
         self._handlers = handlers
+        self._outcome = handlers.outcome if handlers.spans is None else handlers.traced_outcome
         self._batches = Batches(handlers)
         self._clock = clock
+        self._timed = timed
         self._benches: deque[Bench] = deque()
         self._dispatching = False
         self._context = contextvars.copy_context()
@@ -115,11 +125,16 @@ class Dispatcher:
         if self._dispatching:
             return
         self._dispatching = True
-        until = self._clock() + TURN_SECONDS
+        now = self._clock()
+        until = now + TURN_SECONDS
         try:
             while (found := self._next()) is not None:
-                self._start(*found)
-                if self._clock() > until:
+                attempt = self._start(*found, now)
+                now = self._clock()
+                if self._timed and attempt.task is None:
+                    # It has ended, and nothing is written before this turn is over.
+                    _time(attempt, now)
+                if now > until:
                     asyncio.get_running_loop().call_soon(self.dispatch)
                     break
         finally:
@@ -170,10 +185,12 @@ class Dispatcher:
                 return bench, attempt
         return None
 
-    def _start(self, bench: Bench, attempt: Attempt) -> None:
+    def _start(self, bench: Bench, attempt: Attempt, now: float) -> Attempt:
+        """Return the attempt; without a task it has ended already."""
         work = attempt.kind.work
         self.slots.starts(attempt.claimed.queue)
-        attempt.deadline = self._clock() + (
+        attempt.began = now
+        attempt.deadline = attempt.began + (
             3 * attempt.lease.seconds if work.max_runtime is None else work.max_runtime.total_seconds()
         )
         if work.batch is None:
@@ -189,6 +206,7 @@ class Dispatcher:
                 each.task = task
             if attempt.signal.aborted:
                 attempt.cancel()
+        return attempt
 
     def _group(self, bench: Bench, first: Attempt, most: int) -> Sequence[Attempt]:
         """Let one slot run as many as the kind takes in one call."""
@@ -196,6 +214,7 @@ class Dispatcher:
         self.slots.holds(first.claimed.queue, 1 - len(group))
         for attempt in group:
             attempt.group = group
+            attempt.began = first.began
             attempt.deadline = first.deadline
         return group
 
@@ -206,6 +225,8 @@ class Dispatcher:
             outcomes = await self._batches.outcomes(group)
         finally:
             self.slots.ends(group[0].claimed.queue, len(group))
+        if self._timed and group[0].task is not None:
+            _time(group[0], self._clock())
         for attempt, outcome in zip(group, outcomes, strict=True):
             bench.ended(attempt, outcome)
         self._turn.set()
@@ -215,13 +236,23 @@ class Dispatcher:
     async def _attempt(self, bench: Bench, attempt: Attempt) -> None:
         attempt.begun = True
         try:
-            outcome = await self._handlers.outcome(attempt)
+            outcome = await self._outcome(attempt)
         finally:
             self.slots.ends(attempt.claimed.queue)
+        if self._timed and attempt.task is not None:
+            _time(attempt, self._clock())
         bench.ended(attempt, outcome)
         self._turn.set()
         if not self._dispatching:
             self.dispatch()
+
+
+def _time(attempt: Attempt, now: float) -> None:
+    """Say how long the handler took."""
+    attempt.seconds = seconds = now - attempt.began
+    if attempt.group is not None:
+        for each in attempt.group:
+            each.seconds = seconds
 
 
 if sys.version_info >= (3, 12):

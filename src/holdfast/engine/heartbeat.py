@@ -54,6 +54,8 @@ class Heartbeat(threading.Thread):
         self._woken = threading.Event()
         self._conn: psycopg.Connection[Any] | None = None
         self.beats = 0
+        self.beat_at = time.monotonic()
+        """When the last beat was answered, by the monotonic clock; at first, when there could be one."""
 
     def stop(self) -> None:
         """Ask the thread to end; it does within one statement."""
@@ -132,6 +134,7 @@ class Heartbeat(threading.Thread):
         run_sync(self._conn, beat_worker(self._worker, self._counters()))
         queues = run_sync(self._conn, read_queues())
         self.beats += 1
+        self.beat_at = time.monotonic()
         self._loop.call_soon_threadsafe(self._on_queues, queues)
         self._tell(late | {key: answer for key, answer in answers.items() if answer != "busy"})
 

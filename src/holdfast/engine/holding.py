@@ -41,6 +41,7 @@ class Holding:
     def written(self, batch: Sequence[Ended], answers: Mapping[Held, Answer]) -> None:
         """Let go of what the database has heard of; what has no answer is completed."""
         names: list[Name] = []
+        attempts: list[Attempt] = []
         for attempt, outcome in batch:
             answer = answers.get(attempt.held, "completed") if answers else "completed"
             itself = attempt.completed and answer is AbortReason.already_completed
@@ -51,17 +52,20 @@ class Holding:
             self.held.pop(attempt.held, None)
             name: Name = "job_completed" if itself else _NAMES[type(outcome), answer]
             names.append(name)
+            attempts.append(attempt)
             if name in _BAD and self._hooks:
                 self._hooks.failed(attempt.claimed, outcome, will_retry=name == "job_retried")
             if self._transitions:
                 self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
         self.counts.update(names)
+        self._transitions.ended(names, attempts)
 
     def forget(self, attempt: Attempt) -> None:
         """Let go of what is no longer ours."""
         self.held.pop(attempt.held, None)
         self.counts["job_lost"] += 1
         self._transitions.tell("job_lost", attempt.claimed.id, attempt.claimed.kind, reason=attempt.signal.reason)
+        self._transitions.ended(["job_lost"], [attempt])
 
     def told(self, text: str) -> None:
         """Hear an ownership-lost notification: `lost ID TOKEN REASON`."""

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from holdfast.engine.link import CONNECT, LOST, severed_after
+from holdfast.store.census import take_census
 from holdfast.store.maintenance import (
+    delete_landmarks,
+    delete_replays,
     delete_sleepers,
     delete_sweeps,
     delete_watchers,
     delete_workers,
     expired_partitions,
     fold_tallies,
-    unfolded_minutes,
+    unfolded_spans,
     unread_days,
 )
 from holdfast.store.subscription import delete_positions, delete_readers
@@ -30,10 +33,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MOST_MINUTES = 60
+MOST_SPANS = 60
 MOST_PARTITIONS = 12
-# Tallies are looked at this far back: the first time, and then.
-FIRST_HOURS, HOURS = 48, 1
+# Live jobs are counted about once a tick; who looks at pages has it done more often.
+CENSUS_MS = 30_000
 # A command that waits for readers is called off after this long, and tried again in the next tick.
 COMMAND_SECONDS = 5.0
 
@@ -43,7 +46,6 @@ class Maintenance:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        self._hours = FIRST_HOURS
         self._told: list[str] = []
 
     async def tick(self, tick: Tick) -> Counts:
@@ -53,6 +55,7 @@ class Maintenance:
         counts["tallies_folded"] = await self._fold(tick)
         counts["partitions_dropped"] = await self._drop(tick)
         counts["days_unread"] = await self._warn()
+        await link.run(take_census(every_ms=CENSUS_MS))
         for name, statement in (
             ("sleepers_deleted", delete_sleepers()),
             ("sleepers_deleted", delete_sweeps()),
@@ -60,6 +63,8 @@ class Maintenance:
             ("sleepers_deleted", delete_readers()),
             ("positions_deleted", delete_positions()),
             ("workers_deleted", delete_workers()),
+            ("replays_deleted", delete_replays()),
+            ("landmarks_deleted", delete_landmarks()),
         ):
             if not tick.budget.spent:
                 counts[name] += await link.run(statement)
@@ -78,15 +83,12 @@ class Maintenance:
         return len(unread)
 
     async def _fold(self, tick: Tick) -> int:
-        minutes = await self._site.link.run(unfolded_minutes(hours=self._hours, most=tick.budget.most(MOST_MINUTES)))
         folded = 0
-        for minute in minutes:
+        for span in await self._site.link.run(unfolded_spans(most=tick.budget.most(MOST_SPANS))):
             if tick.budget.spent:
                 return folded
-            folded += await self._site.link.run(fold_tallies(minute))
+            folded += await self._site.link.run(fold_tallies(span))
             tick.budget.spend()
-        if len(minutes) < MOST_MINUTES:
-            self._hours = HOURS
         return folded
 
     async def _drop(self, tick: Tick) -> int:

@@ -21,6 +21,7 @@ from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.holding import Holding
 from holdfast.engine.link import LOST, Link, pause, told
 from holdfast.engine.reap import Reaper
+from holdfast.engine.vitals import Vitals, database_of
 from holdfast.engine.wake import EVENTS, Listener, Waker
 from holdfast.engine.wakers.station import Station
 from holdfast.lease import Lease
@@ -106,6 +107,8 @@ class Pipeline:
         self._finisher: Finisher | None = None
         self._desk: Desk | None = None
         self._heartbeat: Heartbeat | None = None
+        self._transitions = transitions
+        self._reaper: Reaper | None = None
         self._holding = Holding(transitions, hooks)
         self.held = self._holding.held
         self.counts = self._holding.counts
@@ -237,9 +240,10 @@ class Pipeline:
             idle_max=settings.idle_max.total_seconds(),
             jitter=settings.jitter.total_seconds(),
             shards=self._shards,
+            on_claim=self._transitions.claimed,
         )
         self._dispatcher.room.append(self._claimer.room)
-        self._reaper = Reaper(
+        reaper = self._reaper = Reaper(
             self._claim_link,
             worker=worker,
             retries={name: kind.work.retry for name, kind in self._kinds.items()},
@@ -251,12 +255,12 @@ class Pipeline:
             worker=worker,
             interval=self._interval,
             held=self.held,
-            counters=lambda: dict(self.counts),
+            counters=lambda: {**self.counts, "ticks": 0 if self._claimer is None else self._claimer.claims},
             on_queues=self._control,
         )
         self._heartbeat.start()
         self.worker = worker
-        loops = [self._reaper.run(), self._finisher.run(), self._desk.run(), self._heartbeat.watch()]
+        loops = [reaper.run(), self._finisher.run(), self._desk.run(), self._heartbeat.watch()]
         if listener is not None:
             loops.append(listener.run())
         self._loops += [asyncio.create_task(loop) for loop in loops]
@@ -328,6 +332,14 @@ class Pipeline:
             self._claimer.room()
 
     @property
+    def vitals(self) -> Vitals:
+        """How long ago this database was last heard of. From any thread."""
+        now, beat, reaper = time.monotonic(), self._heartbeat, self._reaper
+        if not self.worker or beat is None or reaper is None:
+            return Vitals(database_of(self.url))
+        return Vitals(database_of(self.url), beat=now - beat.beat_at, reap=now - reaper.reaped_at)
+
+    @property
     def heard(self) -> bool:
         """Whether notifications reach us."""
         return self._waking is not None and self._waking.listening.is_set()
@@ -340,7 +352,8 @@ class Pipeline:
 
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self._holding.reaped(jobs)
-        self._woken("")
+        if jobs:
+            self._woken("")
 
     def _control(self, queues: Sequence[QueueControl]) -> None:
         """Obey the control table."""

@@ -46,6 +46,8 @@ class Reaper:
         self.floor = ReapFloor()
         self.runs = 0
         self.recovered = 0
+        self.reaped_at = time.monotonic()
+        """When the last pass ended, by the monotonic clock; at first, when there could be one."""
 
     async def run(self) -> None:
         while True:
@@ -58,7 +60,7 @@ class Reaper:
             await asyncio.sleep(self._interval)
 
     async def reap(self, most: int = MOST_AT_ONCE) -> list[ReapedJob]:
-        """Make one pass, of at most `most` jobs."""
+        """Make one pass, of at most `most` jobs; `on_reaped` hears of each, also of one that found nothing."""
         since = self.floor.since()
         begun = time.monotonic()
         reaped = await self._link.run(reap_jobs(self._retries, others=self._others, since=since, most=most))
@@ -69,10 +71,11 @@ class Reaper:
         if until is not None:
             self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - begun)
         self.runs += 1
+        self.reaped_at = time.monotonic()
         if reaped:
             self.recovered += len(reaped)
             log.info("reaped", extra={"jobs": len(reaped), "stale": max(job.stale for job in reaped).total_seconds()})
-            self._on_reaped(reaped)
+        self._on_reaped(reaped)
         return reaped
 
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.engine.runner import Budget, Counts, Tick
+    from holdfast.engine.transition import Transitions
 
 
 class Relaying(Protocol):
@@ -34,7 +35,9 @@ class Relaying(Protocol):
 
 
 class MakeRelaying(Protocol):
-    def __call__(self, url: str, *, worker: Callable[[], int], heard: Callable[[], bool]) -> Relaying:
+    def __call__(
+        self, url: str, *, worker: Callable[[], int], heard: Callable[[], bool], transitions: Transitions
+    ) -> Relaying:
         """`worker()`: the id of the worker's row, 0 while there is none. `heard()`: notifications reach us."""
         ...
 

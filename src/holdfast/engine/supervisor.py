@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 log = logging.getLogger(__name__)
 
@@ -24,13 +24,14 @@ WELL_SECONDS = 60.0
 
 
 class Supervisor:
-    """Runs a command `processes` times at once, until each has ended with status 0 or all were told to stop.
+    """Runs a command in so many places at once, until each has ended with status 0 or all were told to stop.
 
     Each process has a group of its own, so that what a terminal sends reaches it once, through us. Its standard input
     is a pipe that ends when we do, however we die.
     """
 
-    def __init__(self, command: Sequence[str], processes: int) -> None:
+    def __init__(self, command: Callable[[int], Sequence[str]], processes: int) -> None:
+        """`command(place)`: for each place from 0 on."""
         self._command = command
         self._processes = processes
         self._children: set[Process] = set()
@@ -77,7 +78,7 @@ class Supervisor:
         return True
 
     async def _run_once(self, place: int, lifeline: int) -> int:
-        child = await asyncio.create_subprocess_exec(*self._command, stdin=lifeline, process_group=0)
+        child = await asyncio.create_subprocess_exec(*self._command(place), stdin=lifeline, process_group=0)
         self._children.add(child)
         log.info("process started", extra={"place": place, "pid": child.pid})
         if self._stopping.is_set():

@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-import psycopg
-from psycopg.conninfo import conninfo_to_dict
-
 from holdfast.engine.builtin import Outbox, assemble
 from holdfast.engine.hook import Hooks
 from holdfast.engine.link import LOST
@@ -21,6 +18,7 @@ from holdfast.engine.runner import Runner, selected
 from holdfast.engine.site import Site, open_site
 from holdfast.engine.ticker import Limits, Ticked
 from holdfast.engine.transition import Transitions
+from holdfast.engine.vitals import database_of
 from holdfast.engine.worker import Worker
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
@@ -91,7 +89,8 @@ async def run_tick(app: Application, settings: Settings) -> TickResult:
                 site = open_site(url, name=_name(), seconds=settings.lease.total_seconds())
                 sites.append(await stack.enter_async_context(site))
             except (*LOST, TimeoutError) as exc:
-                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=_database(url)))
+                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=database_of(url)))
+        transitions = Transitions(_name(), app.listeners)
         tickers = assemble(
             names,
             sites,
@@ -100,10 +99,10 @@ async def run_tick(app: Application, settings: Settings) -> TickResult:
             kinds=_kinds(app),
             settings=settings,
             state=state,
-            transitions=Transitions(_name(), app.listeners),
+            transitions=transitions,
             hooks=hooks,
             outbox=Outbox(lambda: _worker(app, urls, settings, state)).tick,
-            relay=None if (make := app.relays(settings)) is None else partial(_relay_once, make),
+            relay=None if (make := app.relays(settings)) is None else partial(_relay_once, make, transitions),
         )
         for ticker, runner in _in_order(names, tickers):
             done.append(await _once(ticker, runner, settings, ends))
@@ -128,8 +127,9 @@ def _in_order(names: Sequence[str], tickers: Sequence[tuple[Ticker, Sequence[Run
     ]
 
 
-def _relay_once(make: MakeRelaying, site: Site) -> TickFunction:
-    return RelayOnce(make(site.url, worker=lambda: site.worker, heard=lambda: False)).tick
+def _relay_once(make: MakeRelaying, transitions: Transitions, site: Site) -> TickFunction:
+    relaying = make(site.url, worker=lambda: site.worker, heard=lambda: False, transitions=transitions)
+    return RelayOnce(relaying).tick
 
 
 def _worker(app: Application, urls: Sequence[str], settings: Settings, state: Any) -> Worker:
@@ -153,11 +153,3 @@ def _kinds(app: Application) -> dict[str, Kind[..., Any]]:
 
 def _name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def _database(url: str) -> str:
-    """Return the name alone: an address may carry a password."""
-    try:
-        return str(conninfo_to_dict(url).get("dbname") or "")
-    except psycopg.ProgrammingError:
-        return ""

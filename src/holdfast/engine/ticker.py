@@ -152,7 +152,10 @@ class Ticker:
         )
         if not await self._write(call, ended):
             log.warning("the slot was lost", extra={"runner": call.runner.name})
-            return Ticked(runner=call.runner.name, outcome="lost", seconds=ticked.seconds, database=self.site.name)
+            lost = Ticked(runner=call.runner.name, outcome="lost", seconds=ticked.seconds, database=self.site.name)
+            self._transitions.ticked(lost)
+            return lost
+        self._transitions.ticked(ticked)
         if call.stopped:
             raise asyncio.CancelledError
         return ticked

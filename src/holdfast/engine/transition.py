@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from holdfast.engine.observer import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.observer import Spans
+    from holdfast.engine.ticker import Ticked
+    from holdfast.store.claim import ClaimedJob
     from holdfast.store.reap import ReapedJob
 
     Listener: TypeAlias = "Callable[[Transition], None]"
@@ -42,25 +49,58 @@ class Transition:
 
 
 class Transitions:
-    """Tells the listeners, in the order they were added. One that raises is logged and harms nobody."""
+    """Tells the listeners, in the order they were added. One that raises is logged and harms nobody.
+
+    Observers among them are told of jobs by the batch, not one by one.
+    """
 
     def __init__(self, worker: str, listeners: Sequence[Listener]) -> None:
         self._worker = worker
-        self._listeners = tuple(listeners)
+        self._listeners = tuple(listener for listener in listeners if not isinstance(listener, Observer))
+        self._observers = tuple(listener for listener in listeners if isinstance(listener, Observer))
+        self.spans: Spans | None = next((o.spans for o in self._observers if o.spans is not None), None)
 
     def __bool__(self) -> bool:
+        """Whether somebody is told of each job."""
         return bool(self._listeners)
+
+    @property
+    def observed(self) -> bool:
+        return bool(self._observers)
+
+    def claimed(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
+        for observer in self._observers:
+            self._call("claimed", partial(observer.claimed, self._worker, jobs, seconds))
+
+    def ended(self, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
+        for observer in self._observers:
+            self._call("ended", partial(observer.ended, self._worker, names, attempts))
 
     def reaped(self, jobs: Sequence[ReapedJob]) -> None:
         for job in jobs if self._listeners else ():
             self.tell("job_reaped", job.id, job.kind, stale=job.stale, became=job.answer)
+        for observer in self._observers:
+            self._call("reaped", partial(observer.reaped, self._worker, jobs))
+
+    def ticked(self, ticked: Ticked) -> None:
+        for observer in self._observers:
+            self._call("ticked", partial(observer.ticked, self._worker, ticked))
+
+    def relayed(self, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
+        for observer in self._observers:
+            call = partial(observer.relayed, self._worker, subscription, confirmed=confirmed, refused=refused)
+            self._call("relayed", call)
 
     def tell(self, name: Name, job: int | None = None, kind: str | None = None, **details: object) -> None:
-        if not self._listeners:
+        told: tuple[Listener, ...] = self._listeners if job is not None else (*self._listeners, *self._observers)
+        if not told:
             return
         transition = Transition(name, self._worker, job, kind, details)
-        for listener in self._listeners:
-            try:
-                listener(transition)
-            except Exception:
-                log.exception("a listener failed", extra={"transition": name})
+        for listener in told:
+            self._call(name, partial(listener, transition))
+
+    def _call(self, name: str, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception:
+            log.exception("a listener failed", extra={"transition": name})

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.engine.relaying import MakeRelaying, Relaying
     from holdfast.engine.runner import PeriodicJob, Runner
     from holdfast.engine.transition import Listener
+    from holdfast.engine.vitals import Vitals
     from holdfast.engine.wakers import Carrier
     from holdfast.kind import Kind
     from holdfast.settings import Settings
@@ -113,8 +114,9 @@ class Worker:
             middlewares=middlewares,
             worker=self.id,
             new=lambda: time.monotonic() - self._started < DEPLOY_GRACE,
+            spans=self._transitions.spans,
         )
-        self._dispatcher = Dispatcher(slots, self._handlers)
+        self._dispatcher = Dispatcher(slots, self._handlers, timed=self._transitions.observed)
         self._kinds = kinds
         self._runners = runners
         self._periodic = periodic
@@ -177,7 +179,10 @@ class Worker:
     async def _start_relays(self, stack: AsyncExitStack, make: MakeRelaying) -> None:
         for pipeline in self.pipelines:
             relaying = make(
-                pipeline.url, worker=partial(getattr, pipeline, "worker"), heard=partial(getattr, pipeline, "heard")
+                pipeline.url,
+                worker=partial(getattr, pipeline, "worker"),
+                heard=partial(getattr, pipeline, "heard"),
+                transitions=self._transitions,
             )
             self._relaying[pipeline.url] = await stack.enter_async_context(relaying)
             pipeline.on_events = relaying.wake
@@ -205,6 +210,15 @@ class Worker:
             for name, count in pipeline.counts.items():
                 total[name] = total.get(name, 0) + count
         return total
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def vitals(self) -> list[Vitals]:
+        """How each database was last heard of. From any thread."""
+        return [pipeline.vitals for pipeline in self.pipelines]
 
     async def drain(self, *, items: int, seconds: float) -> dict[str, int]:
         """Claim and run what is due, at most so many jobs, claiming nothing after so long; answer what happened."""

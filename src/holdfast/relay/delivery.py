@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.codec import JsonCodec
+    from holdfast.engine.transition import Transitions
     from holdfast.relay.message import Publish, Receipt
     from holdfast.relay.subscription import Relay
     from holdfast.retry import Retry
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# The event's id, and what goes out.
-Parcel: TypeAlias = tuple[int, Message]
+# The event's id, what goes out, and the trace of who published it.
+Parcel: TypeAlias = tuple[int, Message, str | None]
 
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 5.0
@@ -60,10 +61,12 @@ class Courier:
         codec: JsonCodec,
         parked: set[str],
         alive: Callable[[], bool],
+        transitions: Transitions,
     ) -> None:
         """`database`: a word that makes ids of events unique in the world. `alive()`: the lease is surely ours."""
         self._relay = relay
         self._publish = publish
+        self._transitions = transitions
         self._database = database
         self._codec = codec
         self._alive = alive
@@ -81,33 +84,37 @@ class Courier:
         lanes = iter(_lanes(map(self._parcel, events)))
         walks = min(self._relay.window, len(events))
         counts = await _all(self._walk(lanes, handed, tried or {}) for _ in range(walks))
-        return handed._replace(confirmed=sum(counts))
+        confirmed = sum(counts)
+        if confirmed:
+            self._transitions.relayed(self._relay.name, confirmed=confirmed)
+        return handed._replace(confirmed=confirmed)
 
     async def _walk(self, lanes: Iterator[list[Parcel]], handed: Handed, tried: Mapping[int, int]) -> int:
         """Take one lane after another, and of each one parcel after another."""
         confirmed = 0
         for lane in lanes:
-            for event_id, message in lane:
+            for event_id, message, trace in lane:
                 if message.key in self.parked:
                     handed.parked.append(ParkedEvent(event_id, message.key, holds_key=True))
-                elif await self._deliver(event_id, message, handed, tried.get(event_id, 0)):
+                elif await self._deliver(event_id, message, trace, handed, tried.get(event_id, 0)):
                     confirmed += 1
         return confirmed
 
-    async def _deliver(self, event_id: int, message: Message, handed: Handed, attempt: int) -> bool:
+    async def _deliver(self, event_id: int, message: Message, trace: str | None, handed: Handed, attempt: int) -> bool:
         """Try until it is confirmed, or until it is better set aside."""
         outages = 0
         while True:
             await self._rested()
             attempt += 1
             try:
-                receipt = await self._publish(message)
+                receipt = await self._try(message, trace)
             except Exception as exc:  # noqa: BLE001 - whatever a broker's library raises is tried again
                 refusal = exc
             else:
                 self._keep(handed, event_id, attempt, receipt)
                 return True
             self._keep(handed, event_id, attempt, getattr(refusal, "receipt", None))
+            self._transitions.relayed(self._relay.name, refused=1)
             self._tell(event_id, attempt + outages, refusal)
             if isinstance(refusal, Unavailable) or (self._retry is None and not isinstance(refusal, Refused)):
                 # Nothing is wrong with the event: all of them wait, and the try does not count.
@@ -122,6 +129,12 @@ class Courier:
                 return False
             else:
                 await self._alone(wait)
+
+    async def _try(self, message: Message, trace: str | None) -> Receipt | None:
+        if (spans := self._transitions.spans) is None:
+            return await self._publish(message)
+        with spans.publish(self._relay.name, message.topic, message.id, trace):
+            return await self._publish(message)
 
     def _wait(self, refusal: Exception, attempt: int) -> float | None:
         """Return in how many seconds to try again; None: it is of no use."""
@@ -177,7 +190,7 @@ class Courier:
             given["traceparent"] = trace
         body = self._codec.plain(payload).encode()
         message = Message(f"{self._database}-{event_id}", topic, key, body, given, published_at)
-        return event_id, message if self._relay.envelope is None else self._relay.envelope(message)
+        return event_id, message if self._relay.envelope is None else self._relay.envelope(message), trace
 
 
 def _texts(headers: dict[str, object]) -> dict[str, str]:

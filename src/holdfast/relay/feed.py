@@ -11,17 +11,19 @@ from holdfast.store.subscription import feed_jobs
 if TYPE_CHECKING:
     from holdfast.engine.link import Link
     from holdfast.engine.runner import Budget
+    from holdfast.engine.transition import Transitions
     from holdfast.relay.subscription import Feed
 
 
 class FeedPartition:
     """The only partition of a feed."""
 
-    def __init__(self, feed: Feed, link: Link, *, subscription: int, worker: int) -> None:
+    def __init__(self, feed: Feed, link: Link, *, subscription: int, worker: int, transitions: Transitions) -> None:
         self._feed = feed
         self._link = link
         self._subscription = subscription
         self._worker = worker
+        self._transitions = transitions
 
     async def hand_over_all(self, budget: Budget) -> int:
         """Make jobs of all that is there; LeaseOver: it is not ours to do."""
@@ -42,6 +44,8 @@ class FeedPartition:
             if fed is None:
                 raise LeaseOver
             made += fed.events
+            if fed.events:
+                self._transitions.relayed(self._feed.name, confirmed=fed.events)
             budget.spend(fed.events)
             if not fed.more:
                 break

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast.codec import JsonCodec
     from holdfast.engine.link import Link
+    from holdfast.engine.transition import Transitions
     from holdfast.relay.bell import Bell
     from holdfast.relay.subscription import Relay
     from holdfast.store.subscription import Held, Membership
@@ -66,6 +67,7 @@ class Member:
         lease: float,
         codec: JsonCodec,
         counts: Counter[str],
+        transitions: Transitions,
     ) -> None:
         """`lease`: in seconds."""
         self._what = what
@@ -75,6 +77,7 @@ class Member:
         self._lease = lease
         self._codec = codec
         self._counts = counts
+        self._transitions = transitions
         self._subscribed: Subscribed | None = None
         self._database = ""
         self._alive_until = 0.0
@@ -193,7 +196,13 @@ class Member:
         subscribed, what = self._subscribed, self._what
         assert subscribed is not None  # noqa: S101 - joined before anything is held
         if isinstance(what, Feed):
-            yield FeedPartition(what, self._link, subscription=subscribed.id, worker=self._worker())
+            yield FeedPartition(
+                what,
+                self._link,
+                subscription=subscribed.id,
+                worker=self._worker(),
+                transitions=self._transitions,
+            )
             return
         async with what.to.open() as publish:
             courier = Courier(
@@ -203,6 +212,7 @@ class Member:
                 codec=self._codec,
                 parked=await self._link.run(parked_keys(subscribed.id, held.partition)),
                 alive=lambda: self._alive,
+                transitions=self._transitions,
             )
             cut = Cut(what.topics, subscribed.partitions, held.partition, base_id)
             partition = Partition(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.codec import JsonCodec
     from holdfast.engine.runner import Budget
+    from holdfast.engine.transition import Transitions
     from holdfast.relay.subscription import Relay
     from holdfast.settings import Settings
 
@@ -35,12 +36,14 @@ class Relays:
         codec: JsonCodec,
         worker: Callable[[], int],
         heard: Callable[[], bool],
+        transitions: Transitions,
     ) -> None:
         """`worker()`: the id of the worker's row. `heard()`: whether its notifications reach us."""
         self._subscriptions = subscriptions
         self._settings = settings
         self._codec = codec
         self._worker = worker
+        self._transitions = transitions
         self._link = Link(url, timeout=STATEMENT_SECONDS)
         topics = [topic for what in subscriptions for topic in what.topics]
         self._bell = Bell(
@@ -95,4 +98,5 @@ class Relays:
             lease=lease.total_seconds(),
             codec=self._codec,
             counts=self.counts,
+            transitions=self._transitions,
         )

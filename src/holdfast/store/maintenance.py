@@ -11,6 +11,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
 
+class TallySpan(NamedTuple):
+    """A minute, an hour or a day."""
+
+    since: datetime
+    until: datetime
+
+
 class ExpiredPartition(NamedTuple):
     """A day that is kept no longer, and the commands that remove it, each to be run outside a transaction."""
 
@@ -18,15 +25,19 @@ class ExpiredPartition(NamedTuple):
     commands: list[str]
 
 
-def unfolded_minutes(*, hours: int, most: int) -> Statement[list[datetime]]:
+def unfolded_spans(*, most: int, days: int = 4) -> Statement[list[TallySpan]]:
+    """Return the minutes, hours and days that have more rows than they need."""
     return Statement(
-        statements()["unfolded_minutes"], {"hours": hours, "most": most}, lambda rows: [row[0] for row in rows]
+        statements()["unfolded_spans"],
+        {"days": days, "most": most},
+        lambda rows: [TallySpan._make(row) for row in rows],
     )
 
 
-def fold_tallies(minute: datetime) -> Statement[int]:
-    """Put the rows of one minute together; answer how many fewer there are."""
-    return Statement(statements()["fold_tallies"], {"minute": minute.isoformat()}, _number)
+def fold_tallies(span: TallySpan) -> Statement[int]:
+    """Put the rows of one span together; answer how many fewer there are."""
+    since, until = span.since.isoformat(), span.until.isoformat()
+    return Statement(statements()["fold_tallies"], {"since": since, "until": until, "at": since}, _number)
 
 
 def delete_sleepers(*, most: int = 10_000) -> Statement[int]:
@@ -44,6 +55,15 @@ def delete_sweeps(*, most: int = 10_000) -> Statement[int]:
 def delete_workers(*, most: int = 1_000) -> Statement[int]:
     """Forget workers that were not heard of for as long as the longest history is kept, unless they hold something."""
     return Statement(statements()["delete_workers"], {"most": most}, _number)
+
+
+def delete_replays(*, most: int = 1_000) -> Statement[int]:
+    """Forget which dead letters ran again that are gone themselves."""
+    return Statement(statements()["delete_replays"], {"most": most}, _number)
+
+
+def delete_landmarks(*, most: int = 10_000) -> Statement[int]:
+    return Statement(statements()["delete_landmarks"], {"most": most}, _number)
 
 
 def unread_days(*, most: int) -> Statement[list[str]]:

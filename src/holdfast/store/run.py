@@ -72,7 +72,7 @@ def list_runs(runner: str | None = None, *, most: int = 50) -> Statement[list[Ru
 
 def last_runs(*, days: int = 7, most: int = 1000) -> Statement[list[RunLine]]:
     """Read the last run of each runner."""
-    return Statement(statements()["last_runs"], {"days": days, "most": most}, _lines)
+    return Statement(statements()["last_runs"], {"days": days, "days_again": days, "most": most}, _lines)
 
 
 def counts_json(counts: Mapping[str, int]) -> str | None:

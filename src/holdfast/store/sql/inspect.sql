@@ -3,7 +3,7 @@
 
 -- name: limit_time
 SELECT set_config('statement_timeout', %(statement_ms)s::text, true), set_config('lock_timeout', %(lock_ms)s::text, true),
-    set_config('TimeZone', 'UTC', true)
+    set_config('TimeZone', 'UTC', true), set_config('jit', 'off', true)
 
 -- name: list_live_jobs
 SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, NULL::timestamptz,
@@ -43,13 +43,11 @@ FROM holdfast.attempt a LEFT JOIN holdfast.worker w ON w.id = a.worker_id
 WHERE a.job_id = %(id)s ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(most)s
 
 -- name: list_replays
--- A replay is younger than what it replays.
-SELECT found.id, found.status, found.created_at FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
-    SELECT j.id, j.status::text, j.created_at FROM holdfast.job j WHERE j.replay_of = wanted.id AND j.id > wanted.id
-    UNION ALL SELECT h.id, h.status::text, h.created_at FROM holdfast.job_history h WHERE h.replay_of = wanted.id AND h.id > wanted.id
-    UNION ALL SELECT f.id, f.status::text, f.created_at FROM holdfast.job_failed f WHERE f.replay_of = wanted.id AND f.id > wanted.id
-    ) AS found (id, status, created_at)
-LIMIT %(most)s
+SELECT r.replay_id, found.status, r.replayed_at FROM holdfast.replay r, LATERAL (
+    SELECT j.status::text FROM holdfast.job j WHERE j.id = r.replay_id
+    UNION ALL SELECT h.status::text FROM holdfast.job_history h WHERE h.id = r.replay_id
+    UNION ALL SELECT f.status::text FROM holdfast.job_failed f WHERE f.id = r.replay_id LIMIT 1) AS found (status)
+WHERE r.job_id = %(id)s ORDER BY r.replay_id DESC LIMIT %(most)s
 
 -- name: read_worker
 SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
@@ -72,7 +70,7 @@ WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
 
 -- name: list_roles
 SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r
-WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer') ORDER BY r.rolname LIMIT 3
+WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator') ORDER BY r.rolname LIMIT 4
 
 -- name: read_rights
 SELECT has_table_privilege('holdfast.job', 'SELECT'),

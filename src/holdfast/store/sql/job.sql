@@ -3,6 +3,10 @@
 -- name: enqueue_job
 SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer)
 
+-- name: enqueue_traced_job
+SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer,
+    headers => %(headers)s::text::json)
+
 -- name: enqueue_jobs
 SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
 

@@ -1,17 +1,25 @@
--- name: unfolded_minutes
--- Minutes that are over and have more rows than they need. The last two are left alone: somebody may still be writing them.
-SELECT DISTINCT minute FROM (
-    SELECT minute FROM holdfast.tally
-    WHERE minute < date_trunc('minute', now()) - interval '2 minutes' AND minute >= now() - %(hours)s * interval '1 hour'
-    GROUP BY minute, outcome, queue, kind HAVING count(*) > 1) AS unfolded
-ORDER BY minute LIMIT %(most)s
+-- name: unfolded_spans
+-- Spans that are over and have more rows than they need: minutes, hours when they are two hours past, days when they are two days past.
+-- The last two minutes are left alone: somebody may still be writing them.
+SELECT DISTINCT since, until FROM (
+    SELECT s.since, s.until FROM holdfast.tally t, LATERAL (
+        SELECT d.since, d.since + d.length AS until FROM (SELECT
+            CASE WHEN t.minute < date_trunc('day', now(), 'UTC') - interval '1 day' THEN interval '1 day'
+                 WHEN t.minute < date_trunc('hour', now(), 'UTC') - interval '2 hours' THEN interval '1 hour'
+                 ELSE interval '1 minute' END AS length) AS l,
+            LATERAL (SELECT date_bin(l.length, t.minute, '2000-01-01Z') AS since, l.length) AS d) AS s
+    WHERE t.minute < date_trunc('minute', now()) - interval '2 minutes' AND t.minute >= date_trunc('day', now(), 'UTC') - %(days)s * interval '1 day'
+    GROUP BY s.since, s.until, t.outcome, t.queue, t.kind, t.bucket HAVING count(*) > 1) AS unfolded
+ORDER BY since LIMIT %(most)s
 
 -- name: fold_tallies
 WITH gone AS (
-    DELETE FROM holdfast.tally WHERE minute = %(minute)s::timestamptz RETURNING minute, latency, latency_max, jobs, outcome, queue, kind),
+    DELETE FROM holdfast.tally WHERE minute >= %(since)s::timestamptz AND minute < %(until)s::timestamptz
+    RETURNING latency, latency_max, jobs, bucket, outcome, queue, kind),
 folded AS (
-    INSERT INTO holdfast.tally (minute, latency, latency_max, jobs, outcome, queue, kind)
-    SELECT minute, sum(latency), max(latency_max), sum(jobs), outcome, queue, kind FROM gone GROUP BY minute, outcome, queue, kind
+    INSERT INTO holdfast.tally (minute, latency, latency_max, jobs, bucket, outcome, queue, kind)
+    SELECT %(at)s::timestamptz, sum(latency), max(latency_max), sum(jobs), bucket, outcome, queue, kind FROM gone
+    GROUP BY bucket, outcome, queue, kind
     RETURNING minute)
 SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM folded)
 
@@ -62,3 +70,22 @@ ORDER BY c.relname LIMIT %(most)s
 
 -- name: expired_partitions
 SELECT part, commands FROM holdfast.expired_partitions(%(most)s)
+
+-- name: delete_replays
+-- Of dead letters that are gone.
+WITH gone AS (
+    DELETE FROM holdfast.replay WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM holdfast.replay
+        WHERE replayed_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'job_failed') LIMIT %(most)s))
+    RETURNING job_id)
+SELECT count(*) FROM gone
+
+-- name: delete_landmarks
+-- Older than any history of jobs.
+WITH gone AS (
+    DELETE FROM holdfast.landmark WHERE at = ANY (ARRAY(
+        SELECT at FROM holdfast.landmark WHERE at < now() - (
+            SELECT max(keep) FROM holdfast.retention WHERE family IN ('job_history', 'job_failed') HAVING count(*) = 2)
+        ORDER BY at LIMIT %(most)s))
+    RETURNING at)
+SELECT count(*) FROM gone

@@ -2,5 +2,5 @@
 SELECT number, name, checksum FROM holdfast.migration ORDER BY number
 
 -- name: missing_roles
-SELECT wanted FROM unnest(ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer']) AS wanted
+SELECT wanted FROM unnest(ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator']) AS wanted
 WHERE wanted NOT IN (SELECT rolname FROM pg_catalog.pg_roles)

@@ -8,7 +8,7 @@ DO $$
 DECLARE
     wanted text;
 BEGIN
-    FOREACH wanted IN ARRAY ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer'] LOOP
+    FOREACH wanted IN ARRAY ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator'] LOOP
         CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = wanted);
         BEGIN
             EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
@@ -35,7 +35,7 @@ BEGIN
         SELECT r.rolname, x.rights FROM pg_roles r,
             (VALUES ('SCHEMA holdfast'), ('ALL TABLES IN SCHEMA holdfast'), ('ALL SEQUENCES IN SCHEMA holdfast'),
                     ('ALL ROUTINES IN SCHEMA holdfast')) AS x (rights)
-        WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer')
+        WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator')
     LOOP
         EXECUTE format('REVOKE ALL ON %s FROM %I', rights, member);
     END LOOP;
@@ -61,14 +61,37 @@ BEGIN
             ('holdfast_worker', 'SELECT ON holdfast.event, holdfast.event_id_seq'),
             ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration'),
 
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
+            ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),
+
+            -- Serves the pages: it may what a worker may, and set queues, keep tokens, and write down who did what.
+            ('holdfast_operator', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_operator', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
+            ('holdfast_operator', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
+            ('holdfast_operator', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher, holdfast.schedule, holdfast.worker'),
+            ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark'),
+            ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue, holdfast.access_token, holdfast.audit'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
+            ('holdfast_operator', 'INSERT ON holdfast.delivery, holdfast.inbox'),
+            ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
+
             ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
             ('holdfast_viewer', 'SELECT ON holdfast.event_id_seq'),
-            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster')
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census')
         ) AS x (member, rights) ON x.member = r.rolname
     LOOP
         EXECUTE format('GRANT %s TO %I', rights, member);
     END LOOP;
+
+    -- Who looks need not see digests.
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_viewer') THEN
+        REVOKE SELECT ON holdfast.access_token FROM holdfast_viewer;
+    END IF;
 
     -- Tomorrow's partitions too. They belong to the owner of the function that makes them.
     FOR member IN

@@ -10,7 +10,14 @@ WHERE %(runner)s::text IS NULL OR runner = %(of_runner)s::text
 ORDER BY started_at DESC LIMIT %(most)s
 
 -- name: last_runs
--- The last run of each runner within the last days.
-SELECT DISTINCT ON (runner) id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
-WHERE started_at > now() - %(days)s * interval '1 day'
-ORDER BY runner, started_at DESC LIMIT %(most)s
+-- The last run of each runner within the last days, found by going from name to name in the index.
+WITH RECURSIVE names AS (
+    (SELECT runner FROM holdfast.run WHERE started_at > now() - %(days)s * interval '1 day' ORDER BY runner LIMIT 1)
+    UNION ALL
+    SELECT (SELECT r.runner FROM holdfast.run r WHERE r.runner > n.runner AND r.started_at > now() - %(days_again)s * interval '1 day'
+            ORDER BY r.runner LIMIT 1)
+    FROM names n WHERE n.runner IS NOT NULL)
+SELECT last.* FROM names n, LATERAL (
+    SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run r
+    WHERE r.runner = n.runner ORDER BY r.started_at DESC LIMIT 1) AS last
+LIMIT %(most)s

@@ -116,6 +116,14 @@ CREATE TABLE holdfast.attempt (
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX attempt_job_id ON holdfast.attempt (job_id);
 
+-- Which dead letters run again, and as what: history is never updated, so it cannot say it.
+CREATE TABLE holdfast.replay (
+    job_id      bigint NOT NULL,
+    replay_id   bigint NOT NULL,
+    replayed_at timestamptz NOT NULL,
+    PRIMARY KEY (job_id, replay_id)
+);
+
 -- One row per process that works, and how it ended.
 CREATE TABLE holdfast.worker (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -164,10 +172,17 @@ CREATE TABLE holdfast.tally (
     latency     interval,                       -- from due to ended: the sum over the jobs that ended
     latency_max interval,
     jobs        integer NOT NULL,
+    bucket      smallint,                       -- of the latency, for percentiles; null: these jobs did not end
     outcome     holdfast.outcome NOT NULL,
     queue       text COLLATE "C" NOT NULL,
     kind        text COLLATE "C" NOT NULL
 ) PARTITION BY RANGE (minute);
+
+-- The bucket of a latency: 0 is below the first bound, 24 above the last. Nobody needs to know more of a latency than its first digit.
+CREATE FUNCTION holdfast.latency_bucket(latency interval) RETURNS smallint
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+    SELECT width_bucket(latency, '{1ms,2ms,5ms,10ms,20ms,50ms,100ms,200ms,500ms,1s,2s,5s,10s,20s,30s,1min,2min,5min,10min,30min,1h,2h,6h,1d}'::interval[])::smallint
+$$;
 
 -- Unique keys that hold for a window of time, whether or not the job is still live. Dropped by the day they end.
 CREATE TABLE holdfast.unique_window (

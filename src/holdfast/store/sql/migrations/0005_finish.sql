@@ -3,7 +3,7 @@
 
 -- Why a claim no longer holds. `busy`: it does hold, but somebody has the row locked just now.
 CREATE FUNCTION holdfast.lost_reason(job_id bigint, token bigint, worker bigint) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     ours boolean;
     ended holdfast.status;
@@ -86,9 +86,10 @@ BEGIN
             INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
             SELECT id, now(), worker, lock_token, 'completed', attempt FROM gone WHERE attempt > 1),
         tallied AS (
-            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
-            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
-            FROM gone GROUP BY queue, kind),
+            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
+            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at),
+                holdfast.latency_bucket(now() - available_at), 'completed', queue, kind
+            FROM gone GROUP BY queue, kind, 5),
         kept AS (
             INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code, last_error)
@@ -107,9 +108,10 @@ BEGIN
             INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
             SELECT id, now(), worker, lock_token, 'completed', attempt FROM gone WHERE attempt > 1),
         tallied AS (
-            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
-            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at), 'completed', queue, kind
-            FROM gone GROUP BY queue, kind),
+            INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
+            SELECT date_trunc('minute', now()), count(*), sum(now() - available_at), max(now() - available_at),
+                holdfast.latency_bucket(now() - available_at), 'completed', queue, kind
+            FROM gone GROUP BY queue, kind, 5),
         kept AS (
             INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
                 payload_version, chain_id, replay_of, queue, kind, payload, headers, result, unique_key, last_error_code, last_error)
@@ -266,10 +268,11 @@ BEGIN
             SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
                 attempt, error_code, error
             FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND locked_by <> 0)
-        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
         SELECT date_trunc('minute', clock), count(*), sum(clock - available_at) FILTER (WHERE locked_by <> 0),
-            max(clock - available_at) FILTER (WHERE locked_by <> 0), verdict::text::holdfast.outcome, queue, kind
-        FROM ended WHERE NOT forget GROUP BY verdict, queue, kind;
+            max(clock - available_at) FILTER (WHERE locked_by <> 0),
+            CASE WHEN locked_by <> 0 THEN holdfast.latency_bucket(clock - available_at) END, verdict::text::holdfast.outcome, queue, kind
+        FROM ended WHERE NOT forget GROUP BY verdict, queue, kind, 5;
         IF had_blockers <> '{}' THEN
             DELETE FROM holdfast.blocker b WHERE b.job_id = ANY (had_blockers) AND b.job_id = ANY (leaving);
         END IF;

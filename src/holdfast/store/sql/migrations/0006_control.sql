@@ -14,7 +14,7 @@ END $$;
 -- Calls a job off, in the caller's transaction: `cancelled` at once when it has not started, `requested` when it runs, or when it
 -- waits in an order key and must leave it in its turn; `not_found` when it has ended.
 CREATE FUNCTION holdfast.cancel_job(job_id bigint) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     target holdfast.job;
     answer text;
@@ -48,7 +48,7 @@ END $$;
 
 -- Lets a stopped order key go on: with its lowest live job, which after a replay is the one that failed.
 CREATE FUNCTION holdfast.resume_order_key(key text) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     stopped boolean;
 BEGIN
@@ -66,7 +66,7 @@ END $$;
 -- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
 -- key it takes its old place.
 CREATE FUNCTION holdfast.replay_job(job_id bigint) RETURNS bigint
-    LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
     made bigint;
@@ -89,6 +89,7 @@ BEGIN
         END IF;
         RETURN NULL;
     END IF;
+    INSERT INTO holdfast.replay (job_id, replay_id, replayed_at) VALUES (job_id, made, clock);
     PERFORM holdfast.name_blockers(array_agg(made), array_agg(b.chain_id), array_agg(b.ordinal::integer))
     FROM holdfast.job_failed f, unnest(f.blockers) WITH ORDINALITY AS b (chain_id, ordinal) WHERE f.id = job_id;
     PERFORM holdfast.refuse_circles(ARRAY[made]);

@@ -85,7 +85,7 @@ END $$;
 
 -- Deletes a job that waits, and keeps nothing of it: `deleted`, `processing` or `not_found`. For who waits for it, it did not complete.
 CREATE FUNCTION holdfast.delete_job(job_id bigint) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     state holdfast.status;
 BEGIN
@@ -148,6 +148,7 @@ BEGIN
     DELETE FROM holdfast.job_history h WHERE h.id = ANY (ended);
     DELETE FROM holdfast.job_failed f WHERE f.id = ANY (ended);
     DELETE FROM holdfast.attempt a WHERE a.job_id = ANY (ended || ARRAY(SELECT l.id FROM unnest(live) AS l));
+    DELETE FROM holdfast.replay r WHERE r.job_id = ANY (ended);
     PERFORM pg_notify('holdfast_' || l.locked_by, format('lost %s %s not_found', l.id, l.lock_token))
     FROM unnest(live) AS l WHERE l.status = 'processing';
     RETURN QUERY SELECT d FROM unnest(doomed) AS d ORDER BY d;

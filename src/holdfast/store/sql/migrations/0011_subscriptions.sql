@@ -71,7 +71,7 @@ CREATE FUNCTION holdfast.last_event_id() RETURNS bigint
 CREATE FUNCTION holdfast.cluster() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT system_identifier FROM pg_control_system() $$;
 
 CREATE FUNCTION holdfast.position_of(subscription integer, part integer) RETURNS SETOF holdfast.position
-    LANGUAGE sql STABLE ROWS 1 SET enable_seqscan = off AS $$
+    LANGUAGE sql STABLE ROWS 1 SET jit = off SET enable_seqscan = off AS $$
     SELECT * FROM holdfast.position p WHERE p.subscription_id = subscription AND p.partition = part::smallint ORDER BY p.seq DESC LIMIT 1 $$;
 
 -- Lays down positions that begin here and now, held by nobody. `again` : hand over once more what came after that id; null: nothing.
@@ -113,7 +113,7 @@ END $$;
 -- with a row without one: how many it should hold, whether the subscription is paused, and whether its positions are of another server.
 CREATE FUNCTION holdfast.join_subscription(subscription integer, worker bigint, lease_ms integer)
     RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, base_id bigint)
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     given holdfast.subscription;
@@ -149,7 +149,7 @@ BEGIN
 END $$;
 
 CREATE FUNCTION holdfast.leave_subscription(subscription integer, worker bigint) RETURNS void
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 BEGIN
     DELETE FROM holdfast.member m WHERE m.until > now() AND m.subscription_id = subscription AND m.worker_id = worker;
 END $$;
@@ -276,7 +276,7 @@ END $$;
 CREATE FUNCTION holdfast.advance_position(subscription integer, part integer, seq bigint, token bigint, worker bigint,
         seen pg_snapshot, seen_id bigint, seen_top bigint, seen_xid xid8, next pg_snapshot, next_id bigint, next_top bigint, next_xid xid8,
         phase text, last_id bigint, free boolean, parked json, receipts json) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     mine xid8;
@@ -310,7 +310,7 @@ END $$;
 -- Answers with the number of events; null: somebody else holds the subscription.
 CREATE FUNCTION holdfast.feed_jobs(subscription integer, worker bigint, kind text, queue text, priority integer, max_attempts integer,
         ordered boolean, most integer) RETURNS TABLE (events integer, more boolean)
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_variable
 DECLARE
     clock timestamptz := clock_timestamp();
@@ -365,7 +365,7 @@ END $$;
 
 -- Hands over once more what was published since a time, or after an id, and then goes on. Who holds a partition loses it.
 CREATE FUNCTION holdfast.replay_subscription(subscription integer, since timestamptz, after bigint) RETURNS bigint
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     begin_at bigint := coalesce(after, (SELECT e.id - 1 FROM holdfast.event e WHERE e.published_at >= since ORDER BY e.id LIMIT 1));
 BEGIN
@@ -383,7 +383,7 @@ END $$;
 -- Cuts a subscription anew. All partitions go on from where the last of them is: what the others have handed over since comes again.
 -- A snapshot taken later never sees less, so there is a last one.
 CREATE FUNCTION holdfast.repartition_subscription(subscription integer, parts integer) RETURNS void
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     given holdfast.subscription;
     hindmost holdfast.position;
@@ -407,7 +407,7 @@ END $$;
 -- unread is handed over again: what the old snapshot does not see, and what was published from ten minutes before it was last stored, which
 -- holds what this server has published since. Nobody publishes meanwhile.
 CREATE FUNCTION holdfast.rebase_subscription(subscription integer) RETURNS bigint
-    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET lock_timeout = '5s' AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '5s' AS $$
 DECLARE
     unread bigint;
 BEGIN
@@ -426,7 +426,7 @@ END $$;
 -- a writer keeps a lock on it, and none can come any more. First the locks, then the rows: what was committed in between is seen.
 -- SECURITY DEFINER: a worker may read the log, and not its single days.
 CREATE FUNCTION holdfast.day_is_read(part text) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     top bigint;
     writer xid8;
@@ -463,7 +463,7 @@ $$;
 -- How far behind each partition is: events of any topic, at most, and the age of the oldest it has not passed.
 CREATE FUNCTION holdfast.lag() RETURNS TABLE (name text, target text, partition smallint, paused boolean, elsewhere boolean, worker_id bigint,
         events bigint, seconds double precision, parked bigint, at timestamptz, phase text)
-    LANGUAGE sql VOLATILE SET enable_seqscan = off AS $$
+    LANGUAGE sql VOLATILE SET jit = off SET enable_seqscan = off AS $$
     SELECT s.name, s.target, p.partition, s.paused, s.cluster <> holdfast.cluster(), p.locked_by,
         greatest(holdfast.last_event_id() - passed, 0),
         coalesce(greatest(extract(epoch FROM clock_timestamp() - (SELECT e.published_at FROM holdfast.event e WHERE e.id > passed ORDER BY e.id LIMIT 1)), 0), 0),

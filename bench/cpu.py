@@ -1,0 +1,20 @@
+"""The processor time of a process and all that it started, from /proc."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return what it and its children have used, those that have ended included."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):  # it has ended: its parent counts it
+        return 0.0
+    # utime, stime, and of the children that were waited for.
+    own = sum(map(int, fields[11:15])) / _TICKS
+    return own + sum(cpu_seconds(int(child)) for child in children)

@@ -1,0 +1,73 @@
+import type { ComponentChildren } from "preact";
+import { AuditPage } from "./pages/audit";
+import { ChainPage } from "./pages/chain";
+import { ChainsPage } from "./pages/chains";
+import { DeadLettersPage } from "./pages/dead-letters";
+import { JobPage } from "./pages/job";
+import { JobsPage } from "./pages/jobs";
+import { LoginPage } from "./pages/login";
+import { OverviewPage } from "./pages/overview";
+import { ParkedPage } from "./pages/parked";
+import { QueuesPage } from "./pages/queues";
+import { RelaysPage } from "./pages/relays";
+import { RunnersPage } from "./pages/runners";
+import { RunsPage } from "./pages/runs";
+import { WorkersPage } from "./pages/workers";
+import { Page } from "./parts/page";
+import { Failure, Notice } from "./parts/state";
+import { route, to } from "./route";
+import { ask, session } from "./session";
+import { Shell } from "./shell";
+
+export function App() {
+  const now = session.value;
+  switch (now.state) {
+    case "asking":
+      return (
+        <p class="hidden" role="status">
+          Loading
+        </p>
+      );
+    case "out":
+      return <LoginPage note={now.note} />;
+    case "failed":
+      return (
+        <main class="alone">
+          <Failure error={now.error} retry={() => void ask()} />
+        </main>
+      );
+    case "in":
+      return <Shell>{page(route.value.path)}</Shell>;
+  }
+}
+
+function page([name = "", of]: string[]): ComponentChildren {
+  switch (name) {
+    case "":
+      return <OverviewPage key="overview" />;
+    case "jobs":
+      return of === undefined ? <JobsPage key="jobs" /> : <JobPage key={`job ${of}`} id={of} />;
+    case "chains":
+      return of === undefined ? <ChainsPage key="chains" /> : <ChainPage key={`chain ${of}`} id={of} />;
+    case "dead-letters":
+      return <DeadLettersPage key="dead-letters" />;
+    case "queues":
+      return <QueuesPage key="queues" />;
+    case "workers":
+      return <WorkersPage key="workers" />;
+    case "runners":
+      return of === undefined ? <RunnersPage key="runners" /> : <RunsPage key={`runs ${of}`} name={of} />;
+    case "relays":
+      return of === undefined ? <RelaysPage key="relays" /> : <ParkedPage key={`parked ${of}`} name={of} />;
+    case "audit":
+      return <AuditPage key="audit" />;
+    default:
+      return (
+        <Page title="Not found" key="none">
+          <Notice icon="search" title="There is no such page">
+            <a href={to("")}>Go to the overview</a>
+          </Notice>
+        </Page>
+      );
+  }
+}

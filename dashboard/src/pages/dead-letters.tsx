@@ -1,0 +1,160 @@
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import { compact, count, many } from "../number";
+import { ActButton, Button } from "../parts/button";
+import { Field } from "../parts/field";
+import { Icon } from "../parts/icon";
+import { JobActionDialog } from "../parts/job-action";
+import { Page } from "../parts/page";
+import { Refresh } from "../parts/refresh";
+import { Bones, Loaded, Notice } from "../parts/state";
+import { Time } from "../parts/time";
+import { useResource } from "../resource";
+import { go, route, to } from "../route";
+import { absolute, fromField, toField } from "../time";
+import type { DeadLetterGroup, DeadLetterSearch, DeadLetters, JobFilter } from "../types";
+
+const FIELDS = ["kind", "queue", "created_from", "created_until"] as const;
+
+export function DeadLettersPage() {
+  const { query } = route.value;
+  const search: DeadLetterSearch = Object.fromEntries(FIELDS.map((field) => [field, query.get(field)]));
+  const letters = useResource(`dead letters ${query}`, (signal) => api.deadLetters(search, signal));
+  const [group, setGroup] = useState<DeadLetterGroup | null>(null);
+  return (
+    <Page title="Dead letters" note="Jobs that failed for good, by what they failed of." aside={<Refresh />}>
+      <LetterFilters key={query.toString()} search={search} />
+      <Loaded of={letters} skeleton={<Bones rows={4} tall />}>
+        {(value) => <Groups value={value} onRedrive={setGroup} />}
+      </Loaded>
+      {group && (
+        <JobActionDialog
+          verb="retry"
+          name="Redrive"
+          target={{ filter: filterOf(group, search) }}
+          onDone={letters.reload}
+          onClose={() => setGroup(null)}
+        />
+      )}
+    </Page>
+  );
+}
+
+function filterOf(group: DeadLetterGroup, search: DeadLetterSearch): JobFilter {
+  const { kind, queue, error_code } = group;
+  const filter: JobFilter = { status: "failed", kind, queue, error_code };
+  if (search.created_from) filter.created_from = search.created_from;
+  if (search.created_until) filter.created_until = search.created_until;
+  return filter;
+}
+
+function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: DeadLetterGroup) => void }) {
+  const { groups, looked } = value;
+  if (groups.length === 0) {
+    return (
+      <Notice icon="completed" title="No dead letters" tone="ok">
+        <p>Nothing has failed for good{looked.back_to && ` since ${absolute(looked.back_to)}`}.</p>
+      </Notice>
+    );
+  }
+  return (
+    <>
+      <ul class="letters">
+        {groups.map((group) => (
+          <Group
+            key={`${group.kind} ${group.queue} ${group.error_code}`}
+            group={group}
+            onRedrive={onRedrive}
+          />
+        ))}
+      </ul>
+      <p class="note">
+        Looked at {many(looked.jobs, "dead letter")}
+        {looked.back_to && `, back to ${absolute(looked.back_to)}`}
+        {looked.complete ? "." : ". Older ones are not counted here: narrow the times to see them."}
+      </p>
+    </>
+  );
+}
+
+function Group({
+  group,
+  onRedrive,
+}: {
+  group: DeadLetterGroup;
+  onRedrive: (group: DeadLetterGroup) => void;
+}) {
+  const { kind, queue, error_code, error, jobs, first_at, last_at, newest } = group;
+  return (
+    <li class="letter" aria-label={`${kind}: ${error_code}`}>
+      <p class="letter-count" title={count(jobs)}>
+        <b>{compact(jobs)}</b>
+        {jobs === 1 ? "job" : "jobs"}
+      </p>
+      <div class="letter-text">
+        <h2>
+          <Icon name="failed" /> {error_code}
+        </h2>
+        <p>
+          <code>{kind}</code> in {queue}
+        </p>
+        {error && <p class="letter-error">{error}</p>}
+        <p class="muted">
+          first <Time at={first_at} />, last <Time at={last_at} />, newest is{" "}
+          <a href={to(["jobs", newest])}>#{newest}</a>
+        </p>
+      </div>
+      <div class="buttons">
+        <ActButton icon="retry" onClick={() => onRedrive(group)} label={`Redrive ${kind}, ${error_code}`}>
+          Redrive…
+        </ActButton>
+        <a class="button plain" href={to("jobs", { status: "failed", kind, queue, error_code })}>
+          <span>Jobs</span>
+        </a>
+      </div>
+    </li>
+  );
+}
+
+function LetterFilters({ search }: { search: DeadLetterSearch }) {
+  const [draft, setDraft] = useState(search);
+  const set = (change: DeadLetterSearch) => setDraft({ ...draft, ...change });
+  return (
+    <form
+      class="filters"
+      aria-label="Filters"
+      onSubmit={(event) => {
+        event.preventDefault();
+        go(to("dead-letters", { ...draft }));
+      }}
+    >
+      <div class="fields">
+        <Field
+          label="Kind"
+          value={draft.kind ?? ""}
+          onInput={(kind) => set({ kind })}
+          maxLength={200}
+          mark="search"
+        />
+        <Field label="Queue" value={draft.queue ?? ""} onInput={(queue) => set({ queue })} maxLength={200} />
+        <Field
+          label="Created from"
+          type="datetime-local"
+          value={toField(draft.created_from)}
+          onInput={(value) => set({ created_from: fromField(value) })}
+        />
+        <Field
+          label="Created until"
+          type="datetime-local"
+          value={toField(draft.created_until)}
+          onInput={(value) => set({ created_until: fromField(value) })}
+        />
+        <div class="buttons fields-end">
+          <Button type="submit" look="primary" icon="search">
+            Search
+          </Button>
+        </div>
+      </div>
+    </form>
+  );
+}

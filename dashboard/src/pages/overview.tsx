@@ -1,0 +1,138 @@
+import { signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import { api } from "../api";
+import { tick } from "../clock";
+import { Chart } from "../parts/chart";
+import { LiveMark } from "../parts/live-mark";
+import { Page } from "../parts/page";
+import type { Line } from "../parts/plot";
+import { QueueTable } from "../parts/queue-table";
+import { Failure, Problem } from "../parts/state";
+import { Tiles } from "../parts/tiles";
+import { Verdict } from "../parts/verdict";
+import { Pulse } from "../pulse";
+import { REFRESH } from "../resource";
+import { backlog, counts, extended, percentiles, type Sample } from "../series";
+import type { Overview } from "../types";
+
+const COMPLETED: Line[] = [{ name: "completed", colour: "accent", draw: "bar" }];
+const TROUBLE: Line[] = [
+  { name: "failed", colour: "bad", draw: "bar", side: -1 },
+  { name: "retried", colour: "warn", draw: "bar", side: 1 },
+];
+const LATENCY: Line[] = [
+  { name: "p50", colour: "accent", draw: "line" },
+  { name: "p95", colour: "held", draw: "line", dash: [7, 3] },
+  { name: "p99", colour: "bad", draw: "line", dash: [2, 3] },
+];
+const BACKLOG: Line[] = [
+  { name: "due", colour: "accent", draw: "area" },
+  { name: "processing", colour: "held", draw: "line", dash: [7, 3] },
+];
+
+/** Outlives the page, so that coming back to it shows what was seen before. */
+const trail = signal<Sample[]>([]);
+
+export function OverviewPage() {
+  const pulse = usePulse();
+  const overview = pulse.overview.value;
+  const error = pulse.error.value;
+  return (
+    <Page title="Overview" aside={<LiveMark pulse={pulse} />}>
+      {overview === null && error ? (
+        <Failure error={error} retry={() => void pulse.start()} />
+      ) : (
+        <>
+          {overview && error && (
+            <Problem text={`This could not be refreshed and may be old: ${error.message}`} />
+          )}
+          <Board overview={overview} samples={trail.value} />
+        </>
+      )}
+    </Page>
+  );
+}
+
+/** Follow the pulse while the page is open and in sight, and keep a trail of what waited. */
+function usePulse(): Pulse {
+  const pulse = useMemo(
+    () => new Pulse({ load: api.overview, open: () => new EventSource(api.pulse()) }),
+    [],
+  );
+  useEffect(() => {
+    const begin = () => void pulse.start();
+    const see = () => {
+      if (pulse.beat.value === "paused") return;
+      if (document.visibilityState === "visible") begin();
+      else pulse.close();
+    };
+    const forget = pulse.overview.subscribe((overview) => {
+      if (!overview) return;
+      tick();
+      trail.value = extended(trail.value, overview);
+    });
+    begin();
+    document.addEventListener("visibilitychange", see);
+    addEventListener(REFRESH, begin);
+    return () => {
+      forget();
+      document.removeEventListener("visibilitychange", see);
+      removeEventListener(REFRESH, begin);
+      pulse.close();
+    };
+  }, [pulse]);
+  return pulse;
+}
+
+/** The whole of it; null draws the same boxes, empty, so that nothing moves when it comes. */
+function Board({ overview, samples }: { overview: Overview | null; samples: Sample[] }) {
+  const minutes = overview?.minutes;
+  const completed = useMemo(() => counts(minutes ?? [], ["completed"]), [minutes]);
+  const trouble = useMemo(() => counts(minutes ?? [], ["failed", "retried"]), [minutes]);
+  const latency = useMemo(() => percentiles(minutes ?? []), [minutes]);
+  const waiting = useMemo(() => backlog(samples), [samples]);
+  const nothing = overview ? "Nothing ended in the last hour" : "";
+  return (
+    <div class="board" aria-busy={overview === null}>
+      <Verdict overview={overview} />
+      <Tiles overview={overview} trail={samples} />
+      <div class="charts">
+        <Chart
+          title="Throughput"
+          note="completed per minute, last hour"
+          columns={completed}
+          lines={COMPLETED}
+          unit="jobs"
+          going
+          none={nothing}
+        />
+        <Chart
+          title="Failures"
+          note="per minute, last hour"
+          columns={trouble}
+          lines={TROUBLE}
+          unit="jobs"
+          going
+          none={overview ? "Nothing failed in the last hour" : ""}
+        />
+        <Chart
+          title="Latency"
+          note="from due to ended, last hour"
+          columns={latency}
+          lines={LATENCY}
+          unit="seconds"
+          none={nothing}
+        />
+        <Chart
+          title="Backlog"
+          note="since this page was opened"
+          columns={waiting}
+          lines={BACKLOG}
+          unit="jobs"
+          none={overview ? "Nothing waits" : ""}
+        />
+      </div>
+      <QueueTable queues={overview?.queues ?? null} />
+    </div>
+  );
+}

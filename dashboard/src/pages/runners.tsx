@@ -1,0 +1,170 @@
+import { useAction } from "../action";
+import { api } from "../api";
+import { now } from "../clock";
+import { Badge } from "../parts/badge";
+import { ActButton } from "../parts/button";
+import { Page } from "../parts/page";
+import { Refresh } from "../parts/refresh";
+import { Counts, Outcome } from "../parts/run";
+import { Bones, Loaded, Notice } from "../parts/state";
+import { type Column, Table } from "../parts/table";
+import { Time } from "../parts/time";
+import { useResource } from "../resource";
+import { to } from "../route";
+import { between, brief, duration } from "../time";
+import type { RunnerAction, RunnerLine } from "../types";
+
+const EVERY_MS = 10_000;
+const WHAT = { runner: "runner", job: "schedule of a job", loop: "loop of each worker" };
+
+export function RunnersPage() {
+  const runners = useResource("runners", api.runners, EVERY_MS);
+  const { busy, run } = useAction(runners.reload);
+  const act = (name: string, action: RunnerAction["action"]) =>
+    run(`${action} ${name}`, () => api.actOnRunner(name, { action }));
+  const columns: Column<RunnerLine>[] = [
+    { name: "Runner", head: true, cell: (runner) => <Name runner={runner} /> },
+    { name: "State", cell: (runner) => <State runner={runner} /> },
+    { name: "Next", cell: (runner) => <Next runner={runner} /> },
+    { name: "Last run", cell: (runner) => <Last runner={runner} /> },
+    { name: "Did", wide: true, cell: (runner) => <Counts run={runner.last} /> },
+    {
+      name: "Actions",
+      mute: true,
+      end: true,
+      cell: (runner) => (
+        <div class="buttons end">
+          <ActButton
+            small
+            icon="play"
+            label={`Run now: ${runner.name}`}
+            busy={busy === `run ${runner.name}`}
+            why={runner.what === "loop" ? "A loop runs all the time." : null}
+            onClick={() => act(runner.name, "run")}
+          >
+            Run now
+          </ActButton>
+          {runner.paused ? (
+            <ActButton
+              small
+              icon="play"
+              label={`Resume ${runner.name}`}
+              busy={busy === `resume ${runner.name}`}
+              onClick={() => act(runner.name, "resume")}
+            >
+              Resume
+            </ActButton>
+          ) : (
+            <ActButton
+              small
+              icon="pause"
+              label={`Pause ${runner.name}`}
+              busy={busy === `pause ${runner.name}`}
+              why={
+                runner.what === "loop" ? "A loop cannot be paused: pause the queue or stop the worker." : null
+              }
+              onClick={() => act(runner.name, "pause")}
+            >
+              Pause
+            </ActButton>
+          )}
+        </div>
+      ),
+    },
+  ];
+  return (
+    <Page
+      title="Runners"
+      note="Recurring work: runners, schedules of jobs, and the loops of each worker."
+      aside={<Refresh />}
+    >
+      <Loaded of={runners} skeleton={<Bones rows={6} />}>
+        {({ runners: lines }) =>
+          lines.length === 0 ? (
+            <Notice icon="runners" title="No runners yet">
+              <p>A worker stores those of its application when it starts.</p>
+            </Notice>
+          ) : (
+            <Table caption="Runners" columns={columns} rows={lines} id={(runner) => runner.name} />
+          )
+        }
+      </Loaded>
+    </Page>
+  );
+}
+
+function Name({ runner }: { runner: RunnerLine }) {
+  return (
+    <>
+      <a href={to(["runners", runner.name])}>{runner.name}</a>
+      <span class="below">
+        {runner.schedule ? <code>{runner.schedule}</code> : null} {WHAT[runner.what]}
+      </span>
+    </>
+  );
+}
+
+function State({ runner }: { runner: RunnerLine }) {
+  if (runner.running_since) {
+    return (
+      <>
+        <Badge tone="busy" icon="processing">
+          running
+        </Badge>
+        <span class="below">
+          since <Time at={runner.running_since} />
+        </span>
+      </>
+    );
+  }
+  if (runner.triggered)
+    return (
+      <Badge tone="busy" icon="pending">
+        will run soon
+      </Badge>
+    );
+  if (runner.what === "loop")
+    return (
+      <Badge tone="ok" icon="refresh">
+        loops
+      </Badge>
+    );
+  if (runner.paused)
+    return (
+      <Badge tone="warn" icon="pause">
+        paused
+      </Badge>
+    );
+  return (
+    <Badge tone="idle" icon="pending">
+      waiting
+    </Badge>
+  );
+}
+
+function Next({ runner: { next_at, paused, what } }: { runner: RunnerLine }) {
+  const [first, ...later] = next_at;
+  if (first === undefined)
+    return <span class="muted">{paused ? "paused" : what === "loop" ? "again and again" : "–"}</span>;
+  return (
+    <>
+      <Time at={first} />
+      {later.length > 0 && (
+        <span class="below">then {later.map((at) => brief(at, now.peek())).join(", ")}</span>
+      )}
+    </>
+  );
+}
+
+function Last({ runner: { last } }: { runner: RunnerLine }) {
+  if (last === null) return <span class="muted">never</span>;
+  return (
+    <>
+      <Outcome run={last} />
+      <span class="below">
+        <Time at={last.started_at} />
+        {last.finished_at && `, took ${duration(between(last.started_at, last.finished_at))}`}
+      </span>
+    </>
+  );
+}

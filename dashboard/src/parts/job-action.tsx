@@ -1,0 +1,177 @@
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import { asApiError } from "../client";
+import { serverNow } from "../clock";
+import { toQuery } from "../filter";
+import { count, many } from "../number";
+import { useResource } from "../resource";
+import type { JobAction, JobActionResult, JobFilter } from "../types";
+import { Button } from "./button";
+import { Dialog } from "./dialog";
+import { Choice } from "./field";
+import type { IconName } from "./icon";
+import { Preview } from "./preview";
+import { Bones, Loaded, Problem } from "./state";
+import { say } from "./toast";
+import { When } from "./when";
+
+export type Verb = JobAction["action"];
+export type Target = { ids: string[] } | { filter: JobFilter };
+
+export const VERBS: Record<
+  Verb,
+  { name: string; done: string; icon: IconName; danger?: boolean; says: string }
+> = {
+  retry: { name: "Retry", done: "Retried", icon: "retry", says: "Dead letters run again, as new jobs." },
+  cancel: {
+    name: "Cancel",
+    done: "Cancelled",
+    icon: "cancel",
+    says: "What waits is called off; what runs is asked to stop.",
+  },
+  reschedule: {
+    name: "Reschedule",
+    done: "Rescheduled",
+    icon: "reschedule",
+    says: "What waits gets another time.",
+  },
+  delete: {
+    name: "Delete",
+    done: "Deleted",
+    icon: "remove",
+    danger: true,
+    says: "What waits is deleted, and nothing is kept of it. To keep its history, cancel it instead.",
+  },
+};
+
+const MOST = 1000;
+const CAPS = ["100", "500", String(MOST)];
+
+interface Props {
+  verb: Verb;
+  /** Instead of the verb's own name, e.g. `Redrive`. */
+  name?: string;
+  target: Target;
+  onDone: () => void;
+  onClose: () => void;
+}
+
+/** Show what an action would do, then do it, at most so many jobs at a time. */
+export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) {
+  const [most, setMost] = useState(100);
+  const [at, setAt] = useState<string | null>(() => new Date(serverNow()).toISOString());
+  const [doing, setDoing] = useState(false);
+  const [error, setError] = useState<string | null>(null);
+  const { says, done } = VERBS[verb];
+  const title = name ?? VERBS[verb].name;
+  const filter = "filter" in target ? target.filter : null;
+  // Another time does not change which jobs they are.
+  const preview = useResource(JSON.stringify([verb, target, most]), (signal) =>
+    api.actOnJobs({ ...asked(verb, target, most, at), preview: true }, signal),
+  );
+
+  const act = async () => {
+    setDoing(true);
+    setError(null);
+    try {
+      const result = await api.actOnJobs({ ...asked(verb, target, most, at), preview: false });
+      say(outcome(done, result), result.refused.length > 0 ? "warn" : "ok");
+      onDone();
+      if (result.capped && filter) preview.reload();
+      else onClose();
+    } catch (raised) {
+      setError(asApiError(raised).message);
+    } finally {
+      setDoing(false);
+    }
+  };
+
+  const matched = preview.loading ? null : (preview.value?.matched ?? 0);
+  const foot = (
+    <>
+      <Button onClick={onClose}>Close</Button>
+      <Go
+        verb={verb}
+        title={title}
+        matched={matched}
+        busy={doing}
+        late={verb === "reschedule" && at === null}
+        onGo={() => void act()}
+      />
+    </>
+  );
+  return (
+    <Dialog title={filter ? `${title} all that match` : title} wide onClose={onClose} foot={foot}>
+      <p>{says}</p>
+      {filter && <FilterWords filter={filter} />}
+      <div class="fields">
+        {verb === "reschedule" && <When at={at} onChange={setAt} />}
+        {filter && (
+          <Choice
+            label="At most"
+            value={String(most)}
+            options={CAPS.map((cap) => [cap, `${count(Number(cap))} jobs at a time`])}
+            onChange={(cap) => setMost(Number(cap))}
+          />
+        )}
+      </div>
+      <Loaded of={preview} skeleton={<Bones rows={5} />}>
+        {(result) => <Preview result={result} verb={title.toLowerCase()} />}
+      </Loaded>
+      {error && <Problem text={error} />}
+    </Dialog>
+  );
+}
+
+function asked(verb: Verb, target: Target, most: number, at: string | null): JobAction {
+  const action: JobAction =
+    "ids" in target
+      ? { action: verb, ids: target.ids.slice(0, MOST), most: MOST }
+      : { action: verb, filter: target.filter, most };
+  return verb === "reschedule" ? { ...action, at: at ?? new Date(serverNow()).toISOString() } : action;
+}
+
+interface GoProps {
+  verb: Verb;
+  title: string;
+  /** To how many it would be done; null: not known yet. */
+  matched: number | null;
+  busy: boolean;
+  late: boolean;
+  onGo: () => void;
+}
+
+function Go({ verb, title, matched, busy, late, onGo }: GoProps) {
+  const { icon, danger } = VERBS[verb];
+  const why = late ? "Say when." : matched === 0 ? "There is nothing to do." : null;
+  return (
+    <Button
+      look={danger ? "danger" : "primary"}
+      icon={icon}
+      busy={busy || matched === null}
+      why={why}
+      onClick={onGo}
+    >
+      {matched === null ? title : `${title} ${many(matched, "job")}`}
+    </Button>
+  );
+}
+
+function FilterWords({ filter }: { filter: JobFilter }) {
+  return (
+    <ul class="chips">
+      {[...toQuery(filter)].map(([name, value]) => (
+        <li key={name} class="chip">
+          {name.replace("_", " ")}: <b>{value}</b>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function outcome(done: string, result: JobActionResult): string {
+  const refused =
+    result.refused.length > 0 ? ` ${many(result.refused.length, "job was", "jobs were")} refused.` : "";
+  const more = result.capped ? " There may be more." : "";
+  return `${done} ${many(result.done, "job")}.${refused}${more}`;
+}

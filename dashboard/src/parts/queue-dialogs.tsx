@@ -1,0 +1,122 @@
+import { useState } from "preact/hooks";
+import { api } from "../api";
+import { many } from "../number";
+import { useResource } from "../resource";
+import type { Done, JobActionResult, QueueLine } from "../types";
+import { Confirm } from "./confirm";
+import { Field } from "./field";
+import { Preview } from "./preview";
+import { Bones, Loaded } from "./state";
+
+interface EditProps {
+  queue: QueueLine;
+  onDone: () => void;
+  onClose: () => void;
+}
+
+const OWN = "Empty: each worker's own setting.";
+
+/** Set what a queue runs by; workers take it over with their next heartbeat. */
+export function EditQueue({ queue, onDone, onClose }: EditProps) {
+  const [concurrency, setConcurrency] = useState(text(queue.concurrency));
+  const [lease, setLease] = useState(text(queue.lease_ms === null ? null : queue.lease_ms / 1000));
+  const [rate, setRate] = useState(text(queue.rate));
+  const act = () =>
+    api.setQueue(queue.name, {
+      concurrency: number(concurrency),
+      lease_ms: scaled(number(lease), 1000),
+      rate: number(rate),
+    });
+  return (
+    <Confirm title={`Edit ${queue.name}`} verb="Save" icon="edit" act={act} onDone={onDone} onClose={onClose}>
+      <p>Workers take it over with their next heartbeat.</p>
+      <div class="fields column">
+        <Field
+          label="Concurrency of each worker"
+          type="number"
+          min={0}
+          max={100_000}
+          step={1}
+          value={concurrency}
+          onInput={setConcurrency}
+          hint={`${OWN} 0: nothing more is started.`}
+        />
+        <Field
+          label="Lease in seconds"
+          type="number"
+          min={1}
+          max={86_400}
+          step="any"
+          value={lease}
+          onInput={setLease}
+          hint={OWN}
+        />
+        <Field
+          label="Jobs per second"
+          type="number"
+          min={0.001}
+          max={1_000_000}
+          step="any"
+          value={rate}
+          onInput={setRate}
+          hint="Empty: no limit."
+        />
+      </div>
+    </Confirm>
+  );
+}
+
+interface DrainProps {
+  queue: string;
+  onDone: () => void;
+  onClose: () => void;
+}
+
+/** Cancel what waits in a queue, after it was shown what that is. */
+export function DrainDialog({ queue, onDone, onClose }: DrainProps) {
+  const preview = useResource(`drain ${queue}`, async (signal) => {
+    const answer = await api.actOnQueue(queue, { action: "drain", preview: true }, signal);
+    return isResult(answer) ? answer : null;
+  });
+  const matched = preview.value?.matched ?? 0;
+  const act = async () => {
+    const answer = await api.actOnQueue(queue, { action: "drain", preview: false });
+    if (!isResult(answer)) return answer;
+    return {
+      message: `Cancelled ${many(answer.done, "job")} of ${queue}.${answer.capped ? " There are more." : ""}`,
+    };
+  };
+  return (
+    <Confirm
+      title={`Drain ${queue}`}
+      verb={preview.value ? `Cancel ${many(matched, "job")}` : "Drain"}
+      icon="drain"
+      danger
+      why={preview.value && matched === 0 ? "Nothing waits." : null}
+      act={act}
+      onDone={onDone}
+      onClose={onClose}
+    >
+      <p>What waits in the queue is cancelled; what runs goes on. Pause the queue first, or more may come.</p>
+      <Loaded of={preview} skeleton={<Bones rows={5} />}>
+        {(result) => result && <Preview result={result} verb="cancel" />}
+      </Loaded>
+    </Confirm>
+  );
+}
+
+function isResult(answer: Done | JobActionResult): answer is JobActionResult {
+  return "matched" in answer;
+}
+
+function text(value: number | null): string {
+  return value === null ? "" : String(value);
+}
+
+function number(value: string): number | null {
+  return value.trim() === "" ? null : Number(value);
+}
+
+function scaled(value: number | null, by: number): number | null {
+  return value === null ? null : Math.round(value * by);
+}

@@ -1,0 +1,68 @@
+import { compact, count } from "../number";
+import { to } from "../route";
+import { duration } from "../time";
+import type { QueueOverview } from "../types";
+import { Badge } from "./badge";
+import { Panel } from "./page";
+import { Sparkline } from "./sparkline";
+import { Bones, Notice } from "./state";
+import { type Column, Table } from "./table";
+
+const COLUMNS: Column<QueueOverview>[] = [
+  {
+    name: "Queue",
+    head: true,
+    cell: (queue) => (
+      <>
+        <a href={to("jobs", { queue: queue.name })}>{queue.name}</a>{" "}
+        {queue.paused && (
+          <Badge tone="warn" icon="pause">
+            paused
+          </Badge>
+        )}
+      </>
+    ),
+  },
+  {
+    name: "Last hour",
+    cell: (queue) => (
+      <Sparkline
+        values={queue.minutes.map((minute) => minute.completed)}
+        bad={queue.minutes.map((minute) => minute.failed)}
+        label={`${queue.name}: ${count(queue.completed)} completed, ${count(queue.failed)} failed in the last hour`}
+      />
+    ),
+  },
+  { name: "Completed", end: true, cell: (queue) => compact(queue.completed) },
+  {
+    name: "Failed",
+    end: true,
+    cell: (queue) => <span class={queue.failed > 0 ? "text-bad" : "muted"}>{compact(queue.failed)}</span>,
+  },
+  { name: "Due", end: true, cell: (queue) => compact(queue.depth.due) },
+  { name: "Running", end: true, cell: (queue) => compact(queue.depth.processing) },
+  {
+    name: "Oldest waits",
+    end: true,
+    cell: (queue) =>
+      queue.depth.due > 0 ? duration(queue.depth.oldest_due_seconds) : <span class="muted">–</span>,
+  },
+  { name: "p50", end: true, cell: (queue) => duration(queue.latency.p50) },
+  { name: "p95", end: true, cell: (queue) => duration(queue.latency.p95) },
+];
+
+export function QueueTable({ queues }: { queues: QueueOverview[] | null }) {
+  return (
+    <Panel title="By queue">
+      {queues === null ? (
+        <Bones rows={4} />
+      ) : queues.length === 0 ? (
+        <Notice icon="queues" title="No queue yet">
+          <p>A queue is there once a job is enqueued into it or a worker serves it.</p>
+        </Notice>
+      ) : (
+        <Table caption="Queues" columns={COLUMNS} rows={queues} id={(queue) => queue.name} />
+      )}
+    </Panel>
+  );
+}

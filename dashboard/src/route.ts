@@ -1,0 +1,49 @@
+import { signal } from "@preact/signals";
+
+export interface Route {
+  /** The parts of the path, decoded: `#/jobs/7` is `["jobs", "7"]`, the overview has none. */
+  path: string[];
+  query: URLSearchParams;
+}
+
+export function parse(hash: string): Route {
+  const [path = "", query = ""] = hash.replace(/^#\/?/, "").split(/\?(.*)/s);
+  return { path: path.split("/").filter(Boolean).map(decoded), query: new URLSearchParams(query) };
+}
+
+/** The address of a page: `to("jobs", {status: "failed"})` is `#/jobs?status=failed`. */
+export function to(
+  path: string | string[],
+  query: Record<string, string | null | undefined> | URLSearchParams = {},
+): string {
+  const parts = (Array.isArray(path) ? path : path.split("/")).filter(Boolean).map(encodeURIComponent);
+  const text = (query instanceof URLSearchParams ? query : present(query)).toString();
+  return `#/${parts.join("/")}${text && `?${text}`}`;
+}
+
+export const route = signal<Route>(parse(""));
+
+export function startRouting(): void {
+  const read = () => {
+    route.value = parse(location.hash);
+  };
+  read();
+  addEventListener("hashchange", read);
+}
+
+export function go(address: string): void {
+  location.hash = address;
+}
+
+function present(query: Record<string, string | null | undefined>): URLSearchParams {
+  const kept = Object.entries(query).filter((entry): entry is [string, string] => Boolean(entry[1]));
+  return new URLSearchParams(kept);
+}
+
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}

@@ -1,0 +1,54 @@
+import { computed, signal } from "@preact/signals";
+import { api, onUnauthorized } from "./api";
+import { type ApiError, asApiError } from "./client";
+import type { Me, Role } from "./types";
+
+export type Session =
+  | { state: "asking" }
+  | { state: "in"; me: Me }
+  | { state: "out"; note: string | null }
+  | { state: "failed"; error: ApiError };
+
+export const session = signal<Session>({ state: "asking" });
+export const me = computed(() => (session.value.state === "in" ? session.value.me : null));
+
+const RANK: Record<Role, number> = { viewer: 0, operator: 1, developer: 2 };
+
+/** Why somebody of this role may not act; null: they may. */
+export function refusal(role: Role | undefined, needed: Role = "operator"): string | null {
+  if (role !== undefined && RANK[role] >= RANK[needed]) return null;
+  return `Needs the role ${needed}; yours is ${role ?? "unknown"}.`;
+}
+
+export const mayNot = computed(() => refusal(me.value?.role));
+
+export async function ask(): Promise<void> {
+  session.value = { state: "asking" };
+  try {
+    session.value = { state: "in", me: await api.me() };
+  } catch (raised) {
+    const error = asApiError(raised);
+    session.value = error.status === 401 ? { state: "out", note: null } : { state: "failed", error };
+  }
+}
+
+export async function login(token: string): Promise<void> {
+  await api.login(token);
+  await ask();
+}
+
+export async function logout(): Promise<void> {
+  try {
+    await api.logout();
+  } finally {
+    session.value = { state: "out", note: "You are signed out." };
+  }
+}
+
+export function startSession(): void {
+  onUnauthorized(() => {
+    if (session.value.state === "in")
+      session.value = { state: "out", note: "Your session has ended. Sign in again." };
+  });
+  void ask();
+}

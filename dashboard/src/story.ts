@@ -1,0 +1,130 @@
+import type { AttemptLine, JobStory } from "./types";
+
+export type Tone = "ok" | "bad" | "warn" | "busy" | "held" | "idle";
+
+/** One thing that happened to a job, happens to it now, or will. */
+export interface Step {
+  tone: Tone;
+  title: string;
+  at: string | null;
+  /** The worker that it happened on: its name, or its id where the name is not known. */
+  worker?: string | null;
+  code?: string | null;
+  text?: string | null;
+  /** Jobs and chains to go to. */
+  jobs?: string[];
+  chains?: string[];
+  /** It lies ahead. */
+  ahead?: boolean;
+}
+
+const ENDS: Record<AttemptLine["outcome"], { tone: Tone; says: string }> = {
+  completed: { tone: "ok", says: "completed" },
+  retry: { tone: "warn", says: "failed, and was tried again" },
+  reschedule: { tone: "idle", says: "asked to run again later" },
+  failed: { tone: "bad", says: "failed for good" },
+  cancelled: { tone: "idle", says: "was cancelled" },
+  released: { tone: "idle", says: "was given back, uncounted" },
+  lost: { tone: "warn", says: "was lost: its lease expired" },
+};
+
+/** Tell a job from its making until now, oldest first. */
+export function told(job: JobStory): Step[] {
+  return [
+    ...beginning(job),
+    ...job.attempts.map((line) => attempt(line, job)),
+    ...present(job),
+    ...afterwards(job),
+  ];
+}
+
+function beginning(job: JobStory): Step[] {
+  const made: Step = { tone: "idle", title: "Enqueued", at: job.created_at };
+  if (job.replay_of)
+    Object.assign(made, { title: "Enqueued to run a dead letter again", jobs: [job.replay_of] });
+  if (job.blockers.length === 0) return [made];
+  const waits: Step = {
+    tone: "held",
+    title: job.status === "blocked" ? "Waits for other chains" : "Came after other chains",
+    at: null,
+    chains: job.blockers.map((blocker) => blocker.chain_id),
+  };
+  return [made, waits];
+}
+
+function attempt(line: AttemptLine, job: JobStory): Step {
+  const { tone, says } = ENDS[line.outcome];
+  const last = line.outcome === "retry" && job.status === "failed" && line.attempt === job.attempt;
+  return {
+    tone: last ? "bad" : tone,
+    title: `Attempt ${line.attempt} ${last ? ENDS.failed.says : says}`,
+    at: line.ended_at,
+    worker: line.worker_name ?? line.worker,
+    code: line.error_code,
+    text: line.error,
+  };
+}
+
+function present(job: JobStory): Step[] {
+  const asked: Step[] = job.cancel_requested_at
+    ? [{ tone: "warn", title: "Asked to stop", at: job.cancel_requested_at }]
+    : [];
+  switch (job.status) {
+    case "blocked":
+      return asked;
+    case "pending":
+      return [
+        ...asked,
+        { tone: "idle", title: `Attempt ${job.attempt + 1} may start`, at: job.available_at, ahead: true },
+      ];
+    case "processing":
+      return [...asked, running(job)];
+    default:
+      return [...asked, ...ended(job)];
+  }
+}
+
+function running(job: JobStory): Step {
+  const worker = job.worker_name ?? job.worker;
+  const done = job.progress === null ? null : `${Math.round(job.progress * 100)} % done`;
+  const text = [done, job.progress_note].filter(Boolean).join(": ") || null;
+  return { tone: "busy", title: `Attempt ${job.attempt} runs now`, at: null, worker, text };
+}
+
+/** How it ended, unless its last attempt has told it already. */
+function ended(job: JobStory): Step[] {
+  const last = job.attempts.at(-1);
+  const same =
+    last && (last.outcome === job.status || (last.outcome === "retry" && last.attempt === job.attempt));
+  if (same) return [];
+  if (job.status === "completed") {
+    const worker = job.worker_name ?? job.worker;
+    return [
+      { tone: "ok", title: `Attempt ${Math.max(job.attempt, 1)} completed`, at: job.finished_at, worker },
+    ];
+  }
+  if (job.status === "cancelled") return [{ tone: "idle", title: "Cancelled", at: job.finished_at }];
+  return [
+    {
+      tone: "bad",
+      title: "Became a dead letter",
+      at: job.finished_at,
+      code: job.error_code,
+      text: job.error,
+    },
+  ];
+}
+
+function afterwards(job: JobStory): Step[] {
+  const steps: Step[] = [];
+  if (job.next_id) steps.push({ tone: "ok", title: "Continued", at: job.finished_at, jobs: [job.next_id] });
+  if (job.replays.length > 0) {
+    steps.push({ tone: "busy", title: "Run again", at: null, jobs: job.replays });
+  }
+  return steps;
+}
+
+/** The trace id of a `traceparent`; null when it is none. */
+export function traceId(traceparent: string | null): string | null {
+  return /^[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}/.exec(traceparent ?? "")?.[1] ?? null;
+}

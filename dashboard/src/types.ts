@@ -1,0 +1,522 @@
+// Written by `python -m tools.dashboard` from holdfast.ops.answer and holdfast.ops.question: change those.
+
+export type Status = "blocked" | "pending" | "processing" | "completed" | "failed" | "cancelled";
+export type Severity = "critical" | "warning";
+
+export interface AttemptLine {
+  attempt: number;
+  outcome: "completed" | "retry" | "reschedule" | "failed" | "cancelled" | "released" | "lost";
+  ended_at: string;
+  worker: string | null;
+  worker_name: string | null;
+  error_code: string | null;
+  error: string | null;
+}
+
+export interface AuditLine {
+  id: string;
+  at: string;
+  who: string;
+  role: Role;
+  action: string;
+  target: string | null;
+  jobs: number | null;
+  detail: Record<string, unknown>;
+}
+
+export interface AuditPage {
+  entries: AuditLine[];
+  next: string | null;
+}
+
+export interface Blocker {
+  chain_id: string;
+  status: Status | null;
+}
+
+export interface ChainEdge {
+  source: string;
+  target: string;
+  kind: "next" | "replay" | "blocks";
+}
+
+export interface ChainGraph {
+  id: string;
+  status: Status;
+  result: unknown;
+  nodes: ChainNode[];
+  edges: ChainEdge[];
+  complete: boolean;
+}
+
+export interface ChainLine {
+  id: string;
+  kind: string;
+  last_id: string;
+  last_kind: string;
+  status: Status;
+  created_at: string;
+  finished_at: string | null;
+}
+
+export interface ChainNode {
+  id: string;
+  chain_id: string;
+  kind: string;
+  queue: string;
+  status: Status;
+  attempt: number;
+  created_at: string;
+  finished_at: string | null;
+  error_code: string | null;
+  progress: number | null;
+}
+
+export interface ChainPage {
+  chains: ChainLine[];
+  next: string | null;
+  looked: Looked;
+}
+
+export interface DeadLetterGroup {
+  kind: string;
+  queue: string;
+  error_code: string;
+  error: string | null;
+  jobs: number;
+  first_at: string;
+  last_at: string;
+  newest: string;
+}
+
+export interface DeadLetters {
+  groups: DeadLetterGroup[];
+  looked: Looked;
+}
+
+export interface Depth {
+  pending: number;
+  due: number;
+  processing: number;
+  blocked: number;
+  stuck: number;
+  oldest_due_seconds: number;
+}
+
+export interface Done {
+  done: true;
+  message: string;
+}
+
+export interface JobActionResult {
+  preview: boolean;
+  matched: number;
+  capped: boolean;
+  done: number;
+  refused: RefusedJob[];
+  sample: JobLine[];
+  looked: Looked;
+}
+
+export interface JobLine {
+  id: string;
+  status: Status;
+  kind: string;
+  queue: string;
+  priority: number;
+  attempt: number;
+  max_attempts: number;
+  created_at: string;
+  available_at: string;
+  finished_at: string | null;
+  worker: string | null;
+  order_key: string | null;
+  unique_key: string | null;
+  error_code: string | null;
+}
+
+export interface JobPage {
+  jobs: JobLine[];
+  next: string | null;
+  looked: Looked;
+}
+
+export interface JobStory {
+  id: string;
+  status: Status;
+  kind: string;
+  queue: string;
+  priority: number;
+  attempt: number;
+  max_attempts: number;
+  created_at: string;
+  available_at: string;
+  finished_at: string | null;
+  expires_at: string | null;
+  locked_until: string | null;
+  cancel_requested_at: string | null;
+  worker: string | null;
+  worker_name: string | null;
+  chain_id: string;
+  next_id: string | null;
+  order_key: string | null;
+  unique_key: string | null;
+  payload: unknown;
+  payload_bytes: number;
+  headers: unknown;
+  result: unknown;
+  redacted: boolean;
+  trace: string | null;
+  progress: number | null;
+  progress_note: string | null;
+  error_code: string | null;
+  error: string | null;
+  attempts: AttemptLine[];
+  replay_of: string | null;
+  replays: string[];
+  blockers: Blocker[];
+}
+
+export interface KindLine {
+  kind: string;
+  queue: string;
+  depth: Depth;
+  workers: number;
+  completed: number;
+  failed: number;
+  latency: Latency;
+}
+
+export interface Kinds {
+  kinds: KindLine[];
+  counted_at: string | null;
+}
+
+export interface Latency {
+  p50: number | null;
+  p95: number | null;
+  p99: number | null;
+}
+
+export interface Looked {
+  jobs: number;
+  back_to: string | null;
+  complete: boolean;
+}
+
+export interface Me {
+  name: string;
+  role: Role;
+  version: string;
+}
+
+export interface Minute {
+  minute: string;
+  completed: number;
+  failed: number;
+  retried: number;
+  cancelled: number;
+  latency: Latency;
+}
+
+export interface Overview {
+  at: string;
+  counted_at: string | null;
+  ok: boolean;
+  problems: Problem[];
+  depth: Depth;
+  completed: number;
+  failed: number;
+  retried: number;
+  latency: Latency;
+  minutes: Minute[];
+  queues: QueueOverview[];
+  workers: number;
+  unserved: UnservedKind[];
+  relay_lag_events: number;
+  relay_lag_seconds: number;
+}
+
+export interface ParkedLine {
+  event_id: string;
+  topic: string | null;
+  key: string | null;
+  holds_key: boolean;
+  parked_at: string;
+  released_at: string | null;
+  error_code: string | null;
+  error: string | null;
+}
+
+export interface ParkedPage {
+  parked: ParkedLine[];
+  next: string | null;
+}
+
+export interface PartitionLine {
+  partition: number;
+  worker: string | null;
+  lag_events: number;
+  lag_seconds: number;
+  at: string;
+}
+
+export interface Problem {
+  code: "no_worker" | "no_reaper" | "unserved_kind" | "backlog" | "failing" | "stuck" | "relay_behind" | "relay_elsewhere" | "runner_failing" | "census_old";
+  severity: Severity;
+  text: string;
+  about: string | null;
+}
+
+export interface QueueLine {
+  name: string;
+  paused: boolean;
+  concurrency: number | null;
+  lease_ms: number | null;
+  rate: number | null;
+  depth: Depth;
+  workers: number;
+}
+
+export interface QueueOverview {
+  name: string;
+  paused: boolean;
+  depth: Depth;
+  completed: number;
+  failed: number;
+  latency: Latency;
+  minutes: Minute[];
+}
+
+export interface Queues {
+  queues: QueueLine[];
+  counted_at: string | null;
+}
+
+export interface Refusal {
+  error: string;
+  message: string;
+}
+
+export interface RefusedJob {
+  id: string;
+  why: string;
+}
+
+export type Role = "viewer" | "operator" | "developer";
+
+export interface RunLine {
+  id: string;
+  runner: string;
+  started_at: string;
+  finished_at: string | null;
+  worker: string | null;
+  outcome: string | null;
+  counts: Record<string, number>;
+  error_code: string | null;
+  error: string | null;
+}
+
+export interface RunOnce {
+  summary: RunOnceSummary;
+}
+
+export interface RunOnceSummary {
+  processed: number;
+  completed: number;
+  retried: number;
+  failed: number;
+  recovered: number;
+  lost: number;
+  duration_ms: number;
+}
+
+export interface RunPage {
+  runs: RunLine[];
+}
+
+export interface RunnerLine {
+  name: string;
+  what: "runner" | "job" | "loop";
+  schedule: string | null;
+  paused: boolean;
+  triggered: boolean;
+  next_at: string[];
+  last: RunLine | null;
+  running_since: string | null;
+  running_on: string | null;
+}
+
+export interface Runners {
+  runners: RunnerLine[];
+}
+
+export interface Stats {
+  generated_at: string;
+  queue: StatsQueue;
+  runtime: StatsRuntime;
+  config: StatsConfig;
+}
+
+export interface StatsConfig {
+  poll_ms: number;
+  batch_size: number;
+  max_attempts: number;
+  processing_timeout_ms: number;
+  retry_base_ms: number;
+  retry_max_ms: number;
+}
+
+export interface StatsQueue {
+  total: number;
+  due_now: number;
+  oldest_pending_age_seconds: number;
+  stuck_processing: number;
+  pending: number;
+  processing: number;
+  sent: number;
+  failed: number;
+}
+
+export interface StatsRuntime {
+  is_running: boolean;
+  ticks_total: number;
+  processed_total: number;
+  retried_total: number;
+  dead_letter_total: number;
+  recovered_stuck_total: number;
+  last_error: string | null;
+}
+
+export interface SubscriptionLine {
+  name: string;
+  target: string;
+  paused: boolean;
+  elsewhere: boolean;
+  lag_events: number;
+  lag_seconds: number;
+  parked: number;
+  partitions: PartitionLine[];
+}
+
+export interface Subscriptions {
+  subscriptions: SubscriptionLine[];
+}
+
+export interface UnservedKind {
+  kind: string;
+  queue: string;
+  due: number;
+  oldest_due_seconds: number;
+}
+
+export interface WorkerLine {
+  id: string;
+  name: string;
+  host: string | null;
+  pid: number | null;
+  version: string | null;
+  state: "live" | "silent" | "stopped";
+  started_at: string;
+  heartbeat_at: string;
+  reaped_at: string | null;
+  stopped_at: string | null;
+  stop_reason: string | null;
+  queues: string[];
+  kinds: string[];
+  counters: Record<string, number>;
+}
+
+export interface Workers {
+  workers: WorkerLine[];
+  unserved: UnservedKind[];
+}
+
+export interface Before {
+  before?: string | null;
+  most?: number;
+}
+
+export interface ChainSearch {
+  kind?: string | null;
+  status?: Status | null;
+  before?: string | null;
+  most?: number;
+}
+
+export interface DeadLetterSearch {
+  kind?: string | null;
+  queue?: string | null;
+  created_from?: string | null;
+  created_until?: string | null;
+}
+
+export interface JobAction {
+  action: "retry" | "cancel" | "delete" | "reschedule";
+  ids?: string[] | null;
+  filter?: JobFilter | null;
+  at?: string | null;
+  preview?: boolean;
+  most?: number;
+}
+
+export interface JobFilter {
+  status?: Status | null;
+  kind?: string | null;
+  queue?: string | null;
+  order_key?: string | null;
+  unique_key?: string | null;
+  error_code?: string | null;
+  created_from?: string | null;
+  created_until?: string | null;
+  text?: string | null;
+}
+
+export interface JobSearch {
+  status?: Status | null;
+  kind?: string | null;
+  queue?: string | null;
+  order_key?: string | null;
+  unique_key?: string | null;
+  error_code?: string | null;
+  created_from?: string | null;
+  created_until?: string | null;
+  text?: string | null;
+  before?: string | null;
+  most?: number;
+}
+
+export interface Login {
+  token: string;
+}
+
+export interface Newest {
+  most?: number;
+}
+
+export interface OverviewQuestion {
+  minutes?: number;
+}
+
+export interface QueueAction {
+  action: "pause" | "resume" | "drain";
+  preview?: boolean;
+  most?: number;
+}
+
+export interface QueueControl {
+  concurrency: number | null;
+  lease_ms: number | null;
+  rate: number | null;
+}
+
+export interface RunnerAction {
+  action: "run" | "pause" | "resume";
+}
+
+export interface SubscriptionAction {
+  action: "pause" | "resume" | "replay" | "skip" | "release";
+  since?: string | null;
+  after?: string | null;
+  key?: string | null;
+}

@@ -1,0 +1,161 @@
+// @vitest-environment happy-dom
+import { type ComponentChildren, render } from "preact";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { ApiError } from "../src/client";
+import { now } from "../src/clock";
+import { ActButton, Button } from "../src/parts/button";
+import { Json } from "../src/parts/json";
+import { LookedLine } from "../src/parts/looked";
+import { Failure } from "../src/parts/state";
+import { Verdict } from "../src/parts/verdict";
+import type { Found } from "../src/search";
+import { session } from "../src/session";
+import type { Overview, Role } from "../src/types";
+
+function shown(what: ComponentChildren): HTMLElement {
+  render(what, document.body);
+  return document.body;
+}
+
+const signIn = (role: Role) => {
+  session.value = { state: "in", me: { name: "anna", role, version: "1" } };
+};
+
+afterEach(() => {
+  render(null, document.body);
+  session.value = { state: "asking" };
+});
+
+describe("a button", () => {
+  it("that acts is off for a viewer, says why, and does nothing", () => {
+    signIn("viewer");
+    const act = vi.fn();
+    const button = shown(<ActButton onClick={act}>Pause</ActButton>).querySelector("button");
+    expect(button?.getAttribute("aria-disabled")).toBe("true");
+    expect(button?.title).toBe("Needs the role operator; yours is viewer.");
+    button?.click();
+    expect(act).not.toHaveBeenCalled();
+  });
+
+  it("that acts works for an operator", () => {
+    signIn("operator");
+    const act = vi.fn();
+    shown(<ActButton onClick={act}>Pause</ActButton>)
+      .querySelector("button")
+      ?.click();
+    expect(act).toHaveBeenCalledOnce();
+  });
+
+  it("that is busy is not pressed twice", () => {
+    const act = vi.fn();
+    const button = shown(
+      <Button busy onClick={act}>
+        Save
+      </Button>,
+    ).querySelector("button");
+    button?.click();
+    expect(act).not.toHaveBeenCalled();
+    expect(button?.getAttribute("aria-busy")).toBe("true");
+  });
+});
+
+describe("the verdict", () => {
+  const overview = {
+    at: new Date(now.value).toISOString(),
+    ok: true,
+    problems: [],
+    workers: 2,
+    queues: [],
+    counted_at: null,
+  } as unknown as Overview;
+
+  it("says that all is well", () => {
+    expect(shown(<Verdict overview={overview} />).querySelector("h2")?.textContent).toBe("All is well");
+  });
+
+  it("says nothing of now when it is old", () => {
+    const at = new Date(now.value - 300_000).toISOString();
+    const body = shown(<Verdict overview={{ ...overview, at }} />);
+    expect(body.querySelector("h2")?.textContent).toBe("Not known now");
+    expect(body.textContent).toContain("All is well, 5\u00a0min ago");
+  });
+
+  it("puts what is critical first, with what to do", () => {
+    const problems: Overview["problems"] = [
+      { code: "backlog", severity: "warning", text: "Many wait.", about: "mail" },
+      { code: "no_worker", severity: "critical", text: "No worker is live.", about: null },
+    ];
+    const body = shown(<Verdict overview={{ ...overview, ok: false, problems }} />);
+    expect(body.querySelector("h2")?.textContent).toBe("2 problems");
+    expect(body.querySelector(".problems li")?.textContent).toContain("No worker is live.");
+    expect(body.querySelector(".problems code")?.textContent).toBe("holdfast worker");
+  });
+});
+
+describe("JSON", () => {
+  it("marks what was left out, and shows markup as text", () => {
+    const body = shown(<Json value={{ password: "[redacted]", name: "<img src=x>" }} what="Payload" />);
+    expect(body.querySelector(".redacted")?.textContent).toBe("redacted");
+    expect(body.querySelector("img")).toBeNull();
+    expect(body.querySelector("pre")?.textContent).toContain('"<img src=x>"');
+  });
+
+  it("folds what is long", () => {
+    const body = shown(<Json value={Array.from({ length: 500 }, (_, index) => index)} what="Payload" />);
+    expect(body.querySelector("pre")?.textContent?.split("\n")).toHaveLength(60);
+    expect(body.textContent).toContain("Show all 502 lines");
+  });
+});
+
+describe("how far a search looked", () => {
+  const found: Found<unknown> = {
+    lines: [],
+    looked: 10_000,
+    backTo: null,
+    complete: false,
+    more: true,
+    looking: true,
+    stopped: false,
+    error: null,
+  };
+  const line = (change: Partial<Found<unknown>>) => {
+    const [look, stop] = [vi.fn(), vi.fn()];
+    const body = shown(<LookedLine found={{ ...found, ...change }} nouns="jobs" look={look} stop={stop} />);
+    return { body, look, stop, press: () => body.querySelector("button")?.click() };
+  };
+
+  it("is told while it looks, and it can be stopped", () => {
+    const { body, stop, press } = line({});
+    expect(body.textContent).toContain("Looked at 10,000 jobs, nothing yet…");
+    press();
+    expect(stop).toHaveBeenCalledOnce();
+  });
+
+  it("is told when it has stopped, and it can go on", () => {
+    const { body, look, press } = line({ looking: false, stopped: true });
+    expect(body.textContent).toContain("Stopped. Looked at 10,000 jobs.");
+    press();
+    expect(look).toHaveBeenCalledOnce();
+  });
+
+  it("is told at the end", () => {
+    expect(line({ looking: false, complete: true, more: false }).body.textContent).toContain("That is all.");
+  });
+});
+
+describe("a failure", () => {
+  it("that is a matter of permission says who one is", () => {
+    signIn("viewer");
+    const body = shown(<Failure error={new ApiError(403, "forbidden", "Needs operator.")} retry={vi.fn()} />);
+    expect(body.textContent).toContain("You may not see this");
+    expect(body.textContent).toContain("anna, with the role viewer");
+  });
+
+  it("of another kind can be tried again", () => {
+    const retry = vi.fn();
+    const body = shown(<Failure error={new ApiError(503, "too_slow", "Too slow.")} retry={retry} />);
+    expect(body.querySelector("[role=alert]")?.textContent).toContain("Too slow.");
+    body.querySelector("button")?.click();
+    expect(retry).toHaveBeenCalledOnce();
+  });
+});

@@ -1,0 +1,154 @@
+import { describe, expect, it } from "vitest";
+import { advice } from "../src/advice";
+import { told, traceId } from "../src/story";
+import type { AttemptLine, JobStory, Problem } from "../src/types";
+
+const job = (change: Partial<JobStory>): JobStory => ({
+  id: "7",
+  status: "pending",
+  kind: "a.b",
+  queue: "default",
+  priority: 0,
+  attempt: 0,
+  max_attempts: 3,
+  created_at: "2026-07-03T12:00:00Z",
+  available_at: "2026-07-03T12:00:01Z",
+  finished_at: null,
+  expires_at: null,
+  locked_until: null,
+  cancel_requested_at: null,
+  worker: null,
+  worker_name: null,
+  chain_id: "7",
+  next_id: null,
+  order_key: null,
+  unique_key: null,
+  payload: {},
+  payload_bytes: 2,
+  headers: null,
+  result: null,
+  redacted: false,
+  trace: null,
+  progress: null,
+  progress_note: null,
+  error_code: null,
+  error: null,
+  attempts: [],
+  replay_of: null,
+  replays: [],
+  blockers: [],
+  ...change,
+});
+const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine => ({
+  attempt: number,
+  outcome,
+  ended_at: `2026-07-03T12:0${number}:00Z`,
+  worker: "41",
+  worker_name: null,
+  error_code: null,
+  error: null,
+});
+const titles = (story: JobStory) => told(story).map((step) => step.title);
+
+describe("the story of a job", () => {
+  it("of one that waits ends with when it may start", () => {
+    const steps = told(job({}));
+    expect(steps.map((step) => step.title)).toEqual(["Enqueued", "Attempt 1 may start"]);
+    expect(steps[1]).toMatchObject({ ahead: true, at: "2026-07-03T12:00:01Z" });
+  });
+
+  it("of one that completed at the first try says so, though it left no attempt", () => {
+    expect(titles(job({ status: "completed", attempt: 1, finished_at: "2026-07-03T12:01:00Z" }))).toEqual([
+      "Enqueued",
+      "Attempt 1 completed",
+    ]);
+  });
+
+  it("of one that completed later tells what went before, and the end once", () => {
+    const attempts = [attempt(1, "retry"), attempt(2, "completed")];
+    expect(
+      titles(job({ status: "completed", attempt: 2, attempts, finished_at: "2026-07-03T12:02:00Z" })),
+    ).toEqual(["Enqueued", "Attempt 1 failed, and was tried again", "Attempt 2 completed"]);
+  });
+
+  it("of a dead letter ends with its last attempt, and names what ran it again", () => {
+    const attempts = [attempt(1, "retry"), attempt(2, "lost"), attempt(3, "failed")];
+    const story = job({ status: "failed", attempt: 3, attempts, replays: ["9"] });
+    expect(titles(story)).toEqual([
+      "Enqueued",
+      "Attempt 1 failed, and was tried again",
+      "Attempt 2 was lost: its lease expired",
+      "Attempt 3 failed for good",
+      "Run again",
+    ]);
+    expect(told(story).at(-1)?.jobs).toEqual(["9"]);
+  });
+
+  it("of one that failed without an attempt says why", () => {
+    const steps = told(job({ status: "failed", error_code: "expired", error: "Too late." }));
+    expect(steps.at(-1)).toMatchObject({ title: "Became a dead letter", code: "expired", text: "Too late." });
+  });
+
+  it("of one that runs tells where, how far, and that it was asked to stop", () => {
+    const steps = told(
+      job({
+        status: "processing",
+        attempt: 2,
+        attempts: [attempt(1, "retry")],
+        worker: "41",
+        progress: 0.64,
+        progress_note: "page 16",
+        cancel_requested_at: "2026-07-03T12:03:00Z",
+      }),
+    );
+    expect(steps.map((step) => step.title).slice(-2)).toEqual(["Asked to stop", "Attempt 2 runs now"]);
+    expect(steps.at(-1)).toMatchObject({ worker: "41", text: "64 % done: page 16" });
+  });
+
+  it("of one that is blocked names what it waits for", () => {
+    const steps = told(job({ status: "blocked", blockers: [{ chain_id: "3", status: null }] }));
+    expect(steps.at(-1)).toMatchObject({ title: "Waits for other chains", chains: ["3"] });
+  });
+
+  it("of a replay names what it runs again", () => {
+    expect(told(job({ replay_of: "5" }))[0]?.jobs).toEqual(["5"]);
+  });
+
+  it("goes on with what follows it", () => {
+    expect(told(job({ status: "completed", next_id: "8" })).at(-1)).toMatchObject({
+      title: "Continued",
+      jobs: ["8"],
+    });
+  });
+});
+
+describe("the trace", () => {
+  it("is read from a traceparent, and from nothing else", () => {
+    expect(traceId("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01")).toBe(
+      "4bf92f3577b34da6a3ce929d0e0e4736",
+    );
+    expect(traceId("nonsense")).toBeNull();
+    expect(traceId(null)).toBeNull();
+  });
+});
+
+describe("advice", () => {
+  const CODES: Problem["code"][] = [
+    "no_worker",
+    "no_reaper",
+    "unserved_kind",
+    "backlog",
+    "failing",
+    "stuck",
+    "relay_behind",
+    "relay_elsewhere",
+    "runner_failing",
+    "census_old",
+  ];
+
+  it.each(CODES)("is there for %s, with a page to go to", (code) => {
+    const { what, link } = advice({ code, severity: "warning", text: "", about: "x" });
+    expect(what).not.toBe("");
+    expect(link).toMatch(/^#\//);
+  });
+});

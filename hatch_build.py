@@ -1,0 +1,75 @@
+"""Build the dashboard while a wheel or an sdist is made, and put it in.
+
+Where it cannot be built, because node or npm is not there or fails, the package is made without it and says so: the
+API works all the same. HOLDFAST_DASHBOARD=require makes that an error, HOLDFAST_DASHBOARD=skip does not try. An
+editable installation never builds it: `cd dashboard && npm install --no-save && npm run build`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_PAGES = "src/holdfast/ops/pages"
+_SECONDS = 900
+
+
+class NotBuiltError(Exception):
+    pass
+
+
+class DashboardHook(BuildHookInterface[Any]):
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        wish = os.environ.get("HOLDFAST_DASHBOARD", "")
+        if version == "editable" or wish == "skip":
+            return
+        root = Path(self.root)
+        try:
+            _build(root)
+        except NotBuiltError as exc:
+            if wish == "require":
+                raise
+            self.app.display_warning(f"The dashboard is not built anew: {exc}.")
+        if (root / _PAGES / "index.html").is_file():
+            # It is ignored by git, and so would be left out.
+            build_data["artifacts"].append(f"/{_PAGES}/")
+        else:
+            self.app.display_warning("This package comes without the dashboard; its API works all the same.")
+
+
+def _build(root: Path) -> None:
+    """Build it, unless this is the inside of an sdist that brought it along."""
+    if (root / "PKG-INFO").is_file() and (root / _PAGES / "index.html").is_file():
+        return
+    folder = root / "dashboard"
+    if not (folder / "package.json").is_file():
+        raise NotBuiltError("its sources are not here")
+    npm = shutil.which("npm")
+    if npm is None or shutil.which("node") is None:
+        raise NotBuiltError("node and npm are needed for it, and are not on PATH")
+    if not _installed(folder):
+        _run(folder, npm, "install", "--no-save", "--no-audit", "--no-fund")
+    _run(folder, npm, "run", "build")
+
+
+def _installed(folder: Path) -> bool:
+    """Whether what the lock file names was installed after it was written."""
+    installed, lock = folder / "node_modules" / ".package-lock.json", folder / "package-lock.json"
+    return installed.is_file() and installed.stat().st_mtime >= lock.stat().st_mtime
+
+
+def _run(folder: Path, *command: str) -> None:
+    said = " ".join(("npm", *command[1:]))
+    try:
+        done = subprocess.run(  # noqa: S603 - npm, as it is on PATH
+            command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise NotBuiltError(f"`{said}` took longer than {_SECONDS} s") from None
+    if done.returncode != 0:
+        raise NotBuiltError(f"`{said}` failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")

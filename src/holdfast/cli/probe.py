@@ -1,0 +1,164 @@
+"""Serving /live, /ready and /metrics of a worker, from a thread of its own.
+
+A handler that blocks the event loop cannot keep this from answering: metrics are there when they are needed most, and
+/live says that the loop stands still. In the loop itself, whoever asks would wait with everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from holdfast.cli.address import Address
+from holdfast.telemetry import Telemetry, instrument
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from datetime import timedelta
+
+    from prometheus_client.registry import CollectorRegistry
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from holdfast.app import Holdfast
+    from holdfast.engine.worker import Worker
+    from holdfast.settings import Settings
+
+log = logging.getLogger(__name__)
+
+# So many at once are answered; the others are told 503.
+MOST_REQUESTS = 20
+STOP_SECONDS = 5.0
+TURN_SECONDS = 0.5
+
+
+class Probe:
+    """What is known of one worker, for whoever asks from another thread."""
+
+    def __init__(self, settings: Settings, registry: CollectorRegistry | None = None) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._worker: Worker | None = None
+        self._turned = time.monotonic()
+
+    def watch(self, worker: Worker) -> None:
+        self._worker = worker
+
+    async def turn(self) -> None:
+        """Note, again and again, that the event loop turns."""
+        while True:
+            self._turned = time.monotonic()
+            await asyncio.sleep(TURN_SECONDS)
+
+    @property
+    def longest(self) -> timedelta:
+        """How long the loop may stand still. A handler may run no longer either, and one that blocks is not ended."""
+        return 3 * self._settings.lease
+
+    async def live(self, _: Request) -> Response:
+        from holdfast.ops.health import Live, said_live
+
+        still = time.monotonic() - self._turned
+        if still > self.longest.total_seconds():
+            return said_live(Live(live=False, text=f"The event loop has stood still for {still:.0f} s."))
+        return said_live(Live())
+
+    async def ready(self, _: Request) -> Response:
+        from holdfast.ops.health import Trouble, said_ready, troubles_of_worker
+
+        if self._worker is None:
+            return said_ready([Trouble(code="starting", text="The worker has not been made yet.")])
+        if self._worker.stopping:
+            return said_ready([Trouble(code="stopping", text="The worker was told to stop.")])
+        found = troubles_of_worker(
+            self._worker.vitals, heartbeat=self._settings.heartbeat, reap_interval=self._settings.reap_interval
+        )
+        return said_ready(list(found))
+
+    async def metrics(self, request: Request) -> Response:
+        from holdfast.ops.health import exposition
+
+        assert self._registry is not None  # noqa: S101 - who serves has one
+        return exposition(self._registry, request.headers.get("accept", ""))
+
+
+@asynccontextmanager
+async def probed(app: Holdfast, address: Address | None, settings: Settings) -> AsyncIterator[Probe]:
+    """Serve a probe within the block; without an address, nobody can ask it."""
+    if address is None:
+        yield Probe(settings)
+        return
+    probe = Probe(settings, _registry(app))
+    turning = asyncio.create_task(probe.turn(), name="holdfast-turn")
+    try:
+        with _Serving(probe, address):
+            yield probe
+    finally:
+        turning.cancel()
+        await asyncio.gather(turning, return_exceptions=True)
+
+
+def _registry(app: Holdfast) -> CollectorRegistry:
+    """Return the registry that the application is measured in, or measure it in a new one."""
+    from holdfast.telemetry.prometheus import new_registry
+
+    for listener in app.listeners:
+        if isinstance(listener, Telemetry) and listener.registry is not None:
+            return listener.registry
+    registry = new_registry()
+    instrument(app, registry=registry)
+    return registry
+
+
+class _Serving:
+    """The thread, and the server in it."""
+
+    def __init__(self, probe: Probe, address: Address) -> None:
+        import uvicorn
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+
+        site = Starlette(
+            routes=[
+                Route("/live", probe.live),
+                Route("/ready", probe.ready),
+                Route("/metrics", probe.metrics),
+            ]
+        )
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                site,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                limit_concurrency=MOST_REQUESTS,
+                timeout_graceful_shutdown=1,
+            )
+        )
+        self._address = address
+
+    def __enter__(self) -> None:
+        self._socket = self._address.bind()
+        bound = Address(*self._socket.getsockname()[:2])
+        self._thread = threading.Thread(target=self._run, name="holdfast-probe", daemon=True)
+        self._thread.start()
+        log.info("listening on http://%s", bound)
+
+    def __exit__(self, *_: object) -> None:
+        self._server.should_exit = True
+        self._thread.join(STOP_SECONDS)
+        self._socket.close()
+
+    def _run(self) -> None:
+        try:
+            self._server.run([self._socket])
+        except Exception:
+            log.exception("the probe failed")

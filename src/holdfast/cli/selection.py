@@ -1,0 +1,102 @@
+"""Jobs that a command acts on by what they have in common: shown first, done with --yes, at most so many at a time."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import ValidationError
+
+from holdfast.cli import desk, table
+from holdfast.cli.stop import Stop
+from holdfast.ops.answer import Status
+from holdfast.ops.question import MOST_ACTED_ON, JobAction, JobFilter
+
+if TYPE_CHECKING:
+    from holdfast.ops.answer import JobActionResult
+
+_COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "error")
+_OPTIONS = {
+    "kind": "KIND",
+    "queue": "QUEUE",
+    "order_key": "KEY",
+    "unique_key": "KEY",
+    "error_code": "CODE",
+    "text": "TEXT",
+}
+_FIELDS = ("status", *_OPTIONS)
+_DONE = {"retry": "retried", "cancel": "cancelled, or asked to stop", "delete": "deleted"}
+_MOST = 100
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("instead of ids", "what the jobs have in common; without --yes they are shown")
+    group.add_argument("--status", choices=get_args(Status))
+    for name, metavar in _OPTIONS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar)
+    group.add_argument(
+        "--most", type=_most, default=_MOST, metavar="N", help=f"at once; at most {MOST_ACTED_ON} (default: {_MOST})"
+    )
+    parser.add_argument("--yes", action="store_true", help="yes, do it")
+
+
+def given(arguments: argparse.Namespace) -> JobFilter | None:
+    """Return what the jobs have in common; None when nothing was said."""
+    said = {name: value for name in _FIELDS if (value := getattr(arguments, name)) is not None}
+    if not said:
+        return None
+    try:
+        return JobFilter.model_validate(said)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise Stop(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", status=2) from error
+
+
+async def act(arguments: argparse.Namespace, which: JobFilter) -> int:
+    asked: dict[str, Any] = {"action": arguments.action, "filter": which, "most": arguments.most}
+    action = JobAction(**asked, preview=not arguments.yes)
+    async with desk.opened(arguments) as opened:
+        result = await opened.act_on_jobs(action, desk.person())
+    if arguments.json:
+        table.print_json(result.model_dump(mode="json"))
+    else:
+        _print(arguments.action, result, arguments.most)
+    return 1 if result.refused else 0
+
+
+def _print(action: str, result: JobActionResult, most: int) -> None:
+    done = _DONE[action]
+    if not result.matched:
+        print("No such jobs.")
+    elif result.preview:
+        table.print_table(
+            _COLUMNS,
+            [
+                (
+                    job.id,
+                    job.status,
+                    job.kind,
+                    job.queue,
+                    f"{job.attempt}/{job.max_attempts}",
+                    job.created_at,
+                    job.error_code,
+                )
+                for job in result.sample
+            ],
+        )
+        print(f"{result.matched} jobs would be {done}. Give --yes to do it.")
+    else:
+        print(f"{result.done} of {result.matched} jobs {done}.")
+        for refused in result.refused:
+            print(f"{refused.id}: {refused.why}")
+    if result.matched == most and result.capped:
+        print("There may be more: repeat it, or raise --most.")
+    elif not result.looked.complete:
+        looked = result.looked
+        print(f"Looked at the newest {looked.jobs} jobs alone, back to {table.text(looked.back_to)}: say more of them.")
+
+
+def _most(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_ACTED_ON:
+        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {MOST_ACTED_ON}")
+    return int(text)

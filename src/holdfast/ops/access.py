@@ -1,0 +1,198 @@
+"""Who asks: by an access token, a JWT, a session, or what the host application says."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import inspect
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+from holdfast.ops.origin import SAFE, check_header, check_origin
+from holdfast.ops.person import Person
+from holdfast.ops.refusal import Refused
+from holdfast.ops.role import Role
+from holdfast.ops.session import COOKIE
+from holdfast.ops.token import PREFIX, Token
+
+if TYPE_CHECKING:
+    from holdfast.ops.jwt import JwtAccess, Vouched
+    from holdfast.ops.limit import Failures
+    from holdfast.ops.session import Sessions
+    from holdfast.store.access import AccessToken
+
+Authenticate: TypeAlias = Callable[[Request], Person | Awaitable[Person | None] | None]
+FindToken: TypeAlias = "Callable[[str], Awaitable[AccessToken | None]]"
+By: TypeAlias = Literal["token", "jwt", "session", "host"]
+
+log = logging.getLogger(__name__)
+
+FRESH = 10.0
+"""Seconds for which a token that was looked up is not looked up again."""
+MOST_KNOWN = 1_000
+PATIENCE = 10.0
+_NOBODY = "0" * 64
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    person: Person
+    by: By
+
+
+class _Known(NamedTuple):
+    row: AccessToken
+    at: float
+
+
+class Access:
+    """Says who asks, or refuses. Failures are counted by address; what was verified before is not held up by them."""
+
+    def __init__(  # noqa: PLR0913 - one keyword per way to come in
+        self,
+        find: FindToken,
+        *,
+        sessions: Sessions,
+        failures: Failures,
+        jwt: JwtAccess | None = None,
+        authenticate: Authenticate | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._find = find
+        self._sessions = sessions
+        self._failures = failures
+        self._jwt = jwt
+        self._authenticate = authenticate
+        self._clock = clock
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    async def allowed(self, request: Request, needed: Role) -> Person:
+        """Return who asks if they have the role."""
+        caller = await self._caller(request)
+        # A browser sends cookies by itself, whoever made it ask; a bearer token it does not.
+        if caller.by in ("session", "host") and request.method not in SAFE and _bearer(request) is None:
+            check_header(request)
+        if not caller.person.role.may(needed):
+            raise Refused(403, "forbidden", f"This needs the role {needed}.")
+        return caller.person
+
+    async def login(self, request: Request, text: str) -> tuple[Person, str]:
+        """Return whom a token names, and the session of theirs."""
+        check_origin(request)
+        if text.startswith(PREFIX):
+            row = await self._token(text, _address(request))
+            return _person(row), self._sessions.of_token(row.key)
+        if self._jwt is not None:
+            vouched = await self._vouched(self._jwt, text, _address(request))
+            return vouched.person, self._sessions.of_person(vouched.person, vouched.until)
+        raise self._failed(request.method, _address(request))
+
+    async def _caller(self, request: Request) -> Caller:
+        bearer = _bearer(request)
+        if bearer is not None and bearer.startswith(PREFIX):
+            return Caller(_person(await self._token(bearer, _address(request))), "token")
+        if self._authenticate is not None and (person := await self._asked(self._authenticate, request)) is not None:
+            return Caller(person, "host")
+        if bearer is not None:
+            if self._jwt is None:
+                raise self._failed("bearer", _address(request))
+            return Caller((await self._vouched(self._jwt, bearer, _address(request))).person, "jwt")
+        if (cookie := request.cookies.get(COOKIE)) is not None:
+            return Caller(await self._session(cookie), "session")
+        raise Refused(401, "unauthorized", "Sign in, or send a token: `Authorization: Bearer …`.")
+
+    async def _token(self, text: str, address: str) -> AccessToken:
+        token = Token.read(text)
+        if token is None:
+            raise self._failed("shape", address)
+        known = self._known.get(token.key)
+        trusted = known is not None and hmac.compare_digest(token.digest, known.row.digest)
+        if not trusted:
+            self._failures.check(address)
+        row = await self._row(token.key)
+        if not hmac.compare_digest(token.digest, _NOBODY if row is None else row.digest) or row is None:
+            raise self._failed(f"token {token.key}", address)
+        if (why := _ended(row)) is not None:
+            raise self._failed(f"token {token.key}", address, why)
+        return row
+
+    async def _row(self, key: str) -> AccessToken | None:
+        known = self._known.get(key)
+        if known is not None and self._clock() - known.at < FRESH:
+            return known.row
+        at = self._clock()
+        row = await self._find(key)
+        self._known.pop(key, None)
+        if row is not None:
+            self._known[key] = _Known(row, at)
+            while len(self._known) > MOST_KNOWN:
+                self._known.popitem(last=False)
+        return row
+
+    async def _session(self, cookie: str) -> Person:
+        session = self._sessions.read(cookie)
+        if session is None:
+            raise Refused(401, "unauthorized", "The session is over: sign in again.")
+        if session.person is not None:
+            return session.person
+        row = await self._row(session.key or "")
+        if row is None or _ended(row) is not None:
+            raise Refused(401, "unauthorized", "The token of this session holds no more: sign in with another.")
+        return _person(row)
+
+    async def _vouched(self, jwt: JwtAccess, text: str, address: str) -> Vouched:
+        vouched = await jwt.vouched(text)
+        if vouched is None:
+            raise self._failed("jwt", address)
+        return vouched
+
+    async def _asked(self, authenticate: Authenticate, request: Request) -> Person | None:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                if inspect.iscoroutinefunction(authenticate):
+                    answer = await authenticate(request)
+                else:
+                    answer = await run_in_threadpool(authenticate, request)
+                    if inspect.isawaitable(answer):
+                        answer = await answer
+        except TimeoutError:
+            raise Refused(503, "authentication_slow", "The site did not say in time who asks.") from None
+        if answer is not None and not isinstance(answer, Person):
+            raise TypeError(f"authenticate returned {type(answer).__name__}, and not a Person or None")
+        return answer
+
+    def _failed(self, what: str, address: str, why: str = "This token is not known.") -> Refused:
+        self._failures.check(address)
+        self._failures.add(address)
+        log.info("a caller was refused", extra={"refused": what, "why": why, "client": address})
+        return Refused(401, "invalid_token", why)
+
+
+def _bearer(request: Request) -> str | None:
+    """Return the bearer token of the request; of two headers, none that would hold."""
+    said = request.headers.getlist("authorization")
+    if len(said) > 1:
+        return ""
+    scheme, _, token = said[0].partition(" ") if said else ("", "", "")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _address(request: Request) -> str:
+    return "" if request.client is None else request.client.host
+
+
+def _ended(row: AccessToken) -> str | None:
+    if row.revoked_at is not None:
+        return "This token was revoked."
+    return "This token has expired." if row.expired else None
+
+
+def _person(row: AccessToken) -> Person:
+    return Person(row.name, Role(row.role))

@@ -1,0 +1,313 @@
+"""The desk: every question and action of the pages, of the API and of `holdfast top`, each bounded in time and size."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from holdfast.ops import acting, fleet, story
+from holdfast.ops.answer import (
+    AuditLine,
+    AuditPage,
+    ChainLine,
+    ChainPage,
+    DeadLetterGroup,
+    DeadLetters,
+    Done,
+    JobPage,
+    Looked,
+    ParkedLine,
+    ParkedPage,
+    RunPage,
+    StatsQueue,
+    StatsRuntime,
+)
+from holdfast.ops.depth import depth
+from holdfast.ops.finding import find, line, search_of
+from holdfast.ops.overview import read_overview
+from holdfast.ops.pool import Pool
+from holdfast.ops.question import JobAction, JobFilter
+from holdfast.ops.redaction import Redaction
+from holdfast.ops.refusal import Refused
+from holdfast.ops.runtime import runtime
+from holdfast.store.audit import list_audit, record_audit
+from holdfast.store.census import read_census, sum_tallies, take_census
+from holdfast.store.fleet import list_workers, pause_queue, set_queue
+from holdfast.store.run import list_runs
+from holdfast.store.schedule import pause_schedule, resume_schedule, trigger_schedule
+from holdfast.store.search import Search, group_dead_letters, last_of_chains
+from holdfast.store.subscription import (
+    find_subscription,
+    list_parked,
+    pause_subscription,
+    release_parked,
+    replay_subscription,
+    skip_subscription,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from holdfast.ops.answer import (
+        ChainGraph,
+        JobActionResult,
+        JobStory,
+        Kinds,
+        Overview,
+        Queues,
+        Runners,
+        Subscriptions,
+        Workers,
+    )
+    from holdfast.ops.person import Person
+    from holdfast.ops.pool import Talk
+    from holdfast.ops.question import (
+        Before,
+        ChainSearch,
+        DeadLetterSearch,
+        JobSearch,
+        QueueAction,
+        QueueControl,
+        RunnerAction,
+        SubscriptionAction,
+    )
+    from holdfast.store.statement import Statement
+
+T = TypeVar("T")
+
+DEAD_LETTERS_LOOKED_AT = 20_000
+_MOST_GROUPS = 200
+_SCHEDULES = {
+    "run": (trigger_schedule, "will run once, soon"),
+    "pause": (pause_schedule, "paused; what runs now goes on"),
+    "resume": (resume_schedule, "goes on with its next slot"),
+}
+
+
+class Desk:
+    """Opens a few connections when it is first asked; closes them at the end of its `async with` block."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        timeout: timedelta = timedelta(seconds=2),
+        redaction: Redaction | None = None,
+    ) -> None:
+        """`timeout`: for each statement. At most `connections` are open at once."""
+        self._pool = Pool(url, connections=connections, timeout=timeout)
+        self._redaction = redaction or Redaction()
+
+    async def __aenter__(self) -> Self:
+        await self._pool.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.__aexit__(exc_type, exc, trace)
+
+    async def ask(self, statement: Statement[T]) -> T:
+        """Run one statement of the store."""
+        async with self._pool.act() as talk:
+            return await talk.ask(statement)
+
+    async def record(
+        self, by: Person, action: str, *, target: str | None = None, jobs: int | None = None, **detail: Any
+    ) -> None:
+        """Write down what was done elsewhere."""
+        await self.ask(record_audit(by.name, by.role, action, target=target, jobs=jobs, detail=detail))
+
+    async def count(self, *, small: bool) -> bool:
+        """Let live jobs be counted anew, if that was not done lately; with `small` only where they are few."""
+        return await self.ask(take_census(every_ms=1_000 if small else 5_000, whole=small))
+
+    # --- overview
+
+    async def overview(self, minutes: int = 60) -> Overview:
+        await self.count(small=True)
+        async with self._pool.look() as talk:
+            return await read_overview(talk, minutes)
+
+    async def stats_queue(self) -> StatsQueue:
+        """Return the queue's part of the stats; what is blocked is counted as pending."""
+        await self.count(small=True)
+        async with self._pool.look() as talk:
+            census = await talk.ask(read_census())
+            kept = await talk.ask(sum_tallies())
+        now = depth(census.lines, census.now)
+        pending, sent, failed = now.pending + now.blocked, kept.get("completed", 0), kept.get("failed", 0)
+        return StatsQueue(
+            total=pending + now.processing + sent + failed,
+            due_now=now.due,
+            oldest_pending_age_seconds=now.oldest_due_seconds,
+            stuck_processing=now.stuck,
+            pending=pending,
+            processing=now.processing,
+            sent=sent,
+            failed=failed,
+        )
+
+    async def fleet_runtime(self) -> StatsRuntime:
+        """Return the sum over live workers."""
+        async with self._pool.look() as talk:
+            workers = [worker for worker in await talk.ask(list_workers(latest=0)) if worker.state == "live"]
+            runs = await talk.ask(list_runs("outbox", most=20))
+        failed = next((run.error for run in runs if run.outcome == "failed"), None)
+        return runtime([worker.counters for worker in workers], is_running=bool(workers), last_error=failed)
+
+    # --- jobs, chains, dead letters
+
+    async def jobs(self, search: JobSearch) -> JobPage:
+        async with self._pool.look() as talk:
+            found = await find(talk, search_of(search), most=search.most, before=search.before)
+        return JobPage(jobs=[line(job) for job in found.jobs], next=found.next, looked=found.looked)
+
+    async def job(self, job_id: int) -> JobStory:
+        async with self._pool.look() as talk:
+            return await story.read_story(talk, job_id, self._redaction)
+
+    async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
+        return await acting.act(self._pool, action, by)
+
+    async def chains(self, search: ChainSearch) -> ChainPage:
+        """Return chains of more than one job, or that wait for others or are waited for, by their first jobs."""
+        async with self._pool.look() as talk:
+            which = Search(kind=search.kind, first=True)
+            found = await find(talk, which, most=search.most, before=search.before)
+            ends = await talk.ask(last_of_chains(job.id for job in found.jobs))
+        chains = [
+            ChainLine(
+                id=job.id,
+                kind=job.kind,
+                last_id=ends[job.id].id,
+                last_kind=ends[job.id].kind,
+                status=ends[job.id].status,  # type: ignore[arg-type]
+                created_at=job.created_at,
+                finished_at=ends[job.id].finished_at,
+            )
+            for job in found.jobs
+        ]
+        wanted = [chain for chain in chains if search.status in (None, chain.status)]
+        return ChainPage(chains=wanted, next=found.next, looked=found.looked)
+
+    async def chain(self, chain_id: int) -> ChainGraph:
+        async with self._pool.look() as talk:
+            return await story.read_graph(talk, chain_id, self._redaction)
+
+    async def dead_letters(self, search: DeadLetterSearch) -> DeadLetters:
+        which = Search(**search.model_dump())
+        async with self._pool.look() as talk:
+            look = await talk.ask(group_dead_letters(which, look=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS))
+        return DeadLetters(
+            groups=[DeadLetterGroup.model_validate(group._asdict()) for group in look.groups],
+            looked=Looked(jobs=look.jobs, back_to=look.back_to, complete=look.jobs < DEAD_LETTERS_LOOKED_AT),
+        )
+
+    # --- the fleet
+
+    async def workers(self) -> Workers:
+        await self.count(small=True)
+        async with self._pool.look() as talk:
+            return await fleet.read_workers(talk)
+
+    async def kinds(self) -> Kinds:
+        await self.count(small=True)
+        async with self._pool.look() as talk:
+            return await fleet.read_kinds(talk)
+
+    async def queues(self) -> Queues:
+        await self.count(small=True)
+        async with self._pool.look() as talk:
+            return await fleet.read_queue_lines(talk)
+
+    async def act_on_queue(self, name: str, action: QueueAction, by: Person) -> Done | JobActionResult:
+        """Pause or resume a queue, or cancel what waits in it."""
+        if action.action == "drain":
+            waiting = JobFilter(queue=name, status="pending")
+            return await self.act_on_jobs(
+                JobAction(action="cancel", filter=waiting, preview=action.preview, most=action.most), by
+            )
+        async with self._pool.act() as talk:
+            await talk.ask(pause_queue(name, paused=action.action == "pause"))
+            await self._written(talk, by, f"queue.{action.action}", name)
+        return Done(message=f"{name}: {'nothing more is claimed' if action.action == 'pause' else 'goes on'}")
+
+    async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
+        async with self._pool.act() as talk:
+            given = control.model_dump()
+            await talk.ask(set_queue(name, **given))
+            await self._written(talk, by, "queue.set", name, **given)
+        return Done(message=f"{name}: workers follow with their next heartbeat")
+
+    # --- runners
+
+    async def runners(self) -> Runners:
+        async with self._pool.look() as talk:
+            return await fleet.read_runners(talk)
+
+    async def runs(self, runner: str | None, most: int) -> RunPage:
+        async with self._pool.look() as talk:
+            return RunPage(runs=[fleet.run_line(run) for run in await talk.ask(list_runs(runner, most=most))])
+
+    async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
+        statement, says = _SCHEDULES[action.action]
+        async with self._pool.act() as talk:
+            if not await talk.ask(statement(name)):
+                raise Refused(404, "not_found", f"No schedule is named {name}.")
+            await self._written(talk, by, f"runner.{action.action}", name)
+        return Done(message=f"{name}: {says}")
+
+    # --- subscriptions
+
+    async def subscriptions(self) -> Subscriptions:
+        async with self._pool.look() as talk:
+            return await fleet.read_subscriptions(talk)
+
+    async def parked(self, name: str, page: Before) -> ParkedPage:
+        """Return parked events, the oldest first; `before` of the next page is its first event's id."""
+        async with self._pool.look() as talk:
+            subscription = await self._subscription(talk, name)
+            found = await talk.ask(list_parked(subscription, after=page.before or 0, most=page.most))
+        following = found[-1].event_id if len(found) == page.most else None
+        return ParkedPage(parked=[ParkedLine.model_validate(event._asdict()) for event in found], next=following)
+
+    async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
+        async with self._pool.act() as talk:
+            subscription = await self._subscription(talk, name)
+            match action.action:
+                case "pause" | "resume":
+                    await talk.ask(pause_subscription(subscription, paused=action.action == "pause"))
+                    says = "nothing is read from now on" if action.action == "pause" else "goes on"
+                case "replay":
+                    first = await talk.ask(replay_subscription(subscription, since=action.since, after=action.after))
+                    says = "nothing was published since"
+                    if first is not None:
+                        says = f"hands over again what came after event {first}"
+                case "skip":
+                    await talk.ask(skip_subscription(subscription))
+                    says = "everything published until now is passed"
+                case "release":
+                    freed = await talk.ask(release_parked(subscription, key=action.key))
+                    says = f"{freed} parked events are handed over again"
+            detail = action.model_dump(mode="json", include={"since", "after", "key"}, exclude_none=True)
+            await self._written(talk, by, f"subscription.{action.action}", name, **detail)
+        return Done(message=f"{name}: {says}")
+
+    # --- audit
+
+    async def audit(self, page: Before) -> AuditPage:
+        async with self._pool.look() as talk:
+            found = await talk.ask(list_audit(before=page.before, most=page.most))
+        following = found[-1].id if len(found) == page.most else None
+        return AuditPage(entries=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)
+
+    async def _subscription(self, talk: Talk, name: str) -> int:
+        found = await talk.ask(find_subscription(name))
+        if found is None:
+            raise Refused(404, "not_found", f"No subscription is named {name}.")
+        return found
+
+    async def _written(self, talk: Talk, by: Person, action: str, target: str, **detail: Any) -> None:
+        await talk.ask(record_audit(by.name, by.role, action, target=target, detail=detail))

@@ -1,0 +1,140 @@
+"""A few connections of its own, and a time limit for every statement: no page, however many look, can hurt the jobs."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import psycopg
+from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
+
+from holdfast.drivers import run
+from holdfast.ops.refusal import Refused
+from holdfast.store.inspect import limit_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+    from datetime import timedelta
+    from types import TracebackType
+
+    from holdfast.store.statement import Statement
+
+T = TypeVar("T")
+
+# Who finds every connection taken waits so long at most; and a connection takes no longer to open.
+WAIT_SECONDS = 5.0
+LOCK_SECONDS = 1.0
+_CLOSE_SECONDS = 2.0
+
+
+class Talk:
+    """A transaction in which to ask: statements run one after another, each within its time."""
+
+    def __init__(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        self._conn = conn
+
+    async def ask(self, statement: Statement[T]) -> T:
+        return await run(self._conn, statement)
+
+
+class Pool:
+    """Opened by the first who asks, so that an application may mount it without a lifespan."""
+
+    def __init__(self, url: str, *, connections: int, timeout: timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+        self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
+            url,
+            min_size=0,
+            max_size=connections,
+            max_waiting=50 * connections,
+            timeout=WAIT_SECONDS,
+            max_idle=60,
+            reconnect_timeout=WAIT_SECONDS,
+            kwargs={
+                "autocommit": True,
+                "prepare_threshold": None,
+                "connect_timeout": int(WAIT_SECONDS),
+                "application_name": "holdfast ops",
+                # A server that vanished is noticed within seconds.
+                "keepalives_idle": 10,
+                "tcp_user_timeout": 15_000,
+            },
+            open=False,
+        )
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.close(timeout=_CLOSE_SECONDS)
+
+    @asynccontextmanager
+    async def look(self) -> AsyncGenerator[Talk, None]:
+        """Look at one snapshot, in which nothing can be written."""
+        async with self._transaction(psycopg.IsolationLevel.REPEATABLE_READ, read_only=True) as talk:
+            yield talk
+
+    @asynccontextmanager
+    async def act(self) -> AsyncGenerator[Talk, None]:
+        """Make one transaction of the block: all of it or nothing."""
+        async with self._transaction(psycopg.IsolationLevel.READ_COMMITTED, read_only=False) as talk:
+            yield talk
+
+    @asynccontextmanager
+    async def _transaction(self, level: psycopg.IsolationLevel, *, read_only: bool) -> AsyncGenerator[Talk, None]:
+        await self._open()
+        with _told():
+            async with self._pool.connection() as conn:
+                await conn.set_isolation_level(level)
+                await conn.set_read_only(read_only)
+                async with conn.transaction():
+                    await run(conn, limit_time(self._seconds, lock_seconds=LOCK_SECONDS))
+                    yield Talk(conn)
+
+    async def _open(self) -> None:
+        if self._pool.closed:
+            async with self._opening:
+                if self._pool.closed:
+                    await self._pool.open()
+
+
+class _told:  # noqa: N801 - reads as a verb: with _told(): …
+    """Says what the database's refusal means here, without repeating its words."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        match error:
+            case psycopg.errors.QueryCanceled():
+                raise Refused(
+                    503, "too_slow", "The database took too long to answer: ask for less, or again later."
+                ) from error
+            case psycopg.errors.LockNotAvailable() | psycopg.errors.DeadlockDetected():
+                raise Refused(409, "busy", "Somebody else is changing the same thing: try again.") from error
+            case (
+                psycopg.errors.UndefinedTable()
+                | psycopg.errors.UndefinedFunction()
+                | psycopg.errors.InvalidSchemaName()
+            ):
+                raise Refused(503, "not_migrated", "The schema is missing or old: run `holdfast migrate`.") from error
+            case psycopg.errors.InsufficientPrivilege():
+                raise Refused(
+                    503,
+                    "database_refused",
+                    "This user of the database may not do that: grant it holdfast_operator.",
+                ) from error
+            case PoolTimeout() | TooManyRequests():
+                raise Refused(
+                    503, "busy", "Every connection is taken, or the database cannot be reached: try again."
+                ) from error
+            case psycopg.OperationalError():
+                raise Refused(503, "database_unreachable", "The database cannot be reached just now.") from error
+            case _:
+                pass

@@ -1,0 +1,192 @@
+"""The overview, live: one reader for all who watch, as Server-Sent Events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+from starlette.responses import Response
+
+from holdfast.ops.answer import Refusal
+from holdfast.ops.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from starlette.types import Receive, Scope, Send
+
+log = logging.getLogger(__name__)
+
+EVERY = 2.0
+LISTENERS = 200
+HEARTBEAT = 15.0
+"""Seconds after which a quiet stream says that it lives, and every stream looks whether its listener still may."""
+LIFE = 300.0
+"""Seconds after which a stream ends; browsers open it again by themselves."""
+SEND_SECONDS = 30.0
+_OPENING = b"retry: 1000\n\n"
+_ALIVE = b": alive\n\n"
+
+
+class Listener:
+    """Is woken when there is something new. Nothing is queued for it: who is slow gets the newest, and less often."""
+
+    __slots__ = ("gone", "woken")
+
+    def __init__(self) -> None:
+        self.woken = asyncio.Event()
+        self.gone = False
+
+    def leave(self) -> None:
+        self.gone = True
+        self.woken.set()
+
+
+class Pulse:
+    """Reads every so often while somebody listens, and only then. Its listeners share one reading and its bytes."""
+
+    def __init__(
+        self,
+        read: Callable[[], Awaitable[bytes]],
+        *,
+        every: float = EVERY,
+        most: int = LISTENERS,
+        heartbeat: float = HEARTBEAT,
+        life: float = LIFE,
+    ) -> None:
+        """Take `read()`, which answers with JSON on one line."""
+        self._read = read
+        self._every = every
+        self._most = most
+        self.heartbeat = heartbeat
+        self.life = life
+        self._listeners: set[Listener] = set()
+        self._reader: asyncio.Task[None] | None = None
+        self._ended = False
+        self.number = 0
+        """How often it was read."""
+        self.newest = b""
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    def check(self) -> None:
+        """Refuse when nobody more can listen."""
+        if self._ended:
+            raise Refused(503, "stopping", "This server is stopping.")
+        if self.listeners >= self._most:
+            raise Refused(503, "too_many_listeners", f"{self._most} already listen: ask for the overview now and then.")
+
+    @contextmanager
+    def listening(self) -> Iterator[Listener]:
+        listener = Listener()
+        self._listeners.add(listener)
+        if self._reader is None and not self._ended:
+            self._reader = asyncio.create_task(self._go_on(), name="holdfast-pulse")
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+            if not self._listeners and self._reader is not None:
+                self._reader.cancel()
+                self._reader = None
+                # What was read is old when somebody comes again.
+                self.newest = b""
+
+    def end(self) -> None:
+        """End every stream, and begin none."""
+        self._ended = True
+        for listener in list(self._listeners):
+            listener.leave()
+
+    async def _go_on(self) -> None:
+        while True:
+            began = time.monotonic()
+            self.newest = await self._event()
+            self.number += 1
+            if _server_stops():
+                self.end()
+            for listener in self._listeners:
+                listener.woken.set()
+            await asyncio.sleep(max(0.0, began + self._every - time.monotonic()))
+
+    async def _event(self) -> bytes:
+        try:
+            return b"data: " + await self._read() + b"\n\n"
+        except Refused as exc:
+            refusal = Refusal(error=exc.code, message=exc.message)
+        except Exception:
+            log.exception("the overview cannot be read")
+            refusal = Refusal(error="internal", message="The overview cannot be read; the log says why.")
+        return b"event: trouble\ndata: " + refusal.model_dump_json().encode() + b"\n\n"
+
+
+class PulseResponse(Response):
+    """The stream of one listener, which ends when `still()` says that they may listen no more."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, pulse: Pulse, still: Callable[[], Awaitable[bool]]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._pulse = pulse
+        self._still = still
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI calls it
+        with self._pulse.listening() as listener:
+            watching = asyncio.create_task(_watch(receive, listener))
+            try:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await self._stream(listener, send)
+            except (OSError, TimeoutError):
+                log.debug("a listener of the pulse is gone or does not read")
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+    async def _stream(self, listener: Listener, send: Send) -> None:
+        said, ends = _OPENING, time.monotonic() + self._pulse.life
+        looked, number = time.monotonic(), -1
+        while not listener.gone and time.monotonic() < ends:
+            if said:
+                await _send(send, said)
+            if time.monotonic() - looked >= self._pulse.heartbeat:
+                looked = time.monotonic()
+                if not await self._still():
+                    break
+            number, said = await self._next(listener, number)
+        await _send(send, b"", more=False)
+
+    async def _next(self, listener: Listener, number: int) -> tuple[int, bytes]:
+        """Wait for what is newer than `number`; for a sign of life when that takes long."""
+        pulse = self._pulse
+        if pulse.number == number or not pulse.newest:
+            listener.woken.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pulse.heartbeat):
+                    await listener.woken.wait()
+        if pulse.number == number or not pulse.newest:
+            return number, _ALIVE
+        return pulse.number, pulse.newest
+
+
+async def _send(send: Send, body: bytes, *, more: bool = True) -> None:
+    async with asyncio.timeout(SEND_SECONDS):
+        await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+async def _watch(receive: Receive, listener: Listener) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    listener.leave()
+
+
+def _server_stops() -> bool:
+    """Ask uvicorn, if it runs this process: it waits for open streams before it tells anybody that it stops."""
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    return bool(getattr(server, "should_exit", False))

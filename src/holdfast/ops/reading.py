@@ -1,0 +1,165 @@
+"""Reading what is asked: bounded, and by a model that names all there is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from datetime import MAXYEAR, MINYEAR, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+
+from holdfast.errors import InvalidJob
+from holdfast.new_job import QUEUE_LIMIT, check_text
+from holdfast.ops.question import Id, Question, Word
+from holdfast.ops.refusal import Refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.requests import Request
+
+Q = TypeVar("Q", bound=Question)
+
+LONGEST_PATH = 2_048
+LONGEST_QUERY = 8_192
+LARGEST_BODY = 65_536
+BODY_SECONDS = 10.0
+FURTHEST_ZONE = timedelta(hours=14)
+
+
+def _queue(name: str) -> str:
+    try:
+        check_text("queue", name, QUEUE_LIMIT)
+    except InvalidJob as exc:
+        raise ValueError(str(exc)) from None
+    return name
+
+
+Queue = Annotated[str, Field(min_length=1, max_length=QUEUE_LIMIT), AfterValidator(_queue)]
+PATH: Mapping[str, TypeAdapter[Any]] = {
+    "id": TypeAdapter(Id),
+    "name": TypeAdapter(Word),
+    "queue": TypeAdapter(Queue),
+}
+"""What may stand in a path, by its name there."""
+
+_SHOWN = 5
+_FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
+_TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}")
+_CHARSETS = ("", "charset=utf-8", 'charset="utf-8"')
+
+
+class Nothing(Question):
+    """A question without parameters."""
+
+
+def check_target(scope: Mapping[str, Any]) -> None:
+    """Refuse paths and queries that are too long, and paths that mean to lead elsewhere."""
+    path: str = scope["path"]
+    if len(path) > LONGEST_PATH or len(scope.get("query_string", b"")) > LONGEST_QUERY:
+        raise Refused(414, "too_long", "The address is too long.")
+    if not {".", ".."}.isdisjoint(path.split("/")) or any(character < " " for character in path):
+        raise Refused(404, "not_found", "There is nothing here.")
+
+
+def read_query(request: Request, model: type[Q]) -> Q:
+    said = request.query_params.multi_items()
+    names = [name for name, _ in said]
+    if len(set(names)) < len(names):
+        raise Refused(422, "invalid", "A parameter was given twice.")
+    fields = {name: int(text) if _is_number(model, name, text) else text for name, text in said}
+    return _made(model, json.dumps(fields).encode())
+
+
+async def read_body(request: Request, model: type[Q]) -> Q:
+    kind, _, parameters = request.headers.get("content-type", "").partition(";")
+    if kind.strip().lower() != "application/json" or parameters.strip().lower() not in _CHARSETS:
+        raise Refused(415, "not_json", "Send application/json.")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise Refused(415, "encoded", "Send the body as it is, not encoded.")
+    return _made(model, await _bytes(request))
+
+
+def read_path(request: Request) -> dict[str, Any]:
+    found = {}
+    for name, text in request.path_params.items():
+        try:
+            found[name] = PATH[name].validate_python(text)
+        except ValidationError as exc:
+            raise _refused(exc, name) from None
+    return found
+
+
+async def _bytes(request: Request) -> bytes:
+    check_length(request.headers.get("content-length"))
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > LARGEST_BODY:
+                    raise _too_large()
+    except TimeoutError:
+        raise Refused(408, "too_slow", "The body did not come in time.") from None
+    return bytes(data)
+
+
+def check_length(said: str | None) -> None:
+    """Refuse by what the header says, before anything is read."""
+    if said is not None and (not said.isascii() or not said.isdecimal() or int(said[:20]) > LARGEST_BODY):
+        raise _too_large()
+
+
+def _too_large() -> Refused:
+    return Refused(413, "too_large", f"A body has at most {LARGEST_BODY} bytes.")
+
+
+def _is_number(model: type[Question], name: str, text: str) -> bool:
+    field = model.model_fields.get(name)
+    return field is not None and field.annotation is int and _NUMBER.fullmatch(text) is not None
+
+
+def _made(model: type[Q], data: bytes) -> Q:
+    try:
+        made = model.model_validate_json(data, strict=True)
+    except ValidationError as exc:
+        raise _refused(exc) from None
+    _check_times(made, json.loads(data))
+    return made
+
+
+def _check_times(made: Question, said: Mapping[str, Any]) -> None:
+    """Refuse times that pydantic takes and nobody means: numbers, zones that are nowhere, the ends of the calendar."""
+    for name in made.model_fields_set:
+        value = getattr(made, name)
+        if isinstance(value, Question):
+            _check_times(value, said[name])
+        elif isinstance(value, datetime) and not (_TIME.match(str(said[name])) and _is_sane(value)):
+            raise Refused(422, "invalid", f"{name}: a time is written like 2030-01-31T12:00:00Z")
+
+
+def _is_sane(time: datetime) -> bool:
+    return MINYEAR < time.year < MAXYEAR and abs(time.utcoffset() or timedelta(0)) <= FURTHEST_ZONE
+
+
+def _refused(exc: ValidationError, name: str = "") -> Refused:
+    """Say which fields are wrong and how, and nothing of what was sent."""
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    said = [f"{name or _where(error['loc'])}: {_how(error['type'], error['msg'])}" for error in errors[:_SHOWN]]
+    more = f"; and {len(errors) - _SHOWN} more" * (len(errors) > _SHOWN)
+    return Refused(422, "invalid", "; ".join(said) + more)
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    """Return the field's name; one that cannot be one of ours is not repeated."""
+    names = [str(part) if isinstance(part, int) or _FIELD.fullmatch(part) else "(a field)" for part in location[:5]]
+    return ".".join(names) or "body"
+
+
+def _how(kind: str, message: str) -> str:
+    if kind == "extra_forbidden":
+        return "there is no such field"
+    return message.removeprefix("Value error, ")[:200]

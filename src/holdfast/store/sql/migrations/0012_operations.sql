@@ -1,0 +1,151 @@
+-- What the pages need: counts that no page has to make, who may look and act, and who did what.
+
+-- How many jobs live, counted now and then by whoever finds the last count old: one row a count, so that a reader looks at one row.
+-- Unlogged: after a crash somebody counts again.
+CREATE UNLOGGED TABLE holdfast.census (
+    at      timestamptz PRIMARY KEY,
+    seconds double precision NOT NULL,          -- how long it took
+    sampled double precision NOT NULL,          -- the part of the table that was looked at: 1 is all of it
+    lines   json NOT NULL
+);
+
+-- Which ids were drawn when, a row a minute: it turns a time into a place in every index that is by id.
+CREATE TABLE holdfast.landmark (
+    at      timestamptz PRIMARY KEY,
+    last_id bigint NOT NULL
+);
+
+-- Counts the live jobs unless that was done within `every` and within a hundred times as long as it took: it never takes more than a
+-- hundredth of the time, whatever there is to count. At most `most_pages` are looked at; of a larger table only a sample, or, with
+-- `whole`, nothing: a page may count a small table itself, and never a large one. False: nothing was counted.
+-- SECURITY DEFINER: who only looks may let the count be made.
+CREATE FUNCTION holdfast.take_census(every interval, most_pages integer, whole boolean) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    began timestamptz := clock_timestamp();
+    pages bigint := pg_relation_size('holdfast.job') / current_setting('block_size')::bigint;
+    last holdfast.census;
+    part double precision;
+    counted json;
+    processing json;
+BEGIN
+    SELECT * INTO last FROM holdfast.census c WHERE c.at <= began ORDER BY c.at DESC LIMIT 1;
+    IF FOUND AND last.at > began - greatest(every, 100 * last.seconds * interval '1 second') OR whole AND pages > most_pages
+        OR NOT pg_try_advisory_xact_lock(hashtext('holdfast.census'), 0)
+    THEN
+        RETURN false;
+    END IF;
+    part := least(1, most_pages::double precision / greatest(pages, 1));
+    -- What runs is little, and has an index: it is always counted exactly.
+    SELECT json_agg(row_to_json(l)) INTO processing FROM (
+        SELECT j.queue, j.kind, count(*) AS processing, count(*) FILTER (WHERE j.locked_until < now()) AS stuck
+        FROM holdfast.job j WHERE j.status = 'processing' GROUP BY j.queue, j.kind LIMIT 5000) AS l;
+    IF part = 1 THEN
+        SELECT json_agg(row_to_json(l)) INTO counted FROM (
+            SELECT j.queue, j.kind, count(*) FILTER (WHERE j.status = 'pending') AS pending,
+                count(*) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS due,
+                count(*) FILTER (WHERE j.status = 'blocked') AS blocked,
+                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at
+            FROM holdfast.job j WHERE j.status IN ('pending', 'blocked') GROUP BY j.queue, j.kind LIMIT 5000) AS l;
+    ELSE
+        SELECT json_agg(row_to_json(l)) INTO counted FROM (
+            SELECT j.queue, j.kind, round(count(*) FILTER (WHERE j.status = 'pending') / part) AS pending,
+                round(count(*) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) / part) AS due,
+                round(count(*) FILTER (WHERE j.status = 'blocked') / part) AS blocked,
+                min(j.available_at) FILTER (WHERE j.status = 'pending' AND j.available_at <= now()) AS oldest_due_at
+            FROM holdfast.job j TABLESAMPLE SYSTEM (100 * part) WHERE j.status IN ('pending', 'blocked') GROUP BY j.queue, j.kind LIMIT 5000) AS l;
+    END IF;
+    INSERT INTO holdfast.census (at, seconds, sampled, lines) VALUES (began,
+        extract(epoch FROM clock_timestamp() - began), part,
+        json_build_object('waiting', coalesce(counted, '[]'), 'processing', coalesce(processing, '[]')))
+    ON CONFLICT DO NOTHING;
+    -- One from the future was made before the clock was set back.
+    DELETE FROM holdfast.census WHERE at = ANY (ARRAY(
+        SELECT c.at FROM holdfast.census c WHERE c.at < began - interval '10 minutes' OR c.at > began LIMIT 1000));
+    INSERT INTO holdfast.landmark (at, last_id)
+    SELECT date_trunc('minute', began), s.last_value FROM holdfast.job_id_seq s
+    ON CONFLICT DO NOTHING;
+    RETURN true;
+END $$;
+
+-- Gives a waiting job another time; one in the past means now. Answers `rescheduled`, or the status it has instead, or `not_found`.
+CREATE FUNCTION holdfast.reschedule_job(job_id bigint, due timestamptz) RETURNS text
+    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    target holdfast.job;
+BEGIN
+    SELECT * INTO target FROM holdfast.job j WHERE j.id = job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'not_found';
+    ELSIF target.status <> 'pending' THEN
+        RETURN target.status;
+    END IF;
+    -- Never earlier than now: claims do not look far back.
+    UPDATE holdfast.job SET available_at = greatest(due, clock_timestamp()) WHERE id = job_id;
+    IF due <= clock_timestamp() THEN
+        PERFORM holdfast.wake_sleepers(ARRAY[target.queue], ARRAY[target.kind]);
+    END IF;
+    RETURN 'rescheduled';
+END $$;
+
+-- Acts on jobs one by one, in the order of their ids, so that two who act wait for each other in one direction only. Answers every job:
+-- what was done, or why it was not. One that cannot be acted on holds up no other.
+CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], due timestamptz) RETURNS TABLE (id bigint, done boolean, answer text)
+    LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+    made bigint;
+    holder text;
+BEGIN
+    FOR id IN SELECT DISTINCT g FROM unnest(ids) AS g ORDER BY g LOOP
+        BEGIN
+            CASE action
+                WHEN 'retry' THEN
+                    made := holdfast.replay_job(id);
+                    done := made IS NOT NULL;
+                    answer := coalesce(made::text, 'not_failed');
+                WHEN 'cancel' THEN
+                    answer := holdfast.cancel_job(id);
+                    done := answer <> 'not_found';
+                WHEN 'delete' THEN
+                    answer := holdfast.delete_job(id);
+                    done := answer = 'deleted';
+                WHEN 'reschedule' THEN
+                    answer := holdfast.reschedule_job(id, due);
+                    done := answer = 'rescheduled';
+            END CASE;
+        EXCEPTION
+            WHEN SQLSTATE 'HF001' THEN
+                GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
+                done := false;
+                answer := 'duplicate of ' || holder;
+            WHEN lock_not_available OR deadlock_detected THEN
+                done := false;
+                answer := 'busy';
+        END;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- Who may look and act over HTTP. Only the digest of a secret is kept, and who finds it cannot make the secret of it.
+CREATE TABLE holdfast.access_token (
+    key        text COLLATE "C" PRIMARY KEY CHECK (key ~ '^[0-9a-f]{12}$'),
+    name       text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 200),
+    role       text NOT NULL CHECK (role IN ('viewer', 'operator', 'developer')),
+    digest     text NOT NULL CHECK (digest ~ '^[0-9a-f]{64}$'),
+    created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    expires_at timestamptz,
+    revoked_at timestamptz
+);
+
+-- What people did, in the transaction in which it was done. Kept: people do little.
+CREATE TABLE holdfast.audit (
+    id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    who    text NOT NULL CHECK (octet_length(who) BETWEEN 1 AND 400),
+    role   text NOT NULL,
+    action text NOT NULL,
+    target text CHECK (octet_length(target) <= 1000),
+    jobs   integer,                             -- on how many
+    detail json NOT NULL DEFAULT '{}'
+);

@@ -1,0 +1,126 @@
+-- Searching. A question looks at no more than so many jobs, newest first, whatever it asks for, and says how far it looked: no index is
+-- paid for by every job so that a person may search, and no search can hold the jobs up. The next look begins where this one ended.
+-- Each of the three homes is asked alone, in one snapshot, and the answers are put together by id.
+-- What was looked at is folded as it comes, and only what is shown is read again, each row from the one day that has it.
+-- Upper and lower case of a text are the same; the comparison of plain letters costs half of what the others need.
+
+-- name: search_live_jobs
+WITH looked AS MATERIALIZED (
+    SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids
+    FROM (SELECT j.id, j.created_at,
+              (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status)
+                 AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text)
+                 AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+                 AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
+                 AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
+                 AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND (j.awaited OR j.blockers_left IS NOT NULL) IS TRUE)
+                 AND (%(any_text)s::boolean OR CASE WHEN octet_length(w.text) = char_length(w.text)
+                     THEN strpos(lower(j.payload::text COLLATE "C"), lower(w.text COLLATE "C")) > 0
+                     ELSE strpos(lower(j.payload::text), lower(w.text)) > 0 END) AS found
+          FROM holdfast.job j, (SELECT %(text)s::text AS text) AS w
+          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint
+          ORDER BY j.id DESC LIMIT %(look)s) AS l)
+SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+    NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
+FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(most)s) AS h ON true
+    LEFT JOIN LATERAL (SELECT * FROM holdfast.job j WHERE j.id = h.id LIMIT 1) AS j ON true
+ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+
+-- name: search_ended_jobs
+WITH looked AS MATERIALIZED (
+    SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids,
+        array_agg(l.finished_at) FILTER (WHERE l.found) AS times
+    FROM (SELECT j.id, j.created_at, j.finished_at,
+              (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status)
+                 AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text)
+                 AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+                 AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
+                 AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
+                 AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.next_id IS NOT NULL)
+                 AND (%(any_text)s::boolean OR CASE WHEN octet_length(w.text) = char_length(w.text)
+                     THEN strpos(lower(j.payload::text COLLATE "C"), lower(w.text COLLATE "C")) > 0
+                     ELSE strpos(lower(j.payload::text), lower(w.text)) > 0 END) AS found
+          FROM holdfast.job_history j, (SELECT %(text)s::text AS text) AS w
+          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
+          ORDER BY j.id DESC LIMIT %(look)s) AS l)
+SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
+    LEFT JOIN LATERAL (SELECT * FROM holdfast.job_history j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
+ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+
+-- name: search_failed_jobs
+WITH looked AS MATERIALIZED (
+    SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids,
+        array_agg(l.finished_at) FILTER (WHERE l.found) AS times
+    FROM (SELECT j.id, j.created_at, j.finished_at,
+              (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status)
+                 AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text)
+                 AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+                 AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
+                 AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
+                 AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.blockers IS NOT NULL)
+                 AND (%(any_replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id))
+                 AND (%(any_text)s::boolean OR CASE WHEN octet_length(w.text) = char_length(w.text)
+                     THEN strpos(lower(j.payload::text COLLATE "C"), lower(w.text COLLATE "C")) > 0
+                     ELSE strpos(lower(j.payload::text), lower(w.text)) > 0 END) AS found
+          FROM holdfast.job_failed j, (SELECT %(text)s::text AS text) AS w
+          WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
+          ORDER BY j.id DESC LIMIT %(look)s) AS l)
+SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
+    LEFT JOIN LATERAL (SELECT * FROM holdfast.job_failed j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
+ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+
+-- name: read_landmarks
+-- Between which ids the jobs were enqueued that were created within these times. An id may be drawn long after its transaction began,
+-- which is what a job has for its creation.
+SELECT coalesce((SELECT last_id FROM holdfast.landmark WHERE at <= %(created_from)s::text::timestamptz ORDER BY at DESC LIMIT 1), 0),
+    coalesce((SELECT last_id + 1 FROM holdfast.landmark WHERE at >= %(created_until)s::text::timestamptz + interval '1 hour' ORDER BY at LIMIT 1),
+        9223372036854775807)
+
+-- name: group_dead_letters
+-- Those that nobody has let run again.
+WITH looked AS MATERIALIZED (
+    SELECT f.* FROM (
+        SELECT j.id, j.created_at, j.finished_at, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
+        WHERE j.finished_at >= %(kept_from)s::text::timestamptz ORDER BY j.id DESC LIMIT %(look)s) AS f),
+reach AS (SELECT count(*) AS jobs, min(created_at) AS back_to FROM looked),
+groups AS (
+    SELECT l.kind, l.queue, coalesce(l.last_error_code, '') AS error_code, count(*) AS jobs, min(l.finished_at) AS first_at,
+        max(l.finished_at) AS last_at, max(l.id) AS newest
+    FROM looked l
+    WHERE (%(any_kind)s::boolean OR l.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR l.queue = %(queue)s::text)
+      AND l.created_at >= %(created_from)s::text::timestamptz AND l.created_at < %(created_until)s::text::timestamptz
+      AND NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = l.id)
+    GROUP BY l.kind, l.queue, coalesce(l.last_error_code, '') ORDER BY count(*) DESC, max(l.id) DESC LIMIT %(most)s)
+SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest
+FROM reach r LEFT JOIN (groups g JOIN looked l ON l.id = g.newest) ON true
+ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most_again)s
+
+-- name: last_of_chains
+-- The last job of each of these chains.
+SELECT c.id, last.id, last.kind, last.status::text, last.finished_at
+FROM unnest(%(chains)s::text::bigint[]) AS c (id), LATERAL (
+    SELECT found.* FROM (
+        (SELECT j.id, j.kind, j.status, NULL::timestamptz AS finished_at FROM holdfast.job j WHERE j.id = c.id)
+        UNION ALL (SELECT h.id, h.kind, h.status, h.finished_at FROM holdfast.job_history h WHERE h.id = c.id LIMIT 1)
+        UNION ALL (SELECT f.id, f.kind, f.status, f.finished_at FROM holdfast.job_failed f WHERE f.id = c.id LIMIT 1)
+        UNION ALL (SELECT j.id, j.kind, j.status, NULL FROM holdfast.job j WHERE j.chain_id = c.id ORDER BY j.id DESC LIMIT 1)
+        UNION ALL (SELECT h.id, h.kind, h.status, h.finished_at FROM holdfast.job_history h WHERE h.chain_id = c.id ORDER BY h.id DESC LIMIT 1)
+        UNION ALL (SELECT f.id, f.kind, f.status, f.finished_at FROM holdfast.job_failed f WHERE f.chain_id = c.id ORDER BY f.id DESC LIMIT 1)
+    ) AS found ORDER BY found.id DESC LIMIT 1) AS last
+LIMIT 1000
+
+-- name: list_blocked
+-- Who waits for this chain, and lives.
+SELECT b.job_id, j.kind, j.queue, j.status::text, j.attempt, j.created_at, coalesce(j.chain_id, j.id)
+FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.job_id
+WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(most)s
+
+-- name: act_on_jobs
+SELECT id, done, answer FROM holdfast.act_on_jobs(%(action)s, %(ids)s::text::bigint[], %(due)s::text::timestamptz)

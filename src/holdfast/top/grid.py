@@ -1,0 +1,137 @@
+"""A sheet on the screen: sorted by any column, filtered by words, the cursor staying with its row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rich.text import Text
+from textual.widgets import DataTable
+
+from holdfast.top.palette import TONES, paint
+from holdfast.top.words import Words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from holdfast.top.cell import Cell
+    from holdfast.top.palette import Palette
+    from holdfast.top.sheet import AnySheet
+
+
+class Line(NamedTuple):
+    """A row as it was found, and its cells by column."""
+
+    row: Any
+    key: str
+    cells: tuple[Cell, ...]
+
+
+class Grid(DataTable[Text]):
+    def __init__(self, sheet: AnySheet) -> None:
+        super().__init__(id=sheet.name, cursor_type="row", zebra_stripes=True)
+        self.sheet = sheet
+        self.words = Words()
+        """What is typed: the rows that were found are filtered by it at once."""
+        self.asking = Words()
+        """What the database is asked."""
+        self.note = ""
+        self.answered = False
+        self.lines: list[Line] = []
+        """All that were found."""
+        self.shown: list[Line] = []
+        """Those that the filter lets through, in order."""
+        self.sorted_by = [column.title for column in sheet.columns].index(sheet.sorted_by)
+        self.falling = sheet.falling
+
+    def on_mount(self) -> None:
+        self.rebuild()
+
+    @property
+    def chosen(self) -> Any:
+        """The row under the cursor, or None."""
+        return self.shown[self.cursor_row].row if self.cursor_row < len(self.shown) else None
+
+    def show(self, rows: Sequence[Any], note: str, now: datetime) -> None:
+        self.note = note
+        self.answered = True
+        self.lines = [
+            Line(row, self.sheet.row_id(row), tuple(column.cell(row, now) for column in self.sheet.columns))
+            for row in rows
+        ]
+        self.draw()
+
+    def filter(self, words: Words) -> None:
+        self.words = words
+        self.draw()
+
+    def sort_by(self, place: int) -> None:
+        """Sort by a column; by the same once more: the other way round."""
+        self.falling = not self.falling if place == self.sorted_by else self._starts_falling(place)
+        self.sorted_by = place
+        self.rebuild()
+
+    def unknown(self, words: Words) -> list[str]:
+        """Return the names in a filter that are no column's."""
+        titles = {column.title for column in self.sheet.columns}
+        return [name for name in words.fields if name not in titles and name not in self.sheet.asks]
+
+    def rebuild(self) -> None:
+        """Draw everything anew: after a change of columns' labels or of colours."""
+        self.clear(columns=True)
+        for place, column in enumerate(self.sheet.columns):
+            arrow = ("▼" if self.falling else "▲") if place == self.sorted_by else " "
+            self.add_column(
+                Text(f"{column.title}{arrow}", justify="right" if column.right else "left"), key=column.title
+            )
+        self.draw()
+
+    def draw(self) -> None:
+        """Change what has changed, row by row, so that nothing scrolls under the reader's eyes."""
+        kept = self.shown[self.cursor_row].key if self.cursor_row < len(self.shown) else None
+        self.shown = self._ordered()
+        palette = TONES[self.app.theme]
+        with self.app.batch_update():
+            for place, line in enumerate(self.shown[: self.row_count]):
+                self._update(place, line, palette)
+            for place in range(self.row_count, len(self.shown)):
+                self.add_row(*self._texts(self.shown[place], palette), key=str(place))
+            for place in range(self.row_count - 1, len(self.shown) - 1, -1):
+                self.remove_row(str(place))
+        found = next((place for place, line in enumerate(self.shown) if line.key == kept), None)
+        if found is not None and found != self.cursor_row:
+            self.move_cursor(row=found, animate=False)
+
+    def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
+        event.stop()
+        self.sort_by(event.column_index)
+
+    def _ordered(self) -> list[Line]:
+        titles = [column.title for column in self.sheet.columns]
+        local = Words(self.words.anywhere, {n: v for n, v in self.words.fields.items() if n not in self.sheet.asks})
+        kept = [
+            line for line in self.lines if local.match(dict(zip(titles, (c.text for c in line.cells), strict=True)))
+        ]
+        kept.sort(key=lambda line: line.key)
+        known = [line for line in kept if line.cells[self.sorted_by].order is not None]
+        known.sort(key=lambda line: line.cells[self.sorted_by].order, reverse=self.falling)
+        return known + [line for line in kept if line.cells[self.sorted_by].order is None]
+
+    def _update(self, place: int, line: Line, palette: Palette) -> None:
+        old = self.get_row(str(place))
+        for column, before, after in zip(self.sheet.columns, old, self._texts(line, palette), strict=True):
+            if before != after or before.style != after.style:
+                self.update_cell(str(place), column.title, after, update_width=True)
+
+    def _texts(self, line: Line, palette: Palette) -> list[Text]:
+        texts = []
+        for column, cell in zip(self.sheet.columns, line.cells, strict=True):
+            text = paint(cell.text, cell.tone, palette)
+            text.justify = "right" if column.right else "left"
+            text.no_wrap = True
+            texts.append(text)
+        return texts
+
+    def _starts_falling(self, place: int) -> bool:
+        """Begin with the most of numbers, and with the first of names."""
+        return self.sheet.columns[place].right

@@ -1,0 +1,57 @@
+"""Runners: run now, paused, resumed, and the history of their runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.async_api import expect
+
+if TYPE_CHECKING:
+    from tests.browser.conftest import Visiting
+    from tests.browser.live import Live
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_runner_that_is_run_now_leaves_a_run(visit: Visiting, live: Live) -> None:
+    at = await visit(path="runners")
+    await at.button("Run now: carts.sweep").click()
+    await at.said("carts.sweep: will run once, soon")
+    live.until_run("carts.sweep", "completed")
+    await at.button("Refresh").click()
+    await expect(at.row("carts.sweep", table="Runners")).to_contain_text("deleted 12")
+    await at.page.get_by_role("link", name="carts.sweep").click()
+    await at.title("carts.sweep")
+    await expect(at.row("completed", table="Runs of carts.sweep").first).to_contain_text("deleted 12")
+
+
+async def test_a_paused_runner_has_no_next_time_until_it_is_resumed(visit: Visiting, live: Live) -> None:
+    at = await visit(path="runners")
+    row = at.row("reports.monthly", table="Runners")
+    await expect(row).to_contain_text("0 6 1 * *")
+    await at.button("Pause reports.monthly").click()
+    await at.said("reports.monthly: paused; what runs now goes on")
+    await expect(row).to_contain_text("paused")
+    await at.button("Resume reports.monthly").click()
+    await at.said("reports.monthly: goes on with its next slot")
+    await expect(row).to_contain_text("then")
+
+
+async def test_a_runner_that_fails_is_a_problem_until_it_has_run_well(visit: Visiting, live: Live) -> None:
+    at = await visit()
+    problem = at.page.get_by_label("Whether all is well").get_by_role("listitem").filter(has_text="stock.sync")
+    with live.outage("stock", "the stock room is locked"):
+        await at.go("runners")
+        await at.button("Run now: stock.sync").click()
+        live.until_run("stock.sync", "failed")
+        await at.go()
+        await expect(problem).to_contain_text("stock.sync: its last run failed: ConnectionError")
+        await problem.get_by_role("link").click()
+        await at.title("stock.sync")
+        await expect(at.row("failed", table="Runs of stock.sync").first).to_contain_text("the stock room is locked")
+    await at.go("runners")
+    await at.button("Run now: stock.sync").click()
+    live.until_run("stock.sync", "completed")
+    await at.go()
+    await expect(problem).to_have_count(0)

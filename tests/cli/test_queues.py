@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from psycopg import sql
+
+from tests.cli.auditing import ME, audited
+from tests.cli.commands import holdfast
+from tests.databases import clone
+from tests.traps.workers import Worker, enqueue, job, statuses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from tools.postgres import Server
+
+
+@pytest.fixture
+def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
+    return connect()
+
+
+def control(conn: psycopg.Connection[Any], name: str) -> tuple[Any, ...] | None:
+    return conn.execute(
+        "SELECT paused, concurrency, lease_ms, rate FROM holdfast.queue WHERE name = %s", [name]
+    ).fetchone()
+
+
+def test_list(database: str, conn: psycopg.Connection[Any]) -> None:
+    assert holdfast("queues", database=database).out == "No queue has jobs, a control row or a worker.\n"
+    Worker(conn, queues=["default"])
+    enqueue(conn, job(), job(), job(queue="mail"))
+    said = holdfast("queues", "list", database=database)
+    head, default, mail, counted = said.out.splitlines()
+    assert head.split()[:5] == ["NAME", "STATE", "DUE", "OLDEST", "PENDING"]
+    assert default.split()[:3] == ["default", "open", "2"]
+    assert mail.split()[:3] == ["mail", "unserved", "1"]
+    assert counted.startswith("Live jobs were counted at ")
+    listed = holdfast("queues", "--json", database=database).json
+    assert [(queue["name"], queue["depth"]["due"]) for queue in listed["queues"]] == [("default", 2), ("mail", 1)]
+
+
+def test_pause_and_resume(database: str, conn: psycopg.Connection[Any]) -> None:
+    worker = Worker(conn)
+    enqueue(conn, job())
+    said = holdfast("queues", "pause", "default", database=database)
+    assert said == (0, "default: paused; what runs goes on, and nothing more is claimed\n", "")
+    assert control(conn, "default") == (True, None, None, None)
+    assert worker.claim() == []
+    assert holdfast("queues", "resume", "default", "--json", database=database).json == {
+        "name": "default",
+        "action": "resume",
+    }
+    assert len(worker.claim()) == 1
+    assert audited(conn) == [(ME, "queue.pause", "default", None), (ME, "queue.resume", "default", None)]
+
+
+def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any]) -> None:
+    said = holdfast("queues", "set", "pdf", "--concurrency", "2", "--rate", "0.5", database=database)
+    assert said == (0, "pdf: concurrency 2, lease_ms own, rate 0.5\n", "")
+    assert control(conn, "pdf") == (False, 2, None, 0.5)
+    holdfast("queues", "pause", "pdf", database=database)
+    said = holdfast("queues", "set", "pdf", "--lease", "30000", "--rate", "own", database=database)
+    assert said.out == "pdf: concurrency 2, lease_ms 30000, rate own\n"
+    assert control(conn, "pdf") == (True, 2, 30000, None)
+    assert [line[1] for line in audited(conn)] == ["queue.set", "queue.pause", "queue.set"]
+    said = holdfast("queues", "set", "pdf", database=database)
+    assert said == (2, "", "holdfast queues: say what to set: --concurrency, --lease, --rate\n")
+
+
+def test_drain_says_what_it_would_do_and_does_it_when_told(database: str, conn: psycopg.Connection[Any]) -> None:
+    worker = Worker(conn, queues=["mail"])
+    (running,) = enqueue(conn, job(queue="mail"))
+    worker.claim()
+    waiting = enqueue(conn, *(job(queue="mail") for _ in range(3)))
+    (other,) = enqueue(conn, job())
+    said = holdfast("queues", "drain", "mail", database=database)
+    assert said == (0, "mail: 3 jobs would be cancelled. Give --yes to do it.\n", "")
+    assert set(statuses(conn).values()) == {"pending", "processing"}
+    assert audited(conn) == []
+    said = holdfast("queues", "drain", "mail", "--most", "2", "--yes", database=database)
+    assert said == (0, "mail: 2 jobs cancelled. There may be more: repeat it.\n", "")
+    said = holdfast("queues", "drain", "mail", "--yes", "--json", database=database)
+    assert (said.json["done"], said.json["capped"]) == (1, False)
+    assert statuses(conn) == {running: "processing", other: "pending"} | dict.fromkeys(waiting, "cancelled")
+    assert [line[3] for line in audited(conn)] == [2, 1]
+
+
+def test_who_only_looks_may_not_act(database: str, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, job())
+    user = f"test_looker_{os.getpid()}"
+    conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_viewer").format(sql.Identifier(user)))
+    try:
+        looker = database.replace("postgres@", f"{user}@")
+        assert holdfast("queues", database=looker).status == 0
+        said = holdfast("queues", "pause", "default", database=looker)
+    finally:
+        conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
+    assert (said.status, said.out) == (1, "")
+    assert "holdfast_operator" in said.err
+    assert control(conn, "default") is None
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["pause"],
+        ["pause", ""],
+        ["pause", "a\x01b"],
+        ["set", "a", "--concurrency", "-1"],
+        ["set", "a", "--lease", "999"],
+        ["set", "a", "--rate", "0"],
+        ["set", "a", "--rate", "nan"],
+        ["drain", "a", "--most", "1001"],
+    ],
+    ids=repr,
+)
+def test_called_wrongly(arguments: list[str]) -> None:
+    said = holdfast("queues", *arguments)
+    assert said.status == 2
+    assert said.err.startswith("usage: holdfast queues")
+
+
+def test_a_database_without_schema(server: Server) -> None:
+    with clone(server, "template0") as empty:
+        said = holdfast("queues", "--database-url", empty)
+    assert said == (1, "", "holdfast queues: This database has no Holdfast schema: run `holdfast migrate`.\n")
+
+
+def test_no_server() -> None:
+    said = holdfast("queues", database="postgresql://me:hush@127.0.0.1:1/db")
+    assert said.status == 1
+    assert said.err.startswith("holdfast queues: cannot connect to the database of DATABASE_URL: ")
+    assert "hush" not in said.err

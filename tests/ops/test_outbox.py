@@ -1,0 +1,226 @@
+"""The two endpoints that a seed fixes: their fields, exactly."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import Holdfast, Job, Retry
+from holdfast.ops import operations
+from holdfast.ops import outbox as outbox_module
+from holdfast.ops.outbox import config
+from holdfast.ops.refusal import Refused
+from holdfast.settings import Settings
+from tests.engine.waiting import until
+from tests.ops.asking import Asked, ask, bearer
+from tests.ops.conftest import PATIENT, make_token
+from tests.ops.shop import enqueue, make_app
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
+
+QUEUE = [
+    "total",
+    "due_now",
+    "oldest_pending_age_seconds",
+    "stuck_processing",
+    "pending",
+    "processing",
+    "sent",
+    "failed",
+]
+RUNTIME = [
+    "is_running",
+    "ticks_total",
+    "processed_total",
+    "retried_total",
+    "dead_letter_total",
+    "recovered_stuck_total",
+    "last_error",
+]
+CONFIG = ["poll_ms", "batch_size", "max_attempts", "processing_timeout_ms", "retry_base_ms", "retry_max_ms"]
+SUMMARY = ["processed", "completed", "retried", "failed", "recovered", "lost", "duration_ms"]
+
+
+@pytest.fixture
+def app(database: str) -> Holdfast:
+    return make_app(database)
+
+
+@pytest.fixture
+def developer(database: str) -> str:
+    return make_token(database, "developer")
+
+
+@pytest.fixture
+async def site(app: Holdfast) -> AsyncIterator[Starlette]:
+    site = operations(app, timeout=PATIENT)
+    yield site
+    await site.state.operations.close()
+
+
+async def stats(site: Starlette, token: str) -> Any:
+    answered = await ask(site, Asked("GET", "/outbox/stats", headers=bearer(token)))
+    assert answered.status == 200, answered
+    return answered.json
+
+
+async def run_once(site: Starlette, token: str) -> Any:
+    answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(token)))
+    assert answered.status == 200, answered
+    return answered.json["summary"]
+
+
+async def test_the_stats_have_the_fields_of_the_seed(site: Starlette, app: Holdfast, developer: str) -> None:
+    await enqueue(app, "mail.send", "a@example.org")
+    await enqueue(app, "mail.send", "b@example.org", delay=timedelta(days=1))
+    said = await stats(site, developer)
+    assert list(said) == ["generated_at", "queue", "runtime", "config"]
+    assert [list(said[part]) for part in ("queue", "runtime", "config")] == [QUEUE, RUNTIME, CONFIG]
+    assert datetime.fromisoformat(said["generated_at"]).utcoffset() == timedelta(0)
+    assert {name: said["queue"][name] for name in ("total", "due_now", "pending", "processing", "sent", "failed")} == {
+        "total": 2, "due_now": 1, "pending": 2, "processing": 0, "sent": 0, "failed": 0,
+    }  # fmt: skip
+    assert said["runtime"] == dict.fromkeys(RUNTIME, 0) | {"is_running": False, "last_error": None}
+    assert said["config"] == {
+        "poll_ms": 1000, "batch_size": 50, "max_attempts": 3, "processing_timeout_ms": 60000, "retry_base_ms": 5000,
+        "retry_max_ms": 120000,
+    }  # fmt: skip
+
+
+def test_the_configuration_is_that_of_the_environment() -> None:
+    said = config(
+        Settings.load(
+            {
+                "OUTBOX_WORKER_POLL_MS": "700",
+                "OUTBOX_WORKER_BATCH_SIZE": "20",
+                "OUTBOX_WORKER_MAX_ATTEMPTS": "8",
+                "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS": "90000",
+                "OUTBOX_WORKER_RETRY_BASE_MS": "1000",
+                "OUTBOX_WORKER_RETRY_MAX_MS": "9000",
+            }
+        )
+    )
+    assert list(said.model_dump().values()) == [700, 20, 8, 90_000, 1_000, 9_000]
+
+
+async def test_run_once_runs_what_is_due_and_says_what_it_did(site: Starlette, app: Holdfast, developer: str) -> None:
+    for kind, args in (("mail.send", ["a@example.org"]), ("mail.send", ["b@example.org"]), ("mail.break", [])):
+        await enqueue(app, kind, *args)
+    await enqueue(app, "mail.send", "later@example.org", delay=timedelta(days=1))
+    summary = await run_once(site, developer)
+    assert list(summary) == SUMMARY
+    assert {name: summary[name] for name in SUMMARY[:-1]} == {
+        "processed": 3, "completed": 2, "retried": 0, "failed": 1, "recovered": 0, "lost": 0,
+    }  # fmt: skip
+    assert summary["duration_ms"] >= 0
+    again = await run_once(site, developer)
+    assert again["processed"] == 0
+
+
+async def test_run_once_is_in_the_audit(site: Starlette, app: Holdfast, developer: str) -> None:
+    await enqueue(app, "mail.send", "a@example.org")
+    await run_once(site, developer)
+    (entry,) = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
+    assert (entry["who"], entry["role"], entry["action"], entry["jobs"]) == (
+        "developer ann", "developer", "outbox.run_once", 1,
+    )  # fmt: skip
+    assert entry["detail"]["completed"] == 1
+
+
+@pytest.mark.parametrize("loaded", ["nothing", "an application without handlers"])
+async def test_run_once_is_refused_where_no_handlers_are_loaded(database: str, developer: str, loaded: str) -> None:
+    site = operations(None, url=database) if loaded == "nothing" else operations(Holdfast(database))
+    try:
+        answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
+        assert (answered.status, answered.refusal.error) == (409, "no_handlers")
+        assert (await ask(site, Asked("GET", "/outbox/stats", headers=bearer(developer)))).status == 200
+    finally:
+        await site.state.operations.close()
+
+
+@pytest.fixture
+async def gated(database: str) -> AsyncIterator[tuple[Starlette, asyncio.Event, asyncio.Event]]:
+    app = Holdfast(database)
+    began, gate = asyncio.Event(), asyncio.Event()
+
+    @app.job("gated", retry=Retry(max_attempts=3, base=timedelta(days=1)))
+    async def wait(job: Job[Any]) -> None:
+        began.set()
+        await gate.wait()
+
+    await enqueue(app, "gated")
+    site = operations(app, timeout=PATIENT)
+    yield site, began, gate
+    await site.state.operations.close()
+
+
+async def test_two_ticks_do_not_run_at_once(
+    gated: tuple[Starlette, asyncio.Event, asyncio.Event], developer: str
+) -> None:
+    site, began, gate = gated
+    first = asyncio.create_task(run_once(site, developer))
+    async with asyncio.timeout(20):
+        await began.wait()
+    answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
+    assert (answered.status, answered.refusal.error) == (409, "already_running")
+    gate.set()
+    assert (await first)["completed"] == 1
+    assert (await run_once(site, developer))["processed"] == 0, "the next may run"
+
+
+async def test_a_tick_by_hand_ends_in_time_and_gives_back_what_runs(
+    gated: tuple[Starlette, asyncio.Event, asyncio.Event], developer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, began, _ = gated
+    monkeypatch.setattr(outbox_module, "LONGEST_RUN", timedelta(seconds=6))
+    summary = await run_once(site, developer)
+    assert began.is_set()
+    assert (summary["processed"], summary["completed"]) == (1, 0)
+    assert summary["duration_ms"] < 25_000
+    assert (await stats(site, developer))["queue"]["pending"] == 1
+
+
+async def test_a_tick_that_cannot_reach_the_database_is_not_called_done() -> None:
+    nowhere = "postgresql://127.0.0.1:1/none"
+    outbox = outbox_module.OutboxEndpoints(make_app(nowhere), nowhere, Settings.load(os.environ))
+    with pytest.raises(Refused) as refused:
+        await outbox.run_once()
+    assert (refused.value.status, refused.value.code) == (503, "tick_failed")
+    assert not outbox._running
+
+
+async def test_the_runtime_is_that_of_the_worker_in_this_process(
+    site: Starlette, app: Holdfast, developer: str
+) -> None:
+    job = await enqueue(app, "mail.send", "a@example.org")
+    async with app.worker(heartbeat=timedelta(milliseconds=100)):
+
+        async def told() -> bool:
+            return bool((await stats(site, developer))["runtime"]["processed_total"] == 1)
+
+        await until(told)
+        runtime = (await stats(site, developer))["runtime"]
+        assert runtime["is_running"] is True
+        assert runtime["last_error"] is None
+    assert job
+    assert (await stats(site, developer))["runtime"]["is_running"] is False
+
+
+async def test_a_tick_that_fails_is_in_the_audit_too(
+    site: Starlette, developer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing() -> None:
+        raise outbox_module.TickFailed("outbox: ValueError: it broke")
+
+    monkeypatch.setattr(site.state.operations.outbox, "run_once", failing)
+    answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
+    assert (answered.status, answered.refusal.error) == (503, "tick_failed")
+    (entry,) = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
+    assert (entry["action"], entry["detail"]) == ("outbox.run_once", {"error": "outbox: ValueError: it broke"})

@@ -1,0 +1,318 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from holdfast.ops import Person, Role, end_streams, operations
+from holdfast.ops import pulse as pulse_module
+from holdfast.ops.answer import Overview, Refusal
+from holdfast.ops.pulse import Pulse, PulseResponse
+from holdfast.ops.refusal import Refused
+from tests.engine.waiting import until
+from tests.ops.asking import Asked, ask, bearer
+from tests.ops.conftest import PATIENT, make_token
+from tests.ops.serving import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.applications import Starlette
+    from starlette.types import Message
+
+    from tests.ops.shop import Shop
+
+SECONDS = 20.0
+
+
+class Reader:
+    """Counts how often it is read, and says so."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.fails: Exception | None = None
+
+    async def __call__(self) -> bytes:
+        self.reads += 1
+        if self.fails is not None:
+            raise self.fails
+        return json.dumps({"read": self.reads}).encode()
+
+
+class Listening:
+    """One listener, at the level at which a server speaks to the application."""
+
+    def __init__(self, pulse: Pulse, *, may: bool = True) -> None:
+        self.heard: list[bytes] = []
+        self.ended = False
+        self.may = may
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self._left = asyncio.Event()
+        self._response = PulseResponse(pulse, self._still)
+        self.task = asyncio.create_task(self._response({"type": "http"}, self._receive, self._send))
+
+    def leave(self) -> None:
+        self._left.set()
+
+    @property
+    def numbers(self) -> list[int]:
+        return [json.loads(said[6:])["read"] for said in self.heard if said.startswith(b"data: ")]
+
+    async def _still(self) -> bool:
+        return self.may
+
+    async def _receive(self) -> Message:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        await self.reading.wait()
+        if message["type"] == "http.response.body":
+            self.heard.append(message["body"])
+            self.ended = not message["more_body"]
+
+
+async def gone(*listeners: Listening) -> None:
+    async with asyncio.timeout(SECONDS):
+        await asyncio.gather(*(listener.task for listener in listeners))
+
+
+async def test_a_hundred_listeners_share_one_reading_and_its_bytes() -> None:
+    reader = Reader()
+    pulse = Pulse(reader, every=0.05)
+    listeners = [Listening(pulse) for _ in range(100)]
+    await until(lambda: all(len(listener.numbers) >= 3 for listener in listeners))
+    for listener in listeners:
+        listener.leave()
+    await gone(*listeners)
+    assert reader.reads <= max(max(listener.numbers) for listener in listeners) + 1
+    first = {id(listener.heard[1]) for listener in listeners if listener.numbers[0] == 1}
+    assert len(first) == 1, "the same object is sent to all"
+    assert all(listener.heard[0].startswith(b"retry: ") for listener in listeners)
+
+
+async def test_nothing_is_read_while_nobody_listens() -> None:
+    reader = Reader()
+    pulse = Pulse(reader, every=0.01)
+    await asyncio.sleep(0.05)
+    assert reader.reads == 0
+    listener = Listening(pulse)
+    await until(lambda: listener.numbers)
+    listener.leave()
+    await gone(listener)
+    assert (pulse.listeners, pulse._reader) == (0, None)
+    before = reader.reads
+    await asyncio.sleep(0.05)
+    assert reader.reads == before
+    again = Listening(pulse)
+    await until(lambda: again.numbers)
+    assert again.numbers[0] > before, "what was read long ago is not sent"
+    again.leave()
+    await gone(again)
+
+
+async def test_who_reads_slowly_gets_the_newest_and_holds_nobody_up() -> None:
+    pulse = Pulse(Reader(), every=0.01)
+    quick, slow = Listening(pulse), Listening(pulse)
+    await until(lambda: slow.numbers)
+    slow.reading.clear()
+    held, missed = len(slow.numbers), max(quick.numbers, default=0) + 50
+    await until(lambda: quick.numbers[-1] > missed)
+    slow.reading.set()
+    await until(lambda: len(slow.numbers) >= held + 2)
+    assert slow.numbers[held] < missed, "the one that was on its way"
+    assert slow.numbers[held + 1] > missed, "then the newest"
+    for listener in (quick, slow):
+        listener.leave()
+    await gone(quick, slow)
+
+
+async def test_who_does_not_read_at_all_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse_module, "SEND_SECONDS", 0.05)
+    pulse = Pulse(Reader(), every=0.01)
+    deaf = Listening(pulse)
+    await until(lambda: deaf.numbers)
+    deaf.reading.clear()
+    await gone(deaf)
+    assert pulse.listeners == 0
+
+
+async def test_a_quiet_stream_says_that_it_lives() -> None:
+    gate = asyncio.Event()
+
+    async def stuck() -> bytes:
+        await gate.wait()
+        return b"{}"
+
+    listener = Listening(Pulse(stuck, heartbeat=0.02))
+    await until(lambda: listener.heard.count(b": alive\n\n") >= 2)
+    listener.leave()
+    await gone(listener)
+
+
+async def test_a_stream_ends_when_its_listener_may_no_more() -> None:
+    listener = Listening(Pulse(Reader(), every=0.01, heartbeat=0.02))
+    await until(lambda: listener.numbers)
+    listener.may = False
+    await gone(listener)
+    assert listener.ended
+
+
+async def test_a_stream_ends_after_its_time_and_when_the_server_stops() -> None:
+    old = Listening(Pulse(Reader(), every=0.01, life=0.1))
+    await gone(old)
+    assert old.ended
+    pulse = Pulse(Reader(), every=60)
+    listener = Listening(pulse)
+    await until(lambda: listener.numbers)
+    pulse.end()
+    await gone(listener)
+    assert listener.ended
+    with pytest.raises(Refused, match="stopping"):
+        pulse.check()
+
+
+async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
+    """It tells nobody before it has waited for them; but it is who handles the signal."""
+
+    class Server:
+        should_exit = False
+
+        def handle_exit(self, *_: object) -> None: ...
+
+    server = Server()
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
+    try:
+        listener = Listening(Pulse(Reader(), every=0.01))
+        await until(lambda: len(listener.numbers) > 2)
+        assert not listener.ended
+        server.should_exit = True
+        await gone(listener)
+        assert listener.ended
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_no_more_listen_than_may() -> None:
+    pulse = Pulse(Reader(), most=2)
+    listeners = [Listening(pulse), Listening(pulse)]
+    await until(lambda: pulse.listeners == 2)
+    with pytest.raises(Refused) as refused:
+        pulse.check()
+    assert (refused.value.status, refused.value.code) == (503, "too_many_listeners")
+    listeners[0].leave()
+    await gone(listeners[0])
+    pulse.check()
+    listeners[1].leave()
+    await gone(listeners[1])
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"), [(Refused(503, "too_slow", "It took too long."), "too_slow"), (KeyError("x"), "internal")]
+)
+async def test_trouble_is_told_and_passes(raised: Exception, error: str) -> None:
+    reader = Reader()
+    reader.fails = raised
+    listener = Listening(Pulse(reader, every=0.01))
+    await until(lambda: any(said.startswith(b"event: trouble\n") for said in listener.heard))
+    said = next(said for said in listener.heard if said.startswith(b"event: trouble\n"))
+    assert Refusal.model_validate_json(said.split(b"data: ")[1]).error == error
+    reader.fails = None
+    await until(lambda: listener.numbers)
+    listener.leave()
+    await gone(listener)
+
+
+# --- the application
+
+
+async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, tokens: Mapping[Role, str]) -> None:
+    asked = Asked("GET", "/api/pulse", headers=bearer(tokens[Role.VIEWER]), listens=2)
+    answered = await ask(site, asked)
+    assert answered.status == 200
+    assert answered.headers["content-type"].startswith("text/event-stream")
+    assert (answered.headers["cache-control"], answered.headers["x-accel-buffering"]) == ("no-store", "no")
+    assert "content-length" not in answered.headers
+    _, said, _ = answered.body.decode().split("\n\n")
+    overview = Overview.model_validate_json(said.removeprefix("data: "))
+    assert (overview.depth.pending, len(overview.minutes)) == (3, 60)
+    assert site.state.operations.pulse.listeners == 0
+
+
+async def test_live_jobs_are_counted_while_somebody_listens_though_no_worker_does(
+    site: Starlette, tokens: Mapping[Role, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = site.state.operations.desk
+    counted: list[bool] = []
+    count = desk.count
+
+    async def counting(*, small: bool) -> bool:
+        counted.append(small)
+        return bool(await count(small=small))
+
+    monkeypatch.setattr(desk, "count", counting)
+    await ask(site, Asked("GET", "/api/pulse", headers=bearer(tokens[Role.VIEWER]), listens=2))
+    assert False in counted
+
+
+async def test_who_listens_when_the_database_is_gone_hears_of_it() -> None:
+    site = operations(
+        url="postgresql://127.0.0.1:1/none", authenticate=lambda _: Person("ann", Role.VIEWER), timeout=PATIENT
+    )
+    try:
+        answered = await ask(site, Asked("GET", "/api/pulse", listens=2))
+        assert b"event: trouble\n" in answered.body
+    finally:
+        await site.state.operations.close()
+
+
+async def listen(client: httpx.AsyncClient, messages: int, headers: Any) -> int:
+    heard = 0
+    async with client.stream("GET", "/api/pulse", headers=headers) as answer:
+        assert answer.status_code == 200
+        async for line in answer.aiter_lines():
+            heard += line.startswith("data: ")
+            if heard == messages:
+                break
+    return heard
+
+
+async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
+    from datetime import timedelta
+
+    assert shop.app.url is not None
+    site = operations(shop.app, timeout=PATIENT, pulse_every=timedelta(milliseconds=200))
+    headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
+    with Served(site) as served:
+        limits = httpx.Limits(max_connections=60)
+        async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, limits=limits, trust_env=False) as client:
+            async with asyncio.timeout(SECONDS):
+                heard = await asyncio.gather(*(listen(client, 3, headers) for _ in range(50)))
+        assert heard == [3] * 50
+        room = site.state.operations._room
+        await until(lambda: room.pulse.listeners == 0)
+        assert room.pulse.number < 30
+        assert room.pulse._reader is None
+
+
+async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> None:
+    assert shop.app.url is not None
+    site = operations(shop.app, timeout=PATIENT)
+    headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
+    with Served(site) as served:
+        async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, trust_env=False) as client:
+            async with client.stream("GET", "/api/pulse", headers=headers) as answer:
+                lines = answer.aiter_lines()
+                while not (await anext(lines)).startswith("data: "):
+                    pass
+                served.loop.call_soon_threadsafe(end_streams, site)
+                async with asyncio.timeout(SECONDS):
+                    async for _ in lines:
+                        pass
+            refused = await client.get("/api/pulse", headers=headers)
+            assert (refused.status_code, refused.json()["error"]) == (503, "stopping")

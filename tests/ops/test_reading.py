@@ -1,0 +1,139 @@
+"""Requests as they come over a wire: slow, cut off, in chunks, and not as a client library would send them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.ops import Role, operations, reading
+from tests.ops.asking import Asked, ask, bearer
+from tests.ops.conftest import PATIENT
+from tests.ops.serving import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from starlette.applications import Starlette
+
+    from tests.ops.shop import Shop
+
+SECONDS = 20.0
+
+
+def acting(token: str) -> dict[str, Any]:
+    headers = (*bearer(token), ("content-type", "application/json"))
+    return Asked("POST", "/api/jobs/actions", headers=headers, body=[b""]).scope()
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(
+    site: Starlette, tokens: Mapping[Role, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "BODY_SECONDS", 0.05)
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async with asyncio.timeout(SECONDS):
+        await site(acting(tokens[Role.OPERATOR]), receive, send)
+    assert sent[0]["status"] == 408
+
+
+async def test_who_leaves_in_the_middle_of_a_body_is_not_answered(
+    site: Starlette, tokens: Mapping[Role, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    sent: list[Any] = []
+    said = [{"type": "http.request", "body": b'{"action"', "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive() -> Any:
+        return said.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await site(acting(tokens[Role.OPERATOR]), receive, send)
+    assert sent == []
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_refusal_names_fields_and_repeats_nothing(site: Starlette, tokens: Mapping[Role, str]) -> None:
+    secret = tokens[Role.DEVELOPER]
+    said = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "most": secret}
+    asked = Asked("POST", "/api/jobs/actions", json=said, headers=bearer(tokens[Role.OPERATOR]))
+    refusal = (await ask(site, asked)).refusal
+    assert all(name in refusal.message for name in ("action: ", "ids.0: ", "at: ", "most: ")[:3])
+    assert secret.rpartition("_")[2] not in refusal.message
+
+
+async def test_more_than_five_faults_are_counted(site: Starlette, tokens: Mapping[Role, str]) -> None:
+    query = "&".join(f"unknown{number}=1" for number in range(9))
+    answered = await ask(site, Asked("GET", "/api/jobs", query, headers=bearer(tokens[Role.VIEWER])))
+    assert answered.refusal.message.endswith("and 4 more")
+
+
+async def test_a_name_may_hold_what_an_address_may_not(site: Starlette, tokens: Mapping[Role, str]) -> None:
+    headers = bearer(tokens[Role.OPERATOR])
+    for name, path in (("mail/bulk", "mail%2Fbulk"), ("é ü?#", "%C3%A9%20%C3%BC%3F%23"), ("a%2Fb", "a%252Fb")):
+        asked = Asked("POST", f"/api/queues/{path}/actions", json={"action": "pause"}, headers=headers)
+        assert (await ask(site, asked)).json["message"].startswith(f"{name}: ")
+
+
+# --- over a socket
+
+
+@pytest.fixture(scope="module")
+def served(shop: Shop) -> Iterator[Served]:
+    with Served(operations(shop.app, timeout=PATIENT)) as served:
+        yield served
+
+
+async def said_to(served: Served, request: bytes) -> bytes:
+    """Send bytes as they are; return the answer."""
+    async with asyncio.timeout(SECONDS):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        try:
+            writer.write(request)
+            await writer.drain()
+            head = await reader.readuntil(b"\r\n\r\n")
+            length = re.search(rb"(?i)content-length: (\d+)", head)
+            return head + (b"" if length is None else await reader.readexactly(int(length[1])))
+        finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/../../../../etc/passwd", "/assets/../../../application.py", "/assets/..\\..\\application.py", "//etc/passwd",
+        "/assets/%2e%2e/%2e%2e/application.py", "/%c0%ae%c0%ae/etc/passwd", "/api/me%00.html", "/api/jobs/1%0d%0aX: y",
+        "http://evil.example/../application.py", "/\u00ff",
+    ],
+)  # fmt: skip
+async def test_a_path_with_tricks_leads_nowhere(served: Served, tokens: Mapping[Role, str], target: str) -> None:
+    headers = f"Host: x\r\nAuthorization: Bearer {tokens[Role.DEVELOPER]}\r\nConnection: close"
+    answer = await said_to(served, f"GET {target} HTTP/1.1\r\n{headers}\r\n\r\n".encode("latin-1"))
+    assert answer[9:12] in {b"404", b"400", b"422"}, answer
+    assert b"root:" not in answer
+    assert b"from __future__" not in answer
+
+
+@pytest.mark.parametrize("length", ["Transfer-Encoding: chunked", "Content-Length: 80000"])
+async def test_an_oversized_body_is_refused_over_a_socket(
+    served: Served, tokens: Mapping[Role, str], length: str
+) -> None:
+    head = (
+        f"POST /api/jobs/actions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {tokens[Role.OPERATOR]}\r\n"
+        f"Content-Type: application/json\r\n{length}\r\n\r\n"
+    )
+    body = b"".join(b"3e8\r\n" + b" " * 1_000 + b"\r\n" for _ in range(80)) if "chunked" in length else b" " * 80_000
+    answer = await said_to(served, head.encode() + body)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b'"error":"too_large"' in answer

@@ -1,0 +1,124 @@
+"""Every route for everybody: nobody, viewer, operator, developer. The expectation is the table itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from holdfast.ops.answer import Answer, Refusal
+from holdfast.ops.openapi import answers
+from holdfast.ops.role import Role
+from holdfast.ops.routes import ROUTES, Route
+from tests.ops.asking import Asked, ask, bearer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.applications import Starlette
+
+    from tests.ops.shop import Shop
+
+
+class Example(NamedTuple):
+    """A question that is answered; `{id}` and `{name}` filled in, `{waiting}` and the like from the shop."""
+
+    name: str = ""
+    id: str = ""
+    query: str = ""
+    json: Any = None
+
+
+EXAMPLES: dict[tuple[str, str], Example] = {
+    ("GET", "/live"): Example(),
+    ("GET", "/ready"): Example(),
+    ("GET", "/metrics"): Example(),
+    ("GET", "/api/openapi.json"): Example(),
+    ("POST", "/api/session"): Example(json={"token": "{token}"}),
+    ("DELETE", "/api/session"): Example(),
+    ("GET", "/api/me"): Example(),
+    ("GET", "/api/overview"): Example(query="minutes=30"),
+    ("GET", "/api/pulse"): Example(),
+    ("GET", "/api/jobs"): Example(query="kind=mail.send&status=pending&most=2&created_from=2020-01-01T00:00:00Z"),
+    ("POST", "/api/jobs/actions"): Example(json={"action": "cancel", "filter": {"queue": "mail"}, "preview": True}),
+    ("GET", "/api/jobs/{id}"): Example(id="{completed}"),
+    ("GET", "/api/chains"): Example(query="most=5"),
+    ("GET", "/api/chains/{id}"): Example(id="{chain}"),
+    ("GET", "/api/dead-letters"): Example(query="kind=mail.break"),
+    ("GET", "/api/runners"): Example(),
+    ("GET", "/api/runners/{name}/runs"): Example(name="cleanup", query="most=5"),
+    ("POST", "/api/runners/{name}/actions"): Example(name="cleanup", json={"action": "pause"}),
+    ("GET", "/api/runs"): Example(query="most=5"),
+    ("GET", "/api/workers"): Example(),
+    ("GET", "/api/queues"): Example(),
+    ("POST", "/api/queues/{queue}/actions"): Example(name="mail", json={"action": "drain", "preview": True}),
+    ("PUT", "/api/queues/{queue}"): Example(name="mail", json={"concurrency": 4, "lease_ms": None, "rate": 2.5}),
+    ("GET", "/api/kinds"): Example(),
+    ("GET", "/api/subscriptions"): Example(),
+    ("GET", "/api/subscriptions/{name}/parked"): Example(name="ledger", query="most=5"),
+    ("POST", "/api/subscriptions/{name}/actions"): Example(name="ledger", json={"action": "pause"}),
+    ("GET", "/api/audit"): Example(query="most=5"),
+    ("GET", "/outbox/stats"): Example(),
+    ("POST", "/outbox/run-once"): Example(),
+}
+NAMES = [f"{route.method} {route.path}" for route in ROUTES]
+
+
+def asked(route: Route, shop: Shop, token: str | None, viewer: str) -> Asked:
+    example = EXAMPLES[route.method, route.path]
+    id_ = example.id.format(**shop._asdict())
+    body = {"token": viewer} if route.path == "/api/session" and example.json else example.json
+    return Asked(
+        route.method,
+        route.path.replace("{id}", id_).replace("{name}", example.name).replace("{queue}", example.name),
+        query=example.query,
+        json=body,
+        headers=() if token is None else bearer(token),
+        listens=2 if route.path == "/api/pulse" else None,
+    )
+
+
+def test_there_is_an_example_of_every_route() -> None:
+    assert set(EXAMPLES) == {(route.method, route.path) for route in ROUTES}
+    assert len(ROUTES) == len(EXAMPLES)
+
+
+@pytest.mark.parametrize("who", [None, *Role])
+@pytest.mark.parametrize("route", ROUTES, ids=NAMES)
+async def test_a_route_answers_401_403_or_200_as_the_table_says(
+    route: Route, who: Role | None, site: Starlette, shop: Shop, tokens: Mapping[Role, str]
+) -> None:
+    token = None if who is None else tokens[who]
+    answered = await ask(site, asked(route, shop, token, tokens[Role.VIEWER]))
+    if route.role is None:
+        expected = 200
+    elif who is None:
+        expected = 401
+    else:
+        expected = 200 if who.may(route.role) else 403
+    assert answered.status in {expected, *dict(route.also)}, answered
+    assert answered.headers["cache-control"] == "no-store"
+    assert answered.headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in answered.headers["content-security-policy"]
+    assert "unsafe" not in answered.headers["content-security-policy"]
+    assert ("www-authenticate" in answered.headers) == (expected == 401)
+    if expected != 200:
+        assert Refusal.model_validate_json(answered.body).error
+    elif models := answers(route):
+        assert any(_fits(model, answered.body) for model in models), answered
+
+
+def _fits(model: type[Answer], body: bytes) -> bool:
+    try:
+        model.model_validate_json(body)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_role_has_the_rights_of_those_below() -> None:
+    assert [[role.may(needed) for needed in Role] for role in Role] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]

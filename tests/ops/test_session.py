@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from holdfast.ops.person import Person
+from holdfast.ops.role import Role
+from holdfast.ops.session import Session, Sessions
+
+SECRET = "a secret of at least so many characters"  # noqa: S105 - guards nothing
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_session_is_read_by_whoever_has_the_secret_until_it_is_over() -> None:
+    clock = Clock()
+    value = Sessions(SECRET, seconds=60, clock=clock).of_token("0123456789ab")
+    other = Sessions(SECRET, clock=clock)
+    assert other.read(value) == Session("0123456789ab", None, 1_060.0)
+    clock.now = 1_060.0
+    assert other.read(value) is None
+
+
+def test_a_process_without_a_secret_reads_only_its_own_sessions() -> None:
+    value = Sessions().of_token("0123456789ab")
+    assert Sessions().read(value) is None
+
+
+def test_a_session_of_a_person_ends_with_what_vouched_for_them() -> None:
+    clock = Clock()
+    sessions = Sessions(SECRET, seconds=60, clock=clock)
+    ann = Person("ann", Role.OPERATOR)
+    assert sessions.read(sessions.of_person(ann, 1_010.0)) == Session(None, ann, 1_010.0)
+    assert sessions.read(sessions.of_person(ann, 9_999.0)) == Session(None, ann, 1_060.0)
+
+
+def _forged() -> list[str]:
+    value = Sessions(SECRET).of_token("0123456789ab")
+    said, _, mac = value.partition(".")
+    fields = json.loads(base64.urlsafe_b64decode(said + "=" * (-len(said) % 4)))
+    longer = base64.urlsafe_b64encode(json.dumps(fields | {"until": 9e12}).encode()).rstrip(b"=").decode()
+    return [
+        "", ".", said, f"{said}.", f".{mac}", f"{longer}.{mac}", f"{said}.{mac[:-2]}__",
+        f"{said}.{'A' * 43}",
+        f"{said}.{mac}.{mac}", "x" * 10_000, f"{said}é.{mac}", f"{said} .{mac}",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", _forged(), ids=range(len(_forged())))
+def test_a_session_that_was_changed_is_none(value: str) -> None:
+    assert Sessions(SECRET).read(value) is None
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 32"):
+        Sessions("short")

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.drivers import run_sync
+from holdfast.errors import HoldfastError
+from holdfast.store.access import find_access_token, list_access_tokens, make_access_token, revoke_access_token
+from holdfast.store.audit import add_to_audit, list_audit, record_audit
+
+if TYPE_CHECKING:
+    from tests.traps.workers import Connect
+
+KEY = "0123456789ab"
+DIGEST = "f" * 64
+
+
+def test_a_token_is_found_by_its_key_until_it_expires(connect: Connect) -> None:
+    conn = connect()
+    expires = run_sync(conn, make_access_token(KEY, name="ci", role="viewer", digest=DIGEST, days=1))
+    found = run_sync(conn, find_access_token(KEY))
+    assert found is not None
+    assert (found.name, found.role, found.digest, found.expires_at, found.expired) == (
+        "ci",
+        "viewer",
+        DIGEST,
+        expires,
+        False,
+    )
+    conn.execute("UPDATE holdfast.access_token SET expires_at = now() - interval '1 second'")
+    assert [token.expired for token in run_sync(conn, list_access_tokens())] == [True]
+    assert run_sync(conn, find_access_token("ba9876543210")) is None
+
+
+def test_a_token_without_an_end_does_not_expire(connect: Connect) -> None:
+    conn = connect()
+    assert run_sync(conn, make_access_token(KEY, name="ci", role="viewer", digest=DIGEST, days=None)) is None
+    assert [token.expired for token in run_sync(conn, list_access_tokens())] == [False]
+
+
+def test_a_token_is_revoked_once(connect: Connect) -> None:
+    conn = connect()
+    run_sync(conn, make_access_token(KEY, name="ci", role="viewer", digest=DIGEST, days=None))
+    assert run_sync(conn, revoke_access_token(KEY))
+    assert not run_sync(conn, revoke_access_token(KEY))
+    assert [token.revoked_at is None for token in run_sync(conn, list_access_tokens())] == [False]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"role": "admin"}, {"digest": "secret"}, {"key": "short"}, {"name": ""}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_is_no_token_is_not_kept(connect: Connect, wrong: dict[str, str]) -> None:
+    given = {"key": KEY, "name": "ci", "role": "viewer", "digest": DIGEST} | wrong
+    with pytest.raises(HoldfastError):
+        run_sync(connect(), make_access_token(given.pop("key"), **given, days=None))
+
+
+def test_what_was_done_is_listed_the_newest_first(connect: Connect) -> None:
+    conn = connect()
+    first = run_sync(conn, record_audit("ann", "operator", "jobs.retry", jobs=100, detail={"filter": {"kind": "mail"}}))
+    run_sync(conn, add_to_audit(first, 20))
+    run_sync(conn, record_audit("bob\0", "developer", "queue.pause", target="x" * 2000))
+    newest, oldest = run_sync(conn, list_audit())
+    assert (oldest.who, oldest.jobs, oldest.detail) == ("ann", 120, {"filter": {"kind": "mail"}})
+    assert (newest.who, len(newest.target or "")) == ("bob", 250)
+    assert run_sync(conn, list_audit(before=newest.id)) == [oldest]

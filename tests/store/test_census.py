@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast.drivers import run_sync
+from holdfast.store.census import BOUNDS, Counted, read_census, read_tallies, sum_tallies, take_census
+from tests.traps.workers import number
+
+if TYPE_CHECKING:
+    import psycopg
+
+    from tests.traps.workers import Connect
+
+
+def enqueue(conn: psycopg.Connection[Any], count: int = 1, **job: Any) -> None:
+    conn.execute("SELECT count(*) FROM holdfast.enqueue_jobs(%s)", [json.dumps([{"kind": "mail", **job}] * count)])
+
+
+def counted(conn: psycopg.Connection[Any]) -> list[Counted]:
+    return run_sync(conn, read_census()).lines
+
+
+def test_nobody_has_counted_yet(connect: Connect) -> None:
+    census = run_sync(connect(), read_census())
+    assert (census.at, census.lines) == (None, [])
+
+
+def test_live_jobs_are_counted_by_queue_and_kind(connect: Connect) -> None:
+    conn = connect()
+    enqueue(conn, 3)
+    enqueue(conn, 2, queue="pdf", kind="render", delay_ms=60_000)
+    assert run_sync(conn, take_census(every_ms=0))
+    first, second = counted(conn)
+    assert first[:7] == ("default", "mail", 3, 3, 0, 0, 0)
+    assert first.oldest_due_at is not None
+    assert second == Counted("pdf", "render", pending=2)
+
+
+def test_what_runs_is_counted_and_what_is_stuck(connect: Connect) -> None:
+    conn = connect()
+    enqueue(conn, 4)
+    conn.execute(
+        "UPDATE holdfast.job SET status = 'processing', lock_token = 1, locked_by = 1,"
+        " locked_until = now() + (id - 2.5) * interval '1 hour' WHERE id > 1"
+    )
+    run_sync(conn, take_census(every_ms=0))
+    (line,) = counted(conn)
+    assert (line.pending, line.processing, line.stuck) == (1, 3, 1)
+
+
+def test_a_count_is_not_made_again_at_once(connect: Connect) -> None:
+    conn = connect()
+    assert run_sync(conn, take_census(every_ms=60_000))
+    enqueue(conn)
+    assert not run_sync(conn, take_census(every_ms=60_000))
+    assert counted(conn) == []
+    assert number(conn, "SELECT count(*) FROM holdfast.census") == 1
+
+
+def test_counting_never_takes_more_than_a_hundredth_of_the_time(connect: Connect) -> None:
+    conn = connect()
+    run_sync(conn, take_census(every_ms=0))
+    conn.execute("UPDATE holdfast.census SET seconds = 3, at = at - interval '200 seconds'")
+    assert not run_sync(conn, take_census(every_ms=0))
+    conn.execute("UPDATE holdfast.census SET at = at - interval '101 seconds'")
+    assert run_sync(conn, take_census(every_ms=0))
+
+
+def test_two_do_not_count_at_once(connect: Connect) -> None:
+    first, second = connect(), connect()
+    with first.transaction():
+        assert run_sync(first, take_census(every_ms=0))
+        assert not run_sync(second, take_census(every_ms=0))
+
+
+def test_a_page_counts_no_large_table(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    conn = connect()
+    enqueue(conn, 500)
+    monkeypatch.setattr("holdfast.store.census.MOST_PAGES_OF_A_PAGE", 2)
+    assert not run_sync(conn, take_census(every_ms=0, whole=True))
+    assert run_sync(conn, take_census(every_ms=0))
+
+
+def test_of_a_very_large_table_a_sample_is_counted(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+    conn = connect()
+    enqueue(conn, 20_000)
+    pages = number(conn, "SELECT pg_relation_size('holdfast.job') / 8192")
+    monkeypatch.setattr("holdfast.store.census.MOST_PAGES", pages // 2)
+    run_sync(conn, take_census(every_ms=0))
+    census = run_sync(conn, read_census())
+    assert census.sampled == pytest.approx(0.5, abs=0.01)
+    assert census.lines[0].pending == pytest.approx(20_000, rel=0.2)
+
+
+def test_the_clock_may_be_set_back(connect: Connect) -> None:
+    conn = connect()
+    conn.execute("INSERT INTO holdfast.census VALUES (now() + interval '1 hour', 0, 1, '{}')")
+    assert run_sync(conn, take_census(every_ms=60_000))
+    assert number(conn, "SELECT count(*) FROM holdfast.census") == 1
+
+
+def test_each_count_leaves_a_landmark_a_minute(connect: Connect) -> None:
+    conn = connect()
+    enqueue(conn, 7)
+    run_sync(conn, take_census(every_ms=0))
+    run_sync(conn, take_census(every_ms=0))
+    assert 1 <= number(conn, "SELECT count(*) FROM holdfast.landmark") <= 2
+    assert number(conn, "SELECT max(last_id) FROM holdfast.landmark") == 7
+
+
+def test_the_bounds_are_those_of_the_database(connect: Connect) -> None:
+    conn = connect()
+    for place, bound in enumerate(BOUNDS):
+        for seconds, bucket in ((bound - 0.0001, place), (bound, place + 1)):
+            found = conn.execute("SELECT holdfast.latency_bucket(%s)", [timedelta(seconds=seconds)]).fetchone()
+            assert found == (bucket,), seconds
+
+
+def test_tallies_are_read_by_minute_and_bucket(connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        "INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)"
+        " SELECT date_trunc('minute', now()) - m * interval '1 minute', 2, 3, 'completed', 'default', 'mail'"
+        " FROM generate_series(0, 70) AS m, generate_series(1, 2)"
+    )
+    lines = run_sync(conn, read_tallies(60))
+    assert [line.jobs for line in lines] == [4] * 60
+    assert {(line.queue, line.kind, line.outcome, line.bucket) for line in lines} == {
+        ("default", "mail", "completed", 3)
+    }
+
+
+def test_what_is_kept_is_summed_within_its_retention(connect: Connect) -> None:
+    conn = connect()
+    conn.execute("SELECT holdfast.ensure_partitions()")
+    for ago in (3, 20):
+        conn.execute(
+            f"""
+            CREATE TABLE holdfast.tally_{ago} PARTITION OF holdfast.tally
+            FOR VALUES FROM (date_trunc('day', now() - interval '{ago} days', 'UTC'))
+            TO (date_trunc('day', now() - interval '{ago - 1} days', 'UTC'))
+            """.encode()
+        )
+    conn.execute(
+        """
+        INSERT INTO holdfast.tally (minute, jobs, outcome, queue, kind)
+        SELECT date_trunc('day', now() - d * interval '1 day', 'UTC'), 10, o::holdfast.outcome, 'q', 'k'
+        FROM unnest(ARRAY[0, 3, 20]) AS d, unnest(ARRAY['completed', 'failed', 'retry']) AS o
+        """
+    )
+    assert run_sync(conn, sum_tallies()) == {"completed": 20, "failed": 30}

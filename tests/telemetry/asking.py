@@ -1,0 +1,67 @@
+"""Asking a process over HTTP, and a port that nobody has."""
+
+from __future__ import annotations
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import httpx
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE = 60.0
+
+
+class Said(NamedTuple):
+    status: int
+    text: str
+    json: Any
+    media_type: str
+
+
+def free_ports(count: int) -> int:
+    """Return the first of so many ports in a row that nobody has just now."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first:
+            port: int = first.getsockname()[1]
+        try:
+            sockets = [socket.create_server(("127.0.0.1", port + number)) for number in range(count)]
+        except (OSError, OverflowError):
+            continue
+        for one in sockets:
+            one.close()
+        return port
+
+
+def ask(port: int, path: str, **headers: str) -> Said:
+    answer = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=10, trust_env=False)
+    media_type = answer.headers.get("content-type", "")
+    return Said(answer.status_code, answer.text, answer.json() if "json" in media_type else None, media_type)
+
+
+def sample(said: Said, name: str, **labels: str) -> float | None:
+    """Return the sum of the series with this name and these labels; None when there is none."""
+    found = [
+        one.value
+        for family in text_string_to_metric_families(said.text)
+        for one in family.samples
+        if one.name == name and labels.items() <= one.labels.items()
+    ]
+    return sum(found) if found else None
+
+
+def wait_until(port: int, path: str, condition: Callable[[Said], object]) -> Said:
+    """Ask again and again until the answer is as wanted."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            said = ask(port, path)
+            if condition(said):
+                return said
+        except httpx.TransportError as exc:
+            said = Said(0, repr(exc), None, "")
+        assert time.monotonic() < deadline, (said.status, said.text[-2000:])
+        time.sleep(0.02)

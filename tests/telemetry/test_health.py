@@ -1,0 +1,169 @@
+"""/live, /ready and /metrics of the operations application, over a real desk."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from prometheus_client import CollectorRegistry
+from psycopg import sql
+
+from holdfast import Holdfast, Job  # noqa: TC001 - handlers are read for their annotations
+from holdfast.ops.desk import Desk
+from holdfast.ops.gauges import Gauges
+from holdfast.ops.health import live, metrics, ready
+from holdfast.telemetry.instruments import FLEET, FLEET_UP
+from tests.engine.pace import PATIENT
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from tests.engine.ledger import Ledger
+    from tools.postgres import Server
+
+INTERVAL = timedelta(seconds=10)
+
+
+@pytest.fixture
+async def desk(database: str) -> AsyncIterator[Desk]:
+    async with Desk(database, connections=2) as desk:
+        yield desk
+
+
+def worker(
+    ledger: Ledger, *, beat: str = "1 second", reaped: str | None = "2 seconds", started: str = "1 hour"
+) -> None:
+    """Let there be a worker that started, was heard of and reaped so long ago."""
+    ledger.do(
+        "INSERT INTO holdfast.worker (name, started_at, heartbeat_at, reaped_at)"
+        " VALUES ('w', now() - %s::interval, now() - %s::interval, now() - %s::interval)",
+        started,
+        beat,
+        reaped,
+    )
+
+
+async def asked(desk: Desk) -> tuple[int, list[tuple[str, bool]]]:
+    answer = await ready(desk, reap_interval=INTERVAL)
+    said = json.loads(bytes(answer.body))
+    assert said["ready"] is (answer.status_code == 200)
+    return answer.status_code, [(p["code"], p["deployment_blocker"]) for p in said["problems"]]
+
+
+async def test_who_serves_pages_is_alive_when_it_answers() -> None:
+    answer = await live()
+    assert (answer.status_code, json.loads(bytes(answer.body))["live"]) == (200, True)
+
+
+async def test_a_fleet_that_works_and_reaps_is_ready(desk: Desk, ledger: Ledger) -> None:
+    worker(ledger)
+    assert await asked(desk) == (200, [])
+
+
+async def test_no_worker_is_not_ready(desk: Desk, ledger: Ledger) -> None:
+    assert await asked(desk) == (503, [("no_worker", False)])
+    worker(ledger, beat="2 minutes")
+    assert await asked(desk) == (503, [("no_worker", False)])
+
+
+@pytest.mark.parametrize("reaped", ["31 seconds", None])
+async def test_a_fleet_that_does_not_reap_blocks_the_deployment(desk: Desk, ledger: Ledger, reaped: str | None) -> None:
+    worker(ledger, reaped=reaped)
+    assert await asked(desk) == (503, [("no_reaper", True)])
+    worker(ledger, reaped="29 seconds")
+    assert await asked(desk) == (200, [])
+
+
+async def test_a_worker_has_three_intervals_to_reap_for_the_first_time(desk: Desk, ledger: Ledger) -> None:
+    worker(ledger, reaped=None, started="20 seconds")
+    assert await asked(desk) == (200, [])
+
+
+async def test_one_that_went_silent_does_not_count_as_a_reaper(desk: Desk, ledger: Ledger) -> None:
+    worker(ledger, beat="2 minutes", reaped="1 second")
+    worker(ledger, reaped="40 seconds")
+    assert await asked(desk) == (503, [("no_reaper", True)])
+
+
+async def test_a_schema_that_is_missing_or_old_blocks_the_deployment(
+    desk: Desk, ledger: Ledger, server: Server
+) -> None:
+    worker(ledger)
+    ledger.do("DELETE FROM holdfast.migration WHERE number = (SELECT max(number) FROM holdfast.migration)")
+    assert await asked(desk) == (503, [("schema_not_migrated", True)])
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute("CREATE DATABASE bare")
+        try:
+            async with Desk(server.url("bare"), connections=1) as bare:
+                assert await asked(bare) == (503, [("schema_not_migrated", True)])
+        finally:
+            conn.execute("DROP DATABASE bare WITH (FORCE)")
+
+
+async def test_a_database_that_is_away_is_said_to_be(server: Server, database: str) -> None:
+    name = sql.Identifier(database.rpartition("/")[2])
+    registry = CollectorRegistry()
+    gauges = Gauges(registry=registry)
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
+        try:
+            async with Desk(database, connections=1) as away:
+                assert await asked(away) == (503, [("database_unreachable", False)])
+                answer = await metrics(away, gauges, registry, "")
+        finally:
+            conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
+    assert answer.status_code == 200
+    assert registry.get_sample_value("holdfast_fleet_up") == 0
+    assert all(not gauges.series.numbers(it) for it in FLEET if it is not FLEET_UP)
+
+
+async def test_the_fleet_is_measured_by_its_database(app: Holdfast, database: str, desk: Desk, ledger: Ledger) -> None:
+    said = app.event("said", dict[str, int])
+    elsewhere = app.declare("elsewhere", dict[str, int], queue="far")
+
+    @app.job("quick", queue="fast")
+    async def quick(job: Job[Any]) -> None: ...
+
+    @app.on(said, name="heard", start="beginning")
+    async def heard(job: Job[Any], event: Any) -> None: ...
+
+    registry = CollectorRegistry()
+    gauges = Gauges(registry=registry)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, labels)
+
+    ledger.enqueue(quick.new(), quick.new(), elsewhere.new({}))
+    async with app.worker(queues={"fast": 2}, **PATIENT):
+        await until(lambda: ledger.completed() == 2)
+        ledger.do("INSERT INTO holdfast.queue (name, paused) VALUES ('far', true)")
+        worker(ledger, beat="5 minutes")
+        await until(lambda: ledger.value("SELECT reaped_at FROM holdfast.worker WHERE name <> 'w'"))
+        answer = await metrics(desk, gauges, registry, "text/plain")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert b"holdfast_fleet_workers 1.0" in bytes(answer.body)
+    assert value("holdfast_fleet_up") == 1
+    assert value("holdfast_fleet_silent") == 1
+    assert 0 <= (value("holdfast_fleet_reaper_age_seconds") or -1) < 60
+    assert 0 <= (value("holdfast_fleet_census_age_seconds") or 0) < 60
+    assert value("holdfast_queue_due", queue="far") == value("holdfast_queue_pending", queue="far") == 1
+    assert (value("holdfast_queue_oldest_pending_age_seconds", queue="far") or 0) > 0
+    assert value("holdfast_queue_paused", queue="far") == 1
+    assert value("holdfast_kind_unserved", queue="far", kind="elsewhere") == 1
+    assert value("holdfast_queue_ended", queue="fast", outcome="completed") == 2
+    assert value("holdfast_queue_ended", queue="fast", outcome="failed") == 0
+    assert (value("holdfast_queue_latency_seconds", queue="fast", quantile="p99") or 0) > 0
+    assert value("holdfast_subscription_lag", subscription="heard") == 0
+    assert value("holdfast_subscription_parked", subscription="heard") == 0
+
+
+async def test_scrapes_that_come_together_ask_the_database_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    gauges = Gauges()
+    await gauges.look(desk)
+    monkeypatch.setattr(desk, "overview", None)
+    await gauges.look(desk)
+    assert gauges.series.numbers(FLEET_UP) == {(): 1.0}

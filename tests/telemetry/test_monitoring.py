@@ -1,0 +1,78 @@
+"""The alert rules and the dashboard that are shipped as examples."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tools.prometheus import promtool
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MONITORING = Path(__file__).parents[2] / "monitoring"
+RULES = MONITORING / "prometheus" / "holdfast.rules.yml"
+DASHBOARD = MONITORING / "grafana" / "holdfast.json"
+
+
+def dashboard() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(DASHBOARD.read_text())
+    return found
+
+
+def targets() -> Iterator[tuple[str, dict[str, Any]]]:
+    for panel in dashboard()["panels"]:
+        for target in panel.get("targets", []):
+            yield panel["title"], target
+
+
+def test_the_rules_are_valid() -> None:
+    assert "16 rules found" in promtool("check", "rules", RULES)
+
+
+def test_the_rules_fire_when_they_should_and_only_then() -> None:
+    assert "SUCCESS" in promtool("test", "rules", RULES.with_name("holdfast.rules.test.yml"))
+
+
+def test_every_alert_is_tested() -> None:
+    """Once where all is well, and once where it is not."""
+    alerts = [line.split()[-1] for line in RULES.read_text().splitlines() if "- alert:" in line]
+    tests = RULES.with_name("holdfast.rules.test.yml").read_text()
+    assert len(alerts) == 16
+    assert [alert for alert in alerts if tests.count(alert) < 2] == []
+
+
+def test_every_expression_of_the_dashboard_is_one(tmp_path: Path) -> None:
+    expressions = [target["expr"].replace("$__rate_interval", "5m") for _, target in targets()]
+    assert len(expressions) > 30
+    rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(expressions)]
+    written = tmp_path / "rules.yml"
+    written.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    assert f"{len(rules)} rules found" in promtool("check", "rules", written)
+
+
+def test_the_dashboard_asks_the_source_that_a_person_chooses() -> None:
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    assert all(target["datasource"] == source for _, target in targets())
+    assert {panel["datasource"]["uid"] for panel in dashboard()["panels"] if panel["type"] != "row"} == {
+        "${datasource}"
+    }
+    names = [variable["name"] for variable in dashboard()["templating"]["list"]]
+    used = {word for _, target in targets() for word in ("queue",) if f"${word}" in target["expr"]}
+    assert used <= set(names)
+
+
+def test_no_panel_lies_on_another() -> None:
+    panels = dashboard()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    tops = [panel["gridPos"]["y"] for panel in panels]
+    assert all(before <= after for before, after in pairwise(tops))

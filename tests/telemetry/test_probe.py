@@ -1,0 +1,142 @@
+"""`holdfast worker --http`: /live, /ready and /metrics of a real process."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from holdfast.telemetry.instruments import PROCESS
+from tests.cli.commands import Running, holdfast
+from tests.databases import clone
+from tests.telemetry.asking import ask, free_ports, sample, wait_until
+from tests.traps.workers import enqueue, job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import psycopg
+
+    from tools.postgres import Server
+
+    Connect = Callable[..., psycopg.Connection[Any]]
+
+# A lease so short that a loop which stands still for a while is noticed within a test.
+SHORT = {
+    "OUTBOX_LEASE_DURATION_MS": "1000",
+    "OUTBOX_LEASE_HEARTBEAT_MS": "200",
+    "OUTBOX_REAP_INTERVAL_MS": "300",
+    "WORKER_SHUTDOWN_TIMEOUT_MS": "500",
+}
+
+
+def test_a_worker_serves_its_own_metrics(database: str, shop: Path, connect: Connect) -> None:
+    port = free_ports(1)
+    enqueue(connect(), *(job("order.pack", queue="packing") for _ in range(7)))
+    with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop) as worker:
+        worker.hear(f"listening on http://127.0.0.1:{port}")
+        said = wait_until(
+            port, "/metrics", lambda said: sample(said, "holdfast_processed_total", outcome="completed") == 7
+        )
+        assert said.media_type.startswith("text/plain; version=")
+        families = {family.name: family for family in text_string_to_metric_families(said.text)}
+        assert {i.prometheus.removesuffix("_total") for i in PROCESS} <= families.keys()
+        [up] = families["holdfast_worker_up"].samples
+        assert up.value == 1
+        assert up.labels["worker"].endswith(f":{worker.process.pid}")
+        open_metrics = ask(port, "/metrics", accept="application/openmetrics-text; version=1.0.0")
+        assert open_metrics.media_type.startswith("application/openmetrics-text")
+        assert open_metrics.text.endswith("# EOF\n")
+        assert ask(port, "/live")[:1] == (200,)
+        assert wait_until(port, "/ready", lambda said: said.status == 200).json == {"ready": True, "problems": []}
+        assert ask(port, "/else").status == 404
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
+def test_the_registry_of_the_application_is_the_one_that_is_served(database: str, shop: Path) -> None:
+    port = free_ports(1)
+    with Running(
+        "worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, SHOP_INSTRUMENTED="1"
+    ):
+        said = wait_until(port, "/metrics", lambda said: "holdfast_worker_up{" in said.text)
+        assert "python_info" in said.text
+
+
+def test_each_of_several_processes_has_the_next_port(database: str, shop: Path) -> None:
+    port = free_ports(3)
+    with Running(
+        "worker", "shop:app", "--processes", "3", "--http", f"127.0.0.1:{port}", database=database, cwd=shop
+    ) as worker:
+        pids = set()
+        for place in range(3):
+            said = wait_until(port + place, "/metrics", lambda said: "holdfast_worker_up{" in said.text)
+            pids |= {line.rpartition(":")[2].split('"')[0] for line in said.text.splitlines() if "worker_up{" in line}
+        assert len(pids) == 3
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
+def test_a_loop_that_stands_still_is_not_alive_and_says_so(database: str, shop: Path, connect: Connect) -> None:
+    """The metrics are there all the same: that is when somebody looks at them."""
+    port = free_ports(1)
+    with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, **SHORT):
+        wait_until(port, "/ready", lambda said: said.status == 200)
+        enqueue(connect(), job("order.block", '{"seconds": 3600}'))
+        dead = wait_until(port, "/live", lambda said: said.status == 503)
+        assert dead.json["live"] is False
+        assert "stood still" in dead.json["text"]
+        assert ask(port, "/metrics").status == 200
+        assert wait_until(port, "/ready", lambda said: said.status == 503).json["problems"][0]["code"] == "no_reaper"
+
+
+def test_a_worker_that_cannot_reach_its_database_is_alive_and_not_ready(
+    server: Server, template: str, shop: Path
+) -> None:
+    port = free_ports(1)
+    with clone(server, template) as database:
+        running = Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, **SHORT)
+        running.__enter__()
+        wait_until(port, "/ready", lambda said: said.status == 200)
+    try:
+        said = wait_until(port, "/ready", lambda said: said.status == 503)
+        assert [(p["code"], p["deployment_blocker"]) for p in said.json["problems"]] == [
+            ("database_unreachable", False)
+        ]
+        assert said.json["problems"][0]["database"] == database.rpartition("/")[2]
+        assert ask(port, "/live").status == 200
+    finally:
+        running.__exit__()
+
+
+def test_a_worker_that_stops_is_no_longer_ready(database: str, shop: Path, connect: Connect) -> None:
+    port = free_ports(1)
+    with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop) as worker:
+        wait_until(port, "/ready", lambda said: said.status == 200)
+        enqueue(connect(), job("order.wait"))
+        wait_until(port, "/metrics", lambda said: sample(said, "holdfast_held") == 1)
+        worker.signal(signal.SIGTERM)
+        said = wait_until(port, "/ready", lambda said: said.status == 503)
+        assert said.json["problems"][0]["code"] == "stopping"
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+
+
+def test_a_port_that_is_taken_is_refused_in_one_line(database: str, shop: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = holdfast("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop)
+    assert said.status == 1
+    assert said.err == f"holdfast worker: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+
+
+def test_addresses_that_are_none_are_refused(database: str, shop: Path) -> None:
+    for wrong in ("9464", ":9464", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:x"):
+        said = holdfast("worker", "shop:app", "--http", wrong, database=database, cwd=shop)
+        assert said.status == 2, wrong
+        assert "write HOST:PORT" in said.err
+    last = holdfast("worker", "shop:app", "--http", "127.0.0.1:65535", "--processes", "2", database=database, cwd=shop)
+    assert (last.status, last.err) == (1, "holdfast worker: 127.0.0.1:65535: there is no port 65536\n")

@@ -1,0 +1,136 @@
+"""While the database is away, or does not let us in, the terminal says so, keeps what it knew, and recovers."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tests.databases import create_template
+from tests.engine.waiting import until
+from tests.top.watching import watching
+from tests.traps.workers import FAILED, Worker, enqueue, job
+from tools.postgres import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def own_server(server_version: int) -> Iterator[Server]:
+    """A server that may be stopped."""
+    with Server(server_version) as server:
+        yield server
+
+
+@pytest.mark.parametrize("crash", [True, False], ids=["crash", "stop"])
+async def test_a_restart_of_the_database_is_survived(own_server: Server, crash: bool) -> None:
+    database = own_server.url(create_template(own_server))
+    with psycopg.connect(database, autocommit=True) as conn:
+        enqueue(conn, job(queue="mail"))
+    async with watching(database) as watched:
+        assert watched.column("queue") == ["mail"]
+        (own_server.crash if crash else own_server.stop)()
+        await until(lambda: "the database cannot be reached" in watched.text.splitlines()[0].lower())
+        assert "shown is what was known at" in watched.text
+        assert watched.column("queue") == ["mail"]
+        await watched.press("p")
+        await until(lambda: "Pause the queue mail?" in watched.text)
+        await watched.press("y")
+        await until(lambda: len(watched.told) > 0)
+        assert "cannot be reached" in watched.told[0]
+        own_server.start()
+        with psycopg.connect(database, autocommit=True) as conn:
+            enqueue(conn, job(queue="pdf"))
+        await until(lambda: sorted(watched.column("queue")) == ["mail", "pdf"], 60)
+        await until(lambda: "cannot be reached" not in watched.text.splitlines()[0])
+        assert watched.column("state") == ["unserved", "unserved"]
+
+
+async def test_a_database_that_says_nothing_is_told_of(
+    database: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    conn = connect()
+    enqueue(conn, job(queue="mail"))
+    async with watching(database, patience=0.2) as watched:
+        ours = conn.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchone()
+        assert ours is not None
+        os.kill(ours[0], signal.SIGSTOP)
+        try:
+            await until(lambda: "the database does not answer" in watched.text)
+            assert watched.column("queue") == ["mail"]
+            await watched.press("2", "1", "question_mark", "escape")
+        finally:
+            os.kill(ours[0], signal.SIGCONT)
+        await until(lambda: watched.top.trouble is None)
+        await watched.look()
+        assert "the database does not answer" not in watched.text
+
+
+async def test_one_connection_is_all_it_takes(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    conn = connect()
+    enqueue(conn, job())
+    async with watching(database) as watched:
+        for key in "1234567":
+            await watched.press(key)
+            await watched.look()
+        ours = conn.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        ).fetchone()
+        assert ours == (1,)
+
+
+async def test_a_question_that_takes_too_long_is_given_up(
+    database: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    blocker = connect(autocommit=False)
+    enqueue(blocker, job())
+    blocker.commit()
+    async with watching(database) as watched:
+        blocker.execute("LOCK TABLE holdfast.queue IN ACCESS EXCLUSIVE MODE")
+        await until(lambda: watched.top.trouble is not None)
+        blocker.rollback()
+        await until(lambda: watched.top.trouble is None)
+
+
+async def test_who_only_looks_is_told_so(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    conn = connect()
+    worker = Worker(conn)
+    enqueue(conn, job())
+    worker.end(worker.claim(), FAILED)
+    user = f"test_looker_{os.getpid()}"
+    conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_viewer").format(sql.Identifier(user)))
+    try:
+        async with watching(database.replace("postgres@", f"{user}@")) as watched:
+            for key in "1234567":
+                await watched.press(key)
+                await watched.look()
+                assert watched.top.trouble is None
+            assert watched.column("status") == ["failed"]
+            assert "(looking only)" in watched.text
+            await watched.press("r")
+            await until(lambda: len(watched.told) > 0)
+            assert "may look, and not act" in watched.told[0]
+            assert "holdfast_operator" in watched.told[0]
+    finally:
+        conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
+
+
+async def test_who_may_not_look_is_told_so(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+    conn = connect()
+    user = f"test_stranger_{os.getpid()}"
+    conn.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(user)))
+    try:
+        async with watching(database.replace("postgres@", f"{user}@"), looks=False) as watched:
+            await until(lambda: watched.top.trouble is not None)
+            await watched.pilot.pause()
+            assert watched.cells == []
+            assert "may not" in watched.text
+    finally:
+        conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))

@@ -1,0 +1,85 @@
+"""The application of `holdfast top` without a terminal, looking at a real database again and again."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast.ops.desk import Desk
+from holdfast.ops.person import Person
+from holdfast.ops.role import Role
+from holdfast.top.application import Top
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from textual.pilot import Pilot
+
+WHO = Person("cli:tester", Role.DEVELOPER)
+SMALL = (80, 24)
+
+
+class Heard(Top):
+    """Keeps what it told the person; on the screen that is gone after a while."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.told: list[str] = []
+
+    def notify(self, message: str, **options: Any) -> None:
+        self.told.append(message)
+        super().notify(message, **options)
+
+
+class Watched(NamedTuple):
+    top: Heard
+    pilot: Pilot[None]
+
+    @property
+    def cells(self) -> list[dict[str, str]]:
+        """The rows of the table that is seen, by column, as they are shown."""
+        grid = self.top.grid
+        titles = [column.title for column in grid.sheet.columns]
+        return [
+            dict(zip(titles, (str(cell) for cell in grid.get_row_at(row)), strict=True))
+            for row in range(grid.row_count)
+        ]
+
+    def column(self, title: str) -> list[str]:
+        return [row[title] for row in self.cells]
+
+    @property
+    def text(self) -> str:
+        """The whole screen."""
+        return "\n".join(strip.text for strip in self.top.screen._compositor.render_strips())
+
+    @property
+    def told(self) -> list[str]:
+        return self.top.told
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    async def look(self) -> None:
+        """Wait for a look that began after this."""
+        seen = self.top.looks
+        await self.press("space")
+        await until(lambda: self.top.looks > seen + 1)
+        await self.pilot.pause()
+
+
+@asynccontextmanager
+async def watching(
+    database: str, *keys: str, size: tuple[int, int] = SMALL, looks: bool = True, patience: float = 5.0, **options: Any
+) -> AsyncIterator[Watched]:
+    """Yield it when it has looked for the first time and these keys were pressed."""
+    async with Desk(database, connections=1) as desk:
+        top = Heard(desk, WHO, where="shop@test", **{"interval": 0.2, **options})
+        async with top.run_test(size=size) as pilot:
+            top.patience = patience
+            watched = Watched(top, pilot)
+            await watched.press(*keys)
+            if looks:
+                await watched.look()
+            yield watched

@@ -1,0 +1,206 @@
+"""Take the pictures of docs/dashboard.md: `python -m tools.screenshots`, all or those that are named: `job chain`.
+
+The shop of the browser tests works meanwhile, with a worker process under load. Its past hour is made of jobs that the
+worker really ran a moment before: only their times were moved back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack, ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from playwright.async_api import expect
+
+from holdfast.ops.role import Role
+from tests.browser.chromium import chromium
+from tests.browser.live import Live, add_stream, opened
+from tests.browser.scene import BANK, get_into_trouble, go_on, live_an_hour, until_read
+from tests.browser.visit import Visit
+from tests.databases import clone, create_template
+from tools.nats import NatsServer
+from tools.picture import packed
+from tools.postgres import Server
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from playwright.async_api import Browser
+
+FOLDER = Path(__file__).parent.parent / "docs" / "screenshots"
+THEMES = ("light", "dark")
+SCREEN = {"width": 1280, "height": 800}
+PHONE = {"width": 360, "height": 740}
+LARGEST = 2_000_000
+# A line is drawn of what waited since the page was opened: two seconds a point.
+POINTS = 45
+PATIENCE_MS = 300_000.0
+PAGES = {
+    "jobs": "jobs",
+    "job": "jobs/{dead}",
+    "running": "jobs/{running}",
+    "preview": "jobs?kind=mail.send&status=pending",
+    "chains": "chains",
+    "chain": "chains/{chain}",
+    "blocked": "chains/{blocked}",
+    "dead-letters": "dead-letters",
+    "queues": "queues",
+    "workers": "workers",
+    "runners": "runners",
+    "runs": "runners/maintenance",
+    "relays": "relays",
+    "parked": "relays/to-nats",
+    "audit": "audit",
+}
+_ACTIONS: tuple[tuple[Role, str, str, dict[str, Any]], ...] = (
+    (Role.OPERATOR, "POST", "api/queues/sms/actions", {"action": "pause"}),
+    (Role.OPERATOR, "PUT", "api/queues/pdf", {"concurrency": 6, "lease_ms": None, "rate": None}),
+    (Role.DEVELOPER, "POST", "api/runners/reports.monthly/actions", {"action": "pause"}),
+    (Role.OPERATOR, "POST", "api/subscriptions/ledger/actions", {"action": "replay", "after": "380"}),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="pages, as their files are called (default: all)")
+    names = parser.parse_args().names
+    if datetime.now(UTC).hour == 0:
+        sys.exit("the past hour would be of yesterday, which has no partitions here: try again after 01:00 UTC")
+    with (
+        Server(15) as server,
+        NatsServer(jetstream=True) as nats,
+        clone(server, create_template(server)) as database,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        asyncio.run(add_stream(nats))
+        with opened(database, nats, Path(folder)) as live:
+            live_an_hour(live)
+            began = time.time()
+            asyncio.run(_photograph(live, Path(folder), names))
+    for path in FOLDER.glob("*.png"):
+        if path.stat().st_mtime >= began:
+            path.write_bytes(packed(path.read_bytes()))
+    _report()
+
+
+async def _photograph(live: Live, folder: Path, names: list[str]) -> None:
+    expect.set_options(timeout=60_000)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as shop:
+        async with AsyncExitStack() as stack:
+            browser = await stack.enter_async_context(chromium())
+            visits = {
+                theme: await stack.enter_async_context(_visit(browser, live, theme, viewport=SCREEN))
+                for theme in THEMES
+            }
+            go_on(live, shop)
+            if not names or "overview" in names:
+                await _take_overviews(visits, "overview")
+            get_into_trouble(live, folder)
+            await _act(visits[THEMES[0]], live)
+            until_read(live)
+            if not names or "problems" in names:
+                await _take_overviews(visits, "problems")
+            places = {name: path.format(**_known(live)) for name, path in PAGES.items() if not names or name in names}
+            for theme, visit in visits.items():
+                for name, path in places.items():
+                    await _take(visit, f"{name}-{theme}", path)
+                await _take_phones(browser, live, theme, names)
+            await _take_login(browser, live, names)
+
+
+def _visit(browser: Browser, live: Live, theme: str, *, role: Role | None = Role.OPERATOR, **options: Any) -> Visit:
+    return Visit(browser, live.site, role, color_scheme=theme, timezone_id="UTC", **options)
+
+
+async def _take_overviews(visits: Mapping[str, Visit], name: str) -> None:
+    for visit in visits.values():
+        await visit.go()
+    for theme, visit in visits.items():
+        drawn = "points => document.querySelector('[role=slider][aria-label^=Backlog]').ariaValueMax >= points"
+        await visit.page.wait_for_function(drawn, arg=POINTS, timeout=PATIENCE_MS)
+        await _save(visit, f"{name}-{theme}")
+
+
+async def _take(visit: Visit, name: str, path: str) -> None:
+    await visit.go(path)
+    await visit.settled()
+    if name.startswith("preview"):
+        await visit.button("Cancel…").click()
+        await expect(visit.dialog).to_contain_text("jobs to cancel")
+    await _save(visit, name)
+    if name.startswith("preview"):
+        await visit.page.keyboard.press("Escape")
+        await expect(visit.dialog).to_have_count(0)
+
+
+async def _take_phones(browser: Browser, live: Live, theme: str, names: list[str]) -> None:
+    wanted = {"phone-overview": "", "phone-job": f"jobs/{_known(live)['dead']}"}
+    options: dict[str, Any] = {"viewport": PHONE, "is_mobile": True, "has_touch": True}
+    async with _visit(browser, live, theme, **options) as visit:
+        for name, path in wanted.items():
+            if not names or name in names:
+                await _take(visit, f"{name}-{theme}", path)
+
+
+async def _take_login(browser: Browser, live: Live, names: list[str]) -> None:
+    for theme in THEMES if not names or "login" in names else ():
+        async with _visit(browser, live, theme, role=None, viewport=SCREEN) as visit:
+            visit.excuse("401")
+            await _take(visit, f"login-{theme}", "")
+
+
+async def _act(visit: Visit, live: Live) -> None:
+    """Do a few things as people do, so that there is something to read in the audit."""
+    (dead,) = live.conn.execute("SELECT max(id) FROM holdfast.job_failed").fetchone() or (0,)
+    retry = (Role.OPERATOR, "POST", "api/jobs/actions", {"action": "retry", "ids": [str(dead)], "preview": False})
+    some = {"kind": "mail.send", "status": "pending", "text": "newsletter2"}
+    cancel = {"action": "cancel", "filter": some, "preview": False, "most": 1_000}
+    for role, method, path, body in (retry, (Role.DEVELOPER, "POST", "api/jobs/actions", cancel), *_ACTIONS):
+        answer = await visit.context.request.fetch(
+            f"{live.site.url}{path}",
+            method=method,
+            data=body,
+            headers={"authorization": f"Bearer {live.site.tokens[role]}"},
+        )
+        assert answer.ok, await answer.text()
+
+
+def _known(live: Live) -> dict[str, int]:
+    """Return the ids of what is worth a picture."""
+    queries = {
+        "dead": f"SELECT min(id) FROM holdfast.job_failed WHERE last_error_code = '{BANK}Outage'",
+        "running": "SELECT min(id) FROM holdfast.job WHERE kind = 'report.build' AND status = 'processing'",
+        "blocked": "SELECT min(id) FROM holdfast.job WHERE kind = 'orders.summarize' AND status = 'blocked'",
+        "chain": "SELECT chain_id FROM holdfast.job_history WHERE kind = 'order.ship' ORDER BY id DESC LIMIT 1",
+    }
+    found = {}
+    for name, query in queries.items():
+        row = live.conn.execute(query.encode()).fetchone()
+        assert row is not None, name
+        found[name] = int(row[0])
+    return found
+
+
+async def _save(visit: Visit, name: str) -> None:
+    await visit.page.mouse.move(0, 0)
+    await visit.page.screenshot(animations="disabled", path=FOLDER / f"{name}.png")
+    print(name)
+
+
+def _report() -> None:
+    sizes = {path.name: path.stat().st_size for path in sorted(FOLDER.glob("*.png"))}
+    total = sum(sizes.values())
+    print(f"{len(sizes)} pictures, {total / 1e6:.2f} MB")
+    if total > LARGEST:
+        sys.exit(f"they are larger than {LARGEST / 1e6:.0f} MB together")
+
+
+if __name__ == "__main__":
+    main()
