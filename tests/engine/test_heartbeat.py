@@ -161,7 +161,9 @@ async def test_the_default_max_runtime_is_three_leases(app: Holdfast, ledger: Le
     job = ledger.enqueue_one(long.new())
     async with app.worker(**PATIENT):
         await until(lambda: ledger.status(job) == "completed")
-    [(reason, took, watched)] = reasons
+    # Where the machine stands still for most of a lease, the worker gives the job up and begins the attempt again.
+    *stalled, (reason, took, watched) = reasons
+    assert all(earlier is AbortReason.error for earlier, *_ in stalled)
     assert reason is AbortReason.timeout
     assert took >= 3
     assert watched < 4.5
