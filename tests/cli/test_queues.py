@@ -30,8 +30,11 @@ def control(conn: psycopg.Connection[Any], name: str) -> tuple[Any, ...] | None:
     ).fetchone()
 
 
-def test_list(database: str, conn: psycopg.Connection[Any]) -> None:
+def test_an_empty_database_has_none(database: str) -> None:
     assert holdfast("queues", database=database).out == "No queue has jobs, a control row or a worker.\n"
+
+
+def test_list(database: str, conn: psycopg.Connection[Any]) -> None:
     Worker(conn, queues=["default"])
     enqueue(conn, job(), job(), job(queue="mail"))
     said = holdfast("queues", "list", database=database)

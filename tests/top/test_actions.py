@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.drivers import run_sync
 from holdfast.schedule import Every
+from holdfast.store.cancel import replay_job
 from holdfast.store.schedule import list_schedules, register_schedules
 from tests.cli.auditing import audited
 from tests.engine.pace import ms
@@ -117,12 +118,26 @@ async def test_redrive_a_group_of_dead_letters(database: str, conn: psycopg.Conn
         assert watched.column("jobs") == ["3", "1"]
         await asked(watched, "r", "Retry 3 dead letters of k that failed with Broken?")
         await watched.press("y")
-        await until(lambda: watched.told == ["3 jobs retried"] and len(watched.top.screen_stack) == 1)
-        await watched.press("r")
-        await until(lambda: len(watched.told) == 2)
-        assert watched.told[-1] == "retry of k that failed with Broken: there is none any more"
+        await until(lambda: watched.column("kind") == ["other"])
+        assert watched.told == ["3 jobs retried"]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE kind = 'k' AND replay_of IS NOT NULL") == 3
     assert audited(conn) == [(WHO.name, "jobs.retry", None, 3)]
+
+
+async def test_what_somebody_else_has_redriven_is_not_redriven_again(
+    database: str, conn: psycopg.Connection[Any]
+) -> None:
+    worker = Worker(conn)
+    (dead,) = enqueue(conn, job())
+    worker.end(worker.claim(), FAILED)
+    async with watching(database, "6", looks=False, interval=600) as watched:
+        await until(lambda: watched.column("jobs") == ["1"])
+        run_sync(conn, replay_job(dead))
+        await watched.press("r")
+        await until(lambda: watched.told)
+        assert watched.told == ["retry of k that failed with Broken: there is none any more"]
+    assert number(conn, "SELECT count(*) FROM holdfast.job") == 1
+    assert audited(conn) == []
 
 
 async def test_run_and_pause_a_runner(database: str, conn: psycopg.Connection[Any]) -> None:

@@ -1,0 +1,147 @@
+"""Jobs in lists, whole, and what was done to them."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
+from typing import Any, Literal
+
+from holdfast.ops.answer.part import Answer, Id, Status
+
+
+class JobLine(Answer):
+    """A job in a list."""
+
+    id: Id
+    status: Status
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    created_at: datetime
+    available_at: datetime
+    finished_at: datetime | None
+    worker: Id | None
+    order_key: str | None
+    unique_key: str | None
+    error_code: str | None
+
+
+class Looked(Answer):
+    """How far a search looked: at most so many rows at a time, whatever was asked for."""
+
+    jobs: int
+    back_to: datetime | None
+    """When the oldest job that it looked at was created; null: it looked at none."""
+    complete: bool
+    """True: nothing further back is left."""
+
+
+class JobPage(Answer):
+    jobs: list[JobLine]
+    """Newest first."""
+    next: Id | None
+    """`before` of the next page; null: there is none."""
+    looked: Looked
+
+
+class AttemptLine(Answer):
+    """How one attempt of a job ended. A first one that completes leaves none."""
+
+    attempt: int
+    outcome: Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]
+    ended_at: datetime
+    worker: Id | None
+    worker_name: str | None
+    error_code: str | None
+    error: str | None
+
+
+class Blocker(Answer):
+    """A chain that a job comes after; status null: it lives."""
+
+    chain_id: Id
+    status: Status | None
+
+
+class JobStory(Answer):
+    """Everything that is known of a job. Payload, headers and result are redacted."""
+
+    id: Id
+    status: Status
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int
+    created_at: datetime
+    available_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+    locked_until: datetime | None
+    cancel_requested_at: datetime | None
+    worker: Id | None
+    worker_name: str | None
+    chain_id: Id
+    next_id: Id | None
+    order_key: str | None
+    unique_key: str | None
+    payload: Any
+    payload_bytes: int
+    headers: Any
+    result: Any
+    redacted: bool
+    """True: something in payload, headers or result was left out."""
+    trace: str | None
+    """The `traceparent` of who enqueued it."""
+    progress: float | None
+    progress_note: str | None
+    error_code: str | None
+    error: str | None
+    attempts: list[AttemptLine]
+    """Oldest first."""
+    replay_of: Id | None
+    replays: list[Id]
+    blockers: list[Blocker]
+
+
+class RefusedJob(Answer):
+    id: Id
+    why: str
+
+
+class JobActionResult(Answer):
+    """What an action did, or would do."""
+
+    preview: bool
+    matched: int
+    """How many jobs were found that the action can be done to, at most the cap."""
+    capped: bool
+    """True: there may be more than were matched. Ask again for the next."""
+    done: int
+    """0 in a preview."""
+    refused: list[RefusedJob]
+    """The first hundred that could not be acted on, and why."""
+    sample: list[JobLine]
+    """The first twenty of those matched."""
+    looked: Looked
+
+
+class DeadLetterGroup(Answer):
+    """Dead letters of one kind that failed for one reason."""
+
+    kind: str
+    queue: str
+    error_code: str
+    error: str | None
+    """Of the newest."""
+    jobs: int
+    first_at: datetime
+    last_at: datetime
+    newest: Id
+
+
+class DeadLetters(Answer):
+    groups: list[DeadLetterGroup]
+    """Those with the most jobs first."""
+    looked: Looked
