@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 120.0
+EXPLAIN_SECONDS = 0.5
 
 
 class Death(NamedTuple):
@@ -124,6 +125,13 @@ class Replica:
         with suppress(TimeoutError):
             async with asyncio.timeout(START_SECONDS):
                 self.ready = await self._process.stdout.readline() == b"ready\n"
+
+    async def explain(self) -> str:
+        """Ask it where everybody is, and answer with what it said."""
+        before = len(self.log())
+        self._send(signal.SIGUSR1)
+        await asyncio.sleep(EXPLAIN_SECONDS)
+        return self.log()[before:] or self.log()[-2000:]
 
     def log(self) -> str:
         return (self._fleet.folder / f"{self.name}.log").read_text(errors="replace")

@@ -76,6 +76,8 @@ async def recover(site: Site, faults: tuple[str, ...], begun: float) -> Recovery
             last = seen or last
             if seen and not missing and time.monotonic() - healed > site.pace.bound:
                 missing = seen
+                if conn is not None:
+                    await _ask_the_silent(site, conn, since)
     return Recovery(
         faults, begun - site.begun, healed - site.begun, time.monotonic() - healed, site.pace.bound, missing, last
     )
@@ -100,6 +102,15 @@ async def _look(
     if stuck:
         missing.append(f"{stuck} jobs held by nobody")
     return ", ".join(missing)
+
+
+async def _ask_the_silent(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object) -> None:
+    """Let whoever is not heard of say where it stands: nobody can ask later."""
+    query = "SELECT name FROM holdfast.worker WHERE heartbeat_at > %s"
+    heard = {name for (name,) in await (await conn.execute(query, [since])).fetchall()}
+    for replica in site.fleet.working:
+        if replica.name not in heard:
+            site.say(f"{replica.name} is silent:\n{await replica.explain()}")
 
 
 async def _say(site: Site) -> str:

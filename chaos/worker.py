@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import faulthandler
 import logging
 import os
 import signal
@@ -26,10 +27,19 @@ async def lifespan(_: Holdfast) -> AsyncGenerator[State, None]:
     yield State(name, Book(Path(os.environ["CHAOS_FOLDER"]), name), Lines(os.environ["CHAOS_URL"]))
 
 
+def explain() -> None:
+    """Say where everybody is: for a replica that the lab hears nothing of."""
+    faulthandler.dump_traceback(sys.stderr)
+    for task in asyncio.all_tasks():
+        task.print_stack(file=sys.stderr)
+
+
 async def work() -> None:
     stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
+    loop.add_signal_handler(signal.SIGUSR1, explain)
     app.url = os.environ["CHAOS_URL"]
     app.lifespan = lifespan
     async with app.worker(id=os.environ["CHAOS_NAME"], queues=QUEUES):

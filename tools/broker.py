@@ -18,8 +18,8 @@ from typing import Self
 from tools.postgres import _cache, _free_port, _locked, _run
 
 
-def provide(program: str, package: str, otherwise: str) -> Path:
-    """Return where the program is; install Debian's package when it is missing and we may."""
+def provide(program: str, packages: str, otherwise: str) -> Path:
+    """Return where the program is; install Debian's packages when it is missing and we may."""
     # A virtualenv that is not activated has its programs beside its python; Debian's servers may be in sbin.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath), "/usr/sbin"])
     with _locked(_cache() / "lock"):
@@ -28,9 +28,9 @@ def provide(program: str, package: str, otherwise: str) -> Path:
                 raise RuntimeError(f"{program} is missing: {otherwise}")
             env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
             _run(["apt-get", "update", "-qq"], env=env)
-            _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", package], env=env)
+            _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages.split()], env=env)
     found = shutil.which(program, path=path)
-    assert found is not None, f"{package} was installed, and {program} is not in {path}"
+    assert found is not None, f"{packages} was installed, and {program} is not in {path}"
     return Path(found)
 
 

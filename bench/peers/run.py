@@ -3,13 +3,14 @@
 python -m bench peers                          all; writes docs/peers.md and its charts
 python -m bench peers --only holdfast pgmq     some; their figures replace those they had
 python -m bench peers --scale 0.05             smaller; prints, and writes nothing
-python -m bench peers --soak 20                20 minutes each at a fixed rate: Holdfast, the bare loop, the two nearest
+python -m bench peers --soak 20                20 minutes at a fixed rate: Holdfast, the bare loop, two of the nearest
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from bench.ground import progress
@@ -29,9 +30,11 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench peers", description="The same work against every peer.")
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=BY_NAME, help=", ".join(BY_NAME))
     parser.add_argument("--scale", type=float, default=1.0, help="sizes and times, as a part of the full ones")
-    parser.add_argument("--soak", type=float, metavar="MINUTES", help="the soak alone, so long for each")
+    parser.add_argument("--soak", type=float, metavar="MINUTES", help="the soak alone, all of them at once")
     parser.add_argument("--rate", type=int, default=RATE, help="jobs a second of the soak (%(default)s)")
     chosen = parser.parse_args(arguments)
+    if chosen.soak and sum(BY_NAME[name].store == "redis" for name in chosen.only or ()) > 1:
+        parser.error("there is one Redis: only one peer of those that use it can soak at a time")
     raw = page.load()
     with Ground() as ground:
         raw["versions"] = ground.versions
@@ -59,8 +62,11 @@ def _compare(ground: Ground, names: Sequence[str], scale: float) -> dict[str, An
 
 
 def _soak(ground: Ground, names: Sequence[str], rate: int, seconds: int) -> dict[str, Any]:
-    results = {}
-    for name in names:
-        progress(f"soak: {name}, {rate} jobs a second for {seconds} s")
-        results[name] = page.compact(Harness(ground, BY_NAME[name], 1).soak(rate, seconds))
-    return results
+    """Let all of them work side by side, each in a database of its own, so that they have the same machine."""
+    progress(f"soak: {', '.join(names)}: {rate} jobs a second each, for {seconds} s")
+
+    def one(name: str) -> dict[str, Any]:
+        return page.compact(Harness(ground, BY_NAME[name], 1).soak(rate, seconds))
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        return dict(zip(names, pool.map(one, names), strict=True))

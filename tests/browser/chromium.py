@@ -1,4 +1,4 @@
-"""Finding Chromium."""
+"""Chromium, found or installed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from playwright.async_api import async_playwright
 
+from tools.broker import provide
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -15,14 +17,14 @@ if TYPE_CHECKING:
 
 # The first takes a quarter of the other's time: it has no windows to draw.
 PROGRAMS = ("chromium-headless-shell", "chromium")
-MISSING = f"Chromium is missing: install Debian's package {PROGRAMS[0]}, or {PROGRAMS[1]}, and fonts-dejavu-core"
+PACKAGES = f"{PROGRAMS[0]} fonts-dejavu-core"
 
 
 def program() -> str:
     for name in PROGRAMS:
         if (found := shutil.which(name)) is not None:
             return found
-    raise RuntimeError(MISSING)
+    return str(provide(PROGRAMS[0], PACKAGES, f"apt-get install {PACKAGES}"))
 
 
 @asynccontextmanager
