@@ -112,10 +112,9 @@ def _timed(url: str, estate: Estate, repeats: int) -> tuple[dict[str, list[float
     with served(url) as server:
         headers = dict(bearer(estate.token))
         with httpx.Client(base_url=server.url, headers=headers, timeout=30) as client:
-            asked = questions(estate)
             for turn in range(repeats + 1):
                 progress(f"pages: turn {turn} of {repeats}")
-                for ask in asked:
+                for ask in questions(estate, turn):
                     begun = time.perf_counter()
                     said = _said(client, ask)
                     if turn:

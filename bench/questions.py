@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from bench.estate import RARE
+from bench.estate.jobs import KINDS
 from bench.estate.relays import SUBSCRIPTIONS
 from holdfast.ops.page import pages
 from holdfast.ops.routes import ROUTES
@@ -63,9 +64,9 @@ class Ask:
         return f"{self.method} {self.route}" + (f": {self.what}" if self.what else "")
 
 
-def questions(estate: Estate) -> list[Ask]:
-    """Return all of them; a route that nobody asks is an error."""
-    asked = [*_looks(estate), *_searches(estate), *_actions(estate), *_pages()]
+def questions(estate: Estate, turn: int = 0) -> list[Ask]:
+    """Return all of them; a route that nobody asks is an error. Every turn acts on jobs of other kinds."""
+    asked = [*_looks(estate), *_searches(estate), *_actions(estate, turn), *_pages()]
     lacking = {(route.method, route.path) for route in ROUTES} - {(ask.method, ask.route) for ask in asked}
     assert not lacking, f"nothing is asked of {sorted(lacking)}: add it to {__name__}"
     assert len(set(map(str, asked))) == len(asked), "two questions have one name"
@@ -166,13 +167,14 @@ def _searches(estate: Estate) -> Iterable[Ask]:
     yield from (Ask("GET", "/api/dead-letters", what, query=query) for what, query in dead.items())
 
 
-def _actions(estate: Estate) -> Iterable[Ask]:
+def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
     later = (estate.now + timedelta(days=1)).isoformat()
+    kinds = [f"estate.kind{(7 + 3 * turn + place) % KINDS}" for place in range(3)]
     filters: dict[str, dict[str, object]] = {
         "retry": {"error_code": "errors.code3"},
-        "cancel": {"kind": "estate.kind7", "status": "pending"},
-        "delete": {"kind": "estate.kind8", "status": "pending"},
-        "reschedule": {"kind": "estate.kind9"},
+        "cancel": {"kind": kinds[0], "status": "pending"},
+        "delete": {"kind": kinds[1], "status": "pending"},
+        "reschedule": {"kind": kinds[2]},
     }
     path = "/api/jobs/actions"
     for action, which in filters.items():

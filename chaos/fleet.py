@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 120.0
 EXPLAIN_SECONDS = 0.5
+MOST_EXPLAINED = 20_000
 
 
 class Death(NamedTuple):
@@ -128,10 +129,9 @@ class Replica:
 
     async def explain(self) -> str:
         """Ask it where everybody is, and answer with what it said."""
-        before = len(self.log())
         self._send(signal.SIGUSR1)
         await asyncio.sleep(EXPLAIN_SECONDS)
-        return self.log()[before:] or self.log()[-2000:]
+        return self.log()[-MOST_EXPLAINED:]
 
     def log(self) -> str:
         return (self._fleet.folder / f"{self.name}.log").read_text(errors="replace")

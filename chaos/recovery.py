@@ -29,6 +29,10 @@ _LOOK = """
         (SELECT count(*) FROM holdfast.job WHERE status = 'processing' AND (locked_until < now() OR locked_by <> ALL (
             ARRAY(SELECT id FROM holdfast.worker WHERE name = ANY (%(names)s)))))
 """
+_PROBES = """
+    SELECT j.id, j.status, j.attempt, w.name, j.locked_until - clock_timestamp()
+    FROM holdfast.job j LEFT JOIN holdfast.worker w ON w.id = j.locked_by WHERE j.kind = 'probe' ORDER BY j.id LIMIT 20
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,7 @@ async def recover(site: Site, faults: tuple[str, ...], begun: float) -> Recovery
             if seen and not missing and time.monotonic() - healed > site.pace.bound:
                 missing = seen
                 if conn is not None:
-                    await _ask_the_silent(site, conn, since)
+                    await _explain(site, conn, since)
     return Recovery(
         faults, begun - site.begun, healed - site.begun, time.monotonic() - healed, site.pace.bound, missing, last
     )
@@ -104,8 +108,10 @@ async def _look(
     return ", ".join(missing)
 
 
-async def _ask_the_silent(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object) -> None:
-    """Let whoever is not heard of say where it stands: nobody can ask later."""
+async def _explain(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object) -> None:
+    """Say who holds the probes, and let whoever is not heard of say where it stands: nobody can ask later."""
+    for line in await (await conn.execute(_PROBES)).fetchall():
+        site.say("probe {}: {}, attempt {}, held by {} for another {}".format(*line))
     query = "SELECT name FROM holdfast.worker WHERE heartbeat_at > %s"
     heard = {name for (name,) in await (await conn.execute(query, [since])).fetchall()}
     for replica in site.fleet.working:

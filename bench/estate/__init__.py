@@ -98,7 +98,8 @@ def _estate(conn: psycopg.Connection[Any], size: Size) -> Estate:
         old=one("SELECT id FROM holdfast.job_history ORDER BY id LIMIT 1"),
         dead=one("SELECT id FROM holdfast.job_failed ORDER BY id DESC LIMIT 1"),
         old_dead=one("SELECT id FROM holdfast.job_failed ORDER BY id LIMIT 1"),
-        pending=one("SELECT id FROM holdfast.job WHERE status = 'pending' ORDER BY id DESC LIMIT 1"),
+        # The oldest: what is acted on is among the newest.
+        pending=one("SELECT id FROM holdfast.job WHERE status = 'pending' ORDER BY id LIMIT 1"),
         processing=one("SELECT id FROM holdfast.job WHERE status = 'processing' ORDER BY id DESC LIMIT 1"),
         blocked=one("SELECT job_id FROM holdfast.blocker ORDER BY job_id DESC LIMIT 1"),
         blocking=one("SELECT chain_id FROM holdfast.blocker GROUP BY chain_id ORDER BY count(*) DESC LIMIT 1"),

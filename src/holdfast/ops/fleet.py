@@ -21,7 +21,7 @@ from holdfast.ops.answer import (
 from holdfast.ops.depth import depth, unserved
 from holdfast.ops.percentile import latency
 from holdfast.schedule import InvalidSchedule, parse
-from holdfast.store.census import read_census, read_tallies
+from holdfast.store.census import read_census, read_kind_tallies
 from holdfast.store.fleet import list_workers
 from holdfast.store.run import last_runs
 from holdfast.store.schedule import list_schedules
@@ -74,7 +74,7 @@ async def read_kinds(talk: Talk) -> Kinds:
     workers = [worker for worker in await talk.ask(list_workers(latest=0)) if worker.state == "live"]
     ended: Counter[tuple[str, str, str]] = Counter()
     buckets: dict[tuple[str, str], Counter[int]] = {}
-    for tally in await talk.ask(read_tallies(_HOUR)):
+    for tally in await talk.ask(read_kind_tallies(_HOUR)):
         ended[tally.queue, tally.kind, tally.outcome] += tally.jobs
         if tally.bucket is not None:
             buckets.setdefault((tally.queue, tally.kind), Counter())[tally.bucket] += tally.jobs

@@ -61,6 +61,9 @@ def overview(seen: Seen, minutes: int) -> Overview:
     names = {line.queue for line in seen.census.lines} | {line.queue for line in seen.tallies} | paused
     lacking = unserved(seen.census, seen.workers)
     all_ = _Ended(seen.tallies)
+    by_queue: defaultdict[str, list[TallyLine]] = defaultdict(list)
+    for line in seen.tallies:
+        by_queue[line.queue].append(line)
     found = problems(seen, lacking)
     return Overview(
         at=now,
@@ -73,7 +76,7 @@ def overview(seen: Seen, minutes: int) -> Overview:
         retried=all_.outcomes["retry"],
         latency=latency(all_.buckets),
         minutes=all_.minutes(times),
-        queues=[_queue(name, seen, times, paused=name in paused) for name in sorted(names)],
+        queues=[_queue(name, seen.census, by_queue[name], times, paused=name in paused) for name in sorted(names)],
         workers=sum(worker.state == "live" for worker in seen.workers),
         unserved=lacking,
         relay_lag_events=sum(line.events for line in seen.subscriptions),
@@ -81,12 +84,14 @@ def overview(seen: Seen, minutes: int) -> Overview:
     )
 
 
-def _queue(name: str, seen: Seen, times: list[datetime], *, paused: bool) -> QueueOverview:
-    ended = _Ended(line for line in seen.tallies if line.queue == name)
+def _queue(
+    name: str, census: Census, tallies: list[TallyLine], times: list[datetime], *, paused: bool
+) -> QueueOverview:
+    ended = _Ended(tallies)
     return QueueOverview(
         name=name,
         paused=paused,
-        depth=depth((line for line in seen.census.lines if line.queue == name), seen.census.now),
+        depth=depth((line for line in census.lines if line.queue == name), census.now),
         completed=ended.outcomes["completed"],
         failed=ended.outcomes["failed"],
         latency=latency(ended.buckets),

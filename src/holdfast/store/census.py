@@ -48,9 +48,18 @@ class Census(NamedTuple):
 
 
 class TallyLine(NamedTuple):
-    """What ended in one minute, by how it ended and how long it took from being due."""
+    """What ended of a queue in one minute, by how it ended and how long it took from being due."""
 
     minute: datetime
+    queue: str
+    outcome: str
+    bucket: int | None
+    jobs: int
+
+
+class KindTally(NamedTuple):
+    """What ended of a kind within some minutes, by how it ended and how long it took from being due."""
+
     queue: str
     kind: str
     outcome: str
@@ -78,6 +87,15 @@ def read_tallies(minutes: int) -> Statement[list[TallyLine]]:
         statements()["read_tallies"],
         {"minutes": minutes, "most": MOST_TALLIES},
         lambda rows: [TallyLine._make(row) for row in rows],
+    )
+
+
+def read_kind_tallies(minutes: int) -> Statement[list[KindTally]]:
+    """Answer with what ended of each kind within so many minutes, the present one included."""
+    return Statement(
+        statements()["read_kind_tallies"],
+        {"minutes": minutes, "most": MOST_TALLIES},
+        lambda rows: [KindTally._make(row) for row in rows],
     )
 
 

@@ -67,7 +67,9 @@ def record_run(  # noqa: PLR0913 - what there is to say of a run
 
 def list_runs(runner: str | None = None, *, most: int = 50) -> Statement[list[RunLine]]:
     """Read the latest runs, of one runner or of all."""
-    return Statement(statements()["list_runs"], {"runner": runner, "of_runner": runner, "most": most}, _lines)
+    if runner is None:
+        return Statement(statements()["list_runs"], {"most": most}, _lines)
+    return Statement(statements()["list_runs_of"], {"runner": runner, "the_runner": runner, "most": most}, _lines)
 
 
 def last_runs(*, days: int = 7, most: int = 1000) -> Statement[list[RunLine]]:

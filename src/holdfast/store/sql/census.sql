@@ -8,9 +8,14 @@ SELECT now(), c.at, c.seconds, c.sampled, c.lines::text
 FROM (SELECT) AS always LEFT JOIN (SELECT * FROM holdfast.census ORDER BY at DESC LIMIT 1) AS c ON true
 
 -- name: read_tallies
-SELECT minute, queue, kind, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
+SELECT minute, queue, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
 WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'
-GROUP BY minute, queue, kind, outcome, bucket ORDER BY minute LIMIT %(most)s
+GROUP BY minute, queue, outcome, bucket ORDER BY minute LIMIT %(most)s
+
+-- name: read_kind_tallies
+SELECT queue, kind, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
+WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'
+GROUP BY queue, kind, outcome, bucket LIMIT %(most)s
 
 -- name: sum_tallies
 -- What ended within the time that its history is kept.

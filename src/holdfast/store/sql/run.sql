@@ -6,11 +6,18 @@ SELECT holdfast.record_run(%(id)s, %(started_at)s::timestamptz, %(worker)s, %(ru
 
 -- name: list_runs
 SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
-WHERE %(runner)s::text IS NULL OR runner = %(of_runner)s::text
 ORDER BY started_at DESC LIMIT %(most)s
 
+-- name: list_runs_of
+-- Between two places in the index by runner and time. With `runner = …` the planner would walk the index by time alone, past everybody
+-- else's runs.
+SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
+WHERE (runner, started_at) >= (%(runner)s::text, '-infinity'::timestamptz)
+    AND (runner, started_at) <= (%(the_runner)s::text, 'infinity'::timestamptz)
+ORDER BY runner DESC, started_at DESC LIMIT %(most)s
+
 -- name: last_runs
--- The last run of each runner within the last days, found by going from name to name in the index.
+-- The last run of each runner within the last days, found by going from name to name in the index by runner and time.
 WITH RECURSIVE names AS (
     (SELECT runner FROM holdfast.run WHERE started_at > now() - %(days)s * interval '1 day' ORDER BY runner LIMIT 1)
     UNION ALL
@@ -19,5 +26,7 @@ WITH RECURSIVE names AS (
     FROM names n WHERE n.runner IS NOT NULL)
 SELECT last.* FROM names n, LATERAL (
     SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run r
-    WHERE r.runner = n.runner ORDER BY r.started_at DESC LIMIT 1) AS last
+    WHERE (r.runner, r.started_at) <= (n.runner, 'infinity'::timestamptz)
+    ORDER BY r.runner DESC, r.started_at DESC LIMIT 1) AS last
+WHERE n.runner IS NOT NULL
 LIMIT %(most)s

@@ -15,6 +15,9 @@ CREATE TABLE holdfast.landmark (
     last_id bigint NOT NULL
 );
 
+-- The latest runs of all runners together. A run is written once a minute by each runner that did something, not once a job.
+CREATE INDEX run_started ON holdfast.run (started_at);
+
 -- Counts the live jobs unless that was done within `every` and within a hundred times as long as it took: it never takes more than a
 -- hundredth of the time, whatever there is to count. At most `most_pages` are looked at; of a larger table only a sample, or, with
 -- `whole`, nothing: a page may count a small table itself, and never a large one. False: nothing was counted.
