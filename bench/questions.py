@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from bench.estate import RARE
-from bench.estate.jobs import KINDS
+from bench.estate.jobs import CODES, KINDS
 from bench.estate.relays import SUBSCRIPTIONS
 from holdfast.ops.page import pages
 from holdfast.ops.routes import ROUTES
@@ -171,7 +171,7 @@ def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
     later = (estate.now + timedelta(days=1)).isoformat()
     kinds = [f"estate.kind{(7 + 3 * turn + place) % KINDS}" for place in range(3)]
     filters: dict[str, dict[str, object]] = {
-        "retry": {"error_code": "errors.code3"},
+        "retry": {"error_code": f"errors.code{(3 + turn) % CODES}"},
         "cancel": {"kind": kinds[0], "status": "pending"},
         "delete": {"kind": kinds[1], "status": "pending"},
         "reschedule": {"kind": kinds[2]},

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import psycopg
 
 RARE = "estate.rare"
-KINDS, QUEUES = 50, 10
+KINDS, QUEUES, CODES = 50, 10, 12
 HISTORY_SPAN = "interval '13 days 12 hours'"
 FAILED_SPAN = "interval '89 days'"
 PENDING_SPAN = "interval '2 days'"
@@ -96,7 +96,7 @@ def _rare(conn: psycopg.Connection[Any]) -> None:
 def _failed(conn: psycopg.Connection[Any], failed: int) -> None:
     """After three attempts each; one in ten has been replayed."""
     born = f"now() - {FAILED_SPAN} + n * ({FAILED_SPAN} / {failed}) - interval '1 minute'"
-    code = "'errors.code' || n / 13 % 12"
+    code = f"'errors.code' || n / 13 % {CODES}"
     conn.execute(
         f"""
         INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, attempt,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.ops import answer
 from holdfast.ops.answer import Looked
-from holdfast.store.search import AFTER_ALL, Search, Span, read_landmarks, search_jobs
+from holdfast.store.search import AFTER_ALL, Search, Span, homes_of, read_landmarks, search_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,10 +45,13 @@ async def find(
     found: list[FoundJob] = []
     seen, back_to = 0, None
     for look in LOOKS:
-        looks = [
-            await talk.ask(question) for question in search_jobs(which, span, look=look, most=most + 1 - len(found))
-        ]
-        reached = _reached(looks, look, most + 1 - len(found))
+        wanted = most + 1 - len(found)
+        looks: list[Look] = []
+        for home in homes_of(which):
+            # What lies below the end of an earlier home's look is for the next look.
+            above = Span(max(span.least, _reached(looks, look, wanted)), span.before)
+            looks.append(await talk.ask(search_home(home, which, above, look=look, most=wanted)))
+        reached = _reached(looks, look, wanted)
         jobs = sorted((job for one in looks for job in one.found if job.id >= reached), key=lambda job: -job.id)
         found += [job for job in jobs if keep is None or keep(job)]
         seen += sum(one.jobs for one in looks)

@@ -120,8 +120,13 @@ class Acted(NamedTuple):
     answer: str
 
 
-def search_jobs(which: Search, span: Span, *, look: int, most: int) -> list[Statement[Look]]:
-    """Return a question for each home that may hold such jobs; each looks at so many, newest first."""
+def homes_of(which: Search) -> list[str]:
+    """Return the homes that may hold such jobs."""
+    return [home for home, held in HOMES.items() if which.status is None or which.status in held]
+
+
+def search_home(home: str, which: Search, span: Span, *, look: int, most: int) -> Statement[Look]:
+    """Look at so many jobs of one home, newest first."""
     params: dict[str, Parameter] = {
         **_any(which, _FIELDS),
         **_times(which.created_from, which.created_until),
@@ -132,11 +137,7 @@ def search_jobs(which: Search, span: Span, *, look: int, most: int) -> list[Stat
         "most": most,
         "most_again": most,
     }
-    return [
-        Statement(statements()[home], params | _of_home(home, which), _look)
-        for home, held in HOMES.items()
-        if which.status is None or which.status in held
-    ]
+    return Statement(statements()[home], params | _of_home(home, which), _look)
 
 
 def read_landmarks(created_from: datetime | None, created_until: datetime | None) -> Statement[Span]:

@@ -69,21 +69,24 @@ CREATE FUNCTION holdfast.replay_job(job_id bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
+    dead holdfast.job_failed;                   -- read once: by its id alone it is looked for in every day that is kept
     made bigint;
     holder bigint;
-    key text;
 BEGIN
+    SELECT * INTO dead FROM holdfast.job_failed WHERE id = job_id LIMIT 1;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
     INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
         order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway)
-    SELECT clock, clock, max_attempts, priority, holdfast.shard_of(id, order_key), payload_version, order_block, coalesce(chain_id, id), id,
-        order_seq, queue, kind, payload, headers, order_key, unique_key,
-        CASE WHEN blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status, cardinality(blockers), run_anyway
-    FROM holdfast.job_failed WHERE id = job_id LIMIT 1
+    VALUES (clock, clock, dead.max_attempts, dead.priority, holdfast.shard_of(dead.id, dead.order_key), dead.payload_version,
+        dead.order_block, coalesce(dead.chain_id, dead.id), dead.id, dead.order_seq, dead.queue, dead.kind, dead.payload, dead.headers,
+        dead.order_key, dead.unique_key, CASE WHEN dead.blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status,
+        cardinality(dead.blockers), dead.run_anyway)
     ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING
-    RETURNING id, order_key INTO made, key;
+    RETURNING id INTO made;
     IF made IS NULL THEN
-        SELECT j.id INTO holder FROM holdfast.job_failed f JOIN holdfast.job j ON j.unique_key = f.unique_key AND j.kind = f.kind
-        WHERE f.id = job_id LIMIT 1;
+        SELECT j.id INTO holder FROM holdfast.job j WHERE j.unique_key = dead.unique_key AND j.kind = dead.kind LIMIT 1;
         IF FOUND THEN
             RAISE EXCEPTION 'a job with this unique key exists' USING ERRCODE = 'HF001', DETAIL = holder::text;
         END IF;
@@ -91,11 +94,12 @@ BEGIN
     END IF;
     INSERT INTO holdfast.replay (job_id, replay_id, replayed_at) VALUES (job_id, made, clock);
     PERFORM holdfast.name_blockers(array_agg(made), array_agg(b.chain_id), array_agg(b.ordinal::integer))
-    FROM holdfast.job_failed f, unnest(f.blockers) WITH ORDINALITY AS b (chain_id, ordinal) WHERE f.id = job_id;
+    FROM unnest(dead.blockers) WITH ORDINALITY AS b (chain_id, ordinal);
     PERFORM holdfast.refuse_circles(ARRAY[made]);
-    PERFORM holdfast.wake_sleepers(ARRAY[j.queue], ARRAY[j.kind]) FROM holdfast.job j WHERE j.id = made;
-    IF key IS NOT NULL AND EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = key AND s.job_id = replay_job.job_id) THEN
-        PERFORM holdfast.resume_order_key(key);
+    PERFORM holdfast.wake_sleepers(ARRAY[dead.queue], ARRAY[dead.kind]);
+    IF dead.order_key IS NOT NULL
+       AND EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = dead.order_key AND s.job_id = replay_job.job_id) THEN
+        PERFORM holdfast.resume_order_key(dead.order_key);
     END IF;
     RETURN made;
 END $$;
