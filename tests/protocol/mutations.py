@@ -229,9 +229,15 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "resume_order_key",
         (("DELETE FROM holdfast.order_stop WHERE order_key = key", "DELETE FROM holdfast.order_stop WHERE false"),),
     ),
-    "replay begins a chain of its own": ("replay_job", (("coalesce(chain_id, id), id,", "chain_id, id,"),)),
-    "replay forgets what it came after": ("replay_job", (("cardinality(blockers), run_anyway", "NULL, run_anyway"),)),
-    "replay leaves the key stopped": ("replay_job", (("PERFORM holdfast.resume_order_key(key)", "NULL"),)),
+    "replay begins a chain of its own": (
+        "replay_job",
+        (("coalesce(dead.chain_id, dead.id), dead.id,", "dead.chain_id, dead.id,"),),
+    ),
+    "replay forgets what it came after": (
+        "replay_job",
+        (("cardinality(dead.blockers), dead.run_anyway", "NULL, dead.run_anyway"),),
+    ),
+    "replay leaves the key stopped": ("replay_job", (("PERFORM holdfast.resume_order_key(dead.order_key)", "NULL"),)),
     "replace does not start again": ("enqueue_unique_jobs", (("attempt = 0,", "attempt = j.attempt,"),)),
     "replace changes what runs": (
         "enqueue_unique_jobs",

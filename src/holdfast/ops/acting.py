@@ -11,6 +11,9 @@ from holdfast.store.audit import add_to_audit, record_audit
 from holdfast.store.search import Search, act_on_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
     from holdfast.ops.person import Person
     from holdfast.ops.pool import Pool, Talk
     from holdfast.ops.question import JobAction
@@ -37,14 +40,14 @@ _WHY = {
 
 async def act(pool: Pool, action: JobAction, by: Person) -> JobActionResult:
     matched, capped, looked = await _matched(pool, action)
-    ids = action.ids if action.ids is not None else [job.id for job in matched]
+    jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched}
     sample = [line(job) for job in matched[:_SAMPLE]]
     acted: list[Acted] = []
     if not action.preview:
-        acted = await _act(pool, action, ids, by)
+        acted = await _act(pool, action, jobs, by)
     return JobActionResult(
         preview=action.preview,
-        matched=len(ids),
+        matched=len(jobs),
         capped=capped,
         done=sum(one.done for one in acted),
         refused=[RefusedJob(id=one.id, why=_why(one.answer)) for one in acted if not one.done][:_MOST_REFUSED],
@@ -84,8 +87,9 @@ async def _find(
     return found[: action.most], capped, Looked(jobs=jobs, back_to=back_to, complete=complete)
 
 
-async def _act(pool: Pool, action: JobAction, ids: list[int], by: Person) -> list[Acted]:
+async def _act(pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None], by: Person) -> list[Acted]:
     """Each part has a transaction of its own, and its number is written down in it."""
+    ids = list(jobs)
     acted: list[Acted] = []
     written: int | None = None
     detail = action.model_dump(mode="json", include={"filter", "at"}, exclude_none=True)
@@ -93,7 +97,8 @@ async def _act(pool: Pool, action: JobAction, ids: list[int], by: Person) -> lis
         detail["ids"] = [str(id_) for id_ in action.ids[:_AT_ONCE]]
     for begin in range(0, len(ids), _AT_ONCE):
         async with pool.act() as talk:
-            part = await talk.ask(act_on_jobs(action.action, ids[begin : begin + _AT_ONCE], action.at))
+            these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
+            part = await talk.ask(act_on_jobs(action.action, these, action.at))
             done = sum(one.done for one in part)
             if written is None:
                 target = str(ids[0]) if len(ids) == 1 else None

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.store.statement import Row, Statement, number_array, statements
+from holdfast.store.statement import Row, Statement, number_array, statements, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from holdfast.store.statement import Parameter
 
@@ -181,11 +181,18 @@ def list_blocked(chain: int, most: int = 100) -> Statement[list[BlockedJob]]:
     )
 
 
-def act_on_jobs(action: str, ids: Iterable[int], due: datetime | None = None) -> Statement[list[Acted]]:
-    """`retry`, `cancel`, `delete` or `reschedule` these; answer what came of each. READ COMMITTED."""
+def act_on_jobs(
+    action: str, jobs: Mapping[int, datetime | None], due: datetime | None = None
+) -> Statement[list[Acted]]:
+    """`retry`, `cancel`, `delete` or `reschedule` these; answer what came of each. READ COMMITTED.
+
+    To each belongs when it ended: None where that is not known, and then a dead letter is looked for.
+    """
+    ended = [time.isoformat() for time in jobs.values() if time is not None]
     params: dict[str, Parameter] = {
         "action": action,
-        "ids": number_array(ids),
+        "ids": number_array(jobs),
+        "ended": text_array(ended) if len(ended) == len(jobs) else None,
         "due": None if due is None else due.isoformat(),
     }
     return Statement(statements()["act_on_jobs"], params, lambda rows: [Acted._make(row) for row in rows])

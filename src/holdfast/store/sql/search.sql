@@ -123,4 +123,5 @@ FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.job_id
 WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(most)s
 
 -- name: act_on_jobs
-SELECT id, done, answer FROM holdfast.act_on_jobs(%(action)s, %(ids)s::text::bigint[], %(due)s::text::timestamptz)
+SELECT id, done, answer
+FROM holdfast.act_on_jobs(%(action)s, %(ids)s::text::bigint[], %(ended)s::text::timestamptz[], %(due)s::text::timestamptz)

@@ -64,16 +64,20 @@ BEGIN
 END $$;
 
 -- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
--- key it takes its old place.
-CREATE FUNCTION holdfast.replay_job(job_id bigint) RETURNS bigint
+-- key it takes its old place. Who knows when it ended says so: by its id alone it is looked for in every day that is kept.
+CREATE FUNCTION holdfast.replay_job(job_id bigint, ended timestamptz DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
-    dead holdfast.job_failed;                   -- read once: by its id alone it is looked for in every day that is kept
+    dead holdfast.job_failed;
     made bigint;
     holder bigint;
 BEGIN
-    SELECT * INTO dead FROM holdfast.job_failed WHERE id = job_id LIMIT 1;
+    IF ended IS NULL THEN
+        SELECT * INTO dead FROM holdfast.job_failed WHERE id = job_id LIMIT 1;
+    ELSE
+        SELECT * INTO dead FROM holdfast.job_failed WHERE id = job_id AND finished_at = ended LIMIT 1;
+    END IF;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;

@@ -93,18 +93,20 @@ END $$;
 
 -- Acts on jobs one by one, in the order of their ids, so that two who act wait for each other in one direction only. Answers every job:
 -- what was done, or why it was not. One that cannot be acted on holds up no other.
-CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], due timestamptz) RETURNS TABLE (id bigint, done boolean, answer text)
+CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestamptz[], due timestamptz)
+    RETURNS TABLE (id bigint, done boolean, answer text)
     LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 DECLARE
+    ended_at timestamptz;
     made bigint;
     holder text;
 BEGIN
-    FOR id IN SELECT DISTINCT g FROM unnest(ids) AS g ORDER BY g LOOP
+    FOR id, ended_at IN SELECT g.id, min(g.at) FROM unnest(ids, ended) AS g (id, at) GROUP BY g.id ORDER BY g.id LOOP
         BEGIN
             CASE action
                 WHEN 'retry' THEN
-                    made := holdfast.replay_job(id);
+                    made := holdfast.replay_job(id, ended_at);
                     done := made IS NOT NULL;
                     answer := coalesce(made::text, 'not_failed');
                 WHEN 'cancel' THEN
