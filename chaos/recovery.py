@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 LOOK_EVERY = 0.05
 # When nobody has recovered by then, nobody will.
 LIMIT = 60.0
+_NO_EVENT = "an event has not arrived"
 
 # Recovered: every replica that lives has been heard of since, a job that was enqueued since is done, an event that was
 # published since has arrived, and no job is in the hands of somebody who is gone or whose lease has ended.
@@ -81,7 +82,7 @@ async def recover(site: Site, faults: tuple[str, ...], begun: float) -> Recovery
             if seen and not missing and time.monotonic() - healed > site.pace.bound:
                 missing = seen
                 if conn is not None:
-                    await _explain(site, conn, since)
+                    await _explain(site, conn, since, missing)
     return Recovery(
         faults, begun - site.begun, healed - site.begun, time.monotonic() - healed, site.pace.bound, missing, last
     )
@@ -108,15 +109,15 @@ async def _look(
     return ", ".join(missing)
 
 
-async def _explain(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object) -> None:
-    """Say who holds the probes, and let whoever is not heard of say where it stands: nobody can ask later."""
+async def _explain(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object, missing: str) -> None:
+    """Say who holds the probes, and let whoever may be to blame say where it stands: nobody can ask later."""
     for line in await (await conn.execute(_PROBES)).fetchall():
         site.say("probe {}: {}, attempt {}, held by {} for another {}".format(*line))
     query = "SELECT name FROM holdfast.worker WHERE heartbeat_at > %s"
     heard = {name for (name,) in await (await conn.execute(query, [since])).fetchall()}
     for replica in site.fleet.working:
-        if replica.name not in heard:
-            site.say(f"{replica.name} is silent:\n{await replica.explain()}")
+        if replica.name not in heard or missing == _NO_EVENT:
+            site.say(f"{replica.name} says:\n{await replica.explain()}")
 
 
 async def _say(site: Site) -> str:
@@ -134,6 +135,6 @@ async def _listen(site: Site, saying: asyncio.Task[str]) -> str:
     if not saying.done():
         return "nothing can be published"
     try:
-        return "" if await site.ground.broker.has(saying.result()) else "an event has not arrived"
+        return "" if await site.ground.broker.has(saying.result()) else _NO_EVENT
     except UNANSWERED as error:
         return f"the broker does not answer: {error}"

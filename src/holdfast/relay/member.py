@@ -161,14 +161,20 @@ class Member:
         held = _ours(membership)
         self._serving = {key: serving for key, serving in self._serving.items() if not serving.task.done()}
         ours = [key for key in self._serving if key in held]
+        locked = {(one.partition, one.token) for one in membership.held}
         for key in {*self._serving} - {*ours[: membership.share]}:
-            self._stop(self._serving[key])
+            if key in locked:
+                self._stop(self._serving[key])
+            else:
+                # Nothing that it does counts any more; and where it hangs, nobody need wait for it.
+                self._serving[key].task.cancel()
         for key, mine in held.items():
-            if key not in self._serving and len(self._serving) < membership.share:
+            if key not in self._serving and len(ours) < membership.share:
                 budget = Budget()
                 task = asyncio.create_task(self._serve(mine, membership.base_id, budget))
                 task.add_done_callback(lambda _: self._ended.set())
                 self._serving[key] = Serving(task, budget)
+                ours.append(key)
 
     async def _serve(self, held: Held, base_id: int, budget: Budget) -> None:
         """Hand over what comes, until told to stop or the lease is lost."""
