@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from chaos import events
+from chaos.worker import EXPLAINED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 120.0
-EXPLAIN_SECONDS = 0.5
+EXPLAIN_SECONDS = 2.0
 MOST_EXPLAINED = 20_000
 
 
@@ -129,8 +130,12 @@ class Replica:
 
     async def explain(self) -> str:
         """Ask it where everybody is, and answer with what it said."""
+        before = len(self.log())
         self._send(signal.SIGUSR1)
-        await asyncio.sleep(EXPLAIN_SECONDS)
+        with suppress(TimeoutError):  # one that stands still says nothing
+            async with asyncio.timeout(EXPLAIN_SECONDS):
+                while EXPLAINED not in self.log()[before:]:  # noqa: ASYNC110 - a file is read
+                    await asyncio.sleep(0.02)
         return self.log()[-MOST_EXPLAINED:]
 
     def log(self) -> str:

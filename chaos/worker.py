@@ -27,11 +27,15 @@ async def lifespan(_: Holdfast) -> AsyncGenerator[State, None]:
     yield State(name, Book(Path(os.environ["CHAOS_FOLDER"]), name), Lines(os.environ["CHAOS_URL"]))
 
 
+EXPLAINED = "That is all."
+
+
 def explain() -> None:
     """Say where everybody is: for a replica that the lab hears nothing of."""
     faulthandler.dump_traceback(sys.stderr)
     for task in asyncio.all_tasks():
         task.print_stack(file=sys.stderr)
+    print(EXPLAINED, file=sys.stderr, flush=True)
 
 
 async def work() -> None:
