@@ -49,7 +49,7 @@ browser:
 	$(BIN)/pytest tests/browser $(ARGS)
 
 prove:
-	HYPOTHESIS_PROFILE=prove $(BIN)/pytest -m "prove or hypothesis" $(ARGS)
+	HYPOTHESIS_PROFILE=prove $(BIN)/pytest --timeout=0 -m "prove or hypothesis" $(ARGS)
 
 bench:
 	$(BIN)/python -m bench $(ARGS)

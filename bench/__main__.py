@@ -9,6 +9,7 @@ python -m bench peers               the same work against every peer; see bench/
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,8 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
 
 
 def main() -> int:
+    # What was started is ended on the way out.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if sys.argv[1:2] == ["peers"]:
         return peers.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="The measurements.")

@@ -22,6 +22,7 @@ from bench.cpu import cpu_seconds
 from bench.figure import Figure, Section, table
 from bench.ground import checkpoint, connected, ground, progress
 from bench.load import load_jobs
+from bench.noise import median_error
 from bench.served import served
 from holdfast.drivers import run_sync
 from holdfast.ops.token import Token
@@ -116,19 +117,19 @@ def measure(scale: float) -> Section:
 
 
 def _figures(paired: dict[str, list[tuple[Turn, Turn]]], turns: dict[str, list[Turn]]) -> list[Figure]:
-    def ratio(who: str) -> float:
-        return median(turn.rate / nobody.rate for nobody, turn in paired[who])
-
+    ratios = {who: [turn.rate / nobody.rate for nobody, turn in pairs] for who, pairs in paired.items()}
     seen = [turn.seen for turn in turns[LEFT_OVER] if turn.seen is not None]
-    overviews = sum(one.overviews for one in seen) / sum(one.seconds for one in seen)
+    # They begin to count just after one came, and end half-way to the next, on the whole.
+    due = sum(one.seconds / EVERY - 0.5 for one in seen)
     return [
-        Figure(f"throughput with {DASHBOARDS} dashboards, against none", ratio(LEFT_OVER), least=LEAST),
-        Figure("the same, when server and browsers share the processors", ratio(SHARING)),
+        Figure(f"throughput with {DASHBOARDS} dashboards, against none", median(ratios[LEFT_OVER]), least=LEAST),
+        Figure("give or take, by the noise of the machine", median_error(ratios[LEFT_OVER])),
+        Figure("the same, when server and browsers share the processors", median(ratios[SHARING])),
         Figure(
             "processor time of worker and PostgreSQL per job, none against with dashboards",
             median(nobody.cpu / turn.cpu for nobody, turn in paired[LEFT_OVER]),
         ),
-        Figure("overviews that each dashboard got, of those due", overviews * EVERY, least=0.9),
+        Figure("overviews that each dashboard got, of those due", sum(one.overviews for one in seen) / due, least=0.9),
         Figure("page loads, 95th of a hundred", 1000 * median(one.slowest for one in seen), unit=" ms"),
         Figure("questions that were refused", sum(one.refused for one in seen), most=0),
     ]

@@ -82,7 +82,7 @@ def pickup(evidence: Evidence) -> list[str]:
     late = []
     for probe in evidence.probes:
         span = bisect_right(starts, probe.committed) - 1
-        bound = PICKUP[probe.how]
+        bound = PICKUP[probe.how] + evidence.slack
         if span >= 0 and probe.committed + bound <= evidence.calm[span][1]:
             waited = begun.get(probe.job, float("inf")) - probe.committed
             if waited > bound:

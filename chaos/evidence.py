@@ -79,6 +79,8 @@ class Evidence:
     """Spans of the monotonic clock in which no fault was on or being recovered from."""
     well: bool = False
     """Nothing was done to any worker in the whole run."""
+    slack: float = 0.0
+    """As in the pace."""
 
     def rows(self, query: str, *params: object) -> list[tuple[Any, ...]]:
         return self.conn.execute(query.encode(), params).fetchall()

@@ -28,11 +28,13 @@ class Pace:
     reap: float = 0.5
     idle: float = 8.0
     """The longest pause between two polls: so long that whoever looks sooner was woken."""
+    slack: float = 0.0
+    """What is forgiven besides, where the machine may stand still."""
 
     @property
     def bound(self) -> float:
         """Within this time of being healed the fleet must have recovered."""
-        return self.lease + self.reap + 2
+        return self.lease + self.reap + 2 + self.slack
 
 
 @dataclass(slots=True)

@@ -144,6 +144,7 @@ class Ground:
             for node in self.nodes:
                 stack.enter_context(node.proxy)
             stack.enter_context(self.pooler)
+            stack.callback(asyncio.create_task(self.pooler.keep()).cancel)
             await stack.enter_async_context(self.broker)
             self._stack = stack.pop_all()
         return self

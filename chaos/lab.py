@@ -99,6 +99,7 @@ seed {self.plan.seed}: {story.jobs:,} jobs under {faults} faults in {self.second
   events: {story.events:,}, {story.handed_again:,} handed over again, {story.arrived_again:,} of them not deduplicated
   plain jobs that ran again though they had not failed: {story.plain_twice:,} of {story.plain:,}
   attempts that did not simply complete: {outcomes or "none"}
+  the pooler fell by itself: {", ".join(story.pooler_falls) or "never"}
   probes waited: median {1000 * probes[len(probes) // 2]:.0f} ms, longest {probes[-1]:.1f} s
   {f"VIOLATED: {found}" if found else "nothing was lost, doubled, stale or out of order"}"""
 
@@ -253,6 +254,12 @@ def _judge(site: Site, course: Course, arrivals: list[Arrival]) -> tuple[list[Vi
         note_arrivals(conn, arrivals)
         gather(conn, site.folder)
         evidence = Evidence(
-            conn, site.load.tally.acknowledged, course.recoveries, site.fleet.deaths, course.probes, course.calm
+            conn,
+            site.load.tally.acknowledged,
+            course.recoveries,
+            site.fleet.deaths,
+            course.probes,
+            course.calm,
+            slack=site.pace.slack,
         )
         return judge(evidence), tell(evidence, site)

@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from tools.postgres import _free_port
+from tools.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,7 +47,7 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self.target = target
         """Where new connections go."""
-        self.port = _free_port()
+        self.port = free_port()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy of {target}", daemon=True)
         self._door: asyncio.Server | None = None

@@ -118,6 +118,7 @@ async def _explain(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]]
     for replica in site.fleet.working:
         if replica.name not in heard or missing == _NO_EVENT:
             site.say(f"{replica.name} says:\n{await replica.explain()}")
+    site.say(f"the pooler says:\n{await site.ground.pooler.explain()}")
 
 
 async def _say(site: Site) -> str:

@@ -90,6 +90,8 @@ def _twice(findings: Findings) -> str:
         f"the {len(story.probes):,} probes, enqueued one by one all the time, were running after "
         f"{1000 * _median(story.probes or [0.0]):.0f} ms."
     )
+    if story.pooler_falls:
+        rest += f" PgBouncer fell by itself, and was started again at once, {len(story.pooler_falls)} times."
     workloads = table(("workload", "jobs"), [(name, f"{count:,}") for name, count in story.workloads.items()])
     return "\n\n".join([again, workloads, table(("attempts that did not simply complete", ""), outcomes), rest])
 

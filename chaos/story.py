@@ -36,6 +36,8 @@ class Story:
     starts: int
     """Of worker processes."""
     failovers: int
+    pooler_falls: list[str]
+    """What the pooler said last, each time that it ended by itself."""
     singletons: int
     events: int
     """Published and committed."""
@@ -84,6 +86,7 @@ def tell(evidence: Evidence, site: Site) -> Story:
         deaths=sum(one.expected for one in evidence.deaths),
         starts=sum(replica.starts for replica in site.fleet.replicas),
         failovers=site.ground.failovers,
+        pooler_falls=site.ground.pooler.falls,
         singletons=evidence.value("SELECT count(*) FROM chaos.singleton WHERE what = 'ended'"),
         events=evidence.value("SELECT count(*) FROM chaos.said"),
         unsaid=site.publisher.told.rolled_back,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import UTC, date, datetime
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,15 @@ TEMPLATE = "holdfast_template"
 _numbers = count(1)
 
 
+# When each server's template was made: it has the partitions of that day.
+_days: dict[Server, date] = {}
+
+
 def create_template(server: Server) -> str:
     """Migrate a new database once; nobody may be connected to it while it is cloned."""
     from holdfast.store.schema import migrate
 
+    _days[server] = datetime.now(UTC).date()
     _administer(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))
     with psycopg.connect(server.url(TEMPLATE), autocommit=True) as conn:
         migrate(conn)
@@ -32,6 +38,9 @@ def create_template(server: Server) -> str:
 @contextmanager
 def clone(server: Server, template: str) -> Iterator[str]:
     """Yield the address of a fresh copy of the template; drop it afterwards, whoever is still connected."""
+    if template == TEMPLATE and _days[server] != datetime.now(UTC).date():
+        _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(template)))
+        create_template(server)
     dbname = f"holdfast_{next(_numbers)}"
     name = sql.Identifier(dbname)
     _administer(server, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(name, sql.Identifier(template)))

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast import Holdfast, InvalidJob, Job, KindTaken, Lease, NewJob, Retry
+from holdfast.settings import SettingsError
 from holdfast.store.enqueue import enqueue_jobs
 
 
@@ -38,6 +40,66 @@ def test_a_kind_with_wrong_settings_is_refused_at_once() -> None:
         Holdfast().job("a", priority=10)
     with pytest.raises(ValueError, match="max_runtime"):
         Holdfast().job("a", max_runtime=timedelta(0))
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"lease": timedelta(seconds=30)}, r"write lease=Lease\(seconds=30\), not timedelta"),
+        ({"lease": 30}, r"write lease=Lease\(seconds=30\), not int"),
+        ({"retry": 5}, r"write retry=Retry\(max_attempts=5\), not int"),
+        ({"max_runtime": 600}, r"write max_runtime=timedelta\(minutes=10\), not int"),
+    ],
+    ids=str,
+)
+def test_an_option_of_another_type_is_refused_with_what_to_write(option: dict[str, Any], said: str) -> None:
+    app = Holdfast()
+    topic = app.event("said", dict[str, Any])
+    for register in (app.job, app.batch, partial(app.on, topic, name="a")):
+        given: Any = option if isinstance(register, partial) else {"name": "a", **option}
+        with pytest.raises(TypeError, match=said):
+            register(**given)
+
+
+def test_where_a_handler_runs_is_checked() -> None:
+    app = Holdfast()
+    wrong: Any = "proces"
+    with pytest.raises(ValueError, match="executor: one of thread, process"):
+        app.job("a", executor=wrong)
+    with pytest.raises(TypeError, match='a: executor="process" is for a plain function: write def'):
+
+        @app.job("a", executor="process")
+        async def handle(job: Job[None]) -> None: ...
+
+
+@pytest.mark.parametrize("every", [timedelta(hours=1), "0 2 * * *", 3600], ids=str)
+def test_what_is_no_schedule_is_refused_with_what_to_write(every: Any) -> None:
+    app = Holdfast()
+
+    @app.job("a")
+    async def handle(job: Job[None]) -> None: ...
+
+    said = r"write every=Every\(timedelta\(hours=1\)\) or every=Cron"
+    with pytest.raises(TypeError, match=said):
+        app.schedule("nightly", handle.new(), every=every)
+    with pytest.raises(TypeError, match=said):
+        app.runner("clean", every=every)(lambda _: {})
+    with pytest.raises(TypeError, match=said):
+        app.http_runner("call", "/call", every=every)
+    assert not app.schedules
+    assert not app.runners
+
+
+@pytest.mark.parametrize("url", ["postgresql+psycopg://app:hunter2@db/shop", "mysql://app:hunter2@db/shop"])
+def test_an_address_for_another_library_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match="must look like postgresql://user:password@host:port/dbname") as caught:
+        Holdfast(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["postgres://db/shop", "postgresql://", "host=db options='-c a.b=c://d'", ""])
+def test_whatever_libpq_reads_is_an_address(url: str) -> None:
+    assert Holdfast(url).url == url
 
 
 def test_many_jobs_are_one_statement() -> None:

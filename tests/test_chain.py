@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.app import Holdfast
 from holdfast.chain import Continue
 from holdfast.errors import InvalidJob
 from holdfast.new_job import Envelope, NewJob, Unique
@@ -21,3 +22,9 @@ def test_a_unique_window_is_refused() -> None:
     Continue(following.options(unique=Unique("u")))
     with pytest.raises(InvalidJob, match="next: a job that goes on a chain has no unique window"):
         Continue(following.options(unique=Unique("u", window=timedelta(hours=1))))
+
+
+@pytest.mark.parametrize("other", [Holdfast().declare("next", dict[str, Any]), "next", None])
+def test_only_a_new_job_goes_on(other: Any) -> None:
+    with pytest.raises(TypeError, match=r"given where a NewJob is needed: call its \.new"):
+        Continue(other)

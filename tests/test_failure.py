@@ -88,9 +88,9 @@ def test_a_password_that_is_cut_in_two_is_masked() -> None:
 
 @pytest.mark.parametrize("part", ["a://b:", "password='", "[SQL: ", "query argument $1", "\n", "x" * 50 + "://"])
 def test_hostile_messages_take_no_time(part: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     text_of(part * 100_000)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_an_error_that_cannot_be_printed_is_named() -> None:

@@ -6,16 +6,16 @@ import functools
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 from uuid import UUID  # noqa: TC003 - pydantic reads it
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, StrictInt
+from pydantic import BaseModel, Field, SecretStr, StrictInt
 from typing_extensions import TypedDict
 
-from holdfast import Fail, Holdfast, InvalidJob, Job, JsonCodec, PayloadTooLarge, Reschedule
+from holdfast import Fail, Holdfast, InvalidEvent, InvalidJob, Item, Job, JsonCodec, PayloadTooLarge, Reschedule
 from holdfast.chain import Continue  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:
@@ -71,6 +71,75 @@ def test_wrong_arguments_are_refused_by_name_and_without_their_values(args: Any,
     with pytest.raises(InvalidJob, match=rf"^receipt\.send: .*{said}") as caught:
         send.new(*args, **kwargs)
     assert "hunter2" not in str(caught.value)
+
+
+@dataclasses.dataclass
+class Letter:
+    to: str
+    copies: Annotated[int, Field(gt=0)] = 1
+
+
+@pytest.mark.parametrize("wrong", [Letter(to=cast("str", None)), Letter("hunter2", copies=-1)])
+def test_instances_are_validated_where_the_job_is_made(wrong: Letter) -> None:
+    app = Holdfast()
+
+    @app.job("letter.send")
+    async def send(job: Job[None], letter: Letter, others: list[Letter]) -> None: ...
+
+    @app.batch("letter.post")
+    async def post(items: list[Item[Letter]]) -> None: ...
+
+    right = Letter("a@b.c")
+    assert post.arguments(post.new(right).payload) == {"args": right}
+    makes: list[Callable[[], object]]
+    makes = [lambda: send.new(wrong, []), lambda: send.new(right, [wrong]), lambda: post.new(wrong)]
+    for make in makes:
+        with pytest.raises(InvalidJob, match=r"^letter\..*(to: Input should|copies: Input should)") as caught:
+            make()
+        assert "hunter2" not in str(caught.value)
+
+
+def test_a_value_of_another_type_is_refused_before_another_service_gets_it() -> None:
+    declared = Holdfast().declare("letter.send", Letter)
+    assert declared.new(Letter("a@b.c", copies=2)).payload == '{"to":"a@b.c","copies":2}'
+    with pytest.raises(InvalidJob, match=r"^letter\.send: it has a value that is not of the type") as caught:
+        declared.new(Letter(to=cast("str", ["hunter2"])))
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_default_that_its_type_does_not_take_is_refused_when_it_is_used() -> None:
+    @Holdfast().job("letter.send")
+    async def send(job: Job[None], copies: int = None) -> None: ...  # type: ignore[assignment]  # noqa: RUF013
+
+    assert send.new(1).payload == '{"copies":1}'
+    with pytest.raises(InvalidJob, match=r"^letter\.send: copies: Input should be a valid integer"):
+        send.new()
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+
+
+def test_a_secret_that_would_be_stored_as_asterisks_is_refused() -> None:
+    app = Holdfast()
+
+    @app.job("log.in")
+    async def log_in(job: Job[None], logins: list[Login]) -> None: ...
+
+    login = Login(user="a", password=SecretStr("hunter2"))
+    makes: list[Callable[[], object]]
+    makes = [lambda: log_in.new([login]), lambda: app.declare("log.out", Login).new(login)]
+    for make in makes:
+        with pytest.raises(InvalidJob, match=r"^log\..*is stored as asterisks: declare it as str or bytes"):
+            make()
+    with pytest.raises(InvalidEvent, match=r"^logged\.in: .*is stored as asterisks"):
+        app.event("logged.in", Login).new(login)
+
+    @app.job("stars.count")
+    async def count_stars(job: Job[None], stars: str) -> None: ...
+
+    assert count_stars.new("*" * 10).payload == '{"stars":"**********"}'
 
 
 async def test_calling_a_kind_runs_the_function() -> None:

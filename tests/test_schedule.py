@@ -205,6 +205,11 @@ def test_every_interval_is_read_back(interval: timedelta) -> None:
     assert parse(Every(interval).text) == Every(interval)
 
 
+def test_an_interval_is_a_timedelta() -> None:
+    with pytest.raises(InvalidSchedule, match=r"write Every\(timedelta\(minutes=5\)\), not int"):
+        Every(300)  # type: ignore[arg-type]
+
+
 def test_a_line_without_a_zone_is_in_utc() -> None:
     assert parse("17 3 * * *") == Cron("17 3 * * *", tz="UTC")
 

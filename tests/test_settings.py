@@ -15,7 +15,8 @@ from holdfast import Retry
 from holdfast.errors import HoldfastError
 from holdfast.lease import LONGEST_SECONDS, SHORTEST_SECONDS
 from holdfast.logs import FORMATS, LEVELS
-from holdfast.settings import SETTINGS, Settings, SettingsError
+from holdfast.setting import SETTINGS
+from holdfast.settings import Settings, SettingsError, read_retry
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 MS = timedelta(milliseconds=1)
@@ -397,3 +398,12 @@ def test_settings_never_change_and_stay_valid() -> None:
 def test_any_environment_is_read_or_refused(environ: dict[str, str]) -> None:
     with contextlib.suppress(SettingsError):
         assert Settings.load(environ).rows()
+
+
+def test_what_is_said_of_retries_is_read_alone() -> None:
+    odd = {"OUTBOX_CONCURRENCY": "many", "DATABASE_URL": "sqlite:///shop.db"}
+    retry = read_retry(odd | {"OUTBOX_WORKER_MAX_ATTEMPTS": "7", "OUTBOX_RETRY_BASE_MS": "200"})
+    assert retry == Retry(7, base=timedelta(milliseconds=200))
+    assert read_retry(odd) == Retry()
+    with pytest.raises(SettingsError, match="OUTBOX_MAX_ATTEMPTS must be from 1 to 1000, not 0"):
+        read_retry({"OUTBOX_MAX_ATTEMPTS": "0"})

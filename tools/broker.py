@@ -15,7 +15,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Self
 
-from tools.postgres import _cache, _free_port, _locked, _run
+from tools.ports import free_port
+from tools.postgres import _cache, _locked, _run
 
 
 def provide(program: str, packages: str, otherwise: str) -> Path:
@@ -38,7 +39,7 @@ class Broker(ABC):
     """A server of one's own. After stop() or kill() it can be started again, on the same port."""
 
     def __init__(self) -> None:
-        self.port = _free_port()
+        self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-broker-"))
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
-from tools.postgres import _cache, _ensure_server_user, _free_port, _locked, _run, _unprivileged
+from tools.ports import free_port
+from tools.postgres import _cache, _ensure_server_user, _locked, _run, _unprivileged
 
 
 def provide() -> str:
@@ -54,7 +55,7 @@ class PgBouncer:
         **settings: str | int,
     ) -> None:
         """Take `settings` as pgbouncer.ini has them."""
-        self.port = _free_port()
+        self.port = free_port()
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-pgbouncer-"))
         self._process: subprocess.Popen[bytes] | None = None
         (self._folder / "pgbouncer.ini").write_text(

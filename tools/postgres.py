@@ -1,7 +1,7 @@
 """Throwaway PostgreSQL servers, versions 15 to 18, for the tests and the measurements.
 
-    python tools/postgres.py provide 15 18    find or install, print the folders of the programs
-    python tools/postgres.py serve 18         run a server until interrupted, print its address
+    python -m tools.postgres provide 15 18    find or install, print the folders of the programs
+    python -m tools.postgres serve 18         run a server until interrupted, print its address
 
 Finding and installing needs the standard library alone; running a server needs psycopg.
 """
@@ -13,11 +13,9 @@ import fcntl
 import os
 import platform
 import pwd
-import random
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +24,8 @@ import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
+
+from tools.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -82,7 +82,7 @@ class Server:
     def __init__(self, version: int = 15, **settings: str | int) -> None:
         self.version = version
         self.settings = _DEFAULTS | settings
-        self.port = _free_port()
+        self.port = free_port()
         self._bin = provide(version)
         place = None if self.settings["fsync"] == "on" else _memory()
         self._folder = Path(tempfile.mkdtemp(prefix=f"holdfast-postgres-{version}-", dir=place))
@@ -272,18 +272,6 @@ def _run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | N
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, umask=0o022)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-
-
-def _free_port() -> int:
-    """Choose below the ports that the kernel hands to outgoing connections, so that a restart finds it free again."""
-    while True:
-        port = random.SystemRandom().randrange(20000, 32000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def _pidfd(pid: int) -> int | None:

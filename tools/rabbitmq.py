@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tools.broker import Broker, provide
-from tools.postgres import _free_port
+from tools.ports import free_port
 
 if TYPE_CHECKING:
     import socket
@@ -24,8 +24,8 @@ class RabbitMqServer(Broker):
         provide("rabbitmq-server", "rabbitmq-server", "install Debian's rabbitmq-server")
         self._epmd_program = provide("epmd", "erlang-base", "install Erlang")
         self._epmd: subprocess.Popen[bytes] | None = None
-        self._epmd_port = _free_port()
-        self._distribution_port = _free_port()
+        self._epmd_port = free_port()
+        self._distribution_port = free_port()
         self._node = f"holdfast-{secrets.token_hex(8)}@localhost"
         super().__init__()
 

@@ -40,7 +40,7 @@ def move_before_the_confirmation() -> None:
             page = await self._link.run(read_events(self._cut, self.held.position, most=PAGE))
             if not page.events and page.last and not _moved(self.held.position, page.after):
                 return confirmed
-            await self._move(page.after, Handed(0, [], []))
+            await self._move(page.after, Handed(0, [], {}))
             confirmed += (await self._courier.hand_over(page.events)).confirmed
 
     Partition.hand_over_all = hand_over_all  # type: ignore[method-assign]
@@ -62,6 +62,7 @@ def feed_in_two_transactions() -> None:
             await asyncio.sleep(APART)
         if await self._link.run(advance_position(self._subscription, self._worker, held, page.after)) is None:
             raise LeaseOver
+        self._confirmed(len(page.events))
         return len(page.events)
 
     FeedPartition.hand_over_all = hand_over_all  # type: ignore[method-assign]

@@ -1,3 +1,5 @@
+import { parseExactly } from "./exact";
+
 /** Why a request was not answered, as the server said it or as it is known here. */
 export class ApiError extends Error {
   override readonly name = "ApiError";
@@ -110,7 +112,7 @@ export function asApiError(error: unknown): ApiError {
 
 async function parsed<T>(answer: Response): Promise<T> {
   try {
-    return (await answer.json()) as T;
+    return parseExactly(await answer.text()) as T;
   } catch {
     throw new ApiError(answer.status, "not_json", "The server answered with something that is not JSON.");
   }

@@ -1,6 +1,7 @@
 import { computed, signal } from "@preact/signals";
 import { api, onUnauthorized } from "./api";
 import { type ApiError, asApiError } from "./client";
+import { say } from "./parts/toast";
 import type { Me, Role } from "./types";
 
 export type Session =
@@ -12,6 +13,8 @@ export type Session =
 export const session = signal<Session>({ state: "asking" });
 export const me = computed(() => (session.value.state === "in" ? session.value.me : null));
 
+const NOT_KEPT =
+  "The token was accepted, but the browser did not send the session back. Are cookies allowed, and does the server know the path that a proxy gives it?";
 const RANK: Record<Role, number> = { viewer: 0, operator: 1, developer: 2 };
 
 /** Why somebody of this role may not act; null: they may. */
@@ -35,14 +38,20 @@ export async function ask(): Promise<void> {
 export async function login(token: string): Promise<void> {
   await api.login(token);
   await ask();
+  if (session.value.state === "out") session.value = { state: "out", note: NOT_KEPT };
 }
 
 export async function logout(): Promise<void> {
   try {
     await api.logout();
-  } finally {
-    session.value = { state: "out", note: "You are signed out." };
+  } catch (raised) {
+    const error = asApiError(raised);
+    if (error.status !== 401) {
+      say(`You are still signed in: ${error.message}`, "bad");
+      return;
+    }
   }
+  session.value = { state: "out", note: "You are signed out." };
 }
 
 export function startSession(): void {

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Help } from "./help";
 import { Icon, type IconName } from "./parts/icon";
 import { Logo } from "./parts/logo";
@@ -17,7 +17,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
   const main = useRef<HTMLElement>(null);
   const here = route.value.path[0] ?? "";
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     const read = reader();
     const press = (event: KeyboardEvent) => {
       if (!enabled.value || isTyping(event) || document.querySelector("dialog[open]")) return;

@@ -85,7 +85,8 @@ function round(value: number, digits: number): string {
 }
 
 function day(at: Date): string {
-  return `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+  // A year is typed digit by digit: 0002, 0020, 0202, 2027.
+  return `${String(at.getFullYear()).padStart(4, "0")}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
 }
 
 function clock(at: Date): string {

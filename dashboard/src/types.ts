@@ -116,6 +116,7 @@ export interface JobActionResult {
   refused: RefusedJob[];
   sample: JobLine[];
   looked: Looked;
+  at: string;
 }
 
 export interface JobLine {

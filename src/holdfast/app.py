@@ -53,7 +53,10 @@ class Holdfast(Client):
         self._wake = wake
 
     async def wake(self, *queues: str) -> bool:
-        """Wake whoever sleeps: after your commit, and only where nobody can LISTEN. False when nobody was told."""
+        """Wake whoever sleeps, of these queues or of all: after your commit, and only where nobody can LISTEN.
+
+        False when nobody was told.
+        """
         return self._wake is not None and await self._wake.wake(*queues)
 
     def wake_sync(self, *queues: str) -> bool:

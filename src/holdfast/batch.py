@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from types import UnionType
@@ -13,7 +14,6 @@ from pydantic import TypeAdapter
 
 from holdfast.errors import InvalidJob
 from holdfast.kind import Kind, adapter_of, hints_of, invalid, result_type
-from holdfast.new_job import NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.codec import JsonCodec
     from holdfast.job import Job
     from holdfast.kind import Work
-    from holdfast.new_job import Envelope
+    from holdfast.new_job import Envelope, NewJob
     from holdfast.outcome import Signal
 
 A = TypeVar("A")
@@ -49,7 +49,7 @@ class BatchKind(Kind[[A], T_co]):
         super().__init__(_alone, envelope, work=work, codec=codec)
         self.handler = handler
         self.is_async = inspect.iscoroutinefunction(handler)
-        _check(handler)
+        _check(self.name, handler)
 
     @overload
     def new(self: BatchKind[A, Coroutine[Any, Any, None]], args: A, /) -> NewJob[None]: ...
@@ -62,12 +62,14 @@ class BatchKind(Kind[[A], T_co]):
     def new(self, args: A, /) -> NewJob[Any]:
         """Validate `args` and return a job whose payload is their JSON."""
         try:
-            value = self._adapter.dump_python(self._adapter.validate_python(args), mode="json", by_alias=True)
+            value = self._adapter.dump_python(
+                self._adapter.validate_python(args), mode="json", by_alias=True, warnings=False
+            )
         except ValueError as exc:
             raise invalid(self.name, exc) from None
         if not isinstance(value, Mapping):
             raise InvalidJob(f"{self.name}: the payload is not a JSON object")
-        return NewJob(self.envelope, self.codec.encode(value, kind=self.name), self.read_result)
+        return self._job(value)
 
     def _as_arguments(self, value: object) -> dict[str, Any]:
         return {"args": value}
@@ -75,10 +77,7 @@ class BatchKind(Kind[[A], T_co]):
     @cached_property
     def _adapter(self) -> TypeAdapter[Any]:
         """Made at first use, when every name in the annotations exists."""
-        [parameter] = inspect.signature(self.handler).parameters.values()
-        [hint] = hints_of(self.name, self.handler, {parameter.name: parameter.annotation}).values()
-        [item] = get_args(hint)
-        return adapter_of(self.name, get_args(item)[0])
+        return adapter_of(self.name, _arguments_of(self.name, self.handler))
 
     @cached_property
     def _result_adapter(self) -> TypeAdapter[Any]:
@@ -95,8 +94,27 @@ def _alone(job: Job[Any]) -> None:
     """Stand in for the handler while the kind is made: a batch's has other parameters."""
 
 
-def _check(handler: Callable[..., Any]) -> None:
-    name = getattr(handler, "__qualname__", repr(handler))
+def _check(kind: str, handler: Callable[..., Any]) -> None:
     parameters = list(inspect.signature(handler).parameters.values())
     if len(parameters) != 1 or parameters[0].annotation is inspect.Parameter.empty:
-        raise TypeError(f"{name}: a batch handler has one parameter, annotated list[Item[...]]")
+        raise _misshapen(kind)
+    # A name that is not there yet is looked for when the first job is made.
+    with suppress(NameError, AttributeError, InvalidJob):
+        _arguments_of(kind, handler)
+
+
+def _arguments_of(kind: str, handler: Callable[..., Any]) -> Any:
+    """Return the A of `list[Item[A]]`."""
+    [parameter] = inspect.signature(handler).parameters.values()
+    [hint] = hints_of(kind, handler, {parameter.name: parameter.annotation}).values()
+    match get_args(hint):
+        case [item] if get_origin(item) is Item:
+            [arguments] = get_args(item)
+            return arguments
+    raise _misshapen(kind)
+
+
+def _misshapen(kind: str) -> TypeError:
+    return TypeError(
+        f"{kind}: a batch handler has one parameter, annotated list[Item[...]]: in it, the type of its arguments"
+    )

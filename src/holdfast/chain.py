@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from holdfast.errors import InvalidJob
-
-if TYPE_CHECKING:
-    from holdfast.new_job import NewJob
+from holdfast.new_job import NewJob, check_new_job
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -21,6 +19,7 @@ class Continue(Generic[R_co]):
     job: NewJob[R_co]
 
     def __post_init__(self) -> None:
+        check_new_job(self.job)
         unique = self.job.envelope.unique
         if unique is not None and unique.window is not None:
             raise InvalidJob(f"{self.job.kind}: a job that goes on a chain has no unique window")

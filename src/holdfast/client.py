@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast.drivers import run, run_sync
 from holdfast.engine.completion import completed
 from holdfast.engine.watcher import Watchers, wait_for_end
+from holdfast.new_job import LAST_ID
 from holdfast.registry import Registry, check_events, check_jobs
-from holdfast.settings import Settings, SettingsError
-from holdfast.store.cancel import Cancellation, cancel_job
+from holdfast.settings import Settings, SettingsError, check_address
+from holdfast.store.cancel import Cancellation, cancel_job, resume_order_key
 from holdfast.store.chain import Chain, Completion, complete_chain, delete_chains, list_chains, read_chain, result_of
-from holdfast.store.enqueue import enqueue_job, enqueue_jobs
+from holdfast.store.enqueue import enqueue_group, enqueue_job, enqueue_jobs
 from holdfast.store.event import publish_event, publish_events
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ class Client(Registry):
 
     def __init__(self, url: str | None = None, *, codec: JsonCodec | None = None) -> None:
         super().__init__(codec=codec)
+        if url is not None:
+            check_address(url)
         self.url = url
         self._watchers = Watchers()
         self._loaded: Settings | None = None
@@ -58,8 +61,8 @@ class Client(Registry):
 
         How the others ended it finds in `job.blockers`, in the order of the jobs.
         """
-        check_jobs([then])
-        return await self.enqueue(conn, _after(then, await self.enqueue_many(conn, jobs)))
+        check_jobs([*jobs, then])
+        return await run(conn, enqueue_group(jobs, then) if jobs else enqueue_job(then))
 
     def enqueue_sync(self, conn: SyncConnection, job: NewJob[R]) -> Handle[R]:
         """Do as `enqueue` does, on a sync connection."""
@@ -73,8 +76,8 @@ class Client(Registry):
 
     def enqueue_group_sync(self, conn: SyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
         """Do as `enqueue_group` does, on a sync connection."""
-        check_jobs([then])
-        return self.enqueue_sync(conn, _after(then, self.enqueue_many_sync(conn, jobs)))
+        check_jobs([*jobs, then])
+        return run_sync(conn, enqueue_group(jobs, then) if jobs else enqueue_job(then))
 
     async def publish(self, conn: AsyncConnection, event: NewEvent) -> int:
         """Publish in the transaction that `conn` is in; the answer is the event's id."""
@@ -98,11 +101,19 @@ class Client(Registry):
 
     async def cancel(self, conn: AsyncConnection, job_id: int) -> Cancellation:
         """Cancel a waiting job, or ask the worker that runs it to stop."""
-        return await run(conn, cancel_job(job_id))
+        return await run(conn, cancel_job(_id(job_id)))
 
     def cancel_sync(self, conn: SyncConnection, job_id: int) -> Cancellation:
         """Do as `cancel` does, on a sync connection."""
-        return run_sync(conn, cancel_job(job_id))
+        return run_sync(conn, cancel_job(_id(job_id)))
+
+    async def resume_order_key(self, conn: AsyncConnection, key: str) -> bool:
+        """Let an order key go on that a failed job has stopped, without that job; False when it was not stopped."""
+        return await run(conn, resume_order_key(key))
+
+    def resume_order_key_sync(self, conn: SyncConnection, key: str) -> bool:
+        """Do as `resume_order_key` does, on a sync connection."""
+        return run_sync(conn, resume_order_key(key))
 
     @overload
     async def get_chain(self, conn: AsyncConnection, chain: Handle[R]) -> Chain[R] | None: ...
@@ -201,7 +212,7 @@ class Client(Registry):
         """
         url, listen = self._address(url)
         end = await self._watchers.wait(url, _id(chain), seconds=_seconds(timeout), listen=listen)
-        return result_of(_id(chain), end, self._decode(chain))
+        return result_of(_given(chain), end, self._decode(chain))
 
     @overload
     def wait_sync(self, chain: HasResult[R], *, timeout: timedelta = WAIT, url: str | None = None) -> R: ...
@@ -211,7 +222,7 @@ class Client(Registry):
         """Do as `wait` does, where no event loop runs: each call has a connection of its own."""
         url, listen = self._address(url)
         end = wait_for_end(url, _id(chain), seconds=_seconds(timeout), listen=listen)
-        return result_of(_id(chain), end, self._decode(chain))
+        return result_of(_given(chain), end, self._decode(chain))
 
     def _chain(self, chain: Handle[Any] | int, jobs: Sequence[ChainJob]) -> Chain[Any] | None:
         return Chain(_id(chain), tuple(jobs), self._decode(chain)) if jobs else None
@@ -234,12 +245,13 @@ class Client(Registry):
         return urls[0], self._loaded.listen
 
 
-def _id(chain: HasResult[Any] | int) -> int:
+def _given(chain: HasResult[Any] | int) -> int:
     return chain if isinstance(chain, int) else chain.chain_id
 
 
-def _after(then: NewJob[R], handles: Sequence[Handle[Any]]) -> NewJob[R]:
-    return then.options(after=[*then.envelope.after, *handles])
+def _id(chain: HasResult[Any] | int) -> int:
+    """Return the id to ask for; 0, which nobody has, for one that no job can have and the server cannot read."""
+    return given if 1 <= (given := _given(chain)) <= LAST_ID else 0
 
 
 def _seconds(timeout: timedelta) -> float:

@@ -106,7 +106,7 @@ class ChainAwaited(HoldfastError):
 
 
 class WrongIsolation(HoldfastError):
-    """A job is completed or deleted in a READ COMMITTED transaction only."""
+    """A job is claimed, completed or deleted in a READ COMMITTED transaction only."""
 
 
 class NoTransaction(HoldfastError):

@@ -11,11 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
 
 from holdfast.codec import WRAPPED, JsonCodec
 from holdfast.errors import InvalidEvent, InvalidJob
-from holdfast.kind import Kind, adapter_of, invalid
+from holdfast.kind import Kind, adapter_of, check_secrets, dump_typed, from_json, invalid
 from holdfast.new_job import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
 from holdfast.trace import current_trace
 
@@ -97,21 +96,20 @@ class Topic(Generic[M]):
     def new(self, payload: M, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> NewEvent:
         """Validate what is to be said and return an event that can be published."""
         try:
-            value = self._adapter.dump_python(
-                self._adapter.validate_python(payload), mode="json", by_alias=True, warnings="error"
-            )
-        except PydanticSerializationError:  # its text repeats the value
-            raise InvalidEvent(f"{self.name}: it has a value that is not of the type it is declared with") from None
+            value = dump_typed(self._adapter, payload)
         except ValueError as exc:
             raise InvalidEvent(str(invalid(self.name, exc))) from None
         with _as_event(self.name):
             text = self._codec.encode(value, kind=self.name)
+            check_secrets(self.name, self._adapter, self._codec.plain(text))
+        self.read(text)
         return NewEvent(self.name, text, version=self.version, key=key, headers=headers or {})
 
     def read(self, payload: str) -> M:
         """Return what an event of this topic says, from JSON text; InvalidEvent when it is not of the topic's type."""
         try:
-            return self._adapter.validate_json(self._codec.plain(payload))
+            with _as_event(self.name):
+                return from_json(self._adapter, self._codec.plain(payload))
         except ValidationError as exc:
             raise InvalidEvent(str(invalid(self.name, exc))) from None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field, make_dataclass
+from dataclasses import dataclass, field, make_dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from types import SimpleNamespace, UnionType
@@ -24,20 +25,22 @@ from typing import (
     overload,
 )
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from holdfast.chain import Continue
 from holdfast.codec import parse_json
 from holdfast.errors import ChainFailed, HoldfastError, InvalidJob
 from holdfast.failure import Failure
 from holdfast.job import Blocker, Job
+from holdfast.lease import Lease
 from holdfast.new_job import Envelope, NewJob
 from holdfast.outcome import Busy, Fail, Reschedule
 from holdfast.retry import Retry
+from holdfast.settings import read_retry
 
 if TYPE_CHECKING:
     from holdfast.codec import JsonCodec
-    from holdfast.lease import Lease
     from holdfast.outcome import Signal
 
 A = TypeVar("A")
@@ -50,6 +53,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
 MOST_IN_A_BATCH = 10_000
+_HIDDEN = '"**********"'
 _Parameter = inspect.Parameter
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
 
@@ -58,8 +62,8 @@ _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="ba
 class Work:
     """How the jobs of a kind are run."""
 
-    retry: Retry = field(default_factory=Retry)
-    """Default: 3 attempts, 5 s doubling to 120 s."""
+    retry: Retry | None = None
+    """Default: the worker's, and as many attempts as the environment says where the job is made."""
     lease: Lease | None = None
     """Default: the worker's."""
     max_runtime: timedelta | None = None
@@ -70,7 +74,12 @@ class Work:
     """How many jobs a batch's handler takes in one call. Default: it takes one, and is no batch's."""
 
     def __post_init__(self) -> None:
-        if self.batch is not None and not 1 <= self.batch <= MOST_IN_A_BATCH:
+        check_option("retry", self.retry, Retry, "Retry(max_attempts=5)")
+        check_option("lease", self.lease, Lease, "Lease(seconds=30)")
+        check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
+        if self.executor not in get_args(Executor):
+            raise ValueError(f"executor: one of {', '.join(get_args(Executor))}")
+        if self.batch is not None and (type(self.batch) is not int or not 1 <= self.batch <= MOST_IN_A_BATCH):
             raise ValueError(f"a batch is of 1 to {MOST_IN_A_BATCH} jobs")
         if self.max_runtime is not None and self.max_runtime <= timedelta(0):
             raise ValueError("max_runtime must be longer than nothing")
@@ -84,11 +93,13 @@ class Kind(Generic[P, T_co]):
 
     def __init__(self, handler: Callable[..., Any], envelope: Envelope, *, work: Work, codec: JsonCodec) -> None:
         self.handler = handler
-        self.envelope = envelope
         self.work = work
         self.is_async = inspect.iscoroutinefunction(handler)
         self.codec = codec
+        self._envelope = envelope
         self.parameters = _parameters(handler)
+        if self.is_async and work.executor == "process":
+            raise TypeError(f'{self.name}: executor="process" is for a plain function: write def, or leave it out')
         self._upgrades: dict[int, Upgrade] = {}
 
     def __repr__(self) -> str:
@@ -96,12 +107,17 @@ class Kind(Generic[P, T_co]):
 
     @property
     def name(self) -> str:
-        return self.envelope.kind
+        return self._envelope.kind
 
     @property
     def version(self) -> int:
         """The version of payloads that this handler takes."""
-        return self.envelope.payload_version
+        return self._envelope.payload_version
+
+    @cached_property
+    def envelope(self) -> Envelope:
+        """Made at first use, when the environment says how often a job may run."""
+        return self._envelope if self.work.retry is not None else _with_attempts(self._envelope)
 
     def __call__(self, job: Job[Any], /, *args: P.args, **kwargs: P.kwargs) -> T_co:
         result: T_co = self.handler(job, *args, **kwargs)
@@ -131,16 +147,30 @@ class Kind(Generic[P, T_co]):
             raise InvalidJob(f"{self.name}: {', '.join(sorted(given.keys() & kwargs))} given twice")
         given.update(kwargs)
         try:
-            value = self._adapter.dump_python(self._adapter.validate_python(given), mode="json", by_alias=True)
+            value = self._adapter.dump_python(
+                self._adapter.validate_python(given), mode="json", by_alias=True, warnings=False
+            )
         except ValueError as exc:
             raise invalid(self.name, exc) from None
-        return NewJob(self.envelope, self.codec.encode(value, kind=self.name), self.read_result)
+        return self._job(value)
+
+    def _job(self, value: object) -> NewJob[Any]:
+        """Return the job with this payload if a worker will understand it."""
+        payload = self.codec.encode(value, kind=self.name)
+        text = self.codec.plain(payload)
+        # Pydantic looks neither into an instance that it is given nor at a default.
+        self._read(text)
+        check_secrets(self.name, self._adapter, text)
+        return NewJob(self.envelope, payload, self.read_result)
 
     def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload; InvalidJob when that cannot be done."""
         text = self.codec.plain(payload) if version == self.version else self._upgraded(payload, version)
+        return self._as_arguments(self._read(text))
+
+    def _read(self, text: str) -> object:
         try:
-            return self._as_arguments(_from_json(self._adapter, text))
+            return from_json(self._adapter, text)
         except ValidationError as exc:
             raise invalid(self.name, exc) from None
 
@@ -160,7 +190,7 @@ class Kind(Generic[P, T_co]):
     def read_result(self, text: str | None) -> Any:
         """Return what a chain that began with this kind ended with; InvalidJob when it is not of the annotated type."""
         try:
-            return _from_json(self._result_adapter, self.codec.plain(text or "null"))
+            return from_json(self._result_adapter, self.codec.plain(text or "null"))
         except ValidationError as exc:
             raise invalid(self.name, exc) from None
 
@@ -217,31 +247,55 @@ class Kind(Generic[P, T_co]):
 class DeclaredKind(Generic[A]):
     """A kind whose handler lives in another service: it can be enqueued and not run."""
 
-    def __init__(self, model: type[A], envelope: Envelope, *, codec: JsonCodec) -> None:
+    def __init__(self, model: type[A], envelope: Envelope, *, codec: JsonCodec, max_attempts: int | None) -> None:
         self.model = model
-        self.envelope = envelope
+        self._envelope = envelope
         self._codec = codec
+        self._max_attempts = max_attempts
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
     @property
     def name(self) -> str:
-        return self.envelope.kind
+        return self._envelope.kind
+
+    @cached_property
+    def envelope(self) -> Envelope:
+        """As that of a `Kind`."""
+        return self._envelope if self._max_attempts is not None else _with_attempts(self._envelope)
 
     def new(self, args: A) -> NewJob[object]:
         """Validate `args` and return a job whose payload is their JSON."""
         try:
-            value = self._adapter.dump_python(self._adapter.validate_python(args), mode="json", by_alias=True)
+            value = dump_typed(self._adapter, args)
         except ValueError as exc:
             raise invalid(self.name, exc) from None
         if not isinstance(value, Mapping):
             raise InvalidJob(f"{self.name}: the payload is not a JSON object")
-        return NewJob(self.envelope, self._codec.encode(value, kind=self.name))
+        payload = self._codec.encode(value, kind=self.name)
+        # How it is read is the other service's affair: its model may name and write things otherwise.
+        check_secrets(self.name, self._adapter, self._codec.plain(payload))
+        return NewJob(self.envelope, payload)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[A]:
         return adapter_of(self.name, self.model)
+
+
+def retries_of(kinds: Mapping[str, Kind[..., Any]], otherwise: Retry) -> dict[str, Retry]:
+    """Return the policy of each kind; `otherwise`: of those that name none."""
+    return {name: kind.work.retry or otherwise for name, kind in kinds.items()}
+
+
+def _with_attempts(envelope: Envelope) -> Envelope:
+    return replace(envelope, max_attempts=read_retry(os.environ).max_attempts)
+
+
+def check_option(name: str, value: object, expected: type, example: str) -> None:
+    """Tell whoever gave something else what to write."""
+    if value is not None and not isinstance(value, expected):
+        raise TypeError(f"{name}: write {name}={example}, not {type(value).__name__}")
 
 
 def _parameters(handler: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -296,7 +350,7 @@ def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
         raise InvalidJob(f"{kind}: an argument of a type that cannot be validated: {Failure.of(exc).text}") from exc
 
 
-def _from_json(adapter: TypeAdapter[A], text: str) -> A:
+def from_json(adapter: TypeAdapter[A], text: str) -> A:
     try:
         # The adapter's own validate_json does the same after a dozen options.
         return cast("A", adapter.validator.validate_json(text))
@@ -305,6 +359,30 @@ def _from_json(adapter: TypeAdapter[A], text: str) -> A:
         if any(error["type"] == "json_invalid" for error in exc.errors(include_input=False, include_context=False)):
             return adapter.validate_python(parse_json(text))
         raise
+
+
+def dump_typed(adapter: TypeAdapter[A], value: A) -> object:
+    """Return the value as JSON says it; ValueError when something in it is not of its declared type."""
+    try:
+        return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True, warnings="error")
+    except PydanticSerializationError:  # its text repeats the value
+        raise ValueError("it has a value that is not of the type it is declared with") from None
+
+
+def check_secrets(name: str, adapter: TypeAdapter[Any], text: str) -> None:
+    """Refuse a payload whose secrets pydantic has hidden, and so lost."""
+    if _HIDDEN in text and _has_secrets(adapter):
+        raise InvalidJob(
+            f"{name}: a SecretStr or SecretBytes is stored as asterisks: declare it as str or bytes, "
+            "and let a codec encrypt it"
+        )
+
+
+def _has_secrets(adapter: TypeAdapter[Any]) -> bool:
+    try:
+        return '"writeOnly": true' in json.dumps(adapter.json_schema(mode="serialization"), default=str)
+    except PydanticUserError:
+        return False
 
 
 def _as_json(kind: str, value: object) -> str:

@@ -43,7 +43,8 @@ class Fields(TypedDict, total=False):
 context: ContextVar[Mapping[str, Any]] = ContextVar("holdfast.logs.context", default=MappingProxyType({}))
 """What the lines of this task or thread belong to; set a mapping built before where even `bound` is too slow."""
 
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", *FIELDS}
+# uvicorn says each message twice, once for terminals.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", *FIELDS}
 _WRITTEN = ("time", "level", "logger", "message", "exception", "stack")
 _LONGEST_NUMBER = 10**18
 _READ = 65_536

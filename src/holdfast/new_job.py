@@ -50,7 +50,8 @@ class Unique:
     """At most one job of this kind with this key: while it is live, or, with `window`, within that much time.
 
     On conflict: `keep` the existing job; `replace` its payload and options; `debounce`: push its time out;
-    `raise` DuplicateJob.
+    `raise` DuplicateJob. To replace or debounce a job that runs is to enqueue its successor; but within a window there
+    is one job, and once it has started it is kept. A job that was called off, or expired before it ran, holds no key.
     """
 
     key: str
@@ -75,7 +76,7 @@ class OrderKey:
     key: str
     _: KW_ONLY
     on_failure: OnFailure = "next"
-    """When the head fails: the `next` one goes on, or the key is `block`ed until somebody acts."""
+    """When the head fails: the `next` one goes on, or the key is `block`ed until somebody acts: `resume_order_key`."""
 
     def __post_init__(self) -> None:
         check_text("order_key", self.key, KEY_LIMIT)
@@ -254,6 +255,11 @@ class NewJob(Generic[R_co]):
         """Return the object that the SQL function enqueue_jobs takes; `trace`: a `traceparent` for its headers."""
         head = self.envelope.head if trace is None else self.envelope.traced_head(trace)
         return f'{head},"payload":{self.payload}}}'
+
+
+def check_new_job(job: object) -> None:
+    if not isinstance(job, NewJob):
+        raise TypeError(f"{type(job).__name__} given where a NewJob is needed: call its .new(...)")
 
 
 def _chosen(given: T | Omitted, now: T) -> T:

@@ -12,7 +12,7 @@ from holdfast.engine.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast.event import Event, NewEvent, Subscriber, Topic
 from holdfast.kind import DeclaredKind, Executor, Kind, Work
-from holdfast.new_job import Envelope, NewJob
+from holdfast.new_job import Envelope, NewJob, check_new_job
 from holdfast.relay.subscription import Feed, Relay
 from holdfast.retry import Retry
 
@@ -72,8 +72,8 @@ class Registry:
         executor: Executor = "thread",
     ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
         """Register a handler, `async def` or plain, whose first parameter is the job."""
-        work = Work(retry=retry or Retry(), lease=lease, max_runtime=max_runtime, executor=executor)
-        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=work.retry.max_attempts)
+        work = Work(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
+        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
             kind: Kind[P, T] = Kind(handler, envelope, work=work, codec=self.codec)
@@ -99,8 +99,8 @@ class Registry:
         It returns a list of how each ended, in their order: a result, Continue, Fail, Reschedule or Busy; or None, and
         all are completed. What it raises ends all of them. Give it a queue of its own, so that batches fill up.
         """
-        work = Work(retry=retry or Retry(), lease=lease, max_runtime=max_runtime, batch=size)
-        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=work.retry.max_attempts)
+        work = Work(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
+        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
             kind: BatchKind[A, T] = BatchKind(handler, envelope, work=work, codec=self.codec)
@@ -116,12 +116,16 @@ class Registry:
         *,
         queue: str = "default",
         priority: int = 5,
-        max_attempts: int = 3,
+        max_attempts: int | None = None,
         version: int = 1,
     ) -> DeclaredKind[A]:
-        """Name a kind whose handler lives elsewhere; `model` is its arguments: pydantic, dataclass or TypedDict."""
-        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=max_attempts)
-        kind = DeclaredKind(model, envelope, codec=self.codec)
+        """Name a kind whose handler lives elsewhere; `model` is its arguments: pydantic, dataclass or TypedDict.
+
+        `max_attempts`: default: as many as the environment says, where the job is made.
+        """
+        attempts = Retry().max_attempts if max_attempts is None else max_attempts
+        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
+        kind = DeclaredKind(model, envelope, codec=self.codec, max_attempts=max_attempts)
         self._register(kind)
         return kind
 
@@ -158,14 +162,14 @@ class Registry:
 
         `name` is the subscription's, and the kind of its jobs. `ordered`: those of one key run one after another.
         """
-        work = Work(retry=retry or Retry(), lease=lease, max_runtime=max_runtime)
-        envelope = Envelope(name, queue=queue, priority=priority, max_attempts=work.retry.max_attempts)
+        work = Work(retry=retry, lease=lease, max_runtime=max_runtime)
+        envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[Job[Any], Event[A]], T]) -> Kind[[Event[A]], T]:
             kind: Kind[[Event[A]], T] = Subscriber(handler, envelope, work=work, codec=self.codec)
             if list(kind.parameters) != ["event"]:
                 raise TypeError(f"{name}: the handler of a subscription takes the job and the event: (job, event)")
-            self._subscribe(Feed(name, _names(topics), envelope, start=start, ordered=ordered))
+            self._subscribe(Feed(name, _names(topics), kind, start=start, ordered=ordered))
             self._register(kind)
             return kind
 
@@ -298,5 +302,4 @@ def check_events(events: Sequence[NewEvent]) -> None:
 
 def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
     for job in jobs:
-        if not isinstance(job, NewJob):
-            raise TypeError(f"{type(job).__name__} given where a NewJob is needed: call its .new(...)")
+        check_new_job(job)

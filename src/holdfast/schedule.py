@@ -39,6 +39,8 @@ class Every:
     """From 1 ms to 366 days, in whole ms."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.interval, timedelta):
+            raise InvalidSchedule(f"every: write Every(timedelta(minutes=5)), not {type(self.interval).__name__}")
         if not _SHORTEST <= self.interval <= _LONGEST or self.interval % _SHORTEST:
             raise InvalidSchedule(f"every: an interval is from 1 ms to {_LONGEST.days} days, in whole ms")
 
@@ -128,6 +130,14 @@ class Cron:
 
 
 Schedule = Every | Cron
+
+
+def check_schedule(every: object) -> None:
+    """Tell whoever gave an interval or a line by itself what to write."""
+    if not isinstance(every, Every | Cron):
+        raise TypeError(
+            f'every: write every=Every(timedelta(hours=1)) or every=Cron("0 2 * * *"), not {type(every).__name__}'
+        )
 
 
 def parse(text: str) -> Schedule:

@@ -1,4 +1,4 @@
-"""The settings: one table, read from the environment first, then from code, checked together, each with its source."""
+"""The settings: read from the environment first, then from code, checked together, each with its source."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.errors import HoldfastError
-from holdfast.retry import LONGEST, MAX_ATTEMPTS, Retry
+from holdfast.retry import Retry
+from holdfast.setting import SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-Unit = Literal["ms", "number", "true or false", "names", "addresses", "queues", "word", "text", "secret"]
+    from holdfast.setting import Setting, Unit
 
 _MS = timedelta(milliseconds=1)
-_DAY = 86_400_000
-_MANY = 10_000
 _PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 _WAITS = ("retry.base", "retry.maximum")
 _UNSET = "unset"
 _MASK = "***"
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+_SHAPE = "postgresql://user:password@host:port/dbname"
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,40})://", re.IGNORECASE)
 _ADDRESS = re.compile(r"postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
 _URL_PASSWORD = re.compile(r"(://[^\s:]*:)\S*@")
 _KEY_PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
@@ -41,83 +42,6 @@ class SettingsError(HoldfastError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.problems,)
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One line of the table."""
-
-    name: str
-    field: str
-    unit: Unit
-    default: str
-    """As it would be written in the environment; empty when there is none."""
-    meaning: str
-    aliases: tuple[str, ...] = ()
-    lowest: int = 1
-    highest: int = _DAY
-    words: tuple[str, ...] = ()
-    queue: str = ""
-    """The queue whose number the alias is."""
-
-
-# fmt: off
-SETTINGS = (
-    Setting("HOLDFAST_DATABASE_URL", "database_urls", "addresses", "", "one address, or several separated by spaces",
-            ("DATABASE_URL",)),
-    Setting("OUTBOX_WORKER_ENABLED", "worker_enabled", "true or false", "false", "run a worker in this web process"),
-    Setting("WORKER_TICK_RUNNERS", "tick_runners", "names", "",
-            "the runners, in order; unset: `outbox`, then the others as registered"),
-    Setting("WORKER_TICK_OVERALL_MAX_MS", "tick_overall_max", "ms", "480000", "time for a one-shot tick"),
-    Setting("WORKER_TICK_RUNNER_MAX_MS", "tick_runner_max", "ms", "60000", "time for each of its runners"),
-    Setting("WORKER_TICK_RUNNER_MAX_ITEMS", "tick_runner_max_items", "number", "200", "items for each of its runners",
-            highest=1_000_000),
-    Setting("WORKER_TICK_SHARD_INDEX", "shard_index", "number", "", "which part of the jobs is claimed here, from 0",
-            lowest=0, highest=63),
-    Setting("WORKER_TICK_SHARD_COUNT", "shard_count", "number", "", "how many such parts there are", highest=64),
-    Setting("WORKER_BUSY_LOOP_DELAY_MS", "busy_delay", "ms", "250",
-            "pause after a pass that did something; a wake-up cuts it short", lowest=0),
-    Setting("WORKER_IDLE_BACKOFF_MIN_MS", "idle_min", "ms", "1000", "first pause when idle, then doubled",
-            ("OUTBOX_WORKER_POLL_MS",)),
-    Setting("WORKER_IDLE_BACKOFF_MAX_MS", "idle_max", "ms", "30000", "longest pause when idle"),
-    Setting("WORKER_IDLE_BACKOFF_JITTER_MS", "jitter", "ms", "500", "added at random to both pauses", lowest=0),
-    Setting("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "error_backoff", "ms", "30000", "pause after a tick that failed"),
-    Setting("WORKER_TICK_LOOP_MAX_JITTER_MS", "error_jitter", "ms", "2000", "added at random to that pause", lowest=0),
-    Setting("WORKER_SHUTDOWN_TIMEOUT_MS", "shutdown_timeout", "ms", "30000",
-            "how long running jobs may go on after a stop; at most the lease", lowest=0),
-    Setting("OUTBOX_BATCH_SIZE", "batch_size", "number", "50", "jobs per claim", ("OUTBOX_WORKER_BATCH_SIZE",),
-            highest=_MANY),
-    Setting("OUTBOX_CONCURRENCY", "concurrency", "number", "10", "running handlers per process", highest=_MANY),
-    Setting("OUTBOX_QUEUE_CONCURRENCY", "queue_concurrency", "queues", "pdf=2",
-            "running handlers per queue, `name=n,name=n`; a queue not named keeps its number",
-            ("PDF_RENDER_CONCURRENCY",), highest=_MANY, queue="pdf"),
-    Setting("OUTBOX_LEASE_DURATION_MS", "lease", "ms", "60000", "how long a job is held between two heartbeats",
-            ("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS",), lowest=100),
-    Setting("OUTBOX_LEASE_HEARTBEAT_MS", "heartbeat", "ms", "15000", "between renewals; below a third of the lease"),
-    Setting("OUTBOX_REAP_INTERVAL_MS", "reap_interval", "ms", "10000", "between reaps; below the lease"),
-    Setting("OUTBOX_MAX_ATTEMPTS", "retry.max_attempts", "number", "3", "runs of a job in all",
-            ("OUTBOX_WORKER_MAX_ATTEMPTS",), highest=MAX_ATTEMPTS),
-    Setting("OUTBOX_RETRY_BASE_MS", "retry.base", "ms", "5000", "wait after the first failure, then doubled",
-            ("OUTBOX_WORKER_RETRY_BASE_MS",), lowest=0, highest=LONGEST // _MS),
-    Setting("OUTBOX_RETRY_MAX_MS", "retry.maximum", "ms", "120000", "longest wait after a failure",
-            ("OUTBOX_WORKER_RETRY_MAX_MS",), lowest=0, highest=LONGEST // _MS),
-    Setting("OUTBOX_RETRY_JITTER_MS", "retry.jitter", "ms", "500", "added at random to that wait",
-            lowest=0, highest=LONGEST // _MS),
-    Setting("WORKER_API_BASE_URL", "api_base_url", "text", "", "where HTTP-calling runners call"),
-    Setting("WORKER_API_SERVICE_TOKEN", "api_service_token", "secret", "", "sent by them as `x-service-token`"),
-    Setting("ARCHIVE_BUCKET", "archive_bucket", "text", "", "bucket of the object store"),
-    Setting("ARCHIVE_REGION", "archive_region", "text", "", "its region"),
-    Setting("ARCHIVE_ENDPOINT", "archive_endpoint", "text", "", "its address, unless it is the provider's own"),
-    Setting("HOLDFAST_LISTEN", "listen", "true or false", "true",
-            "be woken by notifications, on a connection of its own; polling goes on underneath"),
-    Setting("HOLDFAST_MAX_CONNECTIONS", "max_connections", "number", "6", "connections per process and database",
-            lowest=3, highest=1000),
-    Setting("HOLDFAST_LOG_FORMAT", "log_format", "word", "auto",
-            "`human`, `json`, or `auto`: human on a terminal, else JSON", words=("auto", "human", "json")),
-    Setting("HOLDFAST_LOG_LEVEL", "log_level", "word", "info", "the least level logged",
-            words=("debug", "info", "warning", "error", "critical")),
-)
-# fmt: on
 
 
 class Row(NamedTuple):
@@ -205,6 +129,25 @@ class Settings:
     def _values(self) -> dict[str, Any]:
         values = {known.field: attrgetter(known.field)(self) for known in SETTINGS}
         return {name: None if self.retry.steps and name in _WAITS else value for name, value in values.items()}
+
+
+def read_retry(environ: Mapping[str, str]) -> Retry:
+    """Return what the environment says of retries, whatever else it says: who only makes jobs needs nothing more."""
+    reader = _Reader(environ, {})
+    for setting in SETTINGS:
+        if setting.field.startswith("retry."):
+            reader.read(setting)
+    if problems := [*reader.problems, *_problems(reader.values, reader.sources)]:
+        raise SettingsError(problems)
+    return reader.made_retry()
+
+
+def check_address(url: str) -> None:
+    """Refuse what another library takes for an address, `postgresql+psycopg://…`; what remains is libpq's to read."""
+    scheme = _SCHEME.match(url)
+    if scheme and scheme[1] not in {"postgresql", "postgres"}:
+        said = f"the address given to Holdfast begins with {scheme[0]}"
+        raise SettingsError([f"{said}: it must look like {_SHAPE}, without the name of a driver"])
 
 
 class _Reader:
@@ -375,7 +318,7 @@ def _faults(setting: Setting, value: Any) -> Iterator[str]:
     elif setting.unit == "names" and not value:
         yield "must name at least one"
     elif setting.unit == "addresses" and not all(map(_ADDRESS.fullmatch, value)):
-        yield "must be like postgresql://user:password@host:port/dbname, several separated by spaces"
+        yield f"must be like {_SHAPE}, several separated by spaces"
     elif setting.unit == "word" and value not in setting.words:
         yield f"must be one of {', '.join(setting.words)}, not {_cut(value)}"
     elif kind is str and not value.isprintable():

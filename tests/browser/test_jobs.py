@@ -157,8 +157,10 @@ async def test_what_cannot_be_done_to_a_job_is_said(visit: Visiting, live: Live)
     at = await visit(path="jobs?text=ended-")
     await at.page.get_by_label("Choose all shown").click()
     await at.button("Cancel…").click()
-    await at.button("Cancel 2 jobs").click()
+    await expect(at.dialog).to_contain_text("1 job will be left alone")
+    await at.button("Cancel 1 job").click()
     await at.said("Cancelled 1 job. 1 job was refused.")
+    await expect(at.dialog).to_contain_text(f"#{ended} it has ended")
     assert live.statuses([ended, waits]) == ["completed", "cancelled"]
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.async_api import expect
 
+from holdfast.ops.role import Role
 from tests.browser import shop
 
 if TYPE_CHECKING:
+    from playwright.async_api import Route
+
     from tests.browser.conftest import Visiting
     from tests.browser.live import Live
 
@@ -68,8 +72,27 @@ async def test_a_chart_is_read_by_arrow_keys(visit: Visiting, live: Live) -> Non
     live.until_all(live.enqueue(shop.send_sms.new("+1")), "completed")
     at = await visit()
     chart = at.page.get_by_role("slider", name="Throughput")
+    await expect(chart).to_have_attribute("aria-valuemax", "59")
     await chart.focus()
     await at.page.keyboard.press("End")
     await expect(chart).to_have_attribute("aria-valuenow", "59")
     await at.page.keyboard.press("ArrowLeft")
     await expect(chart).to_have_attribute("aria-valuenow", "58")
+
+
+async def test_keys_choose_nothing_while_there_is_nothing_to_choose(visit: Visiting) -> None:
+    at = await visit(Role.VIEWER, "nowhere", fresh=True)
+    answer = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await answer.wait()
+        await route.continue_()
+
+    await at.page.route("**/api/overview*", hold)
+    await at.go()
+    chart = at.page.get_by_role("slider", name="Throughput")
+    await chart.focus()
+    await at.page.keyboard.press("End")
+    answer.set()
+    await expect(chart).to_have_attribute("aria-valuemax", "59")
+    await expect(chart).to_have_attribute("aria-valuenow", "58")  # the last minute that is over

@@ -19,6 +19,7 @@ from holdfast import (
     HoldfastError,
     InvalidJob,
     Job,
+    OrderKey,
     PayloadTooLarge,
     WrongIsolation,
 )
@@ -226,4 +227,35 @@ async def test_the_same_on_a_sync_connection(app: Holdfast, ledger: Ledger, appr
     with pytest.raises(TimeoutError, match=r"has not ended within 0\.1 s"):
         app.wait_sync(app.enqueue_sync(conn, approve.new()), timeout=timedelta(seconds=0.1))
     await until(lambda: ledger.sessions() == 0)
-    assert ledger.rows("SELECT FROM holdfast.watcher WHERE until > now()") == []
+    await until(lambda: ledger.rows("SELECT FROM holdfast.watcher WHERE until > now()") == [])
+
+
+async def test_a_stopped_order_key_is_let_go_on(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
+    @app.job("act")
+    async def act(job: Job[None], fail: bool) -> str | Fail:
+        return Fail("broken") if fail else "done"
+
+    stopping = OrderKey("customer 7", on_failure="block")
+    await app.enqueue_many(conn, [act.new(fail=True).options(order_key=stopping)] * 2)
+    last = await app.enqueue(conn, act.new(fail=False).options(order_key=stopping))
+    stops = "SELECT count(*) FROM holdfast.order_stop"
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.value(stops) == 1)
+        assert await app.resume_order_key(conn, "customer 7")
+        await until(lambda: ledger.value(stops) == 1)
+        assert app.resume_order_key_sync(ledger.conn, "customer 7")
+        assert await app.wait(last) == "done"
+    assert not await app.resume_order_key(conn, "customer 7")
+
+
+@pytest.mark.parametrize("nobody", [2**63, -(2**63) - 1])
+async def test_an_id_that_no_job_can_have_is_not_found(
+    app: Holdfast, conn: Connection, ledger: Ledger, nobody: int
+) -> None:
+    assert await app.cancel(conn, nobody) == app.cancel_sync(ledger.conn, nobody) == "not_found"
+    assert await app.get_chain(conn, nobody) is app.get_chain_sync(ledger.conn, nobody) is None
+    assert await app.complete_chain(conn, nobody, "x") == "not_found"
+    assert app.complete_chain_sync(ledger.conn, nobody, "x") == "not_found"
+    assert await app.delete_chains(conn, [nobody]) == app.delete_chains_sync(ledger.conn, [nobody]) == []
+    with pytest.raises(ChainFailed, match=f"chain {nobody} not_found"):
+        app.wait_sync(nobody)

@@ -123,7 +123,7 @@ async def test_two_workers_in_one_process_share_the_work(app: Holdfast, ledger: 
 
     async def middleware(job: Job[Any], worker: str, step: Callable[[], Awaitable[object]]) -> object:
         ran.append((worker, job.id))
-        await asyncio.sleep(0.01)
+        await until(lambda: len({worker for worker, _ in ran}) == 2)
         return await step()
 
     app.middlewares.append(middleware)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, Unique
+from holdfast import ChainFailed, Continue, DuplicateJob, Fail, Holdfast, InvalidJob, Job, Unique
 from tests.engine.pace import PATIENT
 
 if TYPE_CHECKING:
@@ -106,3 +106,25 @@ async def test_a_kind_is_not_a_job(app: Holdfast, ledger: Ledger, conn: Connecti
     with pytest.raises(InvalidJob, match="after: at most"):
         await app.enqueue_group(conn, [], then=page.new(0).options(after=range(1, 10_002), delay=timedelta(days=1)))
     assert ledger.statuses() == {}
+
+
+async def test_all_of_a_group_or_nothing(
+    app: Holdfast, ledger: Ledger, conn: Connection, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    """On a connection that commits every statement too."""
+    taken = book.new("Emma").options(unique=Unique("taken", on_conflict="raise"))
+    await app.enqueue(conn, taken)
+    with pytest.raises(DuplicateJob):
+        await app.enqueue_group(conn, [page.new(0)], then=taken)
+    with pytest.raises(DuplicateJob):
+        app.enqueue_group_sync(ledger.conn, [page.new(0)], then=taken)
+    assert ledger.statuses() == {"pending": 1}
+
+
+def test_too_many_to_wait_for_are_refused_before_anything_is_sent(
+    app: Holdfast, ledger: Ledger, page: Kind[..., Any], book: Kind[..., Any]
+) -> None:
+    with ledger.conn.transaction():
+        with pytest.raises(InvalidJob, match="after: at most 10000 chains"):
+            app.enqueue_group_sync(ledger.conn, [page.new(0)] * 10_000, then=book.new("Long").options(after=[1]))
+        assert ledger.statuses() == {}

@@ -61,10 +61,11 @@ async def test_a_restart(own_server: Server, mode: Literal["fast", "immediate"],
         handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(3)])
         waits = [waiting(app, handle, sync=sync) for handle in handles]
         await until(lambda: ledger.value(RECORDS) == 3)
+        last = ledger.value("SELECT max(until) FROM holdfast.watcher")
     await asyncio.to_thread(own_server.stop, mode)
     await asyncio.to_thread(own_server.start)
     with Ledger(app.url or "") as ledger:
-        await until(lambda: ledger.value(RECORDS) == 3)
+        await until(lambda: ledger.value(f"{RECORDS} AND until > %s", last) == 3)
         async with app.worker(**PATIENT):
             assert await asyncio.gather(*waits) == [0, 1, 2]
         await until(lambda: ledger.sessions() == 0)
@@ -84,7 +85,7 @@ async def test_terminated_backends(app: Holdfast, ledger: Ledger, sync: bool) ->
     assert app.complete_chain_sync(ledger.conn, handle, 7) == "completed"
     async with Stopwatch() as watch:
         assert await wait == 7
-    assert watch.seconds < 1
+    assert watch.seconds < 10
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])
@@ -94,14 +95,14 @@ async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
     act = acting(app)
     handle = app.enqueue_sync(ledger.conn, act.new(7))
     async with Line(database) as line:
-        how: dict[str, Any] = {"timeout": timedelta(seconds=2), "url": line.url}
+        how: dict[str, Any] = {"timeout": timedelta(seconds=5), "url": line.url}
         wait = waiting(app, handle, sync=sync, **how)
         await until(lambda: ledger.value(RECORDS))
         line.freeze()
         async with Stopwatch() as watch:
-            with pytest.raises(TimeoutError, match="within 2 s"):
+            with pytest.raises(TimeoutError, match="within 5 s"):
                 await wait
-        assert watch.seconds < 6
+        assert watch.seconds < 15
         line.thaw()
 
 
@@ -109,7 +110,7 @@ async def test_nobody_there_is_said_at_the_end(app: Holdfast, ledger: Ledger, da
     handle = app.enqueue_sync(ledger.conn, acting(app).new(7))
     async with Line(database) as line:
         line.refuse()
-        how: dict[str, Any] = {"timeout": timedelta(seconds=1), "url": line.url}
+        how: dict[str, Any] = {"timeout": timedelta(seconds=3), "url": line.url}
         with pytest.raises(TimeoutError) as caught:
             await app.wait(handle, **how)
         assert isinstance(caught.value.__cause__, psycopg.OperationalError)

@@ -104,6 +104,24 @@ async def test_a_chain_that_is_not_committed_is_not_found(app: Holdfast, databas
         await conn.rollback()
 
 
+async def test_an_id_that_no_chain_can_have_holds_up_nobody_else(
+    app: Holdfast, conn: Connection, ledger: Ledger
+) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> str:
+        return "done"
+
+    handle = await app.enqueue(conn, act.new())
+    waiting = asyncio.create_task(app.wait(handle))
+    await until(lambda: ledger.value(RECORDS) == 1)
+    wrong = asyncio.create_task(app.wait(2**63, timeout=MINUTE))
+    await asyncio.sleep(0)  # it has begun
+    async with app.worker(**PATIENT):
+        assert await waiting == "done"
+    with pytest.raises(ChainFailed, match=f"chain {2**63} not_found"):
+        await wrong
+
+
 async def test_time_is_bounded(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
     @app.job("act")
     async def act(job: Job[None]) -> None: ...
@@ -142,7 +160,7 @@ async def test_a_thousand_wait_on_one_connection(
     app: Holdfast, conn: Connection, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four statements when they come, two in each slow round, and at most one for each batch that ends."""
-    monkeypatch.setattr(vigil, "RENEW", 1.0)
+    monkeypatch.setattr(vigil, "RENEW", 3.0)
     sent = count(monkeypatch)
 
     @app.job("act")

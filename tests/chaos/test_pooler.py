@@ -1,15 +1,38 @@
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chaos.faults.failover import FAULTS as FAILOVERS
 from chaos.faults.pooler import FAULTS
+from chaos.pooler import Pooler
 from tests.chaos.stage import stage, strike
+from tests.engine.waiting import until
 
 if TYPE_CHECKING:
     from chaos.fault import Fault
+    from tools.postgres import Server
+
+
+async def test_a_pooler_that_falls_is_started_again(server: Server) -> None:
+    """A service manager would do so; PgBouncer 1.18 falls over some cancellations in a half-open network."""
+    with Pooler(server, "postgres") as pooler:
+        keeping = asyncio.create_task(pooler.keep())
+        os.kill(pooler.pid, signal.SIGSEGV)
+        await until(lambda: len(pooler.falls) == 1)
+        assert "does not answer" not in await pooler.explain()
+
+        pooler.kill()
+        pooler.look()
+        assert not pooler.runs(), "whoever killed it wants it to stay away"
+        await asyncio.to_thread(pooler.restart)
+        assert pooler.runs()
+        assert len(pooler.falls) == 1
+        keeping.cancel()
 
 
 @pytest.mark.prove

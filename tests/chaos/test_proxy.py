@@ -25,7 +25,7 @@ def proxy(server: Server) -> Iterator[Proxy]:
 
 def connect(proxy: Proxy, **options: Any) -> psycopg.Connection[Any]:
     return psycopg.connect(
-        f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", autocommit=True, **{"connect_timeout": 2, **options}
+        f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres", autocommit=True, **{"connect_timeout": 20, **options}
     )
 
 
@@ -92,7 +92,7 @@ def test_half_open_says_nothing_and_ends_nothing(proxy: Proxy, server: Server) -
         proxy.half_open()
         asked = pool.submit(conn.execute, "SELECT 1")
         with pytest.raises(psycopg.OperationalError, match="timeout"):
-            connect(proxy)
+            connect(proxy, connect_timeout=2)
         assert not asked.done()
         assert backends(server, "half open") == 1
         proxy.pass_()
@@ -134,15 +134,17 @@ def test_delay_and_the_end_of_it(proxy: Proxy) -> None:
 
 def test_throttle(proxy: Proxy) -> None:
     with connect(proxy) as conn:
-        proxy.throttle(100_000)
-        began = time.monotonic()
         text = "a" * 50_000
-        assert conn.execute("SELECT length(%s::text)", [text]).fetchone() == (50_000,)
-        assert 0.45 < time.monotonic() - began < 5
+
+        def seconds() -> float:
+            began = time.monotonic()
+            assert conn.execute("SELECT length(%s::text)", [text]).fetchone() == (50_000,)
+            return time.monotonic() - began
+
+        proxy.throttle(100_000)
+        assert seconds() > 0.45
         proxy.pass_()
-        began = time.monotonic()
-        conn.execute("SELECT length(%s::text)", [text])
-        assert time.monotonic() - began < 0.45
+        assert min(seconds() for _ in range(5)) < 0.45
 
 
 def test_a_server_that_is_away_is_a_reset(proxy: Proxy) -> None:

@@ -25,7 +25,7 @@ class Serving:
         self._lines: queue.Queue[str] = queue.Queue()
         self.said: list[str] = []
         self.process = subprocess.Popen(  # noqa: S603 - the command under test
-            [sys.executable, "-m", "holdfast", "serve", "--port", "0", *arguments],
+            [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--timeout", "20", *arguments],
             cwd=cwd,
             env=environment(database, **variables),
             stdin=subprocess.DEVNULL,
@@ -33,6 +33,7 @@ class Serving:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._passed_over: list[str] = []
         self._readers = [
             threading.Thread(target=self._read, args=(stream,), daemon=True)
             for stream in (self.process.stdout, self.process.stderr)
@@ -54,7 +55,11 @@ class Serving:
             stream.close()
 
     def hear(self, text: str) -> str:
-        """Wait for a line that has this text."""
+        """Wait for a line that has this text; what is passed over may be heard later: two streams have no order."""
+        for line in self._passed_over:
+            if text in line:
+                self._passed_over.remove(line)
+                return line
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -63,6 +68,7 @@ class Serving:
                 raise AssertionError(f"{text!r} was not heard: {self.said}") from None
             if text in line:
                 return line
+            self._passed_over.append(line)
 
     def ended(self) -> int:
         status = self.process.wait(PATIENCE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from holdfast.settings import SETTINGS
+from holdfast.setting import SETTINGS
 from holdfast.store.schema import migrations
 from tests.cli.commands import Said, holdfast
 from tests.cli.pooler import pooler
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from tools.postgres import Server
 
-SUBJECTS = ["database", "schema", "rights", "roles", "connections", "listen"]
+SUBJECTS = ["database", "schema", "rights", "roles", "isolation", "connections", "listen"]
 
 
 @pytest.fixture
@@ -134,6 +134,17 @@ def test_a_viewer_cannot_work(database: str, conn: psycopg.Connection[Any]) -> N
     assert said.status == 1
     name = f"test_check_{os.getpid()}"
     assert findings(said)["rights"] == ("wrong", f"{name} may look but not work: GRANT holdfast_worker TO {name}")
+
+
+def test_transactions_that_are_stricter_by_default(database: str, conn: psycopg.Connection[Any]) -> None:
+    name = sql.Identifier(conn.info.dbname)
+    conn.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'serializable'").format(name))
+    said = holdfast("check", "--json", database=database)
+    assert said.status == 1
+    verdict, says = findings(said)["isolation"]
+    assert verdict == "wrong"
+    assert says.startswith("a transaction is SERIALIZABLE by default, and a worker needs READ COMMITTED: ")
+    assert says.endswith("ALTER ROLE postgres SET default_transaction_isolation = 'read committed'")
 
 
 def test_behind_a_pooler(database: str, server: Server) -> None:

@@ -41,7 +41,8 @@ def test_commands_and_options(script: str) -> None:
     }
     assert offered(script, "holdfast", "top", "--theme", "") == {"dark", "light"}
     assert offered(script, "holdfast", "c") == {"check", "completion"}
-    assert offered(script, "holdfast", "jobs", "") == {"list", "show", "retry", "cancel", "delete", "-h", "--help"}
+    acting = {"retry", "cancel", "delete", "resume-key"}
+    assert offered(script, "holdfast", "jobs", "") == acting | {"list", "show", "-h", "--help"}
     assert offered(script, "holdfast", "jobs", "list", "--o") == {"--order-key"}
     assert offered(script, "holdfast", "jobs", "list", "--status", "p") == {"pending", "processing"}
     assert offered(script, "holdfast", "jobs", "list", "--kind", "") == set()

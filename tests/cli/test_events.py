@@ -14,6 +14,7 @@ from psycopg import sql
 
 from holdfast.drivers import run
 from holdfast.store.subscription import ParkedEvent, advance_position
+from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.relay.reading import Reader
 
@@ -104,7 +105,7 @@ async def test_how_far_each_partition_is(database: str, conn: psycopg.AsyncConne
     assert head.split()[:5] == ["NAME", "PARTITION", "TARGET", "HOLDER", "EVENTS"]
     assert head.split()[5:] == ["BEHIND", "SECONDS", "PARKED", "STATE", "MOVED"]
     assert [line.split()[:5] for line in lines] == [
-        ["ledger", "0", "test", "1", "3"],
+        ["ledger", "0", "test", "-", "3"],  # its lease is over
         ["out", "0", "test", "7", "3"],
         ["out", "1", "test", "7", "3"],
     ]
@@ -173,7 +174,7 @@ async def test_delete(database: str, conn: psycopg.AsyncConnection[Any], reader:
         assert row == (0,)
 
 
-async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
+async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect) -> None:
     other = Reader(conn, "other")
     await other.join()
     last = await publish(conn, 3)
@@ -188,6 +189,7 @@ async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader:
     assert "out was restored from another server, and reads nothing: `holdfast events rebase out`" in told
     said = holdfast("events", "rebase", "--all", "--json", database=database)
     assert said.json == [{"name": "out", "action": "rebase", "first": last - 2}]
+    assert audited(connect()) == [(ME, "subscription.rebase", "out", None)]
     # What may be unread comes again, and what is new.
     new = await publish(conn, 1)
     assert await read(reader) == [last - 2, last - 1, last, new]
@@ -212,6 +214,16 @@ async def test_repartition(database: str, conn: psycopg.AsyncConnection[Any], re
     assert (said.status, said.out) == (0, "out: has 4 partitions; some events may be handed over again\n")
     assert await read(reader) == ids
     assert [line["partition"] for line in holdfast("events", "--json", database=database).json] == [0, 1, 2, 3]
+
+
+async def test_one_that_makes_jobs_is_not_repartitioned(
+    database: str, conn: psycopg.AsyncConnection[Any], reader: Reader
+) -> None:
+    await conn.execute("UPDATE holdfast.subscription SET makes_jobs = true, partitions = 1")
+    said = holdfast("events", "repartition", "out", "4", database=database)
+    assert said.status == 1
+    assert "out makes jobs, and those are shared already: only a relay is cut" in said.err
+    assert [line["partition"] for line in holdfast("events", "--json", database=database).json] == [0]
 
 
 async def test_parked_and_released(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
@@ -248,6 +260,31 @@ async def test_what_is_due_later_is_released_before_what_follows_it(
     assert said.json["released"] == 2
     due = await conn.execute("SELECT event_id FROM holdfast.parked WHERE released_at <= now() ORDER BY event_id")
     assert await due.fetchall() == [(last - 1,), (last,)]
+
+
+async def test_what_was_done_is_in_the_audit_table(
+    database: str, conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect
+) -> None:
+    last = await publish(conn, 1)
+    await park(reader, (last, "k", "Refused"))
+    for arguments in (
+        ("pause", "out"),
+        ("resume", "out"),
+        ("replay", "out", "--after", "0"),
+        ("release", "out", "--key", "k"),
+        ("release", "out", "--key", "nobody's"),
+        ("repartition", "out", "3"),
+        ("skip", "out"),
+        ("skip", "out", "--yes"),
+        ("parked", "out"),
+        ("delete", "out", "--yes"),
+        ("pause", "out"),
+    ):
+        holdfast("events", *arguments, database=database)
+    done = ("pause", "resume", "replay", "release", "repartition", "skip", "delete")
+    assert audited(connect()) == [(ME, f"subscription.{action}", "out", None) for action in done]
+    details = await conn.execute("SELECT detail FROM holdfast.audit WHERE detail::text <> '{}' ORDER BY id")
+    assert await details.fetchall() == [({"after": 0},), ({"key": "k"},), ({"partitions": 3},)]
 
 
 async def test_a_viewer_may_look_and_not_act(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:

@@ -172,6 +172,22 @@ def test_retry(database: str, conn: psycopg.Connection[Any], worker: Worker) -> 
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of = %s", dead) == 1
 
 
+def test_one_that_cannot_be_retried_holds_up_no_other(
+    database: str, conn: psycopg.Connection[Any], worker: Worker
+) -> None:
+    (chain,) = enqueue(conn, job())
+    worker.end(worker.claim())
+    first, orphan, last = failed(worker), failed(worker, after=[chain]), failed(worker)
+    conn.execute("DELETE FROM holdfast.job_history")
+    said = holdfast("jobs", "retry", *map(str, (first, orphan, last)), database=database)
+    assert (said.status, said.err) == (1, "")
+    assert said.out.splitlines()[1] == (
+        f"{orphan}: comes after other chains: there is no chain {chain}: it was deleted, or ended too long ago"
+    )
+    replayed = "SELECT replay_of FROM holdfast.job WHERE replay_of IS NOT NULL ORDER BY 1"
+    assert conn.execute(replayed.encode()).fetchall() == [(first,), (last,)]
+
+
 def test_cancel(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
     running, waiting = enqueue(conn, job(), job("other"))
     worker.claim()
@@ -225,6 +241,24 @@ def test_deleting_in_a_stopped_order_key_does_not_let_it_go_on(
     assert holdfast("jobs", "delete", "--yes", str(second), database=database).status == 0
     assert worker.claim() == []
     assert statuses(conn) == {first: "failed", third: "blocked"}
+
+
+def test_a_stopped_order_key_is_let_go_on(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    _, waiting = enqueue(conn, *(job(order_key=OrderKey("customer 7", on_failure="block")) for _ in range(2)))
+    worker.end(worker.claim(), FAILED)
+    assert worker.claim() == []
+    said = holdfast("jobs", "resume-key", "customer 7", database=database)
+    assert said == (0, "customer 7: goes on with its next job\n", "")
+    assert [one.id for one in worker.claim()] == [waiting]
+    assert audited(conn) == [(ME, "order_key.resume", "customer 7", None)]
+    said = holdfast("jobs", "resume-key", "customer 7", database=database)
+    assert said == (1, "", "holdfast jobs: the order key customer 7 is not stopped\n")
+    assert len(audited(conn)) == 1
+    enqueue(conn, job("stops", order_key=OrderKey("a", on_failure="block")))
+    stopping = Worker(conn, "stops")
+    stopping.end(stopping.claim(), FAILED)
+    said = holdfast("jobs", "resume-key", "a", "--json", database=database)
+    assert said.json == {"key": "a", "action": "resume-key"}
 
 
 def test_a_job_that_somebody_has_locked(database: str, conn: psycopg.Connection[Any], connect: Connect) -> None:

@@ -9,6 +9,7 @@ from holdfast.drivers import run_sync
 from holdfast.schedule import Every
 from holdfast.store.run import begin_run, record_run
 from holdfast.store.schedule import list_schedules, register_schedules
+from tests.cli.auditing import ME, audited
 from tests.cli.commands import holdfast
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
     conn = connect()
-    minutely = Every(timedelta(minutes=1))
-    run_sync(conn, register_schedules([("cleanup", minutely, None), ("reminders", minutely, None)]))
+    hourly = Every(timedelta(hours=1))
+    run_sync(conn, register_schedules([("cleanup", hourly, None), ("reminders", hourly, None)]))
     run_sync(conn, record_run(run_sync(conn, begin_run()), "cleanup", "completed", worker=0, counts={"deleted": 12}))
     run_sync(conn, record_run(run_sync(conn, begin_run()), "outbox", "completed", worker=0, counts={"claimed": 3}))
     return conn
@@ -78,6 +79,7 @@ def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> N
 
     assert holdfast("runners", "resume", "cleanup", "--database-url", database).status == 0
     assert not schedule(conn, "cleanup").paused
+    assert audited(conn) == [(ME, f"runner.{action}", "cleanup", None) for action in ("pause", "trigger", "resume")]
 
 
 @pytest.mark.parametrize(
@@ -90,3 +92,4 @@ def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> N
 def test_a_name_that_is_not_there(database: str, conn: psycopg.Connection[Any], name: str, message: str) -> None:
     said = holdfast("runners", "pause", name, database=database)
     assert said == (1, "", f"holdfast runners: {message}\n")
+    assert audited(conn) == []

@@ -95,6 +95,23 @@ def test_fields_are_hidden_and_metrics_public_when_asked_for(database: str, tmp_
         assert nobody.get("/metrics").status_code == 401
 
 
+def test_who_signed_in_at_one_process_is_known_at_another(database: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("a secret of at least so many characters\n")
+    shared = ["--secret-file", "secret"]
+    with (
+        Serving(*shared, database=database, cwd=tmp_path) as one,
+        Serving(*shared, database=database, cwd=tmp_path) as other,
+        Serving(database=database, cwd=tmp_path) as stranger,
+        one.client() as browser,
+    ):
+        sent = {"token": token(database, "viewer")}
+        assert browser.post("/api/session", json=sent, headers={"Origin": one.url.rstrip("/")}).status_code == 200
+        for serving, status in ((one, 200), (other, 200), (stranger, 401)):
+            with serving.client() as same:
+                same.cookies = browser.cookies
+                assert same.get("/api/me").status_code == status
+
+
 def test_it_starts_while_the_database_is_away(tmp_path: Path) -> None:
     with Serving(database="postgresql://me:hush@127.0.0.1:1/db", cwd=tmp_path) as serving:
         serving.hear("cannot connect to the database")
@@ -123,12 +140,17 @@ def test_a_port_that_is_taken(database: str) -> None:
             "cannot read gone.json: No such file",
         ),
         (["--jwt-issuer", "x", "--jwt-audience", "y", "--jwt-keys", "http://example.org/"], "from an https address"),
+        (["--secret-file", "gone"], "--secret-file: cannot read gone: No such file"),
+        (["--secret-file", "bytes"], "--secret-file: bytes is no text"),
+        (["--secret-file", "short"], "--secret-file: short has less than 32 characters"),
         (["--database-url", "hush"], "cannot read the URL of --database-url"),
         (["nowhere"], "does not name an application"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_called_wrongly(database: str, tmp_path: Path, arguments: list[str], says: str) -> None:
+    (tmp_path / "short").write_text("hush")
+    (tmp_path / "bytes").write_bytes(bytes(range(128, 192)))
     said = holdfast("serve", *arguments, database=database, cwd=tmp_path)
     assert (said.status, said.out) == (2, "")
     assert says in said.err

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.settings import SETTINGS
+from holdfast.setting import SETTINGS
 from tests.cli.commands import holdfast
 
 if TYPE_CHECKING:

@@ -17,8 +17,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import UnsupportedConnection
 from holdfast.contrib.django.application import application
-from holdfast.contrib.django.connections import address
+from holdfast.contrib.django.connections import FreshConnections, address
 from tests.contrib.book.application import app, new
+from tests.contrib.book.jobs import backend
 from tests.databases import clone
 from tests.django_config import connected
 from tests.engine.ledger import Ledger
@@ -108,6 +109,54 @@ async def test_a_broken_connection_is_not_met_twice(run: Run, ledger: Ledger, mo
     monkeypatch.setitem(connection.settings_dict, "CONN_HEALTH_CHECKS", True)
     ledger.do("SELECT pg_terminate_backend(%s, 5000)", await run())
     await run()
+
+
+async def test_an_async_handler_keeps_its_connection_while_another_comes_and_goes(django_database: str) -> None:
+    fresh = FreshConnections()
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @fresh
+    async def slow() -> tuple[int, int]:
+        before = await sync_to_async(backend)()
+        begun.set()
+        await go.wait()
+        return before, await sync_to_async(backend)()
+
+    @fresh
+    async def quick() -> int:
+        return await sync_to_async(backend)()
+
+    running = asyncio.create_task(slow())
+    await begun.wait()
+    met = await quick()
+    go.set()
+    assert await running == (met, met)
+    assert await quick() != met, "nobody else ran when it ended"
+    await sync_to_async(connections.close_all)()
+
+
+async def test_a_broken_connection_is_closed_though_another_handler_runs(django_database: str, ledger: Ledger) -> None:
+    fresh = FreshConnections()
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @fresh
+    async def slow() -> None:
+        begun.set()
+        await go.wait()
+
+    @fresh
+    async def quick() -> int:
+        return await sync_to_async(backend)()
+
+    running = asyncio.create_task(slow())
+    await begun.wait()
+    ledger.do("SELECT pg_terminate_backend(%s, 5000)", await quick())
+    with pytest.raises(OperationalError):
+        await quick()
+    await quick()
+    go.set()
+    await running
+    await sync_to_async(connections.close_all)()
 
 
 def test_an_address_carries_what_djangos_settings_say(django_database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import pytest
 
-from holdfast import DuplicateJob, InvalidJob, Unique, UnsupportedConnection
+from holdfast import Continue, DuplicateJob, Holdfast, InvalidJob, Job, Unique, UnsupportedConnection
 from holdfast.drivers import run
 from holdfast.drivers.asyncpg import numbered
 from holdfast.store.statement import Statement
+from holdfast.testing import Testing
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
 
 if TYPE_CHECKING:
@@ -78,6 +80,35 @@ async def test_custom_records(database: str) -> None:
     conn: asyncpg.Connection[Any] = await asyncpg.connect(database, record_class=Row)
     assert (await app.enqueue(conn, send_receipt.new(1))).created
     await conn.close()
+
+
+async def test_a_connection_with_codecs_of_its_own_for_json(conn: asyncpg.Connection[Any]) -> None:
+    for name in ("json", "jsonb"):
+        await conn.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+    app = Holdfast()
+    said = app.event("said", dict[str, str])
+
+    @app.job("adds")
+    async def adds(job: Job[None], number: int) -> dict[str, int] | Continue[dict[str, int]]:
+        async with conn.transaction():
+            if number:
+                return await job.complete(conn, Continue(adds.new(number - 1)))
+            return await job.complete(conn, {"sum": number})
+
+    await app.publish(conn, said.new({"a": "b"}, headers={"c": "d"}))
+    assert await conn.fetchrow("SELECT payload, headers FROM holdfast.event") == ({"a": "b"}, {"c": "d"})
+
+    ran = await app.enqueue(conn, adds.new(1).options(headers={"e": "f"}))
+    await Testing(app, conn).drain()
+    chain = await app.get_chain(conn, ran)
+    assert chain is not None
+    assert chain.result == {"sum": 0}
+
+    ended, gone_on = await app.enqueue_many(conn, [adds.new(2), adds.new(3)])
+    assert await app.complete_chain(conn, ended, {"sum": 4}) == "completed"
+    assert await conn.fetchval("SELECT result FROM holdfast.job_history WHERE id = $1", ended.id) == {"sum": 4}
+    assert await app.complete_chain(conn, gone_on, Continue(adds.new(5))) == "completed"
+    assert await conn.fetchval("SELECT payload FROM holdfast.job") == {"number": 5}
 
 
 async def test_what_the_database_refuses(conn: asyncpg.Connection[Any]) -> None:

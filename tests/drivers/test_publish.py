@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import asyncpg
 import psycopg
@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy as sa
 from django.db import connection, transaction
 from opentelemetry import trace
-from pydantic import BaseModel, PositiveInt
+from pydantic import BaseModel, Field, PositiveInt
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
@@ -237,6 +237,18 @@ def test_what_does_not_fit_its_topic_is_not_published() -> None:
             paid.new(Paid(1), **given)
     with pytest.raises((InvalidEvent, PayloadTooLarge)):
         said.new({"text": "x" * 2**24})
+
+
+@dataclass
+class Counted:
+    copies: Annotated[int, Field(gt=0)]
+
+
+def test_instances_are_validated_before_they_are_published() -> None:
+    counted = Holdfast().event("counted", list[Counted])
+    assert counted.read(counted.new([Counted(1)]).payload) == [Counted(1)]
+    with pytest.raises(InvalidEvent, match=r"^counted: .*copies: Input should be greater than 0"):
+        counted.new([Counted(1), Counted(-1)])
 
 
 def test_what_is_read_is_validated_too() -> None:

@@ -64,3 +64,16 @@ def long(job: Job[Any], started: str) -> None:
     Path(started).write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+@app.job("cpu.missing", executor="process", retry=AT_ONCE)
+def missing(job: Job[Any], path: str) -> str:
+    return Path(path).read_text()
+
+
+@app.job("cpu.hurried", executor="process", retry=AT_ONCE)
+def hurried(job: Job[Any], started: str) -> str:
+    if job.attempt == 1:
+        Path(started).write_text(str(os.getpid()))
+        time.sleep(60)
+    return "in time"

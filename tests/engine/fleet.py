@@ -33,8 +33,8 @@ NO_HOOKS = Hooks("test", on_failure=(), on_dead_letter=())
 def fast(**changes: Any) -> Settings:
     """Return settings whose times are scaled down."""
     given: dict[str, Any] = {
-        "lease": 600 * MS,
-        "heartbeat": 100 * MS,
+        "lease": 12_000 * MS,
+        "heartbeat": 500 * MS,
         "reap_interval": 300 * MS,
         "shutdown_timeout": 500 * MS,
         "busy_delay": 1 * MS,
@@ -73,6 +73,7 @@ async def crew(
         ((ticker, made),) = assemble(
             names,
             [site],
+            home=site,
             runners={runner.name: runner for runner in runners},
             periodic=periodic,
             kinds=kinds or {},

@@ -40,7 +40,7 @@ async def main(url: str, name: str) -> None:
 
         runner = Runner("bill", bill, every=Every(timedelta(hours=1)), singleton=True)
         # A replica that is held up by the others' load must not lose its slot.
-        async with background(url, runner, settings=fast(lease=1_500 * MS)):
+        async with background(url, runner, settings=fast(lease=6_000 * MS)):
             await conn.execute("INSERT INTO up VALUES (%s)", [name])
             await stop.wait()
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from holdfast import Continue, Fail, Holdfast, InvalidJob, Item, Job, Reschedule
+from tests.engine.keyless import Keyless
 from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
+    from nowhere import Nowhere  # type: ignore[import-not-found]
+
     from tests.engine.ledger import Ledger
 
 
@@ -97,6 +100,20 @@ async def test_the_wrong_number_of_endings_is_an_error(app: Holdfast, ledger: Le
     async with app.worker(**QUICK) as worker:
         await until(lambda: worker.counts.get("job_failed") == 2)
     assert "a batch of 2 jobs ends with a list of 2" in (ledger.job(job).error or "")
+
+
+async def test_a_result_that_cannot_be_encoded_ends_that_job_alone(database: str, ledger: Ledger) -> None:
+    app = Holdfast(database, codec=Keyless())
+
+    @app.batch("post", retry=AT_ONCE)
+    async def post(items: list[Item[Letter]]) -> list[str]:
+        return ["secret" if item.args.number == 1 else "plain" for item in items]
+
+    good, bad = ledger.enqueue(post.new(Letter(0)), post.new(Letter(1)))
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.statuses() == {"completed": 1, "failed": 1})
+    assert ledger.job(good)[:3] == ("completed", 1, "plain")
+    assert ledger.job(bad)[:5] == ("failed", 3, None, "LookupError", "no key for this tenant")
 
 
 async def test_one_that_does_not_fit_harms_no_other(app: Holdfast, ledger: Ledger) -> None:
@@ -188,3 +205,24 @@ def test_a_handler_of_another_shape_is_refused(app: Holdfast) -> None:
 
         @app.batch("post")  # type: ignore[arg-type]
         async def post(job: Job[None], number: int) -> None: ...
+
+
+BARE: Any = Item
+
+
+@pytest.mark.parametrize("annotation", [list[Letter], list[BARE], Item[Letter], list, tuple[Item[Letter], ...], Letter])
+def test_items_that_are_not_annotated_as_such_are_refused(app: Holdfast, annotation: Any) -> None:
+    def post(items: Any) -> None: ...
+
+    post.__annotations__["items"] = annotation
+    with pytest.raises(TypeError, match=r"^post: a batch handler has one parameter, annotated list\[Item"):
+        app.batch("post")(post)
+    assert not app.kinds
+
+
+def test_arguments_that_are_not_there_yet_are_looked_for_later(app: Holdfast) -> None:
+    @app.batch("post")
+    async def post(items: list[Item[Nowhere]]) -> None: ...
+
+    with pytest.raises(InvalidJob, match="post: an annotation names Nowhere"):
+        post.new({})

@@ -145,8 +145,8 @@ async def test_a_handler_that_goes_on_after_its_commit_is_not_disturbed(
         assert not job.signal.aborted
         ended.set()
 
-    ledger.enqueue(act.new())
     async with app.worker(**QUICK) as worker:
+        ledger.enqueue(act.new())  # only now is there a `worker` for the handler
         await ended.wait()
         await until(lambda: worker.counts.get("job_completed") == 1)
 

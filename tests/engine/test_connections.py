@@ -11,14 +11,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast import Holdfast, Job, SettingsError
+from holdfast import Holdfast, Job, SettingsError, WrongIsolation
 from holdfast.drivers import run_sync
 from holdfast.engine.connections import held, room
+from holdfast.engine.site import open_site
 from holdfast.settings import Settings
 from holdfast.store.inspect import Server, read_server
 from tests.engine.fleet import make_due
 from tests.engine.pace import QUICK
-from tests.engine.test_maintenance import add_day
+from tests.engine.test_maintenance import add_day, within_a_minute
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ async def test_a_worker_keeps_to_its_budget(app: Holdfast, ledger: Ledger, liste
         await asyncio.sleep(0)
 
     days = [add_day(ledger.conn, "attempt", 100 + day) for day in range(5)]
+    await within_a_minute(ledger.conn)  # the next one has maintenance run again
     most = 0
     async with app.worker(queues={"default": 50}, batch_size=200, listen=listen, **QUICK) as worker:
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
@@ -117,6 +119,7 @@ async def test_a_worker_that_does_not_fit_just_now_is_warned(
     async def act(job: Job[None]) -> None: ...
 
     job = ledger.enqueue_one(act.new())
+    await within_a_minute(ledger.conn)
     with ExitStack() as others, caplog.at_level(logging.WARNING):
         others.enter_context(psycopg.connect(user))
         async with app.worker(max_connections=5, **QUICK):
@@ -125,9 +128,23 @@ async def test_a_worker_that_does_not_fit_just_now_is_warned(
         assert "no room for a process now" in caplog.text
 
 
-def test_who_may_not_look_at_others_still_counts_them(user: str, ledger: Ledger) -> None:
+async def test_who_may_not_look_at_others_still_counts_them(user: str, ledger: Ledger) -> None:
     """PostgreSQL tells a plain user less of the sessions of others, but that they are there."""
-    seen = run_sync(ledger.conn, read_server())
     with psycopg.connect(user, autocommit=True) as conn:
-        assert run_sync(conn, read_server()).used == seen.used + 1
+        # Sessions of others may end meanwhile.
+        await until(lambda: run_sync(conn, read_server()).used == run_sync(ledger.conn, read_server()).used)
         assert run_sync(conn, read_server()).user_used == 1
+
+
+async def test_a_worker_is_refused_where_transactions_are_stricter_by_default(app: Holdfast, ledger: Ledger) -> None:
+    database = sql.Identifier(ledger.conn.info.dbname)
+    strict = sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'").format(database)
+    ledger.conn.execute(strict)
+    says = r"holdfast_\d+: .* REPEATABLE READ .* needs READ COMMITTED: ALTER ROLE postgres SET default_transaction_isol"
+    with pytest.raises(WrongIsolation, match=says):
+        async with app.worker(**QUICK):
+            pass
+    with pytest.raises(WrongIsolation, match=says):
+        async with open_site(ledger.url, name="test", seconds=5):
+            pass
+    assert ledger.value("SELECT count(*) FROM holdfast.worker") == 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.engine.dispatch import TURN_SECONDS
 from holdfast.engine.slots import Slots
 from tests.engine.pace import PATIENT, QUICK
 from tests.engine.waiting import until
@@ -46,22 +48,27 @@ async def test_an_urgent_job_overtakes_what_is_held_ready(app: Holdfast, ledger:
             ledger.enqueue(act.new("urgent").options(priority=0))
             await until(lambda: "urgent" in order[before:])  # noqa: B023 - awaited in the same turn
             # A round trip or two of the claim, at a hundred starts a second: not the second's worth that is held ready.
-            assert order[before:].index("urgent") <= 20, order[before:].index("urgent")
+            assert order[before:].index("urgent") <= 40, order[before:].index("urgent")
 
 
 async def test_handlers_that_never_wait_leave_room_for_others(app: Holdfast, ledger: Ledger) -> None:
-    @app.job("act")
-    async def act(job: Job[None]) -> None: ...
+    started, slots = 0, 5
 
-    ledger.enqueue(*[act.new() for _ in range(5_000)])
-    longest = 0.0
-    clock = time.thread_time  # what others take from the machine is not counted
-    async with app.worker(queues={"default": 50}, batch_size=500, **QUICK) as worker:
-        last = clock()
-        while worker.counts.get("job_completed", 0) < 5_000:
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        nonlocal started
+        started += 1
+        time.sleep(TURN_SECONDS)  # noqa: ASYNC251 - it never waits: that is the point
+
+    ledger.enqueue(*[act.new() for _ in range(100)])
+    in_one_turn: list[int] = []
+    async with app.worker(queues={"default": slots}, batch_size=20, **QUICK):
+        while started < 100:
+            before = started
             await asyncio.sleep(0)
-            last, longest = clock(), max(longest, clock() - last)
-    assert longest < 0.3
+            in_one_turn.append(started - before)
+    # One fills a turn of the dispatcher, however many claims come meanwhile; without eager tasks, all that have a slot.
+    assert max(in_one_turn) <= (1 if sys.version_info >= (3, 12) else slots), in_one_turn
 
 
 async def test_a_job_called_off_while_held_ready_never_starts(

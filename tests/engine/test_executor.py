@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
+from holdfast.engine import worker as worker_module
 from tests.engine import cpu
 from tests.engine.pace import QUICK
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
 
     from tests.engine.ledger import Ledger
@@ -64,6 +67,38 @@ async def test_a_process_that_ends_is_an_outcome(app: Holdfast, ledger: Ledger) 
     assert "exit code -9" in errors[died]
 
 
+async def test_an_error_of_the_system_that_a_process_raises_is_its_own(
+    app: Holdfast, ledger: Ledger, tmp_path: Path
+) -> None:
+    job = ledger.enqueue_one(cpu.missing.new(str(tmp_path / "nothing")))
+    async with app.worker(queues={"default": 1}, **QUICK):
+        await until(lambda: ledger.statuses() == {"failed": 1})
+    assert ledger.job(job).error_code == "FileNotFoundError"
+
+
+async def test_a_middleware_that_gives_up_ends_the_process(
+    app: Holdfast, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = tmp_path / "pid"
+
+    async def hurry(job: Job[Any], _worker: str, proceed: Callable[[], Awaitable[object]]) -> object:
+        proceeding = asyncio.ensure_future(proceed())
+        if job.kind == "cpu.hurried" and job.attempt == 1:
+            await until(lambda: started.exists() and started.read_text())
+            proceeding.cancel()
+        return await proceeding
+
+    monkeypatch.setattr(app, "middlewares", [hurry])
+    hurried = ledger.enqueue_one(cpu.hurried.new(str(started)))
+    async with app.worker(queues={"default": 2}, **QUICK):
+        await until(lambda: ledger.status(hurried) == "completed")
+        [after] = ledger.enqueue(cpu.where.new("after"))
+        await until(lambda: ledger.status(after) == "completed")
+    assert ledger.job(hurried).result == "in time"
+    assert (ledger.job(after).result["text"], ledger.job(after).attempt) == ("after", 1)
+    assert ledger.job(after).result["pid"] != int(started.read_text())
+
+
 async def test_a_kept_process_that_has_died_is_replaced(app: Holdfast, ledger: Ledger) -> None:
     async with app.worker(queues={"default": 1}, **QUICK):
         job = ledger.enqueue_one(cpu.where.new("a"))
@@ -87,8 +122,9 @@ async def test_a_process_is_killed_when_its_job_is_called_off(app: Holdfast, led
 
 
 async def test_a_process_is_killed_at_shutdown_and_its_job_released(
-    app: Holdfast, ledger: Ledger, tmp_path: Path
+    app: Holdfast, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(worker_module, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
     async with app.worker(**QUICK):
         job = ledger.enqueue_one(cpu.long.new(str(tmp_path / "pid")))
         await until((tmp_path / "pid").exists)
@@ -122,13 +158,13 @@ async def test_a_thread_sees_the_signal_while_the_loop_is_blocked(ledger: Ledger
     @app.job("act")
     def act(job: Job[None]) -> None:
         running.set()
-        job.signal.wait_in_thread(5)
+        job.signal.wait_in_thread(30)
         reasons.append(job.signal.reason)
         told.set()
 
     @app.job("block", queue="block")
     async def block(job: Job[None]) -> bool:
-        return told.wait(3)
+        return told.wait(20)
 
     async with app.worker(queues={"default": 1, "block": 1}, **QUICK):
         job = ledger.enqueue_one(act.new())

@@ -245,7 +245,7 @@ async def test_a_hook_that_hangs_holds_up_no_ending_and_no_stop(
                 await until(lambda: len(told) == before + 10)  # noqa: B023 - awaited in the same turn
             await until(lambda: ledger.statuses() == {"failed": 200, "completed": 200})
             begun = time.monotonic()
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 15
     gate.set()
     said = [vars(record)["calls"] for record in caplog.records if "keep up" in record.getMessage()]
     assert said[:4] == [1, 2, 4, 8], "what it is not told is counted, and not logged one by one"

@@ -27,13 +27,13 @@ async def sleep(conn: psycopg.AsyncConnection[Any]) -> None:
 
 
 async def test_a_server_that_says_nothing_is_not_asked_for_leave_to_go(database: str) -> None:
-    async with Line(database) as line, Link(line.url, timeout=0.5) as link:
+    async with Line(database) as line, Link(line.url, timeout=3) as link:
         known = await link.run(identify_database())
         line.freeze()
         async with Stopwatch() as watch:
             with pytest.raises(psycopg.OperationalError):
                 await link.run(identify_database())
-        assert watch.seconds < 2
+        assert watch.seconds < 10
         line.thaw()
         assert await link.run(identify_database()) == known
 
@@ -41,7 +41,7 @@ async def test_a_server_that_says_nothing_is_not_asked_for_leave_to_go(database:
 async def test_a_server_that_falls_silent_before_the_first_statement(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with Line(database) as line, Link(line.url, timeout=0.5) as link:
+    async with Line(database) as line, Link(line.url, timeout=3) as link:
 
         async def frozen(conn: psycopg.AsyncConnection[Any]) -> bool:
             line.freeze()
@@ -49,10 +49,10 @@ async def test_a_server_that_falls_silent_before_the_first_statement(
 
         with monkeypatch.context() as patch:
             patch.setattr(link_module, "behind_pooler", frozen)
-            async with Stopwatch() as watch, asyncio.timeout(10):
+            async with Stopwatch() as watch, asyncio.timeout(20):
                 with pytest.raises(psycopg.OperationalError):
                     await link.run(identify_database())
-        assert watch.seconds < 2
+        assert watch.seconds < 10
         line.thaw()
         assert await link.run(identify_database())
 

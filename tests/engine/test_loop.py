@@ -63,13 +63,6 @@ def test_in_time_for_the_next_slot() -> None:
     assert [at.after(LATER), at.after(LATER), at.after(MUCH_LATER)] == [3.0, 3.0, 30.5]
 
 
-def test_a_database_that_is_gone_is_tried_within_a_second() -> None:
-    at = pace()
-    rests = [at.after_loss() for _ in range(20)]
-    assert all(0.05 <= rest <= 1.0 for rest in rests)
-    assert rests[0] <= 0.1 < rests[-1]
-
-
 class Steps:
     """A step that tells when it is called, and does what the test says."""
 

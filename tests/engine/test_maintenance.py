@@ -13,10 +13,13 @@ from holdfast.engine.maintenance import Maintenance
 from holdfast.engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
 from holdfast.engine.site import open_site
 from holdfast.engine.ticker import Limits
+from holdfast.errors import HoldfastError
 from holdfast.new_job import Envelope, NewJob
 from holdfast.schedule import Every
 from holdfast.store.subscription import find_subscription, skip_subscription, subscribe
 from tests.engine.fleet import SOON, crew, make_due, runs
+from tests.engine.waiting import until
+from tests.traps.workers import enqueue, job, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,14 +89,14 @@ async def test_retention_is_a_row(database: str, connect: Connect) -> None:
 async def test_a_reader_delays_a_drop_and_nobody_waits_behind_it(
     database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maintenance, "COMMAND_SECONDS", 0.2)
+    monkeypatch.setattr(maintenance, "COMMAND_SECONDS", 3.0)
     conn, reader = connect(), connect()
     day = add_day(conn, "attempt", 100)
     with reader.transaction():
         reader.execute("SELECT count(*) FROM holdfast.attempt")
         assert await maintained(database) == {}
         # Detaching waits, half done, and everybody else goes on.
-        conn.execute("SET lock_timeout = '200ms'")
+        conn.execute("SET lock_timeout = '5s'")
         conn.execute("INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt) VALUES (1, now(), 'retry', 1)")
         assert conn.execute("SELECT count(*) FROM holdfast.attempt").fetchone() == (1,)
         assert there(conn, day) == [day]
@@ -165,8 +168,14 @@ async def test_a_worker_that_owns_nothing_runs_runners(worker_url: str, connect:
     ]
 
 
+async def within_a_minute(conn: psycopg.Connection[Any]) -> None:
+    """Return when the next minute is not about to begin."""
+    await until(lambda: conn.execute("SELECT extract(second FROM clock_timestamp()) < 55").fetchone() == (True,))
+
+
 async def test_tallies_are_folded_and_their_sums_stay(database: str, connect: Connect) -> None:
     conn = connect()
+    await within_a_minute(conn)
     conn.execute(
         """INSERT INTO holdfast.tally (minute, latency, latency_max, jobs, outcome, queue, kind)
         SELECT date_trunc('minute', now()) - minute * interval '1 minute', n * interval '1 s', n * interval '1 s', n,
@@ -204,6 +213,54 @@ async def test_hours_and_days_that_are_past_are_folded_into_one_row_each(databas
     left = conn.execute("SELECT minute, jobs, bucket FROM holdfast.tally ORDER BY minute").fetchall()
     assert [row[1:] for row in left] == [(72, 3), (72, 3), (6, 3)]
     assert await maintained(database) == {}
+
+
+async def test_a_day_may_have_more_jobs_than_an_integer_holds(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)
+        SELECT date_trunc('minute', now()) - interval '5 minutes', 2000000000, 3, 'completed', 'q', 'k'
+        FROM generate_series(1, 3)"""
+    )
+    assert await maintained(database) == {"tallies_folded": 2}
+    assert conn.execute("SELECT jobs FROM holdfast.tally").fetchall() == [(6_000_000_000,)]
+
+
+async def test_a_step_that_fails_holds_up_no_other_and_is_named(database: str, connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        """INSERT INTO holdfast.tally (minute, jobs, outcome, queue, kind)
+        SELECT date_trunc('minute', now()) - interval '5 minutes', 1, 'retry', 'q', 'k' FROM generate_series(1, 2)"""
+    )
+    conn.execute(
+        """CREATE FUNCTION holdfast.refuse() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN RAISE EXCEPTION 'not today'; END $$"""
+    )
+    conn.execute(
+        "CREATE TRIGGER refuse BEFORE DELETE ON holdfast.tally FOR EACH ROW EXECUTE FUNCTION holdfast.refuse()"
+    )
+    conn.execute("INSERT INTO holdfast.sweep VALUES (now() - interval '1 hour', '5 s')")
+    with pytest.raises(HoldfastError, match=r"^tallies_folded: not today$"):
+        await maintained(database)
+    assert conn.execute("SELECT count(*) FROM holdfast.sweep").fetchone() == (0,)
+
+
+async def test_who_was_not_told_of_an_end_is_told(
+    database: str, connect: Connect, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It should never happen: here by hand. Every tick goes on where the last one ended."""
+    monkeypatch.setattr(maintenance, "MOST_BLOCKERS", 1)
+    conn = connect()
+    alive, gone = enqueue(conn, job(), job())
+    first, second = enqueue(conn, job(after=[alive]), job(after=[gone]))
+    conn.execute("DELETE FROM holdfast.job WHERE id = %s", [gone])
+    async with open_site(database, name="test", seconds=SOON) as site:
+        maintenance_ = Maintenance(site)
+        for counts in ({}, {"blockers_repaired": 1}, {}):
+            assert await maintenance_.tick(Tick(name="maintenance", budget=Budget())) == counts
+    assert statuses(conn) == {alive: "pending", first: "blocked", second: "pending"}
+    (said,) = [record for record in caplog.records if "had ended" in record.message]
+    assert (said.levelname, vars(said)["chains"]) == ("WARNING", 1)
 
 
 async def test_folding_is_bounded(database: str, connect: Connect) -> None:
@@ -296,10 +353,10 @@ async def test_who_is_gone_and_where_they_were_is_forgotten(worker_url: str, con
         "SELECT partition, max(seq), count(*) FROM holdfast.position WHERE subscription_id = %s GROUP BY 1 ORDER BY 1"
     )
     old, new = "now() - interval '2 minutes'", "now() + interval '10 seconds'"
-    for until in (old, new):
-        conn.execute(f"INSERT INTO holdfast.reader (until, worker_id, topics) SELECT {until}, 1, '{{}}'".encode())
-        conn.execute(f"INSERT INTO holdfast.member (until, worker_id, subscription_id) SELECT {until}, 1, 1".encode())
-        conn.execute(f"INSERT INTO holdfast.watcher (until, chain_id, listener) SELECT {until}, 1, 'l'".encode())
+    for moment in (old, new):
+        conn.execute(f"INSERT INTO holdfast.reader (until, worker_id, topics) SELECT {moment}, 1, '{{}}'".encode())
+        conn.execute(f"INSERT INTO holdfast.member (until, worker_id, subscription_id) SELECT {moment}, 1, 1".encode())
+        conn.execute(f"INSERT INTO holdfast.watcher (until, chain_id, listener) SELECT {moment}, 1, 'l'".encode())
     assert await maintained(worker_url) == {"sleepers_deleted": 3, "positions_deleted": 2 * 89}
     assert conn.execute(last, [made]).fetchall() == [(0, 101, 12), (1, 101, 12)]
     for table in ("reader", "member", "watcher"):
@@ -373,6 +430,7 @@ async def test_it_runs_once_a_minute_in_the_fleet(database: str, connect: Connec
     conn = connect()
     add_day(conn, "attempt", 100)
     plenty = Limits(None, SOON)
+    await within_a_minute(conn)
     async with crew(database) as at, crew(database) as other:
         assert (await at.ticker.tick(at.runners["maintenance"], plenty)).why == "not due"
         make_due(conn, "maintenance")

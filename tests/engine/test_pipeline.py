@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Busy, Fail, Holdfast, Job, Reschedule, Retry
+from holdfast import Busy, Continue, Fail, Holdfast, Job, Reschedule, Retry
 from holdfast.engine import attempt as attempts
 from holdfast.engine import worker as workers
+from tests.engine.keyless import Keyless
 from tests.engine.pace import AT_ONCE, MINUTE, PATIENT, QUICK, ms
 from tests.engine.waiting import Stopwatch, after, until
 
@@ -72,8 +73,7 @@ async def test_outcomes_as_values(app: Holdfast, ledger: Ledger, how: str, where
     failed, again = ledger.enqueue(new("fail"), new("reschedule"))
     async with app.worker(**QUICK) as worker:
         await until(lambda: {ledger.status(failed), ledger.status(again)} == {"failed", "completed"})
-        assert worker.counts["job_failed"] == 1
-        assert worker.counts["job_rescheduled"] == 1
+        await until(lambda: worker.counts.get("job_failed") == worker.counts.get("job_rescheduled") == 1)
     assert ledger.job(failed)[1:5] == (1, None, "Fail", "no such customer")
     assert ledger.job(again).attempt == 1, "asking for another time is no attempt"
     assert ledger.attempts(again) == [(1, "reschedule")]
@@ -168,6 +168,30 @@ async def test_a_result_that_cannot_be_stored_fails_the_job_clearly(app: Holdfas
         assert "the result cannot be stored" in (ledger.job(job).error or "")
 
 
+async def test_a_codec_that_raises_is_an_error_of_the_attempt(database: str, ledger: Ledger) -> None:
+    app = Holdfast(database, codec=Keyless())
+
+    @app.job("tells", retry=AT_ONCE)
+    async def tells(job: Job[None]) -> str:
+        return "secret" if job.attempt < 3 else "plain"
+
+    job = ledger.enqueue_one(tells.new())
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.status(job) == "completed")
+    assert ledger.attempts(job) == [(1, "retry"), (2, "retry"), (3, "completed")]
+
+
+async def test_going_on_with_a_kind_is_an_error_that_says_what_to_write(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("goes.on", retry=AT_ONCE)
+    async def goes_on(job: Job[None]) -> Any:
+        return Continue(goes_on)  # type: ignore[arg-type]
+
+    job = ledger.enqueue_one(goes_on.new())
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.status(job) == "failed")
+    assert ledger.job(job)[3:5] == ("TypeError", "Kind given where a NewJob is needed: call its .new(...)")
+
+
 ODD = ("\ud800", "\x00", "a\x00\ud83d", "\udfff' {\\", "é 漢 😀", '"}, {"', "${x} %s %(a)s")
 
 
@@ -215,7 +239,7 @@ async def test_busy_sends_the_job_back_and_lets_the_queue_rest(app: Holdfast, le
     async def call(job: Job[None]) -> int:
         starts.append(clock())
         if len(starts) == 1:
-            raise Busy(ms(1000))
+            raise Busy(ms(3000))
         return job.attempt
 
     @app.job("other")
@@ -230,8 +254,8 @@ async def test_busy_sends_the_job_back_and_lets_the_queue_rest(app: Holdfast, le
         assert len(starts) == 1
         async with Stopwatch() as watch:
             await until(lambda: all(ledger.status(job) == "completed" for job in jobs))
-        assert watch.seconds < 5
-    assert starts[1] - starts[0] >= 1
+        assert watch.seconds < 10
+    assert starts[1] - starts[0] >= 3
     assert [ledger.job(job).attempt for job in jobs] == [1, 1, 1]
 
 
@@ -245,7 +269,7 @@ async def test_the_rest_of_the_only_queue_ends_in_time(app: Holdfast, ledger: Le
     job = ledger.enqueue_one(call.new())
     async with app.worker(**PATIENT), Stopwatch() as watch:
         await until(lambda: ledger.status(job) == "completed")
-    assert watch.seconds < 5
+    assert watch.seconds < 10
 
 
 async def test_cancelled_and_expired_before_they_started(app: Holdfast, ledger: Ledger) -> None:
@@ -325,11 +349,11 @@ async def test_two_workers_in_one_process(app: Holdfast, ledger: Ledger) -> None
 
     async def note(job: Job[Any], worker: str, proceed: Any) -> object:
         ran.append(worker)
+        await until(lambda: len({*ran}) == 2)
         return await proceed()
 
     @app.job("act")
-    async def act(job: Job[None]) -> None:
-        await asyncio.sleep(0.01)
+    async def act(job: Job[None]) -> None: ...
 
     app.middlewares.append(note)
     async with (

@@ -62,7 +62,7 @@ async def test_a_claim_is_one_call_unless_a_row_says_so(
         calls.clear()
         async with app.worker(queues={"a": 2, "b": 2, "c": 2}, listen=False, **PATIENT):
             ledger.enqueue(*[act.new().options(queue=queue) for queue in "abc"])
-            await until(lambda: ledger.completed() == done + 3, 5)
+            await until(lambda: ledger.completed() == done + 3)
         return calls
 
     assert {frozenset(slots) for slots, _ in await work()} == {frozenset("abc")}
@@ -73,7 +73,7 @@ async def test_a_claim_is_one_call_unless_a_row_says_so(
 
 
 async def test_what_runs_survives_a_lease_that_becomes_short_and_long_again(app: Holdfast, ledger: Ledger) -> None:
-    """By the settings a heartbeat comes every 2.5 s: too late for a lease of two."""
+    """By the settings a heartbeat comes every seven seconds: too late for a lease of six."""
     go = asyncio.Event()
 
     @app.job("act", retry=AT_ONCE, max_runtime=ms(60_000))
@@ -81,20 +81,20 @@ async def test_what_runs_survives_a_lease_that_becomes_short_and_long_again(app:
         await go.wait()
         return job.attempt
 
-    slow: dict[str, Any] = {"heartbeat": ms(2_500), "lease": ms(30_000), "reap_interval": ms(100), "jitter": ms(0)}
+    slow: dict[str, Any] = {"heartbeat": ms(7_000), "lease": ms(30_000), "reap_interval": ms(100), "jitter": ms(0)}
     async with app.worker(**slow) as worker:
         beat = worker.pipelines[0]._heartbeat
         assert beat is not None
         job = ledger.enqueue_one(act.new())
         await until(lambda: ledger.status(job) == "processing")
-        ledger.do("INSERT INTO holdfast.queue (name, lease_ms) VALUES ('default', 2000)")
+        ledger.do("INSERT INTO holdfast.queue (name, lease_ms) VALUES ('default', 6000)")
         beat._woken.set()
-        await until(lambda: beat.interval == 0.5)
+        await until(lambda: beat.interval == 1.5)
         later = ledger.enqueue_one(act.new())
-        await after(2.6)
-        assert ledger.value(LEFT, job) <= 2
+        await after(7.5)
+        assert ledger.value(LEFT, job) <= 6
         ledger.do("DELETE FROM holdfast.queue")
-        await until(lambda: beat.interval == 2.5)
+        await until(lambda: beat.interval == 7)
         assert min(ledger.value(LEFT, one) for one in (job, later)) > 20, "renewed before the pace became slow again"
         go.set()
         await until(lambda: ledger.completed() == 2)

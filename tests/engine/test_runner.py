@@ -141,9 +141,11 @@ def test_the_order_of_runners() -> None:
 
 async def test_a_tick_knows_its_name_state_settings_and_run(database: str) -> None:
     seen: list[Tick] = []
+    left: list[float | None] = []
 
     async def look(tick: Tick) -> Counts:
         seen.append(tick)
+        left.append(tick.budget.seconds_left)
         return {"looked": 1}
 
     settings = fast()
@@ -152,7 +154,7 @@ async def test_a_tick_knows_its_name_state_settings_and_run(database: str) -> No
     (tick,) = seen
     assert (tick.name, tick.state, tick.settings, tick.slot, tick.attempt) == ("look", "shared", settings, None, 1)
     assert tick.budget.items_left == 7
-    assert 8 < (tick.budget.seconds_left or 0) <= 9  # told a little early, so that it can end by itself
+    assert 5 < (left[0] or 0) <= 9  # told a little early, so that it can end by itself
     assert tick.run_id > 0
     assert str(tick) == f"<Tick {tick.run_id} look>"
 
@@ -248,7 +250,7 @@ async def test_a_thread_is_told_and_never_runs_twice(database: str) -> None:
     async with crew(database, Runner("work", work)) as at:
         runner = at.runners["work"]
         assert (await at.ticker.tick(runner, Limits(None, 0.05))).outcome == "failed"
-        assert told.is_set()
+        await until(told.is_set)
         assert runner.running
         again = await at.ticker.tick(runner, PLENTY)
         assert (again.outcome, again.why) == ("skipped", "already running")

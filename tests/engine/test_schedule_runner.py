@@ -58,14 +58,14 @@ class Cycle:
 async def test_a_slot_is_held_longer_than_its_lease(database: str, connect: Connect) -> None:
     cycle, other = Cycle(slow=True), Cycle()
     conn = connect()
-    settings = fast(lease=200 * MS, heartbeat=30 * MS, reap_interval=100 * MS, shutdown_timeout=100 * MS)
+    settings = fast(lease=2_000 * MS, heartbeat=300 * MS)
     async with crew(database, cycle.runner, settings=settings) as here, crew(database, other.runner) as there:
         await here.ticker.tick(cycle.runner, PLENTY)
         make_due(conn, "bill")
         running = asyncio.create_task(here.ticker.tick(cycle.runner, PLENTY))
         await asyncio.wait_for(cycle.started.wait(), SOON)
         (held,) = schedule(conn, "bill", "locked_until")
-        leases_later = held + 2 * timedelta(milliseconds=200)
+        leases_later = held + 2 * settings.lease
         await until(lambda: schedule(conn, "bill", "locked_until")[0] > leases_later)
         assert (await there.ticker.tick(other.runner, PLENTY)).why == "not due"
         cycle.go.set()

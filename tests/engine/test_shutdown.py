@@ -40,7 +40,7 @@ async def test_unstarted_jobs_go_back_at_once_and_running_ones_may_end(app: Hold
     async with worker:
         await started.wait()
         await until(lambda: ledger.completed() == 300)
-        assert ledger.statuses()["processing"] > 1, "some are held ready"
+        await until(lambda: ledger.statuses()["processing"] > 1)  # some are held ready
         stopping = asyncio.create_task(worker.stop())
         await until(lambda: ledger.statuses() == {"completed": 300, "processing": 1, "pending": 49})
         assert not stopping.done()
@@ -52,7 +52,10 @@ async def test_unstarted_jobs_go_back_at_once_and_running_ones_may_end(app: Hold
     assert ledger.wasted() == []
 
 
-async def test_what_runs_too_long_is_aborted_and_released(app: Holdfast, ledger: Ledger) -> None:
+async def test_what_runs_too_long_is_aborted_and_released(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
     reasons: list[Any] = []
     started: list[int] = []
 
@@ -76,7 +79,7 @@ async def test_what_runs_too_long_is_aborted_and_released(app: Holdfast, ledger:
         begun = time.monotonic()
         watch.restart()
     assert time.monotonic() - begun >= 1
-    assert watch.seconds < 2.5
+    assert watch.seconds < 10
     assert reasons == [AbortReason.shutdown]
     assert [ledger.job(job)[:2] for job in jobs] == [("pending", 0)] * 2
     assert how_it_ended(ledger) == ["stopped, with jobs aborted"]
@@ -116,14 +119,44 @@ async def test_at_once(app: Holdfast, ledger: Ledger) -> None:
         watch.restart()
         await worker.stop(at_once=True)
         await gently
-    assert watch.seconds < 2
+    assert watch.seconds < 10
     assert ledger.job(job)[:2] == ("pending", 0)
+
+
+@pytest.mark.parametrize("first", ["goes on", "is cancelled"])
+async def test_leaving_the_block_waits_for_a_stop_under_way(app: Holdfast, ledger: Ledger, first: str) -> None:
+    started, gate = asyncio.Event(), asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        started.set()
+        await gate.wait()
+
+    worker = app.worker(**PATIENT)
+
+    async def serve() -> None:
+        async with worker:
+            await started.wait()
+            stopping = asyncio.create_task(worker.stop())
+            await until(lambda: worker.stopping)
+            if first == "is cancelled":
+                stopping.cancel()
+
+    job = ledger.enqueue_one(act.new())
+    serving = asyncio.create_task(serve())
+    await until(lambda: worker.stopping)
+    await asyncio.wait([serving], timeout=0.5)
+    assert not serving.done()
+    gate.set()
+    await serving
+    assert ledger.job(job)[:2] == ("completed", 1)
+    assert how_it_ended(ledger) == ["stopped"]
 
 
 async def test_a_thread_that_ignores_the_signal_is_reported(
     app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    gate, started = threading.Event(), threading.Event()
+    gate, started, before = threading.Event(), threading.Event(), set(threading.enumerate())
 
     @app.job("deaf")
     def deaf(job: Job[None]) -> str:
@@ -137,12 +170,12 @@ async def test_a_thread_that_ignores_the_signal_is_reported(
                 job = ledger.enqueue_one(deaf.new())
                 await until(started.is_set)
                 watch.restart()
-        assert watch.seconds < 5, "it holds nobody up"
+        assert watch.seconds < 10, "it holds nobody up"
         assert how_it_ended(ledger) == ["stopped, with handlers that ignored it"]
         assert any("handlers did not stop" in record.message for record in caplog.records)
     finally:
         gate.set()
-    await until(lambda: not [t for t in threading.enumerate() if t.name.startswith("holdfast")])
+    await until(lambda: not [t for t in set(threading.enumerate()) - before if t.name.startswith("holdfast")])
     await until(lambda: len(asyncio.all_tasks()) == 1)
     assert ledger.job(job)[:2] in {("processing", 1), ("pending", 0)}, "nothing the deaf one returns lands"
 
@@ -206,7 +239,7 @@ async def test_a_claim_under_way_is_given_back(app: Holdfast, ledger: Ledger) ->
 
     ledger.do(
         "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END $$"
+        "$$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$"
     )
     ledger.do("CREATE TRIGGER dawdle AFTER UPDATE ON holdfast.job FOR EACH STATEMENT EXECUTE FUNCTION public.dawdle()")
     async with app.worker(**PATIENT):

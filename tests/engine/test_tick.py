@@ -5,27 +5,33 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
-from holdfast import Holdfast, HoldfastError, Job
+from holdfast import Busy, Continue, Holdfast, HoldfastError, Job
 from holdfast.abort import AbortReason
 from holdfast.engine.tick import run_tick
 from holdfast.schedule import Every
 from tests.databases import clone
 from tests.engine.fleet import MS, SOON, fast, make_due, runs, schedule
+from tests.engine.trouble import read_only
 from tests.engine.waiting import until
 from tests.traps.workers import Worker as Claimer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import psycopg
+    from collections.abc import AsyncIterator, Iterator
 
     from holdfast.engine.runner import Counts, Tick
     from tests.engine.fleet import Connect
     from tools.postgres import Server
 
 HOUR = Every(timedelta(hours=1))
+
+
+@pytest.fixture
+def other(server: Server, template: str) -> Iterator[str]:
+    with clone(server, template) as url:
+        yield url
 
 
 def enqueue(app: Holdfast, conn: psycopg.Connection[Any], kind: str, jobs: int) -> None:
@@ -112,9 +118,9 @@ async def test_budgets_of_each_and_of_all(database: str) -> None:
         app.runner(name)(slow)
     settings = fast(
         tick_runners=("first", "second", "third"),
-        tick_runner_max=40 * MS,
+        tick_runner_max=3_000 * MS,
         tick_runner_max_items=7,
-        tick_overall_max=60 * MS,
+        tick_overall_max=4_000 * MS,
     )
     result = await run_tick(app, settings)
     assert [(ticked.outcome, ticked.why) for ticked in result.runners][0::2] == [
@@ -124,6 +130,57 @@ async def test_budgets_of_each_and_of_all(database: str) -> None:
     assert result.runners[1].outcome in {"failed", "skipped"}
     assert set(seen) == {7}
     assert result.seconds < SOON
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.001, 0.02])
+async def test_what_was_claimed_ahead_is_run_too(database: str, connect: Connect, wait: float) -> None:
+    app = Holdfast(database)
+
+    @app.job("act")
+    async def act(job: Job[Any]) -> None:
+        await asyncio.sleep(wait)
+
+    enqueue(app, connect(), "act", 150)
+    # A heartbeat that is held up must not abort what is held.
+    settings = fast(tick_runners=("outbox",), batch_size=200, lease=60_000 * MS, heartbeat=10_000 * MS)
+    result = await run_tick(app, settings)
+    assert dict(result.runners[0].counts) == {"processed": 150, "completed": 150}
+
+
+async def test_what_becomes_due_by_an_ending_is_run_too(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+
+    @app.job("step")
+    async def step(job: Job[Any], left: int = 2) -> Continue[None] | None:
+        return Continue(step.new(left - 1)) if left else None
+
+    conn = connect()
+    ordered = [step.new(0).options(order_key="a") for _ in range(3)]
+    app.enqueue_many_sync(conn, [*ordered, step.new(2)])
+    result = await run_tick(app, fast(tick_runners=("outbox",), lease=10_000 * MS, heartbeat=1_000 * MS))
+    assert dict(result.runners[0].counts) == {"processed": 6, "completed": 6}
+
+
+async def test_what_is_not_done_when_time_is_up_is_given_back(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+    begun: list[int] = []
+
+    @app.job("act")
+    async def act(job: Job[Any]) -> None:
+        begun.append(job.id)
+        await asyncio.sleep(0.001)
+        if len(begun) > 20:
+            await asyncio.Event().wait()
+
+    conn = connect()
+    enqueue(app, conn, "act", 150)
+    settings = fast(tick_runners=("outbox",), tick_runner_max=10_000 * MS, batch_size=200, lease=10_000 * MS)
+    result = await run_tick(app, settings)
+    counts = result.runners[0].counts
+    assert counts["released"] >= 1
+    assert counts["processed"] == counts["completed"] + counts["released"]
+    left = conn.execute("SELECT status::text, attempt, count(*) FROM holdfast.job GROUP BY 1, 2").fetchall()
+    assert left == [("pending", 0, 150 - counts["completed"])]
 
 
 async def test_the_outbox_runs_what_is_due_and_ends(database: str, connect: Connect) -> None:
@@ -166,11 +223,95 @@ async def test_the_outbox_keeps_to_its_time(database: str, connect: Connect) -> 
 
     conn = connect()
     enqueue(app, conn, "slow", 3)
-    result = await run_tick(app, fast(tick_runners=("outbox",), tick_runner_max=800 * MS))
+    result = await run_tick(app, fast(**MINUTES | {"tick_runner_max": 10_000 * MS, "shutdown_timeout": 5_000 * MS}))
     assert reasons == [AbortReason.shutdown] * 3
     assert result.runners[0].outcome == "completed"
     rows = conn.execute("SELECT status::text, attempt FROM holdfast.job").fetchall()
     assert rows == [("pending", 0)] * 3
+
+
+# A pass that has this much time and waits for nothing ends long before.
+MINUTES: dict[str, Any] = {
+    "tick_runners": ("outbox",),
+    "tick_runner_max": 120_000 * MS,
+    "tick_overall_max": 120_000 * MS,
+    "lease": 60_000 * MS,
+    "heartbeat": 10_000 * MS,
+}
+
+
+def paused(conn: psycopg.Connection[Any]) -> None:
+    conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('default', true)")
+
+
+async def test_a_queue_that_is_paused_is_not_waited_for(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+    mail(app)
+    conn = connect()
+    paused(conn)
+    enqueue(app, conn, "mail", 3)
+    async with asyncio.timeout(SOON):
+        result = await run_tick(app, fast(**MINUTES))
+    assert [(ticked.outcome, dict(ticked.counts)) for ticked in result.runners] == [("completed", {})]
+
+
+@pytest.mark.parametrize("jobs", [1, 60])
+async def test_a_queue_that_rests_for_longer_is_not_waited_for(database: str, connect: Connect, jobs: int) -> None:
+    """What was claimed ahead of the rest is given back, uncounted."""
+    app = Holdfast(database)
+
+    @app.job("saturated")
+    async def saturated(job: Job[Any]) -> None:
+        raise Busy(timedelta(minutes=10))
+
+    conn = connect()
+    enqueue(app, conn, "saturated", jobs)
+    async with asyncio.timeout(SOON):
+        result = await run_tick(app, fast(**MINUTES))
+    assert result.runners[0].outcome == "completed"
+    left = conn.execute("SELECT status::text, attempt, count(*) FROM holdfast.job GROUP BY 1, 2").fetchall()
+    assert left == [("pending", 0, jobs)]
+
+
+async def test_a_queue_that_rests_for_a_moment_is_waited_for(database: str, connect: Connect) -> None:
+    app = Holdfast(database)
+    sent = mail(app)
+
+    rests: list[int] = []
+
+    @app.job("saturated")
+    async def saturated(job: Job[Any]) -> None:
+        if not rests:
+            rests.append(job.id)
+            raise Busy(300 * MS)
+
+    conn = connect()
+    enqueue(app, conn, "saturated", 1)
+    conn.execute("UPDATE holdfast.job SET priority = 0")
+    enqueue(app, conn, "mail", 3)
+    async with asyncio.timeout(SOON):
+        await run_tick(app, fast(**MINUTES | {"batch_size": 1}))
+    assert len(rests) == 1
+    assert len(sent) == 3
+
+
+async def test_a_queue_that_is_full_is_looked_at_again(database: str, connect: Connect) -> None:
+    """Though the other queues are empty."""
+    app = Holdfast(database)
+    app.job("other", queue="other")(nothing)
+
+    @app.job("act")
+    async def act(job: Job[Any]) -> None:
+        await asyncio.sleep(0.001)
+
+    enqueue(app, connect(), "act", 20)
+    settings = fast(**MINUTES | {"queue_concurrency": {"default": 2}})
+    async with asyncio.timeout(SOON):
+        result = await run_tick(app, settings)
+    assert dict(result.runners[0].counts) == {"processed": 20, "completed": 20}
+
+
+async def nothing(job: Job[Any]) -> None: ...
 
 
 async def test_the_lifespan_is_entered_once_and_shared(database: str, connect: Connect) -> None:
@@ -288,3 +429,130 @@ async def test_several_databases_and_one_that_is_down(server: Server, template: 
             ("reaper", "completed", names[2]),
         ]
         assert (result.exit_code, ran) == (1, ["cycle"])
+
+
+@pytest.fixture
+def patient_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database that answers late is served in this tick all the same."""
+    monkeypatch.setattr("holdfast.engine.worker.START_SECONDS", 20.0)
+
+
+@pytest.mark.usefixtures("patient_start")
+async def test_one_of_several_databases_only_reads(server: Server, database: str, other: str, connect: Connect) -> None:
+    app = Holdfast()
+    sent = mail(app)
+    enqueue(app, connect(), "mail", 1)
+    with read_only(server, other):
+        result = await run_tick(app, fast(database_urls=(database, other), tick_runners=("outbox",)))
+    names = [url.rpartition("/")[2] for url in (database, other)]
+    assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
+        ("*", "failed", names[1]),
+        ("outbox", "completed", names[0]),
+    ]
+    assert len(sent) == 1
+
+
+@pytest.mark.usefixtures("patient_start")
+async def test_what_belongs_to_the_first_database_runs_nowhere_while_it_is_down(
+    database: str, connect: Connect
+) -> None:
+    """Jobs of the others are run all the same."""
+    down = database.rpartition("/")[0] + "/nowhere"
+    app = Holdfast()
+    sent = mail(app)
+    ran: list[str] = []
+
+    @app.runner("cycle", every=HOUR)
+    @app.runner("always")
+    async def cycle(tick: Tick) -> Counts:
+        ran.append(tick.name)
+        return {"done": 1}
+
+    app.schedule("nightly", app.kinds["mail"].new(), every=HOUR)  # type: ignore[call-arg]
+    conn = connect()
+    enqueue(app, conn, "mail", 1)
+    settings = fast(database_urls=(down, database), tick_runners=("outbox", "cycle", "always", "schedules"))
+    result = await run_tick(app, settings)
+    name = database.rpartition("/")[2]
+    assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
+        ("*", "failed", "nowhere"),
+        ("outbox", "completed", name),
+        ("schedules", "completed", name),
+    ]
+    assert (result.exit_code, ran, len(sent)) == (1, [], 1)
+    assert conn.execute("SELECT name FROM holdfast.schedule").fetchall() == []
+
+
+@pytest.mark.usefixtures("patient_start")
+async def test_a_database_whose_queue_is_paused_keeps_no_other_waiting(
+    database: str, other: str, connect: Connect
+) -> None:
+    app = Holdfast()
+    sent = mail(app)
+    paused(connect())
+    with psycopg.connect(other, autocommit=True) as conn:
+        enqueue(app, conn, "mail", 3)
+    async with asyncio.timeout(SOON):
+        result = await run_tick(app, fast(database_urls=(database, other), **MINUTES))
+    assert len(sent) == 3
+    assert dict(result.runners[0].counts) == {"processed": 3, "completed": 3}
+
+
+@pytest.mark.usefixtures("patient_start")
+async def test_a_backlog_in_one_database_keeps_no_other_waiting(database: str, other: str, connect: Connect) -> None:
+    app = Holdfast()
+    order: list[str] = []
+
+    @app.job("slow")
+    async def slow(job: Job[Any]) -> None:
+        order.append(job.kind)
+        await asyncio.sleep(0.02)
+
+    @app.job("quick")
+    async def quick(job: Job[Any]) -> None:
+        order.append(job.kind)
+
+    enqueue(app, connect(), "slow", 100)
+    with psycopg.connect(other, autocommit=True) as conn:
+        enqueue(app, conn, "quick", 1)
+    await run_tick(app, fast(database_urls=(database, other), concurrency=4, **MINUTES))
+    assert len(order) == 101
+    assert order.index("quick") < 50
+
+
+@pytest.mark.usefixtures("patient_start")
+@pytest.mark.parametrize("jobs", [(30, 30), (2, 30), (30, 2)])
+async def test_what_one_database_leaves_of_the_items_goes_to_the_others(
+    database: str, other: str, connect: Connect, jobs: tuple[int, int]
+) -> None:
+    app = Holdfast()
+    mail(app)
+    with psycopg.connect(other, autocommit=True) as there:
+        for conn, number in zip((connect(), there), jobs, strict=True):
+            enqueue(app, conn, "mail", number)
+        settings = fast(database_urls=(database, other), tick_runner_max_items=20, **MINUTES)
+        result = await run_tick(app, settings)
+        left = there.execute("SELECT count(*) FROM holdfast.job").fetchone()
+    assert dict(result.runners[0].counts) == {"processed": 20, "completed": 20}
+    assert left == {(30, 30): (20,), (2, 30): (12,), (30, 2): (0,)}[jobs]
+
+
+@pytest.mark.usefixtures("patient_start")
+async def test_a_database_that_fails_meanwhile_harms_no_other(database: str, other: str, connect: Connect) -> None:
+    app = Holdfast()
+    sent = mail(app)
+    connect().execute(
+        "CREATE OR REPLACE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE 'no claims here' USING ERRCODE = 'crash_shutdown'; END $$;"
+        "CREATE TRIGGER refuse BEFORE UPDATE ON holdfast.job EXECUTE FUNCTION public.refuse()"
+    )
+    with psycopg.connect(other, autocommit=True) as conn:
+        for each in (connect(), conn):
+            enqueue(app, each, "mail", 10)
+        result = await run_tick(app, fast(database_urls=(database, other), **MINUTES))
+        assert conn.execute("SELECT count(*) FROM holdfast.job").fetchone() == (0,)
+    assert len(sent) == 10
+    (ticked,) = result.runners
+    assert ticked.outcome == "failed"
+    assert ticked.failure is not None
+    assert "no claims here" in ticked.failure.text

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import psycopg
 from psycopg import sql
 
-from tools.postgres import _free_port
+from tools.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +34,18 @@ def closed(server: Server, ledger: Ledger) -> Iterator[None]:
 
 
 @contextmanager
+def read_only(server: Server, url: str) -> Iterator[None]:
+    """Let who connects to this database only read; who is connected stays as he is."""
+    name = sql.Identifier(urlsplit(url).path[1:])
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute(sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(name))
+        try:
+            yield
+        finally:
+            conn.execute(sql.SQL("ALTER DATABASE {} RESET default_transaction_read_only").format(name))
+
+
+@contextmanager
 def refused(line: Line) -> Iterator[None]:
     """Let nobody through, whoever is connected is cut off."""
     line.refuse()
@@ -53,7 +65,7 @@ class Line:
         self._target = (parts.hostname, parts.port)
         self._url = url
         # Not one that the kernel hands to outgoing connections: the port must be free again after `refuse`.
-        self._port = _free_port()
+        self._port = free_port()
         self._door: socket.socket | None = None
         self._calls: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()

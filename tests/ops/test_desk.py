@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.drivers import run_sync
+from holdfast.engine.tick import run_tick
+from holdfast.ops import desk as desk_module
+from holdfast.ops.answer import JobActionResult
 from holdfast.ops.desk import Desk
 from holdfast.ops.finding import LOOKS
 from holdfast.ops.person import Person
@@ -25,9 +28,13 @@ from holdfast.ops.question import (
 )
 from holdfast.ops.refusal import Refused
 from holdfast.ops.role import Role
+from holdfast.settings import Settings
 from holdfast.store.cancel import replay_job
 from holdfast.store.subscription import subscribe
 from holdfast.store.worker import register_worker
+from tests.ops.conftest import PATIENT
+from tests.ops.shop import enqueue as enqueue_in_shop
+from tests.ops.shop import make_app
 from tests.traps.workers import number
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ ANN = Person("ann", Role.OPERATOR)
 
 @pytest.fixture
 async def desk(database: str) -> AsyncIterator[Desk]:
-    async with Desk(database) as desk:
+    async with Desk(database, timeout=PATIENT) as desk:
         yield desk
 
 
@@ -389,7 +396,100 @@ async def test_a_database_that_is_not_there_is_said_to_be(unused_tcp_port: int) 
 
 
 async def test_no_more_connections_are_open_than_allowed(database: str, conn: psycopg.Connection[Any]) -> None:
-    async with Desk(database, connections=2) as desk:
+    async with Desk(database, connections=2, timeout=PATIENT) as desk:
         await asyncio.gather(*(desk.queues() for _ in range(40)))
         used = number(conn, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast ops'")
     assert used <= 2
+
+
+async def test_cancelling_by_filter_stops_at_its_cap_whatever_the_statuses(
+    desk: Desk, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, 5, delay_ms=3_600_000)
+    (parked,) = enqueue(conn)
+    conn.execute("UPDATE holdfast.job SET status = 'blocked' WHERE id = %s", [parked])
+    action = JobAction(action="cancel", filter=JobFilter(kind="mail"), most=3)
+    answer = await desk.act_on_jobs(action, ANN)
+    assert (answer.matched, answer.capped) == (3, True)
+
+
+async def test_those_that_somebody_holds_are_busy_however_many(
+    desk: Desk, conn: psycopg.Connection[Any], connect: Connect
+) -> None:
+    ids = enqueue(conn, 50, delay_ms=3_600_000)
+    other = connect()
+    with other.transaction():
+        other.execute("SELECT FROM holdfast.job WHERE id = ANY (%s) FOR UPDATE", [ids[:40]])
+        action = JobAction(action="cancel", filter=JobFilter(kind="mail"), preview=False)
+        answer = await desk.act_on_jobs(action, ANN)
+    assert (answer.done, len(answer.refused)) == (10, 40)
+    assert {refused.why for refused in answer.refused} == {"somebody else is changing it"}
+
+
+async def test_one_that_cannot_be_retried_holds_up_no_other(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+    before, other = enqueue(conn), enqueue(conn, kind="plain")
+    after = enqueue(conn, kind="after", blockers=before, run_anyway=True)
+    fail(conn, [*other, *after])
+    complete(conn, before)
+    conn.execute("DELETE FROM holdfast.job_history")  # as it ages out long before dead letters do
+    answer = await desk.act_on_jobs(JobAction(action="retry", ids=[*other, *after], preview=False), ANN)
+    assert answer.done == 1
+    [refused] = answer.refused
+    assert (refused.id, refused.why.partition(":")[0]) == (after[0], f"there is no chain {before[0]}")
+
+
+async def test_dead_letters_of_a_time_are_found_behind_many_newer_ones(
+    desk: Desk, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(desk_module, "DEAD_LETTERS_LOOKED_AT", 5)
+    old = enqueue(conn, 3, kind="old")
+    fail(conn, old)
+    conn.execute("UPDATE holdfast.job_failed SET created_at = now() - interval '5 hours'")
+    conn.execute("DELETE FROM holdfast.landmark")
+    conn.execute("INSERT INTO holdfast.landmark (at, last_id) VALUES (now() - interval '2 hours', %s)", [old[-1]])
+    fail(conn, enqueue(conn, 7, kind="new"))
+    hidden = await desk.dead_letters(DeadLetterSearch(kind="old"))
+    assert (hidden.groups, hidden.looked.complete) == ([], False)
+    until = datetime.now(UTC) - timedelta(hours=4)
+    [group] = (await desk.dead_letters(DeadLetterSearch(created_until=until))).groups
+    assert (group.kind, group.jobs) == ("old", 3)
+
+
+async def test_draining_cancels_those_behind_an_order_key_too(
+    desk: Desk, conn: psycopg.Connection[Any], database: str
+) -> None:
+    app = make_app(database)
+    for number_ in range(5):
+        await enqueue_in_shop(app, "mail.send", f"{number_}@example.org", order_key="customer-7")
+    conn.execute("UPDATE holdfast.job SET status = 'blocked' WHERE id > (SELECT min(id) FROM holdfast.job)")
+    answer = await desk.act_on_queue("mail", QueueAction(action="drain", preview=False), ANN)
+    assert isinstance(answer, JobActionResult)
+    assert (answer.matched, answer.done) == (5, 5)
+    settings = Settings.load({}, tick_runners=("outbox",))
+    for _ in range(6):
+        await run_tick(app, settings)
+    assert number(conn, "SELECT count(*) FROM holdfast.job") == 0
+    assert number(conn, "SELECT count(*) FROM holdfast.job_history WHERE status = 'cancelled'") == 5
+
+
+async def test_a_preview_of_named_jobs_says_to_which_it_will_not_be_done(
+    desk: Desk, conn: psycopg.Connection[Any]
+) -> None:
+    waiting, ended, dead = enqueue(conn, delay_ms=3_600_000), enqueue(conn), enqueue(conn)
+    complete(conn, ended)
+    fail(conn, dead)
+    ids = [*waiting, *ended, *dead, 2**62]
+    preview = await desk.act_on_jobs(JobAction(action="delete", ids=ids), ANN)
+    assert (preview.matched, [job.id for job in preview.sample]) == (1, waiting)
+    assert [refused.id for refused in preview.refused] == ids[1:]
+    preview = await desk.act_on_jobs(JobAction(action="retry", ids=ids), ANN)
+    assert (preview.matched, [job.id for job in preview.sample]) == (1, dead)
+
+
+async def test_what_came_after_a_preview_can_be_left_alone(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+    shown = enqueue(conn, 3, delay_ms=3_600_000)
+    preview = await desk.act_on_jobs(JobAction(action="delete", filter=JobFilter(kind="mail")), ANN)
+    later = enqueue(conn, 4, delay_ms=3_600_000)
+    filter_ = JobFilter(kind="mail", created_until=preview.at)
+    assert (await desk.act_on_jobs(JobAction(action="delete", filter=filter_, preview=False), ANN)).done == len(shown)
+    assert {job.id for job in (await desk.jobs(JobSearch(kind="mail"))).jobs} == set(later)

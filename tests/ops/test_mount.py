@@ -168,7 +168,7 @@ async def test_served_by_itself_it_closes_its_connections(shop: Shop, tokens: Ma
     site = operations(shop.app, timeout=PATIENT)
     headers = dict(bearer(tokens[Role.VIEWER]))
     with Served(site) as served:
-        async with httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
+        async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=30) as client:
             assert (await client.get("/api/jobs", headers=headers)).status_code == 200
         room = site.state.operations._room
         assert not room.desk._pool._pool.closed

@@ -7,14 +7,17 @@ import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, Retry
+from holdfast.engine import builtin
 from holdfast.ops import operations
 from holdfast.ops import outbox as outbox_module
 from holdfast.ops.outbox import config
 from holdfast.ops.refusal import Refused
 from holdfast.settings import Settings
+from tests.databases import clone
 from tests.engine.waiting import until
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT, make_token
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.applications import Starlette
+
+    from tools.postgres import Server
 
 QUEUE = [
     "total",
@@ -179,7 +184,8 @@ async def test_a_tick_by_hand_ends_in_time_and_gives_back_what_runs(
     gated: tuple[Starlette, asyncio.Event, asyncio.Event], developer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site, began, _ = gated
-    monkeypatch.setattr(outbox_module, "LONGEST_RUN", timedelta(seconds=6))
+    monkeypatch.setattr(outbox_module, "LONGEST_RUN", timedelta(seconds=20))
+    monkeypatch.setattr(builtin, "CLAIMING", 0.15)
     summary = await run_once(site, developer)
     assert began.is_set()
     assert (summary["processed"], summary["completed"]) == (1, 0)
@@ -224,3 +230,21 @@ async def test_a_tick_that_fails_is_in_the_audit_too(
     assert (answered.status, answered.refusal.error) == (503, "tick_failed")
     (entry,) = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
     assert (entry["action"], entry["detail"]) == ("outbox.run_once", {"error": "outbox: ValueError: it broke"})
+
+
+async def test_run_once_serves_the_database_that_is_looked_at(database: str, server: Server, template: str) -> None:
+    with clone(server, template) as other:
+        app = make_app(database)  # its own address
+        elsewhere = await enqueue(app, "mail.send", "a@example.org")
+        async with await psycopg.AsyncConnection.connect(other) as conn:
+            job = await app.enqueue(conn, app.kinds["mail.send"].new("b@example.org"))
+        site = operations(app, url=other, timeout=PATIENT)
+        token = make_token(other, "developer")
+        answer = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(token)))
+        await site.state.operations.close()
+        assert answer.json["summary"]["completed"] == 1
+        with psycopg.connect(other) as ours, psycopg.connect(database) as theirs:
+            ended = "SELECT id FROM holdfast.job_history"
+            assert ours.execute(ended).fetchall() == [(job.id,)]
+            assert theirs.execute(ended).fetchall() == []
+            assert theirs.execute("SELECT id FROM holdfast.job").fetchall() == [(elsewhere,)]

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import time
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -288,6 +289,7 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
     assert shop.app.url is not None
     site = operations(shop.app, timeout=PATIENT, pulse_every=timedelta(milliseconds=200))
     headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
+    begun = time.monotonic()
     with Served(site) as served:
         limits = httpx.Limits(max_connections=60)
         async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, limits=limits, trust_env=False) as client:
@@ -295,9 +297,8 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
                 heard = await asyncio.gather(*(listen(client, 3, headers) for _ in range(50)))
         assert heard == [3] * 50
         room = site.state.operations._room
-        await until(lambda: room.pulse.listeners == 0)
-        assert room.pulse.number < 30
-        assert room.pulse._reader is None
+        await until(lambda: room.pulse.listeners == 0 and room.pulse._reader is None)
+        assert room.pulse.number <= (time.monotonic() - begun) / 0.2 + 1
 
 
 async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> None:

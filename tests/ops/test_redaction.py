@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import doctest
+import json
 from typing import Any
 
 import pytest
 
+from holdfast.codec import JsonCodec
 from holdfast.ops import redaction
 from holdfast.ops.redaction import HIDDEN, Redaction
 
@@ -66,3 +68,38 @@ def test_what_is_too_deep_to_look_at_is_hidden() -> None:
     shown = Redaction().apply("k", deep)
     assert shown.redacted
     assert "hush" not in str(shown.value)
+
+
+@pytest.mark.parametrize("bad", ["\0", "\ud800"])
+def test_what_the_codec_has_wrapped_is_looked_into(bad: str) -> None:
+    stored = json.loads(JsonCodec().encode({"to": f"a{bad}b", "password": "hunter2"}))
+    assert stored.keys() == {"$json"}
+    for value in (stored, {"event": stored}, [stored]):
+        shown = Redaction().apply("mail.send", value)
+        assert "hunter2" not in repr(shown)
+        assert shown.redacted
+        json.dumps(shown.value, ensure_ascii=False).encode()
+
+
+def test_what_is_wrapped_and_holds_nothing_to_hide_is_shown_plainly() -> None:
+    stored = json.loads(JsonCodec().encode({"to": "a\0b"}))
+    assert Redaction().apply("mail.send", stored) == ({"to": "a\0b"}, False)
+
+
+def test_what_looks_wrapped_and_is_not_is_hidden() -> None:
+    assert Redaction().apply("mail.send", {"$json": "{password=hunter2"}) == (HIDDEN, True)
+
+
+def test_the_function_gets_what_was_wrapped() -> None:
+    seen: list[Any] = []
+    stored = json.loads(JsonCodec().encode({"to": "a\0b"}))
+    Redaction(function=lambda _, value: seen.append(value)).apply("mail.send", stored)
+    assert seen == [{"to": "a\0b"}]
+
+
+def test_a_function_that_changes_what_it_is_given_has_redacted_it() -> None:
+    def redact(_kind: str, value: Any) -> Any:
+        value["to"] = "nobody"
+        return value
+
+    assert Redaction(function=redact).apply("mail.send", {"to": "ada"}) == ({"to": "nobody"}, True)

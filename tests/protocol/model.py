@@ -54,6 +54,7 @@ class ModelJob:
     blocker_failed: bool = False
     run_anyway: bool = False
     awaited: bool = False
+    expired: bool = False
     shard: int | None = None
     """None: not yet seen."""
     image: str | None = None
@@ -70,6 +71,11 @@ class ModelJob:
     @property
     def chain(self) -> int:
         return self.id if self.chain_id is None else self.chain_id
+
+    @property
+    def doomed(self) -> bool:
+        """Whether it will not run: then it holds no unique key."""
+        return self.cancel or (self.expired and self.status != "processing")
 
     @property
     def waits(self) -> bool:

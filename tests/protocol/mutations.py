@@ -167,6 +167,10 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "delete_chains",
         (("DELETE FROM holdfast.job_history h WHERE", "DELETE FROM holdfast.job_history h WHERE false AND"),),
     ),
+    "deleting leaves the key stopped": (
+        "delete_chains",
+        (("PERFORM holdfast.resume_order_key(s.order_key)", "PERFORM"),),
+    ),
     "deleting ends what runs": ("delete_job", (("ELSIF state = 'processing' THEN", "ELSIF false THEN"),)),
     "replace keeps what it came after": (
         "enqueue_unique_jobs",
@@ -243,6 +247,8 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "enqueue_unique_jobs",
         (("UPDATE holdfast.job j SET unique_key = NULL\n", "UPDATE holdfast.job j SET payload = NULL\n"),),
     ),
+    "what was called off keeps its key": ("is_doomed", (("job.cancel_requested_at IS NOT NULL OR", ""),)),
+    "what is too late keeps its key": ("is_doomed", (("job.expires_at <= clock", "false"),)),
     "raise does not raise": ("enqueue_unique_jobs", (("(given[n]).on_conflict = 'raise'", "false"),)),
     "a window holds nothing": (
         "enqueue_unique_jobs",

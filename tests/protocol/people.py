@@ -176,6 +176,9 @@ class People(Stage):
             jobs = [job for chain in sorted(gone) for job in view.chain_of(chain)]
             assert answer == sorted({job.chain for job in jobs})
             delta = chaining.deleted(view, jobs, low)
+            for key, stopper in view.stops.items():
+                if stopper in delta.gone:
+                    delta = delta.then(producing.resumed(view.plus(delta), key, low))
             delta.forgotten = delta.gone
             return delta
 

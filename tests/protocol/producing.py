@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast.job import Handle
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 # Windows begin at whole multiples of their length: a long one will hardly end while a test runs.
 WINDOW = timedelta(days=30)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,7 @@ class Spec:
     delay: timedelta = NO_TIME
     order: OrderKey | None = None
     unique: Unique | None = None
-    expires: timedelta | None = None
+    expired: bool = False
     picks: tuple[int, ...] = ()
     """Which of the chains there are it comes after."""
     run_anyway: bool = False
@@ -49,7 +50,7 @@ class Spec:
             delay=self.delay or None,
             order_key=self.order,
             unique=self.unique,
-            expires=None if self.expires is None else self.expires + self.delay,
+            expires=LONG_AGO if self.expired else None,
             after=self.after,
             if_blocker_fails="run" if self.run_anyway else "fail",
         )
@@ -68,6 +69,7 @@ class Spec:
             order_block=self.order is not None and self.order.on_failure == "block",
             unique_key=self.unique.key if self.unique and self.unique.window is None else None,
             run_anyway=self.run_anyway and bool(self.after),
+            expired=self.expired,
         )
 
     @property
@@ -78,7 +80,7 @@ class Spec:
 def conflicts(view: State, specs: Sequence[Spec]) -> list[int | None]:
     """Return for each job the one that is there already: an id, -n for the n-th given (from 1), or None.
 
-    A running job gives its live key up to whoever would change it.
+    A running job gives its live key up to whoever would change it, and one that will not run to everybody.
     """
     found: list[int | None] = []
     windows: dict[tuple[str, str], int] = dict(view.windows)
@@ -91,7 +93,8 @@ def conflicts(view: State, specs: Sequence[Spec]) -> list[int | None]:
         assert spec.unique is not None
         taken = windows if spec.unique.window is not None else lives
         holder = view.holder_of(*key) if taken is lives else None
-        if holder is not None and not (holder.status == "processing" and _would_change(specs, key)):
+        changed = holder is not None and holder.status == "processing" and _would_change(specs, key)
+        if holder is not None and not (changed or holder.doomed):
             lives.setdefault(key, holder.id)
         found.append(taken.get(key))
         taken.setdefault(key, -n)
@@ -169,6 +172,7 @@ def _changed(job: ModelJob, spec: Spec, low: datetime) -> ModelJob:
         priority=spec.priority,
         max_attempts=spec.max_attempts,
         attempt=0,
+        expired=spec.expired,
         run_anyway=spec.run_anyway and bool(spec.after),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import psycopg
@@ -81,7 +81,7 @@ class Stage(RuleBasedStateMachine):
         worker, reach = self.workers[by], request.reach
         floors = None if reach is None else worker.floors
         if floors is not None:
-            request = replace(request, floors=dict(floors._floors))
+            request = replace(request, floors=self._heeded(floors, inside))
         leases = dict.fromkeys(request.kinds, LEASE)
         statement = claim_jobs(worker.id, request.slots, leases, floors=floors, reach=reach or 0, shards=request.shards)
         started = time.monotonic()
@@ -98,6 +98,11 @@ class Stage(RuleBasedStateMachine):
             return leasing.claimed(view, request, claim, seen, worker=worker.id, low=low, exact=exact)
 
         self.act("claim", inside, worker.conn, statement, predict)
+
+    def _heeded(self, floors: Floors, inside: bool) -> dict[tuple[str, int, str], datetime]:
+        """Return the floors that a claim heeds: what is later than its transaction began lies ahead of its clock."""
+        latest = self.open.began if inside and self.open is not None else datetime.max.replace(tzinfo=UTC)
+        return {lane: floor for lane, floor in floors._floors.items() if floor <= latest}
 
     def finish_some(
         self,

@@ -46,7 +46,7 @@ specs = st.builds(
     delay=delays,
     order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS), on_failure=st.sampled_from(["next", "block"])),
     unique=st.none() | st.none() | uniques,
-    expires=st.sampled_from([None, None, timedelta(milliseconds=1)]),
+    expired=st.sampled_from([False, False, True]),
     picks=picks,
     run_anyway=st.booleans(),
 )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from holdfast.store.position import Page
-    from holdfast.store.subscription import Held, Membership
+    from holdfast.store.subscription import Held, Membership, ParkedEvent
 
 
 class ReadEvent(NamedTuple):
@@ -63,6 +63,15 @@ class Reader:
         self.held[partition] = held
         self.events += map(ReadEvent._make, page.events)
         return True
+
+    async def park(self, *events: ParkedEvent, partition: int = 0) -> None:
+        """Set events aside without moving on."""
+        held = self.held[partition]
+        moved = await run(
+            self.conn, advance_position(self.subscription, self.worker, held, held.position, parked=events)
+        )
+        assert moved is not None
+        self.held[partition] = moved
 
     async def read(self, partition: int = 0, *, most: int = 100) -> list[ReadEvent]:
         """Read and advance to the end of what is there now."""

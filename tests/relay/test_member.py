@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+import pytest
 
 from holdfast import Holdfast
+from holdfast.drivers import run
+from holdfast.relay.message import Refused, Unavailable
+from holdfast.store.subscription import list_subscriptions, pause_subscription
+from tests.engine.waiting import after, until
+from tests.relay.ledger import Ledger
 from tests.relay.test_relays import FAST, SOON, subscribed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
 
     from holdfast.relay.message import Message, Publish
 
 THIEF = 10**9
+BRIEF = timedelta(seconds=1.2)
 _HELD = "SELECT p.locked_by = %(thief)s FROM holdfast.position_of(1, 0) AS p"
 
 
@@ -27,16 +37,16 @@ class Hanging:
 
     def __init__(self) -> None:
         self.asked: asyncio.Queue[str] = asyncio.Queue()
+        self._hangs = True
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Publish]:
         yield self._publish
 
     async def _publish(self, message: Message) -> None:
-        first = not hasattr(self, "_first")
-        self._first = message.id
+        hangs, self._hangs = self._hangs, False
         self.asked.put_nowait(message.id)
-        if first:
+        if hangs:
             await asyncio.Event().wait()
 
 
@@ -44,7 +54,7 @@ async def test_who_hangs_keeps_nobody_from_serving_the_partition(database: str) 
     app = Holdfast(database)
     sold = app.event("shop.sold", dict)
     sink = Hanging()
-    app.relay("out", sold, to=sink, partitions=1, lease=FAST["lease"])
+    app.relay("out", sold, to=sink, partitions=1, lease=BRIEF)
     async with (
         asyncio.timeout(SOON),
         app.worker(**FAST),
@@ -68,3 +78,71 @@ async def _steal(conn: psycopg.AsyncConnection[Any]) -> None:
         assert row is not None
         if row[0]:
             return
+
+
+@pytest.mark.parametrize("trouble", ["away", "refused", "slow"])
+async def test_who_is_paused_begins_no_other_try(database: str, trouble: str) -> None:
+    errors: dict[str, Exception] = {"away": Unavailable("away"), "refused": Refused("not this one")}
+    app = Holdfast(database)
+    sold = app.event("shop.sold", dict)
+    sink = Ledger(lambda _: errors.get(trouble), seconds=3600 if trouble == "slow" else 0)
+    app.relay("out", sold, to=sink)
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(3)])
+        await until(lambda: sink.asked)
+        await run(conn, pause_subscription(1, paused=True))
+        await until(lambda: _is_free(conn))
+        asked = len(sink.asked)
+        errors.clear()
+        sink.seconds = 0
+        await after(2)
+        assert (len(sink.asked), sink.taken) == (asked, [])
+        await run(conn, pause_subscription(1, paused=False))
+        await until(lambda: sink.taken == [0, 1, 2])
+
+
+async def _is_free(conn: psycopg.AsyncConnection[Any]) -> bool:
+    [line] = await run(conn, list_subscriptions())
+    return line.worker is None
+
+
+class Closed:
+    """A sink that cannot be opened."""
+
+    name = "closed"
+
+    def __init__(self) -> None:
+        self.opened: list[float] = []
+
+    def open(self) -> AbstractAsyncContextManager[Publish]:
+        self.opened.append(time.monotonic())
+        raise RuntimeError("no such key file")
+
+
+async def test_a_partition_that_fails_again_and_again_is_tried_less_and_less_often(database: str) -> None:
+    app = Holdfast(database)
+    sink = Closed()
+    app.relay("out", app.event("shop.sold", dict), to=sink, lease=timedelta(minutes=1))
+    async with app.worker(**FAST):
+        await until(lambda: len(sink.opened) >= 6)
+    # At the least half of 0.2, 0.4, 0.8, 1 and 1 s.
+    assert sink.opened[5] - sink.opened[0] > 1.5
+
+
+async def test_what_is_held_above_the_share_and_served_by_nobody_is_left_to_others(database: str) -> None:
+    """As after an outage: whoever served it ended without being able to give it up."""
+    app = Holdfast(database)
+    sink = Closed()
+    app.relay("out", app.event("shop.sold", dict), to=sink, partitions=4, lease=timedelta(minutes=1))
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await until(lambda: len(sink.opened) >= 4)
+        await until(lambda: _others_share(conn))
+
+
+async def _others_share(conn: psycopg.AsyncConnection[Any]) -> bool:
+    """Take part as another, and tell whether half of the partitions are ours."""
+    await conn.execute("SELECT holdfast.join_subscription(1, %s, 60000)", [THIEF])
+    query = "SELECT count(*) FROM generate_series(0, 3) AS k, holdfast.position_of(1, k) AS p WHERE p.locked_by = %s"
+    row = await (await conn.execute(query, [THIEF])).fetchone()
+    return row == (2,)

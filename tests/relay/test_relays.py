@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 SOON = 20.0
 FAST: dict[str, Any] = {
-    "lease": timedelta(seconds=1.2),
-    "heartbeat": timedelta(milliseconds=200),
+    "lease": timedelta(seconds=6),
+    "heartbeat": timedelta(milliseconds=500),
     "reap_interval": timedelta(milliseconds=300),
     "shutdown_timeout": timedelta(seconds=1),
     "idle_min": timedelta(milliseconds=20),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import psycopg
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from holdfast import Holdfast, Retry
 from holdfast.relay import delivery
 from holdfast.relay.sinks.webhook import WebhookSink
+from holdfast.relay.subscription import Poison
 from tests.relay.sinks.endpoint import Endpoint, answer
 from tests.relay.test_relays import FAST, SOON, subscribed
 
@@ -29,11 +31,11 @@ async def endpoint() -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
-def _app(database: str, endpoint: Endpoint, retry: Retry) -> tuple[Holdfast, Any]:
+def _app(database: str, endpoint: Endpoint, retry: Retry, poison: Poison = "skip") -> tuple[Holdfast, Any]:
     app = Holdfast(database)
     sold = app.event("shop.sold", dict)
     sink = WebhookSink(endpoint.url, SECRET, retry=retry, allow_private=True)
-    app.relay("hook", sold, to=sink, poison="skip", window=1)
+    app.relay("hook", sold, to=sink, poison=poison, window=1)
     return app, sold
 
 
@@ -45,11 +47,12 @@ async def _got(endpoint: Endpoint, count: int) -> list[int]:
     return [json.loads(request.body)["n"] for request in endpoint.requests]
 
 
+@pytest.mark.parametrize("poison", get_args(Poison))
 async def test_an_event_that_waits_holds_up_its_key_and_no_other(
-    database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+    database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, poison: Poison
 ) -> None:
     monkeypatch.setattr(delivery, "PATIENCE", 0.05)
-    app, sold = _app(database, endpoint, Retry.table([300 * MS], max_attempts=3, jitter=0 * MS))
+    app, sold = _app(database, endpoint, Retry.table([300 * MS], max_attempts=3, jitter=0 * MS), poison)
     endpoint.answers = [answer(500, "not now")]
     async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         await subscribed(conn, 1)
@@ -89,3 +92,21 @@ async def test_one_that_is_gone_is_refused_at_once(database: str, endpoint: Endp
         await subscribed(conn, 1)
         await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
         assert await _got(endpoint, 2) == [0, 1]
+
+
+async def test_one_that_asks_for_no_pause_is_left_alone_all_the_same(database: str, endpoint: Endpoint) -> None:
+    app, sold = _app(database, endpoint, Retry(max_attempts=5))
+    endpoint.answers = [answer(503, "busy", Retry_After="0")] * 5
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        begun = time.monotonic()
+        await app.publish(conn, sold.new({"n": 0}))
+        await _got(endpoint, 6)
+        # At the least half of 0.1, 0.2, 0.4, 0.8 and 1.6 s.
+        assert time.monotonic() - begun > 1.5
+        # No try counted, so the last answer stands for all of them.
+        answers = "SELECT event_id, attempt, status, answer FROM holdfast.delivery"
+        async with asyncio.timeout(SOON):
+            while not (rows := await (await conn.execute(answers.encode())).fetchall()):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert rows == [(1, 1, 200, "ok")]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.databases import clone
 from tests.sites.serving import Site, command, pending, rows
-from tools.postgres import _free_port
+from tools.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,7 +33,7 @@ def database(server: Server) -> Iterator[str]:
 
 
 def test_an_order_and_its_job_are_committed_or_rolled_back_together(database: str) -> None:
-    served = ("manage.py", "runserver", "--noreload", f"127.0.0.1:{_free_port()}")
+    served = ("manage.py", "runserver", "--noreload", f"127.0.0.1:{free_port()}")
     with Site(SITE, *served, database=database) as site:
         assert site.post("/orders", address="eve@example.org", card="declined")[0] == 409
         assert (pending(database), rows(database, "SELECT * FROM shop_order")) == ([], [])

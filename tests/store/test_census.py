@@ -69,12 +69,20 @@ def test_a_count_is_not_made_again_at_once(connect: Connect) -> None:
     assert number(conn, "SELECT count(*) FROM holdfast.census") == 1
 
 
-def test_counting_never_takes_more_than_a_hundredth_of_the_time(connect: Connect) -> None:
+@pytest.mark.parametrize(
+    ("took", "rests"),
+    [
+        pytest.param(2, 200, id="a hundred times as long as it took"),
+        pytest.param(60, 300, id="five minutes at most, since it may only have waited"),
+    ],
+)
+def test_after_a_count_nobody_counts_for(connect: Connect, took: int, rests: int) -> None:
     conn = connect()
     run_sync(conn, take_census(every_ms=0))
-    conn.execute("UPDATE holdfast.census SET seconds = 3, at = at - interval '200 seconds'")
+    ago = "UPDATE holdfast.census SET seconds = %s, at = at - %s * interval '1 second'"
+    conn.execute(ago, [took, rests - 50])
     assert not run_sync(conn, take_census(every_ms=0))
-    conn.execute("UPDATE holdfast.census SET at = at - interval '101 seconds'")
+    conn.execute(ago, [took, 51])
     assert run_sync(conn, take_census(every_ms=0))
 
 
@@ -101,7 +109,7 @@ def test_of_a_very_large_table_a_sample_is_counted(connect: Connect, monkeypatch
     run_sync(conn, take_census(every_ms=0))
     census = run_sync(conn, read_census())
     assert census.sampled == pytest.approx(0.5, abs=0.01)
-    assert census.lines[0].pending == pytest.approx(20_000, rel=0.2)
+    assert census.lines[0].pending == pytest.approx(20_000, rel=0.4)
 
 
 def test_the_clock_may_be_set_back(connect: Connect) -> None:
@@ -130,15 +138,17 @@ def test_the_bounds_are_those_of_the_database(connect: Connect) -> None:
 
 def test_tallies_are_read_by_minute_and_bucket(connect: Connect) -> None:
     conn = connect()
-    conn.execute(
-        "INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)"
-        " SELECT date_trunc('minute', now()) - m * interval '1 minute', 2, 3, 'completed', 'default', 'mail'"
-        " FROM generate_series(0, 70) AS m, generate_series(1, 2)"
-    )
-    lines = run_sync(conn, read_tallies(60))
+    with conn.transaction():  # so that it is one minute
+        conn.execute(
+            "INSERT INTO holdfast.tally (minute, jobs, bucket, outcome, queue, kind)"
+            " SELECT date_trunc('minute', now()) - m * interval '1 minute', 2, 3, 'completed', 'default', 'mail'"
+            " FROM generate_series(0, 70) AS m, generate_series(1, 2)"
+        )
+        lines = run_sync(conn, read_tallies(60))
+        by_kind = run_sync(conn, read_kind_tallies(60))
     assert [line.jobs for line in lines] == [4] * 60
     assert {(line.queue, line.outcome, line.bucket) for line in lines} == {("default", "completed", 3)}
-    assert run_sync(conn, read_kind_tallies(60)) == [("default", "mail", "completed", 3, 240)]
+    assert by_kind == [("default", "mail", "completed", 3, 240)]
 
 
 def test_what_is_kept_is_summed_within_its_retention(connect: Connect) -> None:

@@ -16,6 +16,7 @@ from holdfast.store.chain import ChainEnd, chain_ends, complete_chain, delete_ch
 from holdfast.store.finish import complete_job
 from holdfast.store.inspect import delete_job
 from holdfast.store.lease import Held
+from tests.traps.mutation import open_trap
 from tests.traps.sessions import await_waiting, background
 from tests.traps.workers import (
     CANCELLED,
@@ -194,6 +195,7 @@ def test_completing_waits_for_a_moment(worker: Worker, connect: Connect) -> None
     (first,) = enqueue(worker.conn, job())
     (claimed,) = worker.claim()
     other, conn = connect(), connect()
+    open_trap(conn, "settle_patiently", ("ELSE '2 seconds' END", "ELSE '1 minute' END"))
     other.execute("BEGIN")
     other.execute("SELECT FROM holdfast.job FOR UPDATE")
     with background(lambda: run_sync(conn, complete_job(worker.id, Held(first, claimed.token)))) as completing:
@@ -293,6 +295,19 @@ def test_a_chain_that_others_wait_for_is_not_deleted(worker: Worker) -> None:
     assert set(run_sync(worker.conn, delete_chains([chain], cascade=True))) == {chain, waiter, far}
     assert statuses(worker.conn) == {}
     assert number(worker.conn, "SELECT count(*) FROM holdfast.blocker") == 0
+
+
+def test_deleting_what_stopped_an_order_key_lets_it_go_on(worker: Worker) -> None:
+    """There is nothing left to replay, so nobody would ever let it go on."""
+    stopping = OrderKey("a", on_failure="block")
+    dead, first, second = enqueue(worker.conn, *[job(order_key=stopping) for _ in range(3)])
+    worker.end(worker.claim(), FAILED)
+    assert drain(worker) == []
+    assert run_sync(worker.conn, delete_chains([second])) == [second]
+    assert drain(worker) == [], "it is stopped for another's sake"
+    assert run_sync(worker.conn, delete_chains([dead])) == [dead]
+    assert number(worker.conn, "SELECT count(*) FROM holdfast.order_stop") == 0
+    assert drain(worker) == [first]
 
 
 def test_deleting_has_a_bound(worker: Worker) -> None:

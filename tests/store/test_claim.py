@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.drivers import run_sync
+from holdfast.errors import WrongIsolation
 from holdfast.lease import Lease
 from holdfast.store.cancel import cancel_job
 from holdfast.store.claim import SHARDS, Shards, claim_jobs
 from holdfast.store.floor import Floors
+from tests.traps.mutation import let_claims_take_their_time
 from tests.traps.workers import CANCELLED, RETRIED, Worker, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ def test_the_urgent_first_then_the_oldest_across_kinds(connect: Connect, kinds: 
 def test_oldest_first_though_the_kinds_are_unequal(connect: Connect) -> None:
     """One kind has nearly everything that is old, another what is new, a third one single job in between."""
     worker = Worker(connect(), "many", "few", "one")
+    let_claims_take_their_time(worker.conn)
     enqueue(worker.conn, *[job("many") for _ in range(300)], job("one"), *[job("few") for _ in range(50)])
     stagger(worker.conn)
     expected = [row[0] for row in worker.conn.execute("SELECT id FROM holdfast.job ORDER BY available_at").fetchall()]
@@ -207,3 +210,27 @@ def test_floors_of_all_lanes_are_respected(connect: Connect) -> None:
     seen = [(claimed.queue, claimed.kind, claimed.priority) for claimed in worker.claim(floors=floors, reach=0.25)]
     assert seen.count(("q", "a", 5)) == 1
     assert len(seen) == 23
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_claim_on_an_old_snapshot_is_refused(connect: Connect, level: str) -> None:
+    """A finish there would not see what a claim has parked meanwhile, and strand the order key."""
+    conn = connect()
+    enqueue(conn, job(order_key="a"))
+    strict = Worker(connect(options=f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"))
+    with pytest.raises(
+        WrongIsolation, match=rf"here it is {level.upper()}: ALTER ROLE \w+ SET default_transaction_iso"
+    ):
+        strict.claim()
+    assert list(statuses(conn).values()) == ["pending"]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_a_transaction_that_claims_what_it_wrote_may_be_stricter(connect: Connect, level: str) -> None:
+    """So do the users' own tests."""
+    conn = connect()
+    conn.execute(f"BEGIN ISOLATION LEVEL {level}".encode())
+    worker = Worker(conn)
+    first, _ = enqueue(conn, *[job(order_key="a")] * 2)
+    conn.execute("UPDATE holdfast.job SET available_at = now()")
+    assert [claimed.id for claimed in worker.claim()] == [first]

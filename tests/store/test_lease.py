@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
+from holdfast.job import Progress
 from holdfast.lease import Lease
 from holdfast.store.cancel import cancel_job
-from holdfast.store.lease import Held, renew_leases
+from holdfast.store.lease import Held, release_strays, renew_leases
+from holdfast.store.progress import report_progress
 from tests.traps.plans import explained
 from tests.traps.workers import RELEASED, Worker, enqueue, expire_leases, job, number
 
@@ -65,6 +67,20 @@ def test_what_was_lost_and_why(connect: Connect) -> None:
     assert number(conn, "SELECT locked_until > now() + interval '50 s' FROM holdfast.job WHERE id = %s", kept)
 
 
+def test_a_transaction_that_comes_after_a_running_chain_does_not_hold_up_its_lease(connect: Connect) -> None:
+    worker, user = Worker(connect()), connect()
+    (chain,) = enqueue(worker.conn, job())
+    enqueue(user, job("waits", after=[chain]))
+    claimed = worker.claim()
+    expire_leases(worker.conn)
+    with user.transaction():
+        enqueue(user, job("waits", after=[chain]))
+        assert worker.renew(claimed) == {}
+        held = Held(chain, claimed[0].token)
+        assert run_sync(worker.conn, report_progress(worker.id, {held: Progress(0.5)})) == {held}
+    assert worker.reap() == []
+
+
 def test_the_same_job_under_two_tokens(connect: Connect) -> None:
     """A worker that released a job and claimed it again: the old claim is lost, the new one renewed."""
     worker = Worker(connect())
@@ -75,3 +91,27 @@ def test_the_same_job_under_two_tokens(connect: Connect) -> None:
     held = {Held(claim.id, claim.token): Lease() for claim in (*old, *new)}
     answers = run_sync(worker.conn, renew_leases(worker.id, held))
     assert answers == {Held(old[0].id, old[0].token): AbortReason.taken_by_another_worker}
+
+
+def test_strays_are_given_back_uncounted(connect: Connect) -> None:
+    """The answer to a claim was lost on the way: the worker holds jobs and does not know it."""
+    worker, other = Worker(connect()), Worker(connect())
+    enqueue(worker.conn, *[job() for _ in range(4)])
+    (known,) = worker.claim(1)
+    (anothers,) = other.claim(1)
+    strays = worker.claim(2)
+    assert run_sync(worker.conn, release_strays(worker.id, [Held(known.id, known.token)])) == 2
+    left = worker.conn.execute("SELECT id, locked_by, attempt FROM holdfast.job ORDER BY id").fetchall()
+    free = [(stray.id, None, 0) for stray in strays]
+    assert left == sorted([(known.id, worker.id, 1), (anothers.id, other.id, 1), *free])
+    assert run_sync(worker.conn, release_strays(worker.id, [Held(known.id, known.token)])) == 0
+
+
+def test_what_is_known_by_an_old_token_only_is_a_stray(connect: Connect) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, job())
+    old = worker.claim()
+    worker.end(old, RELEASED)
+    worker.claim()
+    assert run_sync(worker.conn, release_strays(worker.id, [Held(one.id, one.token) for one in old])) == 1
+    assert number(worker.conn, "SELECT count(*) FROM holdfast.job WHERE status = 'pending'") == 1

@@ -36,7 +36,7 @@ WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
 LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
-PRODUCING = {"enqueue", "enqueue_jobs", "publish", "publish_events"}
+PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events"}
 LOOKING = {"lag", "position_of", "last_event_id", "cluster", "take_census"}
 
 _numbers = count(1)

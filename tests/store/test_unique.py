@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import pytest
 from holdfast.drivers import run_sync
 from holdfast.errors import DuplicateJob
 from holdfast.new_job import Unique
+from holdfast.store.cancel import cancel_job
 from holdfast.store.enqueue import enqueue_jobs
 from tests.traps.sessions import add_gate, await_waiting, background, held_at_gate
 from tests.traps.workers import COMPLETED, RETRIED, Worker, drain, job, number, statuses
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 DAY = timedelta(days=1)
 # Windows lie end to end: the longer, the less likely that a test runs across the end of one.
 WINDOW = timedelta(days=31)
+LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 THREADS = 8
 POLICIES: list[OnConflict] = ["keep", "replace", "debounce", "raise"]
 
@@ -198,6 +200,62 @@ def test_the_holder_ends_meanwhile(connect: Connect, commit: bool) -> None:
         second = call.result(timeout=30)
     assert second.created is commit
     assert (second.id == first.id) is not commit
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("doom", ["called off", "called off while it runs", "expired"])
+def test_a_job_that_will_not_run_gives_up_its_key(connect: Connect, policy: OnConflict, doom: str) -> None:
+    """Who called off what waits in an order key, or comes after its time, wants the new one to run."""
+    conn = connect()
+    worker = Worker(conn)
+    put(conn, 0, key="head", order_key="o")
+    if doom == "called off while it runs":
+        first = put(conn, 1)
+        worker.claim()
+    else:
+        first = put(conn, 1, order_key="o", expires=LONG_AGO if doom == "expired" else None)
+    if doom != "expired":
+        assert run_sync(conn, cancel_job(first.id)) == "requested"
+    second = put(conn, 2, on_conflict=policy)
+    assert (second.created, second.id != first.id) == (True, True)
+    assert payloads(conn) == payloads(conn) | {first.id: 1, second.id: 2}
+    assert put(conn, 3).id == second.id
+
+
+@pytest.mark.parametrize("policy", ["keep", "raise"])
+def test_a_job_that_runs_past_its_time_holds_its_key(connect: Connect, policy: OnConflict) -> None:
+    """It started in time, and goes on."""
+    conn = connect()
+    worker = Worker(conn)
+    first = put(conn, 1)
+    worker.claim()
+    conn.execute("UPDATE holdfast.job SET expires_at = %s", [LONG_AGO])
+    if policy == "keep":
+        assert put(conn, 2).id == first.id
+    else:
+        with pytest.raises(DuplicateJob):
+            put(conn, 2, on_conflict="raise")
+
+
+def test_jobs_of_one_call_that_are_too_late_are_one(connect: Connect) -> None:
+    conn = connect()
+    late = [job(unique=Unique("a"), expires=LONG_AGO) for _ in range(20)]
+    handles = run_sync(conn, enqueue_jobs(late))
+    assert [handle.created for handle in handles] == [True] + [False] * 19
+
+
+@pytest.mark.parametrize("policy", ["replace", "debounce"])
+def test_what_has_started_within_a_window_is_not_changed(connect: Connect, policy: OnConflict) -> None:
+    """One job in a window: there is no successor."""
+    conn = connect()
+    worker = Worker(conn)
+    first = put(conn, 1, window=WINDOW)
+    running = worker.claim()
+    for _ in ("while it runs", "when it has ended"):
+        again = put(conn, 2, window=WINDOW, on_conflict=policy)
+        assert (again.id, again.created) == (first.id, False)
+        worker.end(running)
+    assert statuses(conn) == {first.id: "completed"}
 
 
 def test_a_window_outlives_the_job(connect: Connect) -> None:

@@ -36,8 +36,8 @@ def listen(connect: Connect, name: str) -> psycopg.Connection[Any]:
 
 
 def heard(conn: psycopg.Connection[Any], *, most: int) -> list[str]:
-    """What came until now. Another session's notification is there when its statement has returned."""
-    return sorted(notice.payload for notice in conn.notifies(timeout=1, stop_after=most))
+    """What came, when it is so much."""
+    return sorted(notice.payload for notice in conn.notifies(timeout=20, stop_after=most))
 
 
 @pytest.mark.parametrize("how", ["short", "careful", "failed", "reaped", "cancelled", "outside", "own", "deleted"])

@@ -1,8 +1,7 @@
-"""Asking a process over HTTP, and a port that nobody has."""
+"""Asking a process over HTTP."""
 
 from __future__ import annotations
 
-import socket
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,20 +19,6 @@ class Said(NamedTuple):
     text: str
     json: Any
     media_type: str
-
-
-def free_ports(count: int) -> int:
-    """Return the first of so many ports in a row that nobody has just now."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-        try:
-            sockets = [socket.create_server(("127.0.0.1", port + number)) for number in range(count)]
-        except (OSError, OverflowError):
-            continue
-        for one in sockets:
-            one.close()
-        return port
 
 
 def ask(port: int, path: str, **headers: str) -> Said:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from psycopg import sql
 
 from holdfast import Holdfast, Job  # noqa: TC001 - handlers are read for their annotations
+from holdfast.ops import gauges as gauges_module
 from holdfast.ops.desk import Desk
 from holdfast.ops.gauges import Gauges
 from holdfast.ops.health import live, metrics, ready
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
 INTERVAL = timedelta(seconds=10)
+LONG = timedelta(seconds=20)
 
 
 @pytest.fixture
 async def desk(database: str) -> AsyncIterator[Desk]:
-    async with Desk(database, connections=2) as desk:
+    async with Desk(database, connections=2, timeout=LONG) as desk:
         yield desk
 
 
@@ -74,7 +76,7 @@ async def test_no_worker_is_not_ready(desk: Desk, ledger: Ledger) -> None:
 async def test_a_fleet_that_does_not_reap_blocks_the_deployment(desk: Desk, ledger: Ledger, reaped: str | None) -> None:
     worker(ledger, reaped=reaped)
     assert await asked(desk) == (503, [("no_reaper", True)])
-    worker(ledger, reaped="29 seconds")
+    worker(ledger, reaped="15 seconds")
     assert await asked(desk) == (200, [])
 
 
@@ -98,7 +100,7 @@ async def test_a_schema_that_is_missing_or_old_blocks_the_deployment(
     with psycopg.connect(server.url(), autocommit=True) as conn:
         conn.execute("CREATE DATABASE bare")
         try:
-            async with Desk(server.url("bare"), connections=1) as bare:
+            async with Desk(server.url("bare"), connections=1, timeout=LONG) as bare:
                 assert await asked(bare) == (503, [("schema_not_migrated", True)])
         finally:
             conn.execute("DROP DATABASE bare WITH (FORCE)")
@@ -143,6 +145,7 @@ async def test_the_fleet_is_measured_by_its_database(app: Holdfast, database: st
         ledger.do("INSERT INTO holdfast.queue (name, paused) VALUES ('far', true)")
         worker(ledger, beat="5 minutes")
         await until(lambda: ledger.value("SELECT reaped_at FROM holdfast.worker WHERE name <> 'w'"))
+        await until(lambda: ledger.value("SELECT count(*) FROM holdfast.subscription") == 1)
         answer = await metrics(desk, gauges, registry, "text/plain")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert b"holdfast_fleet_workers 1.0" in bytes(answer.body)
@@ -164,6 +167,7 @@ async def test_the_fleet_is_measured_by_its_database(app: Holdfast, database: st
 async def test_scrapes_that_come_together_ask_the_database_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     gauges = Gauges()
     await gauges.look(desk)
+    monkeypatch.setattr(gauges_module, "FRESH_SECONDS", 60.0)
     monkeypatch.setattr(desk, "overview", None)
     await gauges.look(desk)
     assert gauges.series.numbers(FLEET_UP) == {(): 1.0}

@@ -236,7 +236,7 @@ async def test_metrics_are_the_same_list_under_their_names(app: Holdfast, ledger
 
 async def test_the_fleet_is_told_to_exporters_that_do_not_ask(database: str, receiver: Receiver) -> None:
     meters = receiver.meter_provider()
-    async with Desk(database, connections=1) as desk:
+    async with Desk(database, connections=1, timeout=timedelta(seconds=20)) as desk:
         watching = asyncio.create_task(Gauges(meter_provider=meters).watch(desk, timedelta(seconds=1)))
         await until(lambda: receiver.points("holdfast.fleet.workers"))
         watching.cancel()

@@ -221,3 +221,15 @@ async def test_two_applications_cannot_share_a_registry_by_mistake(app: Holdfast
     instrument(app, registry=registry)
     with pytest.raises(ValueError, match="Duplicated"):
         instrument(app, registry=registry)
+
+
+async def test_a_pass_beside_a_worker_does_not_take_it_for_stopped(app: Holdfast, registry: CollectorRegistry) -> None:
+    instrument(app, registry=registry)
+
+    @app.job("act")
+    async def act(job: Job[Any]) -> None: ...
+
+    async with app.worker(**QUICK) as worker:
+        await run_tick(app, Settings.load({}, tick_runners=("outbox",)))
+        assert registry.get_sample_value("holdfast_worker_up", {"worker": worker.id}) == 1
+    assert registry.get_sample_value("holdfast_worker_up", {"worker": worker.id}) == 0

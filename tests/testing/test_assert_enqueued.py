@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Holdfast, Job, OrderKey, Unique, UnknownKind
 from holdfast.testing import Testing
+from holdfast.trace import carry_trace
 
 if TYPE_CHECKING:
     import psycopg
@@ -53,6 +54,32 @@ async def test_jobs_that_ended_were_enqueued_too(app: Holdfast, conn: Conn, kit:
     await kit.assert_enqueued(charge.new(7))
     await kit.assert_enqueued(fail.new())
     assert [job.status for job in await kit.enqueued(fail)] == ["failed"]
+
+
+async def test_what_a_job_comes_after_is_compared(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    charge = charging(app)
+    first, second = await app.enqueue_many(conn, [charge.new(1), charge.new(2)])
+    await app.enqueue(conn, charge.new(7))
+    with pytest.raises(AssertionError, match=rf"(?s)after=\({first.id},\) was enqueued 0 times.*but after=\(\)"):
+        await kit.assert_enqueued(charge.new(7).options(after=[first]))
+    await app.enqueue(conn, charge.new(8).options(after=[second, first], if_blocker_fails="run"))
+    await kit.assert_enqueued(charge.new(8))
+    await kit.assert_enqueued(charge.new(8).options(after=[second, first], if_blocker_fails="run"))
+    await kit.assert_enqueued(charge.new(8).options(after=[first, second]), times=0)
+    await kit.assert_enqueued(charge.new(7).options(if_blocker_fails="run"), times=0)
+    await kit.drain()
+    await kit.assert_enqueued(charge.new(8).options(after=[second, first]))
+
+
+async def test_a_trace_that_was_added_is_not_compared(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    charge = charging(app)
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    carry_trace(trace)
+    await app.enqueue(conn, charge.new(7).options(headers={"tenant": "a"}))
+    await kit.assert_enqueued(charge.new(7).options(headers={"tenant": "a"}))
+    await kit.assert_enqueued(charge.new(7).options(headers={"tenant": "a", "traceparent": trace}))
+    await kit.assert_enqueued(charge.new(7).options(headers={"tenant": "b"}), times=0)
+    await kit.assert_enqueued(charge.new(7).options(headers={"tenant": "a", "traceparent": "other"}), times=0)
 
 
 async def test_what_was_rolled_back_was_not_enqueued(app: Holdfast, conn: Conn, kit: Testing) -> None:

@@ -205,10 +205,14 @@ def test_who_presses_ctrl_c_is_not_kept_waiting(database: str) -> None:
     def plain(job: Job[None]) -> None:
         raise KeyboardInterrupt
 
+    threads = set(threading.enumerate())
     with psycopg.connect(database) as conn:
         with pytest.raises(KeyboardInterrupt):
             Testing(app, conn).run_job_sync(plain.new(), raise_errors=False)
         conn.rollback()
+    for left in set(threading.enumerate()) - threads:
+        left.join(10)
+        assert not left.is_alive(), "and leaves no event loop behind"
 
 
 async def test_the_wrong_verb_says_which_is_right(database: str) -> None:

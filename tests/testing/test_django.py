@@ -105,7 +105,10 @@ def test_plain_fixtures(holdfast: Testing) -> None:
 def test_handlers_use_the_connection_of_the_test(holdfast: Testing, connect: Any) -> None:
     pay(7)
     holdfast.drain_sync()
-    count = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    count = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        " AND backend_type = 'client backend'"
+    )
     other: psycopg.Connection[Any] = connect()
     assert other.execute(count).fetchone() == (1,), "no thread has opened another"
     assert other.execute("SELECT count(*) FROM invoice").fetchone() == (0,)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Fail, Handle, Holdfast, Job, Retry, Unique, UnknownKind
+from holdfast import Event, Fail, Handle, Holdfast, Job, Retry, Unique, UnknownKind
 
 if TYPE_CHECKING:
     import psycopg
@@ -102,3 +102,16 @@ async def test_a_paused_queue_does_not_keep_it(app: Holdfast, conn: Conn, kit: T
 
     await conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('default', true)")
     assert (await kit.run_job(act.new())).outcome == "completed"
+
+
+async def test_the_handler_of_a_subscription_is_given_an_event(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    said = app.event("said", dict[str, int])
+
+    @app.on(said, name="hear", start="beginning")
+    async def hear(job: Job[None], event: Event[dict[str, int]]) -> int:
+        return event.payload["n"]
+
+    await app.publish(conn, said.new({"n": 1}))
+    assert len(await kit.drain()) == 0, "events are not read"
+    event = Event(1, "said", {"n": 2}, published_at=datetime.now(UTC))
+    assert (await kit.run_job(hear.new(event))).result == 2

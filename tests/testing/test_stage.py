@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import AbortReason, Busy, Fail, Handle, Holdfast, Job, Reschedule, Retry, logs
+from holdfast import AbortReason, Busy, Continue, Fail, Handle, Holdfast, Job, JsonCodec, Reschedule, Retry, logs
+from holdfast.errors import NotCommitted
 from holdfast.testing import Testing
 from tests.testing.codec import Backwards
 
@@ -43,6 +44,38 @@ async def test_fail_reschedule_and_busy(app: Holdfast, conn: Conn, kit: Testing,
     await app.enqueue(conn, say.new("fail"))
     with pytest.raises(Fail, match="no"):
         await kit.drain()
+
+
+@pytest.mark.parametrize("codec", [JsonCodec(), Backwards()])
+async def test_what_a_handler_completed_itself_is_reported_with_its_result(conn: Conn, codec: JsonCodec) -> None:
+    app = Holdfast(codec=codec)
+
+    @app.job("count")
+    async def count(job: Job[None], number: int) -> int | Continue[int]:
+        async with conn.transaction():
+            return await job.complete(conn, number or Continue(count.new(42)))
+
+    await app.enqueue(conn, count.new(0))
+    drained = await Testing(app, conn).drain()
+    assert [(ran.outcome, ran.result) for ran in drained] == [("completed", None), ("completed", 42)]
+
+
+@pytest.mark.parametrize("way", ["raised", "rolled back"])
+async def test_a_completion_that_is_undone_is_a_failure(app: Holdfast, conn: Conn, kit: Testing, way: str) -> None:
+    @app.job("count")
+    async def count(job: Job[None]) -> int:
+        async with conn.transaction(force_rollback=way == "rolled back"):
+            await job.complete(conn, 42)
+            if way == "raised":
+                raise ValueError("no")
+        return 42
+
+    handle = await app.enqueue(conn, count.new())
+    drained = await kit.drain(raise_errors=False)
+    assert drained.retried == [handle.id]
+    assert [ran.error_code for ran in drained] == ["ValueError" if way == "raised" else "NotCommitted"]
+    with pytest.raises(ValueError if way == "raised" else NotCommitted):
+        await kit.run_job(handle)
 
 
 async def test_middlewares_codec_headers_and_logs_are_those_of_a_worker(conn: Conn) -> None:
@@ -146,7 +179,7 @@ async def test_a_handler_that_hangs_is_stopped(app: Holdfast, conn: Conn, kit: T
 
     handle = await app.enqueue(conn, hang.new())
     with pytest.raises(AssertionError, match=rf"hang \(job {handle.id}\) was still running"):
-        await kit.drain(timeout=timedelta(milliseconds=50))
+        await kit.drain(timeout=timedelta(seconds=3))
     assert told == [AbortReason.timeout]
 
 
@@ -162,20 +195,23 @@ async def test_max_runtime_ends_an_attempt_as_in_a_worker(app: Holdfast, conn: C
 
 
 async def test_cancelling_a_drain_cancels_the_handler(app: Holdfast, conn: Conn, kit: Testing) -> None:
-    ended = asyncio.Event()
+    begun, ended = asyncio.Event(), asyncio.Event()
 
     @app.job("hang")
     async def hang(job: Job[None]) -> None:
+        begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
 
     await app.enqueue(conn, hang.new())
-    with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.05):
-            await kit.drain(raise_errors=False)
-    await asyncio.wait_for(ended.wait(), 1)
+    draining = asyncio.ensure_future(kit.drain(raise_errors=False))
+    await begun.wait()
+    draining.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await draining
+    await asyncio.wait_for(ended.wait(), 20)
 
 
 async def test_a_payload_that_does_not_fit_fails_the_test(app: Holdfast, conn: Conn, kit: Testing) -> None:

@@ -59,6 +59,7 @@ async def test_a_database_that_says_nothing_is_told_of(
     async with watching(database, patience=0.2) as watched:
         ours = conn.execute(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
         ).fetchone()
         assert ours is not None
         os.kill(ours[0], signal.SIGSTOP)
@@ -68,6 +69,7 @@ async def test_a_database_that_says_nothing_is_told_of(
             await watched.press("2", "1", "question_mark", "escape")
         finally:
             os.kill(ours[0], signal.SIGCONT)
+        watched.top.patience = 20
         await until(lambda: watched.top.trouble is None)
         await watched.look()
         assert "the database does not answer" not in watched.text
@@ -82,6 +84,7 @@ async def test_one_connection_is_all_it_takes(database: str, connect: Callable[.
             await watched.look()
         ours = conn.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " AND backend_type = 'client backend'"
         ).fetchone()
         assert ours == (1,)
 
@@ -99,13 +102,17 @@ async def test_a_question_that_takes_too_long_is_given_up(
         await until(lambda: watched.top.trouble is None)
 
 
-async def test_who_only_looks_is_told_so(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+@pytest.mark.parametrize("roles", [["holdfast_viewer"], ["holdfast_viewer", "holdfast_worker"]], ids=" ".join)
+async def test_who_only_looks_is_told_so(
+    database: str, connect: Callable[..., psycopg.Connection[Any]], roles: list[str]
+) -> None:
     conn = connect()
     worker = Worker(conn)
     enqueue(conn, job())
     worker.end(worker.claim(), FAILED)
     user = f"test_looker_{os.getpid()}"
-    conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_viewer").format(sql.Identifier(user)))
+    of = sql.SQL(", ").join(map(sql.Identifier, roles))
+    conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE {}").format(sql.Identifier(user), of))
     try:
         async with watching(database.replace("postgres@", f"{user}@")) as watched:
             for key in "1234567":

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from textual.widgets.data_table import ColumnKey
 
+from holdfast.top.grid import Grid
 from tests.engine.waiting import until
 from tests.top.watching import watching
 from tests.traps.workers import FAILED, Worker, enqueue, job
@@ -102,6 +105,32 @@ async def test_a_filter_of_jobs_is_answered_by_the_database(database: str, conn:
         await until(lambda: "no status is gone: there are blocked, pending" in watched.text)
         await watched.press("escape")
         await until(lambda: len(watched.cells) == 200 and watched.top.trouble is None)
+
+
+async def test_a_column_is_measured_once_however_many_cells_change(
+    database: str, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enqueue(conn, *(job("k" * (1 + n % 20)) for n in range(150)))
+    async with watching(database, "7", looks=False, interval=3_600) as watched:
+        grid = watched.top.grid
+        await until(lambda: grid.row_count == 156)
+        await watched.pilot.pause()
+        rows = [line.row for line in grid.lines]
+        measured: list[str] = []
+        real = Grid.get_column
+
+        def get_column(self: Grid, key: str) -> Any:
+            measured.append(key)
+            return real(self, key)
+
+        monkeypatch.setattr(Grid, "get_column", get_column)
+        for kinds in (["a short one"] * len(rows), ["the longest by far", *["a short one"] * (len(rows) - 1)]):
+            measured.clear()
+            shown = [row.model_copy(update={"kind": kind}) for row, kind in zip(rows, kinds, strict=True)]
+            grid.show(shown, "", datetime.now(UTC) + timedelta(days=400))
+            width = max(map(len, kinds))
+            await until(lambda: grid.columns[ColumnKey("kind")].content_width == width)  # noqa: B023 - at once
+            assert len(measured) <= len(grid.sheet.columns)
 
 
 async def test_a_queue_leads_to_its_jobs(database: str, conn: psycopg.Connection[Any]) -> None:

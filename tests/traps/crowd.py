@@ -134,6 +134,7 @@ class Crowd:
             try:
                 answers = run_sync(worker.conn, finish_jobs(worker.id, list(todo.values()), careful=True))
             except psycopg.errors.LockNotAvailable:
+                worker.conn.execute("SELECT pg_sleep(0.01)")
                 continue
             wrong = {held: answer for held, answer in answers.items() if answer not in {"busy", "pending", "completed"}}
             if wrong:
@@ -141,4 +142,5 @@ class Crowd:
             todo = {held: todo[held] for held, answer in answers.items() if answer == "busy"}
             if not todo:
                 return
+            worker.conn.execute("SELECT pg_sleep(0.002)")
         self.errors.append(f"busy for ever: {todo}")

@@ -30,3 +30,8 @@ def forget_settings(conn: psycopg.Connection[Any], function: str, *settings: str
     assert names.issuperset(settings), f"{function} sets {names}"
     for setting in settings or names:
         conn.execute(f"ALTER FUNCTION {signature} RESET {setting}".encode())
+
+
+def let_claims_take_their_time(conn: psycopg.Connection[Any]) -> None:
+    """On a machine that stands still for a moment a claim comes back early, with what it has: not here."""
+    open_trap(conn, "claim_jobs", ("interval '200 milliseconds'", "interval '1 minute'"))

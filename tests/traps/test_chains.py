@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 def test_two_finishers_at_once_count_down_twice(connect: Connect) -> None:
     """Who asks whether all the others are done sees that they are not: their transactions have not ended."""
     conn, other, watch = connect(), connect(), connect()
+    open_trap(watch, "settle_patiently", ("ELSE '2 seconds' END", "ELSE '1 minute' END"))
 
     def finish_two() -> str:
         worker = Worker(watch)

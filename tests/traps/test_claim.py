@@ -9,7 +9,7 @@ import pytest
 from holdfast.abort import AbortReason
 from holdfast.lease import Lease
 from holdfast.store.claim import claim_jobs
-from tests.traps.mutation import forget_settings, open_trap
+from tests.traps.mutation import forget_settings, let_claims_take_their_time, open_trap
 from tests.traps.plans import buffers, explained, table_scans
 from tests.traps.workers import COMPLETED, EVERYTHING, RETRIED, Worker, enqueue, fill, job, number
 
@@ -140,6 +140,7 @@ def test_a_volatile_clock_bounds_no_index(connect: Connect) -> None:
 def test_a_batch_is_as_large_as_asked_for(connect: Connect) -> None:
     conn = connect()
     worker = Worker(conn, *(f"k{n}" for n in range(10)))
+    let_claims_take_their_time(conn)
     for n in range(10):
         fill(conn, 100, kind=f"k{n}")
     assert len(worker.claim(500)) == 500
@@ -169,7 +170,7 @@ def as_another(conn: Connection[Any], thief: Worker, victim: Worker, deed: str) 
 @pytest.mark.parametrize(
     ("deed", "check", "opened"),
     [
-        ("renew_leases", " AND j.locked_by = worker ORDER BY j.id FOR UPDATE", " ORDER BY j.id FOR UPDATE"),
+        ("renew_leases", " AND j.locked_by = worker ORDER BY j.id FOR", " ORDER BY j.id FOR"),
         ("complete_jobs", "tokens[1] AND j.locked_by = worker", "tokens[1]"),
         ("settle_jobs", " AND j.locked_by = g.holder", ""),
     ],

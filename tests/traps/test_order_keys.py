@@ -99,6 +99,25 @@ def test_the_key_goes_on(connect: Connect, how: str, rest: list[int], trap: tupl
     assert end_head(worker, how) == [], "stuck for ever"
 
 
+@pytest.mark.parametrize("how", LEAVING)
+def test_nobody_is_parked_behind_a_head_that_is_leaving(connect: Connect, how: str) -> None:
+    def run_after_it() -> list[int]:
+        leaver, other = Worker(connect()), Worker(connect())
+        enqueue(leaver.conn, job(order_key="a"))
+        head = leaver.claim()
+        (second,) = enqueue(leaver.conn, job(order_key="a"))
+        with leaver.conn.transaction():
+            # The second is not parked, so nobody is promoted; and to others the head is still there.
+            leaver.end(head, LEAVING[how])
+            assert other.claim() == []
+        return [done - second for done in drain(other)]
+
+    assert run_after_it() == [0]
+    lock = "WHERE pg_try_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(k.order_key))"
+    open_trap(connect(), "take_order_heads", (lock, ""))
+    assert run_after_it() == [], "stuck for ever"
+
+
 def test_a_head_that_waits_for_its_retry_is_not_overtaken(connect: Connect) -> None:
     worker = Worker(connect())
     first, second = enqueue(worker.conn, job(order_key="a"), job(order_key="a"))

@@ -38,12 +38,6 @@ TRAPS = {
     ),
     # Nobody promotes.
     "no promotion": ("settle_jobs", "IF successors <> '{}' THEN", "IF false THEN"),
-    # Decided without the lock of the key.
-    "no lock": (
-        "take_order_heads",
-        "WHERE pg_try_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(k.order_key))",
-        "",
-    ),
 }
 
 

@@ -97,8 +97,12 @@ class Worker:
         shards: Shards = WHOLE,
     ) -> list[ClaimedJob]:
         wanted = dict.fromkeys(self.queues, slots) if isinstance(slots, int) else slots
-        statement = claim_jobs(self.id, wanted, self.leases, floors=floors, reach=reach, shards=shards)
-        return run_sync(self.conn, statement).jobs
+        for _ in range(100):
+            statement = claim_jobs(self.id, wanted, self.leases, floors=floors, reach=reach, shards=shards)
+            claim = run_sync(self.conn, statement)
+            if claim.jobs or not claim.again:
+                return claim.jobs
+        raise AssertionError("asked to come again for ever")
 
     def end(
         self, jobs: Sequence[ClaimedJob], outcome: Outcome = COMPLETED, *, careful: bool = False

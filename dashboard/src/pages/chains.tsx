@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { isStatus, STATUSES } from "../filter";
 import { StatusBadge } from "../parts/badge";
@@ -59,7 +59,7 @@ export function ChainsPage() {
   const { found } = search;
   return (
     <Page title="Chains" note="Jobs that follow one another, newest first." aside={<Refresh />}>
-      <ChainFilters key={query.toString()} kind={kind ?? ""} status={status ?? ""} />
+      <ChainFilters kind={kind ?? ""} status={status ?? ""} />
       {found.error && found.looked === 0 ? (
         <Failure error={found.error} retry={search.look} />
       ) : (
@@ -87,6 +87,10 @@ export function ChainsPage() {
 function ChainFilters({ kind, status }: { kind: string; status: string }) {
   const [draft, setDraft] = useState(kind);
   const [chosen, setChosen] = useState(status);
+  useEffect(() => {
+    setDraft(kind);
+    setChosen(status);
+  }, [kind, status]);
   const search = (next: string) => go(to("chains", { kind: draft, status: next }));
   return (
     <form

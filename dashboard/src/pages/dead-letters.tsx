@@ -1,4 +1,4 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
 import { compact, count, many } from "../number";
 import { ActButton, Button } from "../parts/button";
@@ -23,7 +23,7 @@ export function DeadLettersPage() {
   const [group, setGroup] = useState<DeadLetterGroup | null>(null);
   return (
     <Page title="Dead letters" note="Jobs that failed for good, by what they failed of." aside={<Refresh />}>
-      <LetterFilters key={query.toString()} search={search} />
+      <LetterFilters search={search} />
       <Loaded of={letters} skeleton={<Bones rows={4} tall />}>
         {(value) => <Groups value={value} onRedrive={setGroup} />}
       </Loaded>
@@ -50,6 +50,17 @@ function filterOf(group: DeadLetterGroup, search: DeadLetterSearch): JobFilter {
 
 function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: DeadLetterGroup) => void }) {
   const { groups, looked } = value;
+  if (groups.length === 0 && !looked.complete) {
+    return (
+      <Notice icon="search" title="None among the newest">
+        <p>
+          The newest {many(looked.jobs, "dead letter")}
+          {looked.back_to && `, back to ${absolute(looked.back_to)},`} are not of this sort, or run again
+          already. Older ones were not looked at: choose times before then to see them.
+        </p>
+      </Notice>
+    );
+  }
   if (groups.length === 0) {
     return (
       <Notice icon="completed" title="No dead letters" tone="ok">
@@ -71,7 +82,7 @@ function Groups({ value, onRedrive }: { value: DeadLetters; onRedrive: (group: D
       <p class="note">
         Looked at {many(looked.jobs, "dead letter")}
         {looked.back_to && `, back to ${absolute(looked.back_to)}`}
-        {looked.complete ? "." : ". Older ones are not counted here: narrow the times to see them."}
+        {looked.complete ? "." : ". Older ones are not counted here: choose times before then to see them."}
       </p>
     </>
   );
@@ -118,6 +129,8 @@ function Group({
 
 function LetterFilters({ search }: { search: DeadLetterSearch }) {
   const [draft, setDraft] = useState(search);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another search, another draft
+  useEffect(() => setDraft(search), [JSON.stringify(search)]);
   const set = (change: DeadLetterSearch) => setDraft({ ...draft, ...change });
   return (
     <form

@@ -24,7 +24,7 @@ const ENDED = new Set<Status>(["completed", "failed", "cancelled"]);
 const FITS: Record<Verb, { when: Status[]; else: string }> = {
   retry: { when: ["failed"], else: "Only a dead letter can be retried" },
   cancel: { when: ["blocked", "pending", "processing"], else: "It has ended" },
-  reschedule: { when: ["blocked", "pending"], else: "Only what waits can be rescheduled" },
+  reschedule: { when: ["pending"], else: "Only what waits for its time can be rescheduled" },
   delete: { when: ["blocked", "pending"], else: "Only what waits can be deleted" },
 };
 

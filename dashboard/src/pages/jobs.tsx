@@ -17,7 +17,6 @@ import type { JobFilter } from "../types";
 const ORDER: Verb[] = ["retry", "cancel", "reschedule", "delete"];
 
 export function JobsPage() {
-  const query = route.value.query.toString();
   const filter = fromQuery(route.value.query);
   const key = toQuery(filter).toString();
   const search = useSearch(key, async (before, signal) => {
@@ -36,7 +35,7 @@ export function JobsPage() {
   };
   return (
     <Page title="Jobs" note="Newest first." aside={<Refresh />}>
-      <Filters key={query} filter={filter} onChange={(next) => go(to("jobs", toQuery(next)))} />
+      <Filters filter={filter} onChange={(next) => go(to("jobs", toQuery(next)))} />
       {found.error && found.lines.length === 0 && found.looked === 0 ? (
         <Failure error={found.error} retry={search.look} />
       ) : (

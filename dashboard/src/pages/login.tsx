@@ -1,4 +1,4 @@
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { asApiError } from "../client";
 import { Button } from "../parts/button";
 import { Field } from "../parts/field";
@@ -13,7 +13,7 @@ export function LoginPage({ note }: { note: string | null }) {
   const [wait, setWait] = useState(0);
   const form = useRef<HTMLFormElement>(null);
 
-  useEffect(() => {
+  useLayoutEffect(() => {
     document.title = "Sign in · Holdfast";
     form.current?.querySelector<HTMLElement>("input[type=password]")?.focus();
   }, []);

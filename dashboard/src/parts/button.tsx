@@ -29,10 +29,16 @@ export function Button({
   onClick,
 }: Props) {
   const off = why !== null || busy === true;
-  const press = (event: Event) => {
-    if (off) event.preventDefault();
+  const press = (event: MouseEvent) => {
+    // The second click of two was meant for what was there before the first.
+    const again = event.detail > 1;
+    if (off || again) event.preventDefault();
+    if (again) return;
     if (why !== null) say(why, "warn");
     else if (!busy) onClick?.();
+  };
+  const hold = (event: KeyboardEvent) => {
+    if (event.repeat && (event.key === "Enter" || event.key === " ")) event.preventDefault();
   };
   return (
     <button
@@ -44,6 +50,7 @@ export function Button({
       data-why={why}
       title={why ?? undefined}
       onClick={press}
+      onKeyDown={hold}
     >
       {icon && <Icon name={icon} />}
       <span>{children}</span>

@@ -1,5 +1,5 @@
 import "uplot/dist/uPlot.min.css";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import type uPlot from "uplot";
 import type { Columns } from "../series";
 import { repaint } from "../theme";
@@ -29,7 +29,7 @@ export function Chart({ title, note, columns, lines, unit, going = false, none }
   const shown = index !== null && index <= last ? index : Math.max(going ? last - 1 : last, 0);
 
   // biome-ignore lint/correctness/useExhaustiveDependencies: made anew for another theme; new data is set below
-  useEffect(() => {
+  useLayoutEffect(() => {
     const into = box.current;
     if (!into) return;
     const made = plot(into, columns, lines, unit, setIndex);
@@ -45,11 +45,11 @@ export function Chart({ title, note, columns, lines, unit, going = false, none }
     };
   }, [painted]);
 
-  useEffect(() => chart.current?.setData(columns), [columns]);
+  useLayoutEffect(() => chart.current?.setData(columns), [columns]);
 
   const move = (event: KeyboardEvent) => {
     const next = { ArrowLeft: shown - 1, ArrowRight: shown + 1, Home: 0, End: last }[event.key];
-    if (next === undefined || !chart.current) return;
+    if (next === undefined || !chart.current || last < 0) return;
     event.preventDefault();
     const at = Math.min(Math.max(next, 0), last);
     chart.current.setCursor({ left: chart.current.valToPos(times[at] ?? 0, "x"), top: 0 });

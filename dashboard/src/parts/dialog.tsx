@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { Icon } from "./icon";
 
 interface Props {
@@ -15,7 +15,9 @@ interface Props {
 export function Dialog({ title, wide, foot, onClose, children }: Props) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();
-  useEffect(() => {
+  // Who selects text may let go of the mouse beside the dialog.
+  const pressed = useRef<EventTarget | null>(null);
+  useLayoutEffect(() => {
     const dialog = ref.current;
     const before = document.activeElement;
     dialog?.showModal();
@@ -34,8 +36,11 @@ export function Dialog({ title, wide, foot, onClose, children }: Props) {
         event.preventDefault();
         onClose();
       }}
+      onPointerDown={(event) => {
+        pressed.current = event.target;
+      }}
       onClick={(event) => {
-        if (event.target === ref.current) onClose();
+        if (event.target === ref.current && pressed.current === ref.current) onClose();
       }}
     >
       <div class="dialog-box">

@@ -5,6 +5,8 @@ interface FieldProps {
   label: string;
   value: string;
   onInput: (value: string) => void;
+  /** Instead of sending the form. */
+  onEnter?: () => void;
   type?: "text" | "search" | "number" | "password" | "datetime-local";
   choices?: string[];
   hint?: ComponentChildren;
@@ -19,7 +21,17 @@ interface FieldProps {
 }
 
 /** A field with its label above, choices to pick from, and a hint below. */
-export function Field({ label, value, onInput, type = "text", choices, hint, mark, ...rest }: FieldProps) {
+export function Field({
+  label,
+  value,
+  onInput,
+  onEnter,
+  type = "text",
+  choices,
+  hint,
+  mark,
+  ...rest
+}: FieldProps) {
   const id = useId();
   // Which attributes go together depends on the type, and that is only known when it runs.
   const attributes = { type, ...rest, list: choices && `${id}-choices` } as JSX.IntrinsicElements["input"];
@@ -33,6 +45,11 @@ export function Field({ label, value, onInput, type = "text", choices, hint, mar
         data-mark={mark}
         spellcheck={false}
         onInput={(event) => onInput(event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.key !== "Enter" || !onEnter) return;
+          event.preventDefault();
+          onEnter();
+        }}
         {...attributes}
       />
       {choices && (

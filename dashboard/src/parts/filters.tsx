@@ -1,6 +1,6 @@
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { api } from "../api";
-import { isEmpty, NAMES, STATUSES, TIMES, type WORDS } from "../filter";
+import { isEmpty, NAMES, STATUSES, TIMES, toQuery, type WORDS } from "../filter";
 import { useResource } from "../resource";
 import { go, to } from "../route";
 import { fromField, toField } from "../time";
@@ -19,6 +19,9 @@ interface Props {
 /** Every filter that jobs can be searched by. What is set stands in the address. */
 export function Filters({ filter, onChange }: Props) {
   const [draft, setDraft] = useState(filter);
+  const key = toQuery(filter).toString();
+  // biome-ignore lint/correctness/useExhaustiveDependencies: another search, another draft
+  useEffect(() => setDraft(filter), [key]);
   const kinds = useResource("kinds", api.kinds);
   const known = kinds.value?.kinds ?? [];
   const set = (change: JobFilter) => setDraft({ ...draft, ...change });
@@ -98,7 +101,12 @@ function OpenById() {
   const open = () => /^[1-9][0-9]{0,18}$/.test(id) && go(to(["jobs", id]));
   return (
     <div class="field open-by-id">
-      <Field label="Open job by id" value={id} onInput={(value) => setId(value.trim().replace(/^#/, ""))} />
+      <Field
+        label="Open job by id"
+        value={id}
+        onInput={(value) => setId(value.trim().replace(/^#/, ""))}
+        onEnter={open}
+      />
       <Button onClick={open}>Open</Button>
     </div>
   );

@@ -5,12 +5,12 @@ import { serverNow } from "../clock";
 import { toQuery } from "../filter";
 import { count, many } from "../number";
 import { useResource } from "../resource";
-import type { JobAction, JobActionResult, JobFilter } from "../types";
+import type { JobAction, JobActionResult, JobFilter, RefusedJob } from "../types";
 import { Button } from "./button";
 import { Dialog } from "./dialog";
 import { Choice } from "./field";
 import type { IconName } from "./icon";
-import { Preview } from "./preview";
+import { Preview, Refused } from "./preview";
 import { Bones, Loaded, Problem } from "./state";
 import { say } from "./toast";
 import { When } from "./when";
@@ -45,6 +45,8 @@ export const VERBS: Record<
 };
 
 const MOST = 1000;
+// A year that is still being typed.
+const EARLIEST = "1970";
 const CAPS = ["100", "500", String(MOST)];
 
 interface Props {
@@ -62,6 +64,7 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
   const [at, setAt] = useState<string | null>(() => new Date(serverNow()).toISOString());
   const [doing, setDoing] = useState(false);
   const [error, setError] = useState<string | null>(null);
+  const [refused, setRefused] = useState<RefusedJob[]>([]);
   const { says, done } = VERBS[verb];
   const title = name ?? VERBS[verb].name;
   const filter = "filter" in target ? target.filter : null;
@@ -74,10 +77,14 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
     setDoing(true);
     setError(null);
     try {
-      const result = await api.actOnJobs({ ...asked(verb, target, most, at), preview: false });
+      const result = await api.actOnJobs({
+        ...only(preview.value, asked(verb, target, most, at)),
+        preview: false,
+      });
       say(outcome(done, result), result.refused.length > 0 ? "warn" : "ok");
+      setRefused(result.refused);
       onDone();
-      if (result.capped && filter) preview.reload();
+      if ((result.capped && filter) || result.refused.length > 0) preview.reload();
       else onClose();
     } catch (raised) {
       setError(asApiError(raised).message);
@@ -95,7 +102,7 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
         title={title}
         matched={matched}
         busy={doing}
-        late={verb === "reschedule" && at === null}
+        late={verb === "reschedule" && (at === null || at < EARLIEST)}
         onGo={() => void act()}
       />
     </>
@@ -118,9 +125,20 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
       <Loaded of={preview} skeleton={<Bones rows={5} />}>
         {(result) => <Preview result={result} verb={title.toLowerCase()} />}
       </Loaded>
+      {refused.length > 0 && (
+        <Refused jobs={refused} says={`${many(refused.length, "job was", "jobs were")} refused`} open />
+      )}
       {error && <Problem text={error} />}
     </Dialog>
   );
+}
+
+/** What was shown, and nothing that came since. */
+function only(shown: JobActionResult | null, action: JobAction): JobAction {
+  if (shown === null || !action.filter) return action;
+  const until = action.filter.created_until;
+  const created_until = until && until < shown.at ? until : shown.at;
+  return { ...action, filter: { ...action.filter, created_until }, most: Math.max(1, shown.matched) };
 }
 
 function asked(verb: Verb, target: Target, most: number, at: string | null): JobAction {
@@ -170,8 +188,8 @@ function FilterWords({ filter }: { filter: JobFilter }) {
 }
 
 function outcome(done: string, result: JobActionResult): string {
-  const refused =
-    result.refused.length > 0 ? ` ${many(result.refused.length, "job was", "jobs were")} refused.` : "";
+  const left = result.matched - result.done;
+  const refused = left > 0 ? ` ${many(left, "job was", "jobs were")} refused.` : "";
   const more = result.capped ? " There may be more." : "";
   return `${done} ${many(result.done, "job")}.${refused}${more}`;
 }

@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
+import { writeExactly } from "../exact";
 import { Button } from "./button";
 import { Copy } from "./copy";
 import { Icon } from "./icon";
@@ -10,7 +11,7 @@ const FOLDED_LINES = 60;
 /** A value as JSON, coloured, with a mark where something was left out. */
 export function Json({ value, what }: { value: unknown; what: string }) {
   const [open, setOpen] = useState(false);
-  const text = JSON.stringify(value, null, 2) ?? "null";
+  const text = writeExactly(value);
   const lines = text.split("\n");
   const shown = open ? lines : lines.slice(0, FOLDED_LINES);
   return (

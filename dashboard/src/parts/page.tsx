@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
@@ -19,7 +19,8 @@ export function Page({ title, trail, aside, note, children }: Props) {
   useEffect(() => {
     document.title = `${title} · Holdfast`;
   }, [title]);
-  useEffect(() => {
+  // Before anybody sees the page, and goes on by keyboard: a focus that comes late is taken from them.
+  useLayoutEffect(() => {
     if (!first) heading.current?.focus();
     first = false;
   }, []);

@@ -1,6 +1,6 @@
 import { count, many } from "../number";
 import { to } from "../route";
-import type { JobActionResult, JobLine } from "../types";
+import type { JobActionResult, JobLine, RefusedJob } from "../types";
 import { StatusBadge } from "./badge";
 import { type Column, Table } from "./table";
 import { Time } from "./time";
@@ -29,16 +29,7 @@ export function Preview({ result, verb }: { result: JobActionResult; verb: strin
         <span class="muted">Looked at {many(result.looked.jobs, "job")}.</span>
       </p>
       {result.refused.length > 0 && (
-        <details>
-          <summary>{many(result.refused.length, "job")} will be left alone</summary>
-          <ul class="refused">
-            {result.refused.map(({ id, why }) => (
-              <li key={id}>
-                <a href={to(["jobs", id])}>#{id}</a> {why}
-              </li>
-            ))}
-          </ul>
-        </details>
+        <Refused jobs={result.refused} says={`${many(result.refused.length, "job")} will be left alone`} />
       )}
       {result.sample.length > 0 && (
         <>
@@ -52,5 +43,21 @@ export function Preview({ result, verb }: { result: JobActionResult; verb: strin
         </>
       )}
     </div>
+  );
+}
+
+/** Which jobs an action was not done to, or will not be, and why. */
+export function Refused({ jobs, says, open = false }: { jobs: RefusedJob[]; says: string; open?: boolean }) {
+  return (
+    <details open={open}>
+      <summary>{says}</summary>
+      <ul class="refused">
+        {jobs.map(({ id, why }) => (
+          <li key={id}>
+            <a href={to(["jobs", id])}>#{id}</a> {why}
+          </li>
+        ))}
+      </ul>
+    </details>
   );
 }

@@ -92,7 +92,9 @@ export function DrainDialog({ queue, onDone, onClose }: DrainProps) {
       verb={preview.value ? `Cancel ${many(matched, "job")}` : "Drain"}
       icon="drain"
       danger
-      why={preview.value && matched === 0 ? "Nothing waits." : null}
+      why={
+        preview.value === null ? "It is not known yet what waits." : matched === 0 ? "Nothing waits." : null
+      }
       act={act}
       onDone={onDone}
       onClose={onClose}

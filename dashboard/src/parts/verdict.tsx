@@ -23,8 +23,10 @@ export function Verdict({ overview }: { overview: Overview | null }) {
         <span class="verdict-mark">
           <Icon name={old ? "pending" : told === "ok" ? "completed" : "warning"} size={30} />
         </span>
-        <div role="status">
-          <h2>{old ? "Not known now" : verdict}</h2>
+        <div>
+          <div role="status">
+            <h2>{old ? "Not known now" : verdict}</h2>
+          </div>
           <p>
             {old && (
               <>

@@ -1,4 +1,6 @@
-"""The command `holdfast`. Each of its commands is a module with HELP, `configure(parser)` and `run(arguments)`.
+"""The command `holdfast`. Each of its commands is a module with `configure(parser)` and `run(arguments)`.
+
+Only the module of the command that was called is imported: who waits for an answer does not wait for the others.
 
 Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns a number means that status.
 """
@@ -8,32 +10,32 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from holdfast.cli import check, completion, events, jobs, migrate, queues, runners, serve, tick, tokens, top, worker
 from holdfast.cli.stop import Stop
 from holdfast.errors import HoldfastError
 from holdfast.settings import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 __all__ = ["main", "main_with"]
 
 _COMMANDS = {
-    "migrate": migrate,
-    "worker": worker,
-    "tick": tick,
-    "jobs": jobs,
-    "events": events,
-    "queues": queues,
-    "runners": runners,
-    "tokens": tokens,
-    "serve": serve,
-    "top": top,
-    "check": check,
-    "completion": completion,
+    "migrate": "create or update the schema",
+    "worker": "run jobs until told to stop",
+    "tick": "run every runner once, and end",
+    "jobs": "look at jobs, retry, cancel or delete them",
+    "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
+    "queues": "look at queues; pause, resume, drain or set one",
+    "runners": "look at schedules and runs; pause, resume or trigger one",
+    "tokens": "make, list and revoke access tokens of the operations API",
+    "serve": "serve the operations API and the dashboard",
+    "top": "watch and act in the terminal",
+    "check": "print every setting and its source, and check the databases",
+    "completion": "print shell completion",
 }
 _OF_AN_APPLICATION = ("worker", "tick", "serve", "check")
 # What a shell answers for a program that SIGINT ended.
@@ -41,7 +43,9 @@ _INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = _parser().parse_args(argv)
+    words = sys.argv[1:] if argv is None else argv
+    called = next((word for word in words if word in _COMMANDS), None)
+    arguments = _parser(_COMMANDS if called == "completion" else [called]).parse_args(words)
     try:
         status = arguments.run(arguments) or 0
         sys.stdout.flush()
@@ -66,15 +70,19 @@ def main_with(app: str, argv: Sequence[str]) -> int:
     return main([*argv[:1], app, *argv[1:]] if command in _OF_AN_APPLICATION else argv)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(called: Collection[str | None] = _COMMANDS) -> argparse.ArgumentParser:
+    """Return the tree of commands, of which only those that are called have leaves."""
     parser = argparse.ArgumentParser(prog="holdfast", description="Jobs and events that commit with your data.")
     parser.add_argument("--version", action="version", version=f"holdfast {version('holdfast')}")
     parser.set_defaults(tree=parser)
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
-    for name, command in _COMMANDS.items():
-        own = commands.add_parser(name, help=command.HELP, description=command.__doc__)
-        own.set_defaults(run=command.run)
-        command.configure(own)
+    for name, help_ in _COMMANDS.items():
+        own = commands.add_parser(name, help=help_)
+        if name in called:
+            command = import_module(f"holdfast.cli.{name}")
+            own.description = command.__doc__
+            own.set_defaults(run=command.run)
+            command.configure(own)
     return parser
 
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.cli import database, load, session, table
 from holdfast.cli.stop import Stop
-from holdfast.engine.connections import room
+from holdfast.engine.connections import room, too_strict
 from holdfast.errors import HoldfastError
-from holdfast.settings import SETTINGS, Settings
+from holdfast.setting import SETTINGS
+from holdfast.settings import Settings
 from holdfast.store import schema
-from holdfast.store.inspect import list_roles, read_rights, read_server
+from holdfast.store.inspect import list_roles, read_isolation, read_rights, read_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,15 +27,13 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.store.inspect import Server
 
-HELP = "print every setting and its source, and check the databases"
-
 Verdict: TypeAlias = Literal["ok", "note", "wrong"]
 Said: TypeAlias = tuple[Verdict, str, str]
 
 _OLDEST, _NEWEST = 15, 18
 _CHANNEL = "holdfast_check"
 # A notification takes a millisecond; one that has not come by then will not.
-_LISTEN_SECONDS = 2.0
+_LISTEN_SECONDS = 5.0
 
 
 class Finding(NamedTuple):
@@ -89,6 +88,7 @@ def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
                 yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
                 yield _rights(conn, server)
             yield _roles(conn)
+            yield _isolation(conn)
             yield _connections(server, settings)
             yield _listening(conn, source, url, server, settings)
     except Stop as stop:
@@ -124,6 +124,11 @@ def _roles(conn: psycopg.Connection[Any]) -> Said:
     if missing := schema.missing_roles(conn):
         return "note", "roles", f"missing: {', '.join(missing)}; a user who may create roles runs `holdfast migrate`"
     return "ok", "roles", f"all there; this user has {', '.join(held) or 'none of them'}"
+
+
+def _isolation(conn: psycopg.Connection[Any]) -> Said:
+    said = too_strict(session.ask(conn, read_isolation()))
+    return ("ok", "isolation", "READ COMMITTED by default") if said is None else ("wrong", "isolation", said)
 
 
 def _connections(server: Server, settings: Settings) -> Said:

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HELP = "print shell completion"
-
 SHELLS = ("bash", "zsh", "fish")
 
 

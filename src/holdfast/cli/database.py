@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -45,6 +46,8 @@ def address(arguments: argparse.Namespace) -> str:
 def _address(given: str | None) -> tuple[str, str]:
     sources = {"--database-url": given} | {name: os.environ.get(name) for name in _VARIABLES}
     for source, url in sources.items():
+        if url and (count := len(re.findall(r"\S+://", url))) > 1:
+            raise Stop(f"{source} names {count} databases: say which one with --database-url", status=2)
         if url:
             return source, url
     raise Stop(f"no database: give --database-url, or set {' or '.join(_VARIABLES)}", status=2)

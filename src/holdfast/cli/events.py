@@ -6,11 +6,12 @@ import argparse
 import difflib
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import psycopg
 
 from holdfast.cli import database, session, table
+from holdfast.cli.audited import audited
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
 from holdfast.store.subscription import (
@@ -28,11 +29,12 @@ from holdfast.store.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from holdfast.store.statement import Statement
     from holdfast.store.subscription import ParkedLine, SubscriptionLine
 
-HELP = "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events"
+T = TypeVar("T")
 
 Connection: TypeAlias = "psycopg.Connection[Any]"
 Act: TypeAlias = "Callable[[Connection, argparse.Namespace], Any]"
@@ -160,18 +162,18 @@ def _state(line: SubscriptionLine) -> str:
 
 
 def _pause(conn: Connection, arguments: argparse.Namespace) -> None:
-    session.ask(conn, pause_subscription(_find(conn, arguments.name), paused=True))
+    _act(conn, arguments, pause_subscription(_find(conn, arguments.name), paused=True))
     _say(arguments, "paused; who reads it stops within a lease")
 
 
 def _resume(conn: Connection, arguments: argparse.Namespace) -> None:
-    session.ask(conn, pause_subscription(_find(conn, arguments.name), paused=False))
+    _act(conn, arguments, pause_subscription(_find(conn, arguments.name), paused=False))
     _say(arguments, "goes on where it was paused")
 
 
 def _replay(conn: Connection, arguments: argparse.Namespace) -> None:
-    since, after = getattr(arguments, "since", None), getattr(arguments, "after", None)
-    first = session.ask(conn, replay_subscription(_find(conn, arguments.name), since=since, after=after))
+    given = {name: getattr(arguments, name, None) for name in ("since", "after")}
+    first = _act(conn, arguments, replay_subscription(_find(conn, arguments.name), **given), detail=given)
     if first is None:
         _say(arguments, "nothing was published since: nothing to hand over again", after=None)
     else:
@@ -181,7 +183,7 @@ def _replay(conn: Connection, arguments: argparse.Namespace) -> None:
 def _skip(conn: Connection, arguments: argparse.Namespace) -> None:
     subscription = _find(conn, arguments.name)
     _sure(arguments, f"Pass everything that {arguments.name} has not read yet? Nobody will hear of it.")
-    session.ask(conn, skip_subscription(subscription))
+    _act(conn, arguments, skip_subscription(subscription))
     _say(arguments, "has passed everything published until now")
 
 
@@ -191,7 +193,7 @@ def _delete(conn: Connection, arguments: argparse.Namespace) -> None:
         arguments,
         f"Delete {arguments.name}, how far it has read, and what is parked? A worker that has it makes it anew.",
     )
-    session.ask(conn, delete_subscription(subscription))
+    _act(conn, arguments, delete_subscription(subscription))
     _say(arguments, "deleted; a worker whose application still has it makes it anew when it starts")
 
 
@@ -220,13 +222,16 @@ def _rebase(conn: Connection, arguments: argparse.Namespace) -> None:
 
 def _rebased(conn: Connection, name: str) -> int | None:
     try:
-        return session.ask(conn, rebase_subscription(_find(conn, name)))
+        return audited(conn, rebase_subscription(_find(conn, name)), "subscription.rebase", name)
     except psycopg.errors.LockNotAvailable as error:
         raise Stop(f"{name}: somebody publishes just now; stop who does for a moment, and try again") from error
 
 
 def _repartition(conn: Connection, arguments: argparse.Namespace) -> None:
-    session.ask(conn, repartition_subscription(_find(conn, arguments.name), partitions=arguments.partitions))
+    to = {"partitions": arguments.partitions}
+    cutting = repartition_subscription(_find(conn, arguments.name), **to)
+    if not _act(conn, arguments, cutting, undone=[False], detail=to):
+        raise Stop(f"{arguments.name} makes jobs, and those are shared already: only a relay is cut")
     _say(arguments, f"has {arguments.partitions} partitions; some events may be handed over again")
 
 
@@ -254,7 +259,8 @@ def _release(conn: Connection, arguments: argparse.Namespace) -> None:
     subscription, key = _find(conn, arguments.name), getattr(arguments, "key", None)
     released = 0
     for _ in range(_RELEASES):
-        freed = session.ask(conn, release_parked(subscription, key=key, most=_RELEASED_AT_ONCE))
+        piece = release_parked(subscription, key=key, most=_RELEASED_AT_ONCE)
+        freed = _act(conn, arguments, piece, undone=[0], detail={"key": key})
         released += freed
         if freed < _RELEASED_AT_ONCE:
             break
@@ -264,6 +270,18 @@ def _release(conn: Connection, arguments: argparse.Namespace) -> None:
         f"{released} parked events{of} will be tried again, in order" if released else f"nothing{of} is parked",
         released=released,
     )
+
+
+def _act(
+    conn: Connection,
+    arguments: argparse.Namespace,
+    statement: Statement[T],
+    *,
+    undone: Collection[object] = (),
+    detail: Mapping[str, object] | None = None,
+) -> T:
+    given = {name: value for name, value in (detail or {}).items() if value is not None}
+    return audited(conn, statement, f"subscription.{arguments.action}", arguments.name, undone=undone, detail=given)
 
 
 def _find(conn: Connection, name: str) -> int:

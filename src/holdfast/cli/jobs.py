@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 import psycopg
 
 from holdfast.cli import database, selection, session, table
-from holdfast.cli.desk import person
+from holdfast.cli.audited import audited
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
-from holdfast.errors import DuplicateJob
-from holdfast.store.audit import record_audit
-from holdfast.store.cancel import cancel_job, replay_job
+from holdfast.errors import DuplicateJob, InvalidJob
+from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
 from holdfast.store.inspect import (
     MOST,
     STATUSES,
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from holdfast.store.statement import Statement
 
 T = TypeVar("T")
-
-HELP = "look at jobs, retry, cancel or delete them"
 
 _COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "due or ended", "error")
 _LARGEST_ID = 2**63 - 1
@@ -64,6 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         own.add_argument("ids", type=_id, metavar="ID", nargs="*")
         own.set_defaults(refuse=own.error)
         selection.configure(own)
+    resume = _action(actions, "resume-key", "let an order key go on that a failed job has stopped", _resume_key)
+    resume.add_argument("key", metavar="KEY")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -191,28 +190,24 @@ def _acting(act: Callable[[Connection, int], Done]) -> Callable[[Connection, arg
     return acting
 
 
-def _audited(conn: Connection, action: str, job_id: int, statement: Statement[T], *, undone: Collection[object]) -> T:
-    """Act, and write down who did in the same transaction, unless the answer says that nothing was done."""
-    by = person()
-    with session.bounded(conn):
-        answer = run_sync(conn, statement)
-        if answer not in undone:
-            run_sync(conn, record_audit(by.name, by.role, f"jobs.{action}", target=str(job_id), jobs=1))
-        return answer
+def _act(conn: Connection, action: str, job_id: int, statement: Statement[T], *, undone: Collection[object]) -> T:
+    return audited(conn, statement, f"jobs.{action}", str(job_id), undone=undone, jobs=1)
 
 
 def _retry(conn: Connection, job_id: int) -> Done:
     try:
-        made = _audited(conn, "retry", job_id, replay_job(job_id), undone=[None])
+        made = _act(conn, "retry", job_id, replay_job(job_id), undone=[None])
     except DuplicateJob as error:
         return Done(job_id, "refused", f"another live job has its unique key: {error.existing_id}")
+    except InvalidJob as error:
+        return Done(job_id, "refused", f"comes after other chains: {error}")
     if made is None:
         return Done(job_id, "refused", f"{_state(conn, job_id)}: only a dead letter (failed) can be retried")
     return Done(job_id, "retried", f"runs again as job {made}")
 
 
 def _cancel(conn: Connection, job_id: int) -> Done:
-    match _audited(conn, "cancel", job_id, cancel_job(job_id), undone=["not_found"]):
+    match _act(conn, "cancel", job_id, cancel_job(job_id), undone=["not_found"]):
         case "cancelled":
             return Done(job_id, "cancelled", "cancelled")
         case "requested":
@@ -224,7 +219,7 @@ def _cancel(conn: Connection, job_id: int) -> Done:
 
 
 def _delete(conn: Connection, job_id: int) -> Done:
-    match _audited(conn, "delete", job_id, delete_job(job_id), undone=["not_found", "processing"]):
+    match _act(conn, "delete", job_id, delete_job(job_id), undone=["not_found", "processing"]):
         case "deleted":
             return Done(job_id, "deleted", "deleted")
         case "processing":
@@ -233,6 +228,17 @@ def _delete(conn: Connection, job_id: int) -> Done:
             return Done(
                 job_id, "refused", f"{_state(conn, job_id)}: only a job that waits can be deleted; history ages out"
             )
+
+
+def _resume_key(conn: Connection, arguments: argparse.Namespace) -> int:
+    key: str = arguments.key
+    if not audited(conn, resume_order_key(key), "order_key.resume", key, undone=[False]):
+        raise Stop(f"the order key {key} is not stopped")
+    if arguments.json:
+        table.print_json({"key": key, "action": arguments.action})
+    else:
+        print(f"{key}: goes on with its next job")
+    return 0
 
 
 def _state(conn: Connection, job_id: int) -> str:

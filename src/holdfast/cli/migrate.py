@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
-HELP = "create or update the schema"
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     database.configure(parser)

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from holdfast.cli import database, desk, table
 from holdfast.cli.stop import Stop
 from holdfast.ops.answer import JobActionResult
-from holdfast.ops.question import MOST_ACTED_ON, QueueAction, QueueControl
+from holdfast.ops.question import QueueAction, QueueControl
+from holdfast.store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast.ops.answer import QueueLine
     from holdfast.ops.desk import Desk
-
-HELP = "look at queues; pause, resume, drain or set one"
 
 _COLUMNS = (
     "name", "state", "due", "oldest", "pending", "processing", "blocked", "stuck", "workers", "concurrency", "lease ms",

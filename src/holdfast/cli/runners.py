@@ -7,6 +7,7 @@ import difflib
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import database, session, table
+from holdfast.cli.audited import audited
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
 from holdfast.store.run import last_runs
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 
     from holdfast.store.run import RunLine
     from holdfast.store.schedule import ScheduleLine
-
-HELP = "look at schedules and runs; pause, resume or trigger one"
 
 _DAYS = 7
 _COLUMNS = ("name", "what", "schedule", "state", "next", "last run", "took", "outcome", "counts or error")
@@ -56,7 +55,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _act(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
     _, statement, says = _ACTIONS[arguments.action]
-    if not session.ask(conn, statement(arguments.name)):
+    if not audited(conn, statement(arguments.name), f"runner.{arguments.action}", arguments.name, undone=[False]):
         known = [line.name for line in session.ask(conn, list_schedules())]
         close = difflib.get_close_matches(arguments.name, known, n=1)
         meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}"

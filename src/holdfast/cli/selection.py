@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from holdfast.cli import desk, table
 from holdfast.cli.stop import Stop
-from holdfast.ops.answer import Status
-from holdfast.ops.question import MOST_ACTED_ON, JobAction, JobFilter
+from holdfast.store.inspect import STATUSES
+from holdfast.store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
     from holdfast.ops.answer import JobActionResult
+    from holdfast.ops.question import JobFilter
 
 _COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "error")
 _OPTIONS = {
@@ -31,7 +32,7 @@ _MOST = 100
 
 def configure(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("instead of ids", "what the jobs have in common; without --yes they are shown")
-    group.add_argument("--status", choices=get_args(Status))
+    group.add_argument("--status", choices=STATUSES)
     for name, metavar in _OPTIONS.items():
         group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar)
     group.add_argument(
@@ -45,6 +46,8 @@ def given(arguments: argparse.Namespace) -> JobFilter | None:
     said = {name: value for name in _FIELDS if (value := getattr(arguments, name)) is not None}
     if not said:
         return None
+    from holdfast.ops.question import JobFilter
+
     try:
         return JobFilter.model_validate(said)
     except ValidationError as error:
@@ -53,6 +56,8 @@ def given(arguments: argparse.Namespace) -> JobFilter | None:
 
 
 async def act(arguments: argparse.Namespace, which: JobFilter) -> int:
+    from holdfast.ops.question import JobAction
+
     asked: dict[str, Any] = {"action": arguments.action, "filter": which, "most": arguments.most}
     action = JobAction(**asked, preview=not arguments.yes)
     async with desk.opened(arguments) as opened:

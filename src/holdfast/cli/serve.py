@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.ops import JwtAccess
 
-HELP = "serve the operations API and the dashboard"
-
 log = logging.getLogger(__name__)
 
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 100
 _SHORTEST, _LONGEST = 0.1, 60.0
 _BACKLOG = 128
-_LARGEST_KEYS = 262_144
+_LARGEST_FILE = 262_144
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -62,6 +60,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="NAME",
         help="hide this field of payloads too; may be repeated",
+    )
+    parser.add_argument(
+        "--secret-file", metavar="FILE", help="what signs sessions, the same for all processes behind one address"
     )
     parser.add_argument("--public-metrics", action="store_true", help="answer /metrics to whoever asks")
     parser.add_argument(
@@ -103,8 +104,24 @@ def _site(arguments: argparse.Namespace, app: Holdfast | None, url: str) -> Star
         redact_fields=arguments.redact_field,
         connections=arguments.connections,
         timeout=timedelta(seconds=arguments.timeout),
+        secret=_secret(arguments),
         public_metrics=arguments.public_metrics,
     )
+
+
+def _secret(arguments: argparse.Namespace) -> str | None:
+    if arguments.secret_file is None:
+        return None
+    from holdfast.ops.session import LEAST_SECRET
+
+    try:
+        secret = _read("--secret-file", Path(arguments.secret_file)).decode().strip()
+    except UnicodeDecodeError:
+        # Not mended: what takes the place of bytes is easier to guess than they are.
+        raise Stop(f"--secret-file: {arguments.secret_file} is no text", status=2) from None
+    if len(secret) < LEAST_SECRET:
+        raise Stop(f"--secret-file: {arguments.secret_file} has less than {LEAST_SECRET} characters", status=2)
+    return secret
 
 
 def _jwt(arguments: argparse.Namespace) -> JwtAccess | None:
@@ -116,21 +133,26 @@ def _jwt(arguments: argparse.Namespace) -> JwtAccess | None:
     if not all(given):
         raise Stop("--jwt-issuer, --jwt-audience and --jwt-keys belong together: give all three", status=2)
     issuer, audience, where = given
-    keys: dict[str, Any] = {"jwks_url": where} if "://" in where else {"keys": _keys(Path(where))}
+    keys: dict[str, Any] = {"jwks_url": where} if "://" in where else {"keys": _keys(where)}
     try:
         return JwtAccess(issuer=issuer, audience=audience, role_claim=arguments.jwt_role_claim, **keys)
     except ValueError as error:
         raise Stop(f"--jwt-keys: {error}", status=2) from error
 
 
-def _keys(path: Path) -> Any:
+def _keys(path: str) -> Any:
     try:
-        with path.open("rb") as file:
-            return json.loads(file.read(_LARGEST_KEYS))
-    except OSError as error:
-        raise Stop(f"--jwt-keys: cannot read {path}: {error.strerror}", status=2) from error
+        return json.loads(_read("--jwt-keys", Path(path)))
     except ValueError as error:
         raise Stop(f"--jwt-keys: {path} is no JSON", status=2) from error
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_FILE)
+    except OSError as error:
+        raise Stop(f"{option}: cannot read {path}: {error.strerror}", status=2) from error
 
 
 def _port(text: str) -> int:

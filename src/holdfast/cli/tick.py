@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from holdfast.engine.tick import TickResult
     from holdfast.engine.ticker import Ticked
 
-HELP = "run every runner once, and end"
-
 log = logging.getLogger(__name__)
 
 

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import database, session, table
+from holdfast.cli.audited import audited
 from holdfast.cli.desk import person
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from holdfast.store.access import AccessToken
-
-HELP = "make, list and revoke access tokens of the operations API"
 
 _COLUMNS = ("key", "name", "role", "state", "created", "expires")
 _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0}
@@ -89,12 +88,13 @@ def _key(text: str) -> str:
 
 
 def _make(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    token = Token.new()
+    token, by = Token.new(), person()
     name, role = arguments.name, arguments.role
     days = None if arguments.no_expiry else arguments.expires
     with session.bounded(conn):
         expires = run_sync(conn, make_access_token(token.key, name=name, role=role, digest=token.digest, days=days))
-        _record(conn, "token.make", token.key, name=name, role=role, expires_at=expires)
+        made = {"name": name, "role": role, "expires_at": expires}
+        run_sync(conn, record_audit(by.name, by.role, "token.make", target=token.key, detail=made))
     if arguments.json:
         table.print_json({"key": token.key, "name": name, "role": role, "expires_at": expires, "token": token.text})
         return
@@ -136,18 +136,9 @@ def _state(token: AccessToken) -> str:
 
 
 def _revoke(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    with session.bounded(conn):
-        revoked = run_sync(conn, revoke_access_token(arguments.key))
-        if revoked:
-            _record(conn, "token.revoke", arguments.key)
-    if not revoked:
+    if not audited(conn, revoke_access_token(arguments.key), "token.revoke", arguments.key, undone=[False]):
         raise Stop(f"no token with the key {arguments.key} is of use: see `holdfast tokens list`")
     if arguments.json:
         table.print_json({"key": arguments.key, "state": "revoked"})
     else:
         print(f"{arguments.key}: revoked")
-
-
-def _record(conn: psycopg.Connection[Any], action: str, key: str, **detail: object) -> None:
-    by = person()
-    run_sync(conn, record_audit(by.name, by.role, action, target=key, detail=detail))

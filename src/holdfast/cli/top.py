@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from holdfast.top.application import Top
 
-HELP = "watch and act in the terminal"
-
 _THEMES = ("dark", "light")
 _FASTEST, _SLOWEST = 0.5, 3600.0
 _GONE_SECONDS = 1.0

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.engine.worker import Worker
 
-HELP = "run jobs until told to stop"
-
 log = logging.getLogger(__name__)
 
 _MOST_PROCESSES = 256

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import HoldfastError
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
@@ -32,5 +34,10 @@ def lifespan(app: Holdfast, **options: Any) -> Callable[[Any], AbstractAsyncCont
 
 def holdfast_of(connection: HTTPConnection) -> Holdfast:
     """Return the application that this request's web application runs with."""
-    found: Holdfast = connection.state.holdfast
+    found: Holdfast | None = getattr(connection.state, "holdfast", None)
+    if found is None:
+        raise HoldfastError(
+            "the state of this request has no Holdfast: give the web application lifespan=lifespan(app), or let its "
+            "own yield what that yields; a TestClient runs it in a `with` block"
+        )
     return found

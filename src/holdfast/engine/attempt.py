@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.job import Blocker, Progress
     from holdfast.kind import Kind
     from holdfast.lease import Lease
+    from holdfast.retry import Retry
     from holdfast.store.claim import ClaimedJob
 
     Middleware: TypeAlias = Callable[[Job[Any], str, Callable[[], Awaitable[object]]], Awaitable[object]]
@@ -136,16 +137,18 @@ class Handlers:
         executors: Executors,
         middlewares: Sequence[Middleware],
         worker: str,
+        retry: Retry,
         new: Callable[[], bool],
         spans: Spans | None = None,
     ) -> None:
-        """Take `new()`: whether this process has started only just now, as in a rolling deploy."""
+        """Take `retry`: for kinds that name none; `new()`: whether this process has started only just now."""
         self.state: Any = None
         self.spans = spans
         self._codec = codec
         self._executors = executors
         self._middlewares = tuple(reversed(middlewares))
         self.worker = worker
+        self._retry = retry
         self._new = new
 
     async def outcome(self, attempt: Attempt) -> Outcome | None:  # noqa: PLR0911 - one line per way to end
@@ -231,6 +234,8 @@ class Handlers:
             return completed(result, self._codec, attempt.claimed.kind, attempt.claimed.read_headers())
         except HoldfastError as exc:
             return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
+        except Exception as exc:  # noqa: BLE001 - a codec of the application's may raise anything, and recover
+            return self.raised(attempt, exc)
 
     def raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
         if isinstance(exc, Busy):
@@ -238,8 +243,8 @@ class Handlers:
         return self._failure(attempt, exc)
 
     def _failure(self, attempt: Attempt, exc: BaseException) -> Outcome:
-        claimed = attempt.claimed
-        return outcome_of(exc, attempt=claimed.attempt, retry=attempt.kind.work.retry, most=claimed.max_attempts)
+        claimed, retry = attempt.claimed, attempt.kind.work.retry or self._retry
+        return outcome_of(exc, attempt=claimed.attempt, retry=retry, most=claimed.max_attempts)
 
     def aborted(self, attempt: Attempt) -> Outcome | None:
         match attempt.signal.reason:

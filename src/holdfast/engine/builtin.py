@@ -20,6 +20,7 @@ from holdfast.engine.runner import PeriodicJob, Runner
 from holdfast.engine.ticker import Ticker
 from holdfast.engine.timetable import Timetable
 from holdfast.errors import HoldfastError
+from holdfast.kind import retries_of
 from holdfast.schedule import Every, parse
 from holdfast.store.run import Begun, begin_run, record_run
 from holdfast.store.schedule import PeriodicLook, enqueue_slot, look_at_periodic_jobs, set_next
@@ -117,12 +118,13 @@ class Reaping:
         self,
         site: Site,
         kinds: Mapping[str, Kind[..., Any]],
-        interval: timedelta,
+        settings: Settings,
         on_reaped: Callable[[Sequence[ReapedJob]], None],
     ) -> None:
         self._site = site
-        self._retries = {name: kind.work.retry for name, kind in kinds.items()}
-        self._interval = interval
+        self._retries = retries_of(kinds, settings.retry)
+        self._otherwise = settings.retry
+        self._interval = settings.reap_interval
         self._on_reaped = on_reaped
         self._reaper: Reaper | None = None
 
@@ -132,6 +134,7 @@ class Reaping:
                 self._site.link,
                 worker=self._site.worker,
                 retries=self._retries,
+                otherwise=self._otherwise,
                 interval=0.0,
                 others=True,
                 on_reaped=self._on_reaped,
@@ -196,6 +199,7 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
     names: Sequence[str],
     sites: Sequence[Site],
     *,
+    home: Site | None,
     runners: Mapping[str, Runner],
     periodic: Sequence[PeriodicJob],
     kinds: Mapping[str, Kind[..., Any]],
@@ -206,9 +210,10 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
     outbox: TickFunction | None,
     relay: Callable[[Site], TickFunction] | None = None,
 ) -> list[tuple[Ticker, list[Runner]]]:
-    """Say which runners run against which database: the application's against the first, the built-in against each.
+    """Say which runners run against which database: the application's against its home, the built-in against each.
 
-    `outbox` and `relay` are what the runners of those names do here; None: nothing.
+    While the home is away (None) the application's run nowhere. `outbox` serves all databases in one run. It and
+    `relay` are what the runners of those names do here; None: nothing.
     """
 
     def reaped(jobs: Sequence[ReapedJob]) -> None:
@@ -217,22 +222,21 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
 
     found = []
     for site in sites:
-        home = site is sites[0]
         maintenance = Runner("maintenance", Maintenance(site).tick, every=Every(MINUTE), singleton=True)
-        own = list(runners.values()) if home else []
+        own = list(runners.values()) if site is home else []
         timetable = Timetable(
             site,
             [runner for runner in (*own, maintenance) if runner.name in names],
-            periodic if home else [],
+            periodic if site is home else [],
             lease=settings.lease,
             heartbeat=settings.heartbeat,
         )
         ours = {runner.name: runner for runner in own}
-        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings.reap_interval, reaped).tick)
+        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings, reaped).tick)
         ours["maintenance"] = maintenance
-        here = [job.name for job in periodic] if home else []
+        here = [job.name for job in periodic] if site is home else []
         ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, here).tick)
-        if outbox is not None and home:
+        if outbox is not None and site is sites[0]:
             ours["outbox"] = Runner("outbox", outbox)
             # To abort what runs, and to write that down.
             ours["outbox"].grace = 7.0
@@ -266,6 +270,7 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
     tickers = assemble(
         names,
         sites,
+        home=sites[0],
         runners=runners,
         periodic=periodic,
         kinds=kinds,

@@ -24,10 +24,16 @@ if TYPE_CHECKING:
     from holdfast.job import Blocker, Progress
 
 
+class ChildDied(Exception):  # noqa: N818 - a name says what happened
+    """The process of the handler ended before the handler did."""
+
+
 class Child:
     """A process that runs one handler at a time."""
 
     def __init__(self) -> None:
+        self.busy = False
+        """A handler runs there, whether or not anybody waits for it."""
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), name="holdfast-handler", daemon=True)
@@ -39,33 +45,46 @@ class Child:
         handler = attempt.kind.handler
         fields = {"id": job.id, "kind": job.kind, "attempt": job.attempt, "token": job.token, "chain_id": job.chain_id}
         fields["headers"] = dict(job.headers)
-        self._pipe.send(
-            (
-                handler.__module__,
-                handler.__qualname__,
-                attempt.desk.worker,
-                fields,
-                attempt.blockers,
-                arguments,
-                current_trace(),
-            )
+        self.busy = True
+        self._send(
+            handler.__module__,
+            handler.__qualname__,
+            attempt.desk.worker,
+            fields,
+            attempt.blockers,
+            arguments,
+            current_trace(),
         )
         while True:
-            said, value = self._pipe.recv()
+            said, value = self._receive()
             match said:
                 case "progress":
                     attempt.report(value)
                 case "completed":
                     attempt.completed = True
                 case "raised":
+                    self.busy = False
                     raise value
                 case _:
+                    self.busy = False
                     return value
 
-    @property
-    def exit_code(self) -> int | None:
+    def _send(self, *what: object) -> None:
+        try:
+            self._pipe.send(what)
+        except OSError:
+            raise self._died() from None
+
+    def _receive(self) -> tuple[str, Any]:
+        try:
+            said: tuple[str, Any] = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        return said
+
+    def _died(self) -> ChildDied:
         self._process.join(1)
-        return self._process.exitcode
+        return ChildDied(f"the process of the handler ended with exit code {self._process.exitcode}")
 
     @property
     def alive(self) -> bool:

@@ -8,9 +8,10 @@ import math
 import random
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast.engine.link import Link, pause, told
+from holdfast.engine.outage import Outage
 from holdfast.store.blocker import read_blockers
 from holdfast.store.claim import WHOLE, Shards, claim_jobs
 from holdfast.store.floor import REACHES, Floors
@@ -18,8 +19,9 @@ from holdfast.store.lease import release_strays
 from holdfast.store.sleeper import RECORD_SECONDS, lie_down, look_ahead, others_ended, rise, wake_sleepers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, KeysView, Mapping, Sequence
+    from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
 
+    from holdfast.engine.link import Link
     from holdfast.engine.wake import Waker
     from holdfast.job import Blocker
     from holdfast.lease import Lease
@@ -88,6 +90,8 @@ class Claimer:
         self._late = False
         """Somebody's transaction ended late, and no look since has reached below the floors for what it left."""
         self.claims = 0
+        self.jobs = 0
+        """Claimed so far."""
 
     def room(self) -> None:
         """Something ended: more may be wanted, of a queue that was full when we lay down."""
@@ -107,21 +111,19 @@ class Claimer:
         self._woken.set()
 
     async def run(self) -> None:
-        failures = 0
+        outage = Outage(log, "claim_jobs failed, trying again")
         idle = self._idle_min
         while not self._stopping:
             try:
-                if failures:
+                if outage.failures:
                     await self._recover()
                 if await self._claim_wanted() or await self._linger() or await self._sleep(idle):
                     idle = self._idle_min
                 else:
                     idle = min(idle * 2, self._idle_max)
-                failures = 0
-            except Exception as exc:
-                log.warning("claim_jobs failed, trying again", extra={"error": type(exc).__name__}, exc_info=told(exc))
-                await asyncio.sleep(pause(failures))
-                failures += 1
+                outage.over()
+            except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and claims go on
+                await asyncio.sleep(outage.failed(exc))
 
     async def _recover(self) -> None:
         """Give back what a claim took whose answer never came; and forget the floors: it may be another server now."""
@@ -136,6 +138,34 @@ class Claimer:
                 await self._room.wait()
             return True
         return await self.claim(wanted)
+
+    async def claim_due(
+        self, items: int, until: float, queues: Iterable[str], *, stalled: Callable[[float, set[str]], bool]
+    ) -> bool:
+        """Claim what is due in these queues: at most `items` jobs, nothing after `until` by the monotonic clock.
+
+        Return whether more may be due than that many. `stalled(seconds, queues)`: none of these will be wanted so soon.
+        """
+        first, left_to_see = self.jobs, set(queues)
+        while left_to_see and (seconds := until - time.monotonic()) > 0:
+            if (left := items - self.jobs + first) <= 0:
+                return True
+            wanted = _at_most(left, {name: count for name, count in self._wanted().items() if name in left_to_see})
+            if wanted:
+                if not await self.claim(wanted):
+                    left_to_see -= wanted.keys()
+            elif stalled(seconds, left_to_see):
+                return False
+            else:
+                await self._wait_for_room(seconds)
+        return False
+
+    async def _wait_for_room(self, seconds: float) -> None:
+        """Wait until more may be wanted, or for so long."""
+        self._room.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._room.wait()
 
     async def claim(self, wanted: Mapping[str, int]) -> bool:
         """Claim once; whether it is worth while to look again at once."""
@@ -156,6 +186,7 @@ class Claimer:
         statement = claim_jobs(self._worker, wanted, leases, floors=self.floors, reach=reach, shards=self._shards)
         claim = await self._link.run(statement)
         self.claims += 1
+        self.jobs += len(claim.jobs)
         self._late = self._late and reach != REACHES[-1]
         took = time.monotonic() - begun
         self.floors.advance(claim.jobs, reach=reach, took=took)
@@ -243,3 +274,13 @@ class Claimer:
 def _due(horizon: Horizon) -> float:
     """When the next job is due, by the monotonic clock."""
     return math.inf if horizon.next_due is None else time.monotonic() + horizon.next_due.total_seconds()
+
+
+def _at_most(jobs: int, wanted: Mapping[str, int]) -> dict[str, int]:
+    """Cut what is wanted down to so many jobs in all."""
+    cut = {}
+    for queue, count in wanted.items():
+        if jobs > 0:
+            cut[queue] = min(count, jobs)
+            jobs -= cut[queue]
+    return cut

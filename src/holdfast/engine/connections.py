@@ -6,14 +6,15 @@ import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast import drivers
+from holdfast.errors import WrongIsolation
 from holdfast.settings import SettingsError
-from holdfast.store.inspect import read_server
+from holdfast.store.inspect import read_isolation, read_server
 
 if TYPE_CHECKING:
     import psycopg
 
     from holdfast.settings import Settings
-    from holdfast.store.inspect import Server
+    from holdfast.store.inspect import Isolation, Server
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,23 @@ def room(server: Server, settings: Settings) -> Room:
     if more == 0:
         return Room("not now", f"{said}: no room for a process now. Close some, or raise the limit.")
     return Room("yes", f"{said}: room for {more} more {'process' if more == 1 else 'processes'}")
+
+
+def too_strict(found: Isolation) -> str | None:
+    """Say what to do where a finish would not see what a claim parks meanwhile; None where it would."""
+    if found.level == "read committed":
+        return None
+    return (
+        f"a transaction is {found.level.upper()} by default, and a worker needs READ COMMITTED: "
+        f"ALTER ROLE {found.user} SET default_transaction_isolation = 'read committed'"
+    )
+
+
+async def check_isolation(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Refuse to start where transactions are stricter by default. To set it here would not reach through a pooler."""
+    said = too_strict(await drivers.run(conn, read_isolation()))
+    if said is not None:
+        raise WrongIsolation(f"{conn.info.dbname}: {said}")
 
 
 async def check_room(conn: psycopg.AsyncConnection[Any], *, settings: Settings) -> None:

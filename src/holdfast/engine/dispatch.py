@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.engine.batch import Batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Sequence
 
     from holdfast.engine.attempt import Attempt, Handlers
     from holdfast.engine.slots import Slots
@@ -35,6 +35,10 @@ class Bench:
         self.ended = ended
         self._queues: dict[str, dict[int, deque[Attempt]]] = {}
 
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return any(self._queues.values())
+
     def add(self, attempt: Attempt) -> None:
         claimed = attempt.claimed
         levels = self._queues.setdefault(claimed.queue, {})
@@ -45,12 +49,15 @@ class Bench:
         waiting.append(attempt)
 
     def take(self, slots: Slots) -> Attempt | None:
+        """Take the next of the queue whose turn it is."""
         for queue, levels in self._queues.items():
             if levels and slots.may_start(queue):
                 level, waiting = next(iter(levels.items()))
                 attempt = waiting.popleft()
                 if not waiting:
                     del levels[level]
+                if len(self._queues) > 1:
+                    self._queues[queue] = self._queues.pop(queue)
                 return attempt
         return None
 
@@ -93,6 +100,7 @@ class Dispatcher:
         self._timed = timed
         self._benches: deque[Bench] = deque()
         self._dispatching = False
+        self._soon = False
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Event()
@@ -110,7 +118,7 @@ class Dispatcher:
             self.slots.holds(attempt.claimed.queue, 1)
         if len(attempts) > FEW:
             # Not at once: whoever claimed these may send for the next first, and they come while these run.
-            asyncio.get_running_loop().call_soon(self.dispatch)
+            self._dispatch_soon()
         else:
             self.dispatch()
 
@@ -122,7 +130,7 @@ class Dispatcher:
 
     def dispatch(self) -> None:
         """Start what can be started. A handler that ends at once calls this again: the outer call goes on."""
-        if self._dispatching:
+        if self._dispatching or self._soon:
             return
         self._dispatching = True
         now = self._clock()
@@ -135,7 +143,7 @@ class Dispatcher:
                     # It has ended, and nothing is written before this turn is over.
                     _time(attempt, now)
                 if now > until:
-                    asyncio.get_running_loop().call_soon(self.dispatch)
+                    self._dispatch_soon()
                     break
         finally:
             self._dispatching = False
@@ -143,6 +151,16 @@ class Dispatcher:
             self._look_again()
         for call in self.room:
             call()
+
+    def _dispatch_soon(self) -> None:
+        """Dispatch in the next round of the loop, and not before: whoever else is ready has this one."""
+        if not self._soon:
+            self._soon = True
+            asyncio.get_running_loop().call_soon(self._dispatch_now)
+
+    def _dispatch_now(self) -> None:
+        self._soon = False
+        self.dispatch()
 
     def _look_again(self) -> None:
         """Dispatch when the next paced queue opens: nothing ends then that would tell."""
@@ -169,11 +187,25 @@ class Dispatcher:
         except TimeoutError:
             return
 
+    def stalled(self, seconds: float, queues: Iterable[str]) -> bool:
+        """Whether nothing runs, and none of these queues may start more within so many seconds."""
+        if self._tasks or self._soon:
+            return False
+        opens_in = self.slots.opens_in(queues)
+        return opens_in is None or opens_in > seconds
+
     async def drained(self, seconds: float) -> bool:
-        """Wait until nothing runs; False when the time is up first."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
-        return not self._tasks
+        """Wait until nothing runs and nobody waits for a slot; False when that does not come within the time."""
+        until = time.monotonic() + seconds
+        while self._tasks or any(self._benches):
+            left = until - time.monotonic()
+            if left <= 0 or self.stalled(left, self.slots.queues):
+                return False
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=left)
+            else:
+                await self.turn(left)
+        return True
 
     def _next(self) -> tuple[Bench, Attempt] | None:
         benches = self._benches

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.engine.child import Child
+from holdfast.engine.child import Child, ChildDied
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -42,10 +42,18 @@ class Executors:
             return await self._run_in_process(attempt, job, handler.keywords)
         return await self._in_thread(handler)
 
-    async def _in_thread(self, function: Callable[[], object]) -> object:
-        """Run to the end, whatever happens meanwhile: the slot is taken for as long as the thread is."""
+    async def _in_thread(self, function: Callable[[], object], give_up: Callable[[], None] | None = None) -> object:
+        """Run to the end. Who no longer wants the result does not wait for it, unless `give_up()` can end it."""
         call = partial(contextvars.copy_context().run, _caught, function)
-        result, error = await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._threads, call))
+        running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+        try:
+            result, error = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # A middleware's time limit, say.
+            if give_up is not None:
+                give_up()
+                await asyncio.wait({running})
+            raise
         if error is not None:
             raise error
         return result
@@ -54,13 +62,13 @@ class Executors:
         child = await self._child()
         watch = asyncio.create_task(_kill_when_aborted(attempt, child))
         try:
-            return await self._in_thread(partial(child.call, attempt, job, arguments))
-        except (EOFError, OSError):
+            return await self._in_thread(partial(child.call, attempt, job, arguments), give_up=child.kill)
+        except ChildDied:
             attempt.signal.raise_if_aborted()
-            raise ChildDied(f"the process of the handler ended with exit code {child.exit_code}") from None
+            raise
         finally:
             watch.cancel()
-            if child.alive and not attempt.signal.aborted:
+            if child.alive and not child.busy and not attempt.signal.aborted:
                 self._idle.append(child)
             else:
                 self._children.discard(child)
@@ -77,10 +85,6 @@ class Executors:
         child = await asyncio.get_running_loop().run_in_executor(self._threads, Child)
         self._children.add(child)
         return child
-
-
-class ChildDied(Exception):  # noqa: N818 - a name says what happened
-    """The process of the handler ended before the handler did."""
 
 
 def _caught(function: Callable[[], object]) -> tuple[object, BaseException | None]:

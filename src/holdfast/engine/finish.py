@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import psycopg
 
 from holdfast.abort import AbortReason
-from holdfast.engine.link import LOST, Link, pause
+from holdfast.engine.outage import Outage
 from holdfast.errors import DuplicateJob, InvalidJob
 from holdfast.failure import Failure
 from holdfast.outcome import Completed, Failed
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from holdfast.engine.attempt import Attempt
+    from holdfast.engine.link import Link
     from holdfast.outcome import Outcome
     from holdfast.store.finish import Answer
     from holdfast.store.lease import Held
@@ -46,6 +47,7 @@ class Finisher:
         self._link = link
         self._worker = worker
         self._written = written
+        self._outage = Outage(log, "finish_jobs failed, trying again")
         self._ready: list[Ended] = []
         self._open = 0
         self._wake = asyncio.Event()
@@ -120,17 +122,14 @@ class Finisher:
     async def _answers(self, batch: Sequence[Ended]) -> dict[Held, Answer]:
         """Write, and write again while the database cannot be reached: for that is no reason to give up."""
         endings = [Ending(attempt.claimed, outcome) for attempt, outcome in batch]
-        careful, failures, refusals = False, 0, 0
+        careful, refusals = False, 0
         while True:
             try:
-                return await self._link.run(finish_jobs(self._worker, endings, careful=careful))
+                answers = await self._link.run(finish_jobs(self._worker, endings, careful=careful))
             except psycopg.errors.LockNotAvailable:
                 careful = True
             except (DuplicateJob, InvalidJob):
                 raise
-            except (*LOST, TimeoutError) as exc:
-                log.warning("finish_jobs failed, trying again", extra={"error": type(exc).__name__})
-                failures += 1
             except Exception as exc:
                 # Bad data is some ending's fault. Anything else (a schema under migration, a server that only reads)
                 # will pass.
@@ -138,10 +137,10 @@ class Finisher:
                     refusals += 1
                     if refusals == MOST_TRIES or len(batch) > 1:
                         raise
-                log.warning("finish_jobs failed, trying again", exc_info=exc)
-                failures += 1
-            if failures:
-                await asyncio.sleep(pause(failures - 1))
+                await asyncio.sleep(self._outage.failed(exc))
+            else:
+                self._outage.over()
+                return answers
 
     def _close(self, batch: Sequence[Ended], answers: Mapping[Held, Answer]) -> None:
         self._open -= len(batch)

@@ -12,7 +12,8 @@ import psycopg
 
 from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
-from holdfast.engine.link import CONNECT, LOST, pause, sever
+from holdfast.engine.link import CONNECT, LOST, sever
+from holdfast.engine.outage import Outage
 from holdfast.store.lease import Held, renew_leases
 from holdfast.store.worker import QueueControl, beat_worker, read_queues
 
@@ -77,17 +78,17 @@ class Heartbeat(threading.Thread):
             self._woken.set()
 
     def run(self) -> None:
-        failures, failing_since = 0, 0.0
-        while not self._rest(pause(failures - 1) if failures else self.interval):
+        outage = Outage(log, "heartbeat failed", worker=self._worker)
+        rest = self.interval
+        while not self._rest(rest):
             try:
                 self._beat()
-                failures = 0
+                outage.over()
+                rest = self.interval
             except Exception as exc:  # noqa: BLE001 - whatever stops a heartbeat, the leases run out
-                failing_since = failing_since if failures else time.monotonic()
-                failures += 1
-                log.warning("heartbeat failed", extra={"error": type(exc).__name__, "worker": self._worker})
+                rest = outage.failed(exc)
                 self._close()
-                if time.monotonic() - failing_since > self.interval:
+                if outage.seconds > self.interval:
                     self.abort_all()
         self._close()
 

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast.abort import AbortReason
+from holdfast.engine.journal import Journal
 from holdfast.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast.store.lease import Held
 
@@ -22,11 +23,12 @@ if TYPE_CHECKING:
 
 
 class Holding:
-    """Everything in `held` is renewed by the heartbeat. Listeners and hooks are told from here."""
+    """Everything in `held` is renewed by the heartbeat. The log, listeners and hooks are told from here."""
 
     def __init__(self, transitions: Transitions, hooks: Hooks) -> None:
         self._transitions = transitions
         self._hooks = hooks
+        self.journal = Journal(transitions.worker)
         self.held: dict[Held, Attempt] = {}
         self.counts: Counter[str] = Counter()
 
@@ -53,17 +55,24 @@ class Holding:
             name: Name = "job_completed" if itself else _NAMES[type(outcome), answer]
             names.append(name)
             attempts.append(attempt)
-            if name in _BAD and self._hooks:
-                self._hooks.failed(attempt.claimed, outcome, will_retry=name == "job_retried")
+            if name in _BAD:
+                self._failed(attempt, outcome, will_retry=name == "job_retried")
             if self._transitions:
                 self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
         self.counts.update(names)
+        self.journal.ended(names, attempts)
         self._transitions.ended(names, attempts)
+
+    def _failed(self, attempt: Attempt, outcome: Outcome, *, will_retry: bool) -> None:
+        self.journal.failed(attempt.claimed, outcome, will_retry=will_retry)
+        if self._hooks:
+            self._hooks.failed(attempt.claimed, outcome, will_retry=will_retry)
 
     def forget(self, attempt: Attempt) -> None:
         """Let go of what is no longer ours."""
         self.held.pop(attempt.held, None)
         self.counts["job_lost"] += 1
+        self.journal.lost(attempt)
         self._transitions.tell("job_lost", attempt.claimed.id, attempt.claimed.kind, reason=attempt.signal.reason)
         self._transitions.ended(["job_lost"], [attempt])
 

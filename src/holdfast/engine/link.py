@@ -33,7 +33,8 @@ CONNECT: dict[str, Any] = {
     "tcp_user_timeout": 10_000,
     "application_name": "holdfast",
 }
-LOST = (psycopg.OperationalError, psycopg.InterfaceError)
+# The server is away, or in recovery or otherwise read-only: all of that passes.
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 
 
 class Link:
@@ -66,8 +67,9 @@ class Link:
                     return await function(conn)
             except BaseException as exc:
                 # Unless the server has answered, whether it was done is not known, and a half-read answer must not
-                # meet the next statement.
-                if self._conn is not None and self._conn.info.transaction_status is not TransactionStatus.IDLE:
+                # meet the next statement. A session that may only read may stay so when the server no longer is.
+                idle = self._conn is not None and self._conn.info.transaction_status is TransactionStatus.IDLE
+                if not idle or isinstance(exc, psycopg.errors.ReadOnlySqlTransaction):
                     await self.close()
                 if isinstance(exc, Exception) and (task := asyncio.current_task()) is not None and task.cancelling():
                     # A driver that is cancelled waits for the server, and may lose it over that.

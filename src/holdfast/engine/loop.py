@@ -9,7 +9,8 @@ import time
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.abort import AbortReason
-from holdfast.engine.link import LOST, pause
+from holdfast.engine.link import LOST
+from holdfast.engine.outage import Outage
 from holdfast.engine.ticker import ABORT_GRACE, Limits
 
 if TYPE_CHECKING:
@@ -37,11 +38,9 @@ class Pace:
         self._error_jitter = settings.error_jitter.total_seconds()
         self._random = jitter
         self._idle = self._least
-        self._failures = 0
 
     def after(self, ticked: Ticked) -> float:
         """Soon after work, later and later when idle, long after a failure; but in time for the next slot."""
-        self._failures = 0
         if ticked.outcome == "failed":
             return self.after_failure()
         if ticked.busy or ticked.next_look is not None:
@@ -56,11 +55,6 @@ class Pace:
         self._idle = self._least
         return self._error + self._random(0, self._error_jitter)
 
-    def after_loss(self) -> float:
-        """Return how long to rest when the database could not be reached."""
-        self._failures += 1
-        return pause(self._failures - 1)
-
 
 class Loop:
     """Calls a step again and again until it is stopped. The only loop of background mode."""
@@ -69,6 +63,7 @@ class Loop:
         self.name = name
         self._step = step
         self._pace = pace
+        self._outage = Outage(log, "a runner cannot reach its database", runner=name)
         self._woken = asyncio.Event()
         self._stopping = False
 
@@ -90,13 +85,14 @@ class Loop:
 
     async def _once(self) -> float:
         try:
-            return self._pace.after(await self._step())
+            ticked = await self._step()
         except (*LOST, TimeoutError) as exc:
-            log.warning("a runner cannot reach its database", extra={"runner": self.name, "error": type(exc).__name__})
-            return self._pace.after_loss()
+            return self._outage.failed(exc)
         except Exception:
             log.exception("a runner could not be started", extra={"runner": self.name})
             return self._pace.after_failure()
+        self._outage.over()
+        return self._pace.after(ticked)
 
     async def _rest(self, seconds: float) -> None:
         try:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from holdfast.engine.link import CONNECT, LOST, severed_after
+from holdfast.errors import HoldfastError
+from holdfast.failure import Failure
+from holdfast.store.blocker import repair_blockers
 from holdfast.store.census import take_census
 from holdfast.store.maintenance import (
     delete_landmarks,
@@ -27,6 +31,8 @@ from holdfast.store.subscription import delete_positions, delete_readers
 from holdfast.store.worker import ensure_partitions
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
     from holdfast.engine.runner import Counts, Tick
     from holdfast.engine.site import Site
     from holdfast.store.maintenance import ExpiredPartition
@@ -35,6 +41,7 @@ log = logging.getLogger(__name__)
 
 MOST_SPANS = 60
 MOST_PARTITIONS = 12
+MOST_BLOCKERS = 1_000
 # Live jobs are counted about once a tick; who looks at pages has it done more often.
 CENSUS_MS = 30_000
 # A command that waits for readers is called off after this long, and tried again in the next tick.
@@ -47,28 +54,60 @@ class Maintenance:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._told: list[str] = []
+        self._repaired = 0
+        """The chain after which the next repair begins."""
 
     async def tick(self, tick: Tick) -> Counts:
-        link = self._site.link
+        """Do all that there is to do. A step that fails holds up no other; in the end all of them are told of."""
         counts: Counter[str] = Counter()
-        counts["partitions_made"] = await link.run(ensure_partitions())
-        counts["tallies_folded"] = await self._fold(tick)
-        counts["partitions_dropped"] = await self._drop(tick)
-        counts["days_unread"] = await self._warn()
-        await link.run(take_census(every_ms=CENSUS_MS))
-        for name, statement in (
-            ("sleepers_deleted", delete_sleepers()),
-            ("sleepers_deleted", delete_sweeps()),
-            ("sleepers_deleted", delete_watchers()),
-            ("sleepers_deleted", delete_readers()),
-            ("positions_deleted", delete_positions()),
-            ("workers_deleted", delete_workers()),
-            ("replays_deleted", delete_replays()),
-            ("landmarks_deleted", delete_landmarks()),
+        broken: list[tuple[str, Exception]] = []
+        for name, step in self._steps(tick):
+            try:
+                counts[name] += await step()
+            except Exception as exc:
+                if _unanswered(exc):
+                    raise
+                broken.append((name, exc))
+        if broken:
+            said = "; ".join(f"{name}: {Failure.of(exc).text}" for name, exc in broken)
+            raise HoldfastError(said) from ExceptionGroup("maintenance", [exc for _, exc in broken])
+        return {name: count for name, count in counts.items() if count}
+
+    def _steps(self, tick: Tick) -> Iterator[tuple[str, Callable[[], Awaitable[int]]]]:
+        link = self._site.link
+        yield "partitions_made", partial(link.run, ensure_partitions())
+        yield "tallies_folded", partial(self._fold, tick)
+        yield "partitions_dropped", partial(self._drop, tick)
+        yield "days_unread", self._warn
+        yield "census", self._count
+        for name, step in (
+            ("blockers_repaired", self._repair),
+            ("sleepers_deleted", partial(link.run, delete_sleepers())),
+            ("sleepers_deleted", partial(link.run, delete_sweeps())),
+            ("sleepers_deleted", partial(link.run, delete_watchers())),
+            ("sleepers_deleted", partial(link.run, delete_readers())),
+            ("positions_deleted", partial(link.run, delete_positions())),
+            ("workers_deleted", partial(link.run, delete_workers())),
+            ("replays_deleted", partial(link.run, delete_replays())),
+            ("landmarks_deleted", partial(link.run, delete_landmarks())),
         ):
             if not tick.budget.spent:
-                counts[name] += await link.run(statement)
-        return {name: count for name, count in counts.items() if count}
+                yield name, step
+
+    async def _count(self) -> int:
+        """Count the live jobs; that is for others to read."""
+        await self._site.link.run(take_census(every_ms=CENSUS_MS))
+        return 0
+
+    async def _repair(self) -> int:
+        """Tell jobs whose blockers ended unseen, from where the last tick ended. There should be none."""
+        self._repaired, found = await self._site.link.run(repair_blockers(since=self._repaired, most=MOST_BLOCKERS))
+        if found:
+            log.warning(
+                "jobs waited for chains that had ended, and were told now",
+                extra={"chains": found, "database": self._site.name},
+            )
+        return found
 
     async def _warn(self) -> int:
         """Say it when days of the log stay past their time: somebody must see to a subscription, or skip it."""
@@ -106,6 +145,11 @@ class Maintenance:
                 dropped += await _dropped(conn, partition)
                 tick.budget.spend()
         return dropped
+
+
+def _unanswered(exc: Exception) -> bool:
+    """Tell whether the server said nothing: then no other step need be tried."""
+    return isinstance(exc, (*LOST, TimeoutError)) and getattr(exc, "sqlstate", None) is None
 
 
 async def _dropped(conn: psycopg.AsyncConnection[object], partition: ExpiredPartition) -> bool:

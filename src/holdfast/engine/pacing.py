@@ -66,10 +66,7 @@ class Pacing:
         if resting is None and bucket is None:
             return None
         if resting:
-            now = self._clock()
-            while resting and resting[0] <= now:
-                resting.popleft()
-            slots -= len(resting)
+            slots -= len(self._still(resting))
         return slots if bucket is None else min(slots, int(bucket.permits))
 
     def starts(self, queue: str) -> None:
@@ -80,9 +77,17 @@ class Pacing:
         if (delay := self._delays.get(queue)) is not None:
             self._resting[queue].append(self._clock() + delay)
 
-    def opens_in(self) -> float | None:
-        """In how many seconds something may start that may not now; None: nothing but an end will bring that."""
-        now = self._clock()
-        waits = [bucket.opens_in() for bucket in self._buckets.values()]
-        waits += [resting[0] - now for resting in self._resting.values() if resting]
+    def opens_in(self, queue: str) -> float | None:
+        """In how many seconds more of this queue may start than now; None: nothing but an end will bring that."""
+        resting, bucket = self._resting.get(queue), self._buckets.get(queue)
+        waits = [None if bucket is None else bucket.opens_in()]
+        if resting and self._still(resting):
+            waits.append(resting[0] - self._clock())
         return min((wait for wait in waits if wait is not None), default=None)
+
+    def _still(self, resting: deque[float]) -> deque[float]:
+        """Forget the rests that are over."""
+        now = self._clock()
+        while resting and resting[0] <= now:
+            resting.popleft()
+        return resting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Self
@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.abort import AbortReason
 from holdfast.engine.attempt import Attempt
 from holdfast.engine.claim import Claimer
-from holdfast.engine.connections import check_room
+from holdfast.engine.connections import check_isolation, check_room
 from holdfast.engine.desk import Desk
 from holdfast.engine.dispatch import Bench
 from holdfast.engine.finish import Finisher
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.holding import Holding
-from holdfast.engine.link import LOST, Link, pause, told
+from holdfast.engine.link import LOST, Link
+from holdfast.engine.outage import Outage
 from holdfast.engine.reap import Reaper
 from holdfast.engine.vitals import Vitals, database_of
 from holdfast.engine.wake import EVENTS, Listener, Waker
 from holdfast.engine.wakers.station import Station
+from holdfast.kind import retries_of
 from holdfast.lease import Lease
 from holdfast.outcome import Released
 from holdfast.store.identity import identify_database
@@ -99,7 +101,11 @@ class Pipeline:
         self._interval = self._heartbeat_interval()
         self._paused: frozenset[str] = frozenset()
         self._bench = Bench(self._ended)
-        self._stack = AsyncExitStack()
+        self._outage = Outage(log, "a database cannot be served yet", database=database_of(url))
+        timeout = settings.lease.total_seconds()
+        self._claim_link = Link(url, timeout=timeout)
+        self._finish_link = Link(url, timeout=timeout)
+        self._starting: asyncio.Task[None] | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._stopping = False
         self._claim_loop: asyncio.Task[None] | None = None
@@ -119,18 +125,15 @@ class Pipeline:
         """The id of this worker's row in this database; 0 while the database has never answered."""
 
     async def __aenter__(self) -> Self:
-        timeout = self._settings.lease.total_seconds()
-        self._claim_link = await self._stack.enter_async_context(Link(self.url, timeout=timeout))
-        self._finish_link = await self._stack.enter_async_context(Link(self.url, timeout=timeout))
         self._dispatcher.join(self._bench)
         try:
             async with asyncio.timeout(self._patience):
                 await self._start()
         except (*LOST, TimeoutError) as exc:
-            log.warning("database %s cannot be reached yet: %s", self._name, type(exc).__name__)
-            self._loops.append(asyncio.create_task(self._start_later()))
+            self._starting = asyncio.create_task(self._start_later(self._outage.failed(exc)))
+            self._loops.append(self._starting)
         except BaseException:
-            await self._stack.aclose()
+            await self._close_links()
             raise
         return self
 
@@ -142,9 +145,21 @@ class Pipeline:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
-        await self._stack.aclose()
+        self._holding.journal.sum_up()
+        await self._close_links()
         if self._heartbeat is not None:
             await asyncio.to_thread(self._heartbeat.end)
+
+    async def _close_links(self) -> None:
+        await self._claim_link.close()
+        await self._finish_link.close()
+
+    async def listening(self) -> None:
+        """Wait until it can be told things; but not for long, since it looks by itself too."""
+        if self._waking is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LISTEN_SECONDS):
+                    await self._waking.listening.wait()
 
     @property
     def link(self) -> Link:
@@ -154,10 +169,17 @@ class Pipeline:
     async def stop_claiming(self) -> None:
         """Take nothing more, and give back what has not started, uncounted."""
         self._stopping = True
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.wait([self._starting], timeout=STOP_SECONDS)
         if self._claimer is not None and self._claim_loop is not None:
             self._claimer.stop()
             await asyncio.wait([self._claim_loop], timeout=STOP_SECONDS)
             self._claim_loop.cancel()
+        self.give_back_waiting()
+
+    def give_back_waiting(self) -> None:
+        """Give back what has not started, uncounted."""
         self._give_back(self._dispatcher.clear(self._bench))
 
     def _give_back(self, attempts: Iterable[Attempt]) -> None:
@@ -165,23 +187,20 @@ class Pipeline:
             attempt.signal.abort(AbortReason.shutdown)
             self._ended(attempt, Released())
 
-    async def claim_due(self, items: int, until: float) -> None:
-        """Claim and start what is due: at most `items` jobs, nothing after `until` by the monotonic clock."""
-        first = self.counts["claimed"]
-        while (
-            self._claimer is not None
-            and (left := items - self.counts["claimed"] + first) > 0
-            and time.monotonic() < until
-        ):
-            wanted = {}
-            for queue, count in self._wanted().items():
-                wanted[queue] = min(count, left)
-                left -= wanted[queue]
-            wanted = {queue: count for queue, count in wanted.items() if count > 0}
-            if not wanted:
-                await self._dispatcher.turn(until - time.monotonic())
-            elif not await self._claimer.claim(wanted):
-                return
+    async def claim_due(self, items: int, until: float) -> bool:
+        """Claim and start what is due: at most `items` jobs, nothing after `until` by the monotonic clock.
+
+        Return whether more may be due than that many.
+        """
+        if self._claimer is None:
+            return False
+        return await self._claimer.claim_due(items, until, self._dispatcher.slots.queues, stalled=self._stalled)
+
+    def _stalled(self, seconds: float, queues: set[str]) -> bool:
+        """Whether none of these queues will be wanted within so many seconds: they are paused, or rest for longer."""
+        if self._finisher is not None and self._finisher.full:
+            return False
+        return self._dispatcher.stalled(seconds, queues - self._paused)
 
     def abort_all(self, reason: AbortReason) -> None:
         self._holding.abort_all(reason)
@@ -206,25 +225,30 @@ class Pipeline:
             except (*LOST, TimeoutError):
                 log.warning("could not record that the worker stopped: %s", reason)
 
-    async def _start_later(self) -> None:
-        failures = 0
+    async def _start_later(self, rest: float) -> None:
         while not self.worker:
-            await asyncio.sleep(pause(failures))
-            failures += 1
+            await asyncio.sleep(rest)
             try:
                 await self._start()
-            except Exception as exc:
-                log.warning("database %s cannot be served yet", self._name, exc_info=told(exc))
+                self._outage.over()
+            except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and the others are served
+                rest = self._outage.failed(exc)
 
     async def _start(self) -> None:
+        """Start as a whole or not at all: once the worker is registered, nothing more is waited for."""
         queues = self._dispatcher.slots.queues
         await self._claim_link.run_with(check_async)
+        await self._claim_link.run_with(check_isolation)
         await self._claim_link.run_with(partial(check_room, settings=self._settings))
         await self._claim_link.run(ensure_partitions())
         self._control(await self._claim_link.run(read_queues()))
+        database = "" if self._wake is None else await self._claim_link.run(identify_database())
         worker = await self._claim_link.run(register_worker(self._name, queues=queues, kinds=self._kinds))
+        if self._stopping:
+            await self._claim_link.run(stop_worker(worker, "stopped"))
+            return
         settings = self._settings
-        listener = self._waking = await self._waker(worker) if self._claiming or self._relaying else None
+        listener = self._waking = self._waker(worker, database) if self._claiming or self._relaying else None
         self._finisher = Finisher(self._finish_link, worker, self._written)
         self._desk = Desk(self._finish_link, worker, self._codec)
         self._claimer = Claimer(
@@ -246,7 +270,8 @@ class Pipeline:
         reaper = self._reaper = Reaper(
             self._claim_link,
             worker=worker,
-            retries={name: kind.work.retry for name, kind in self._kinds.items()},
+            retries=retries_of(self._kinds, settings.retry),
+            otherwise=settings.retry,
             interval=settings.reap_interval.total_seconds(),
             on_reaped=self._reaped,
         )
@@ -267,13 +292,8 @@ class Pipeline:
         if self._claiming:
             self._claim_loop = asyncio.create_task(self._claimer.run())
             self._loops.append(self._claim_loop)
-        if listener is not None:
-            # Who is started can be told things. But not being heard is no reason not to start.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LISTEN_SECONDS):
-                    await listener.listening.wait()
 
-    async def _waker(self, worker: int) -> Waker | None:
+    def _waker(self, worker: int, database: str) -> Waker | None:
         listen = self._settings.listen
         if self._wake is None:
             return (
@@ -282,7 +302,7 @@ class Pipeline:
         return Station(
             self._wake,
             self.url,
-            database=await self._claim_link.run(identify_database()),
+            database=database,
             worker=worker,
             listen=listen,
             on_wake=self._woken,

@@ -7,7 +7,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.engine.link import Link, told
+from holdfast.engine.outage import Outage
 from holdfast.store.floor import ReapFloor
 from holdfast.store.reap import ReapedJob, reap_jobs
 from holdfast.store.statement import Statement, statements
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from holdfast.engine.link import Link
     from holdfast.retry import Retry
     from holdfast.store.statement import Row
 
 log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 500
+# Of those that are dead letters then, so many are named in the log.
+MOST_SAID = 20
 
 
 class Reaper:
@@ -33,6 +36,7 @@ class Reaper:
         *,
         worker: int,
         retries: Mapping[str, Retry],
+        otherwise: Retry,
         interval: float,
         others: bool = False,
         on_reaped: Callable[[Sequence[ReapedJob]], None] = lambda _: None,
@@ -40,6 +44,7 @@ class Reaper:
         self._link = link
         self._worker = worker
         self._retries = retries
+        self._otherwise = otherwise
         self._interval = interval
         self._others = others
         self._on_reaped = on_reaped
@@ -50,20 +55,25 @@ class Reaper:
         """When the last pass ended, by the monotonic clock; at first, when there could be one."""
 
     async def run(self) -> None:
+        outage = Outage(log, "reap_jobs failed, trying again")
         while True:
             try:
                 while len(await self.reap()) == MOST_AT_ONCE:
                     pass
-            except Exception as exc:
-                log.warning("reap_jobs failed, trying again", extra={"error": type(exc).__name__}, exc_info=told(exc))
+            except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and passes go on
+                outage.failed(exc)
                 self.floor.drop()
+            else:
+                outage.over()
             await asyncio.sleep(self._interval)
 
     async def reap(self, most: int = MOST_AT_ONCE) -> list[ReapedJob]:
         """Make one pass, of at most `most` jobs; `on_reaped` hears of each, also of one that found nothing."""
         since = self.floor.since()
         begun = time.monotonic()
-        reaped = await self._link.run(reap_jobs(self._retries, others=self._others, since=since, most=most))
+        reaped = await self._link.run(
+            reap_jobs(self._retries, otherwise=self._otherwise, others=self._others, since=since, most=most)
+        )
         now = await self._link.run(Statement(statements()["reaped"], {"worker": self._worker}, _time))
         # A full batch, or one that met a busy key, must be gone through again from its first.
         again = len(reaped) == most or any(job.answer == "busy" for job in reaped)
@@ -75,6 +85,11 @@ class Reaper:
         if reaped:
             self.recovered += len(reaped)
             log.info("reaped", extra={"jobs": len(reaped), "stale": max(job.stale for job in reaped).total_seconds()})
+        if dead := [job.id for job in reaped if job.answer == "failed"]:
+            log.error(
+                "jobs failed: no worker came back from the last attempt of each",
+                extra={"ids": dead[:MOST_SAID], "jobs": len(dead)},
+            )
         self._on_reaped(reaped)
         return reaped
 

@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from holdfast.errors import HoldfastError
+from holdfast.kind import check_option
+from holdfast.schedule import check_schedule
 from holdfast.signal import AbortSignal
 
 if TYPE_CHECKING:
-    from datetime import datetime, timedelta
+    from datetime import datetime
 
     from holdfast.new_job import NewJob
     from holdfast.schedule import Schedule
@@ -60,9 +63,14 @@ class Budget:
         return None if self._until is None else max(0.0, self._until - self._clock())
 
     @property
+    def over(self) -> bool:
+        """Time is used up: what has been taken is left, too."""
+        return self.ended or self.seconds_left == 0
+
+    @property
     def spent(self) -> bool:
         """Time or items are used up: return, the rest is for the next tick."""
-        return self.ended or self.seconds_left == 0 or (self.items_left is not None and self.items_left <= 0)
+        return self.over or (self.items_left is not None and self.items_left <= 0)
 
     def spend(self, items: int = 1) -> None:
         if self.items_left is not None:
@@ -75,6 +83,20 @@ class Budget:
     def most(self, items: int) -> int:
         """Return this many, or what is left if that is less: the size of a batch."""
         return items if self.items_left is None else max(0, min(items, self.items_left))
+
+    def shares(self, among: int) -> list[Budget]:
+        """Divide what is left among so many that work side by side; nobody goes without.
+
+        >>> [share.items_left for share in Budget(items=7).shares(3)]
+        [3, 2, 2]
+        >>> [share.items_left for share in Budget(items=1).shares(3)]
+        [1, 1, 1]
+        """
+        seconds = self.seconds_left
+        if self.items_left is None:
+            return [Budget(seconds=seconds, clock=self._clock) for _ in range(among)]
+        each, over = divmod(max(among, self.items_left) if self.items_left > 0 else 0, max(1, among))
+        return [Budget(items=each + (n < over), seconds=seconds, clock=self._clock) for n in range(among)]
 
 
 class Tick:
@@ -133,6 +155,9 @@ class Runner:
         max_runtime: timedelta | None = None,
     ) -> None:
         check_name(name)
+        if every is not None:
+            check_schedule(every)
+        check_option("max_runtime", max_runtime, timedelta, "timedelta(minutes=10)")
         if max_runtime is not None and max_runtime.total_seconds() <= 0:
             raise ValueError("max_runtime must be longer than nothing")
         self.name = name
@@ -167,6 +192,7 @@ class PeriodicJob:
 
     def __post_init__(self) -> None:
         check_name(self.name)
+        check_schedule(self.every)
         unique = self.job.envelope.unique
         if unique is not None and unique.on_conflict == "raise":
             raise ValueError(f"{self.name}: a periodic job that raises on a conflict would stop its schedule")

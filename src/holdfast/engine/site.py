@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast.engine.connections import check_isolation
 from holdfast.engine.link import LOST, Link
 from holdfast.store.schema import check_async
 from holdfast.store.worker import register_worker, stop_worker
@@ -42,6 +43,7 @@ async def open_site(url: str, *, name: str, seconds: float) -> AsyncIterator[Sit
     """Connect, and sign in as a worker of our own; a statement may take so many seconds."""
     async with Link(url, timeout=seconds) as link:
         await link.run_with(check_async)
+        await link.run_with(check_isolation)
         worker = await link.run(register_worker(name, queues=[], kinds=[]))
         try:
             yield Site(url, link, lambda: worker)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from operator import itemgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast.engine.pacing import Pacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 # Held ready is what will start within twice this much time at the present pace: a slow worker hoards nothing, and an
 # urgent job is claimed soon. The second half is claimed while the first runs, so that a quick worker need not wait.
@@ -85,9 +86,10 @@ class Slots:
         room = self._pacing.room(queue, self._limits[queue] - self._running[queue])
         return room is None or room > 0
 
-    def opens_in(self) -> float | None:
-        """In how many seconds a paced queue may start more, without anything ending; None: never."""
-        return self._pacing.opens_in()
+    def opens_in(self, queues: Iterable[str] | None = None) -> float | None:
+        """In how many seconds one of these queues (default: all) may start more with nothing ending; None: never."""
+        waits = [self._opens_in(queue) for queue in (self._limits if queues is None else queues)]
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def holds(self, queue: str, jobs: int) -> None:
         self._waiting[queue] += jobs
@@ -110,9 +112,10 @@ class Slots:
     def wanted(self) -> dict[str, int]:
         """Return how many jobs of each queue can be started now or will be soon; none of a queue that has enough."""
         self._count_pace()
-        wanted = {}
-        room = self._batch
         free_in_all = max(0, self.concurrency - self._running_total)
+        # Slots become free for all queues alike: one that has none of its own has one job ready for the next.
+        soon = sum(self._pace.values()) * AHEAD_SECONDS >= 1
+        useful = {}
         for queue, limit in self._limits.items():
             if self._rests(queue):
                 continue
@@ -120,14 +123,15 @@ class Slots:
             ahead = min(self._batch, int(self._pace.get(queue, 0.0) * AHEAD_SECONDS))
             if waiting > ahead:
                 continue
-            free = min(limit - self._running[queue], free_in_all)
-            count = min(room, max(0, free) * self._groups.get(queue, 1) + 2 * ahead - waiting)
+            free = max(0, min(limit - self._running[queue], free_in_all))
+            count = free * self._groups.get(queue, 1) + 2 * ahead - waiting
+            if count == 0 and soon and not waiting and self._running[queue] < limit:
+                count = 1
             if self.paced and (paced := self._pacing.room(queue, limit - self._running[queue])) is not None:
                 count = min(count, paced - waiting)
             if count > 0:
-                wanted[queue] = count
-                room -= count
-        return wanted
+                useful[queue] = count
+        return _shared(self._batch, useful)
 
     def _strictest(self, controls: Sequence[Mapping[str, Number]]) -> dict[str, Number]:
         named = [control.keys() & self._settings.keys() for control in controls]
@@ -140,6 +144,11 @@ class Slots:
             return False
         return until is not None
 
+    def _opens_in(self, queue: str) -> float | None:
+        if self._resting and self._rests(queue):
+            return self._resting[queue] - self._clock()
+        return self._pacing.opens_in(queue)
+
     def _count_pace(self) -> None:
         """Only an end makes a slot free, so ends per second are how fast jobs can start."""
         now = self._clock()
@@ -148,3 +157,12 @@ class Slots:
             self._pace = {queue: ends / passed for queue, ends in self._ends.items()}
             self._ends.clear()
             self._counted_at = now
+
+
+def _shared(room: int, useful: dict[str, int]) -> dict[str, int]:
+    """Give each what is useful to it, as far as there is room: who needs little has it, the others share the rest."""
+    given = {}
+    for place, (queue, count) in enumerate(sorted(useful.items(), key=itemgetter(1))):
+        given[queue] = min(count, -(-room // (len(useful) - place)))
+        room -= given[queue]
+    return {queue: count for queue, count in given.items() if count}

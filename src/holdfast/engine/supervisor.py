@@ -59,7 +59,13 @@ class Supervisor:
         deaths = 0
         while not self._stopping.is_set():
             started = time.monotonic()
-            status = await self._run_once(place, lifeline)
+            status: int | None = None
+            try:
+                status = await self._run_once(place, lifeline)
+                why = cause(status)
+            except OSError as exc:
+                # The machine has no room for a process: that passes as a death does.
+                why = f"it could not be started, {exc.strerror}"
             if status == 0:
                 return True
             if self._stopping.is_set():
@@ -68,7 +74,7 @@ class Supervisor:
             pause = backoff(deaths)
             log.error(
                 "process died: %s; the next starts in %.1f s",
-                cause(status),
+                why,
                 pause,
                 extra={"place": place, "status": status, "deaths": deaths},
             )

@@ -70,10 +70,14 @@ class TickResult:
         return int(any(ticked.outcome == "failed" for ticked in self.runners))
 
 
-async def run_tick(app: Application, settings: Settings) -> TickResult:
-    """Run every selected runner once. One that fails does not stop the next. Cancelling stops it gently."""
+async def run_tick(app: Application, settings: Settings, *, url: str | None = None) -> TickResult:
+    """Run every selected runner once. One that fails does not stop the next. Cancelling stops it gently.
+
+    `url`: the database to serve, in place of the application's own.
+    """
     names = selected(settings.tick_runners, app.runners)
-    urls = [app.url] if app.url else list(settings.database_urls)
+    named = url or app.url
+    urls = [named] if named else list(settings.database_urls)
     if not urls:
         raise HoldfastError("no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL")
     begun = time.monotonic()
@@ -84,16 +88,17 @@ async def run_tick(app: Application, settings: Settings) -> TickResult:
         hooks = Hooks(_name(), on_failure=app.failure_hooks, on_dead_letter=app.dead_letter_hooks)
         await stack.enter_async_context(hooks)
         sites: list[Site] = []
-        for url in urls:
+        for each in urls:
             try:
-                site = open_site(url, name=_name(), seconds=settings.lease.total_seconds())
+                site = open_site(each, name=_name(), seconds=settings.lease.total_seconds())
                 sites.append(await stack.enter_async_context(site))
             except (*LOST, TimeoutError) as exc:
-                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=database_of(url)))
+                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=database_of(each)))
         transitions = Transitions(_name(), app.listeners)
         tickers = assemble(
             names,
             sites,
+            home=next((site for site in sites if site.url == urls[0]), None),
             runners=app.runners,
             periodic=list(app.schedules.values()),
             kinds=_kinds(app),

@@ -7,7 +7,8 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast.abort import AbortReason
-from holdfast.engine.link import LOST, pause
+from holdfast.engine.link import LOST
+from holdfast.engine.outage import Outage
 from holdfast.schedule import parse
 from holdfast.store.schedule import (
     Look,
@@ -77,15 +78,15 @@ class Timetable:
         """Renew the slot's lease until cancelled; `abort` when it is lost, or cannot be renewed in time."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._lease.total_seconds()
-        failures = 0
+        outage = Outage(log, "renew_slot failed, trying again", runner=name)
+        rest = self._heartbeat
         while True:
-            await asyncio.sleep(pause(failures - 1) if failures else self._heartbeat)
+            await asyncio.sleep(rest)
             renewed_at = loop.time()
             try:
                 held = await self._site.link.run(renew_slot(name, slot, worker=self._site.worker, lease=self._lease))
             except (*LOST, TimeoutError) as exc:
-                failures += 1
-                log.warning("renew_slot failed, trying again", extra={"runner": name, "error": type(exc).__name__})
+                rest = outage.failed(exc)
                 if loop.time() + self._heartbeat > until:
                     return abort(AbortReason.error)
                 continue
@@ -94,7 +95,8 @@ class Timetable:
                 return abort(AbortReason.error)
             if not held:
                 return abort(AbortReason.taken_by_another_worker)
-            failures, until = 0, renewed_at + self._lease.total_seconds()
+            outage.over()
+            rest, until = self._heartbeat, renewed_at + self._lease.total_seconds()
 
 
 def _wait(look: Look) -> float | None:

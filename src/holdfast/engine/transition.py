@@ -55,7 +55,7 @@ class Transitions:
     """
 
     def __init__(self, worker: str, listeners: Sequence[Listener]) -> None:
-        self._worker = worker
+        self.worker = worker
         self._listeners = tuple(listener for listener in listeners if not isinstance(listener, Observer))
         self._observers = tuple(listener for listener in listeners if isinstance(listener, Observer))
         self.spans: Spans | None = next((o.spans for o in self._observers if o.spans is not None), None)
@@ -70,32 +70,32 @@ class Transitions:
 
     def claimed(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
         for observer in self._observers:
-            self._call("claimed", partial(observer.claimed, self._worker, jobs, seconds))
+            self._call("claimed", partial(observer.claimed, self.worker, jobs, seconds))
 
     def ended(self, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
         for observer in self._observers:
-            self._call("ended", partial(observer.ended, self._worker, names, attempts))
+            self._call("ended", partial(observer.ended, self.worker, names, attempts))
 
     def reaped(self, jobs: Sequence[ReapedJob]) -> None:
         for job in jobs if self._listeners else ():
             self.tell("job_reaped", job.id, job.kind, stale=job.stale, became=job.answer)
         for observer in self._observers:
-            self._call("reaped", partial(observer.reaped, self._worker, jobs))
+            self._call("reaped", partial(observer.reaped, self.worker, jobs))
 
     def ticked(self, ticked: Ticked) -> None:
         for observer in self._observers:
-            self._call("ticked", partial(observer.ticked, self._worker, ticked))
+            self._call("ticked", partial(observer.ticked, self.worker, ticked))
 
     def relayed(self, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
         for observer in self._observers:
-            call = partial(observer.relayed, self._worker, subscription, confirmed=confirmed, refused=refused)
+            call = partial(observer.relayed, self.worker, subscription, confirmed=confirmed, refused=refused)
             self._call("relayed", call)
 
     def tell(self, name: Name, job: int | None = None, kind: str | None = None, **details: object) -> None:
         told: tuple[Listener, ...] = self._listeners if job is not None else (*self._listeners, *self._observers)
         if not told:
             return
-        transition = Transition(name, self._worker, job, kind, details)
+        transition = Transition(name, self.worker, job, kind, details)
         for listener in told:
             self._call(name, partial(listener, transition))
 

@@ -11,7 +11,8 @@ import psycopg
 from psycopg import sql
 
 from holdfast.abort import AbortReason
-from holdfast.engine.link import CONNECT, LOST, pause, severed_after
+from holdfast.engine.link import CONNECT, SHORTEST_PAUSE, severed_after
+from holdfast.engine.outage import Outage
 from holdfast.store.sleeper import CHANNEL, channel_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ class Listener:
         self.listening = asyncio.Event()
 
     async def run(self) -> None:
-        failures = 0
+        outage = Outage(log, "wake-ups interrupted, polling")
+        rest = SHORTEST_PAUSE
         while True:
             try:
                 async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT) as conn:
@@ -59,17 +61,16 @@ class Listener:
                         for channel in self._channels:
                             await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     self.listening.set()
-                    failures = 0
+                    outage.over()
                     # What was sent before we listened is not heard: look once.
                     self._on_wake("")
                     async for notification in conn.notifies():
                         hear(notification.payload, on_wake=self._on_wake, on_lost=self._on_lost)
-            except LOST as exc:
-                log.debug("listening interrupted", extra={"error": type(exc).__name__})
+            except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and polling goes on
+                rest = outage.failed(exc)
             finally:
                 self.listening.clear()
-            await asyncio.sleep(pause(failures))
-            failures += 1
+            await asyncio.sleep(rest)
 
 
 def hear(text: str, *, on_wake: Callable[[str], None], on_lost: Callable[[str], None]) -> None:

@@ -20,7 +20,7 @@ from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.executor import Executors
 from holdfast.engine.hook import Hooks
 from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.runner import selected
+from holdfast.engine.runner import Budget, selected
 from holdfast.engine.site import Site
 from holdfast.engine.slots import Slots
 from holdfast.engine.transition import Transitions
@@ -96,6 +96,8 @@ class Worker:
         self._stack = AsyncExitStack()
         self._started = time.monotonic()
         self._stopping = False
+        self._stopped = False
+        self._stop_lock = asyncio.Lock()
         self._transitions = Transitions(self.id, listeners)
         self._hooks = Hooks(self.id, on_failure=on_failure, on_dead_letter=on_dead_letter)
         served = dict(queues) if queues is not None else _queues(kinds, settings)
@@ -113,6 +115,7 @@ class Worker:
             executors=self._executors,
             middlewares=middlewares,
             worker=self.id,
+            retry=settings.retry,
             new=lambda: time.monotonic() - self._started < DEPLOY_GRACE,
             spans=self._transitions.spans,
         )
@@ -149,21 +152,16 @@ class Worker:
             self._handlers.state = await stack.enter_async_context(lifespan)
             await stack.enter_async_context(self._executors)
             await stack.enter_async_context(self._hooks)
-            # All at once: one that does not answer holds up no other.
-            entered = await asyncio.gather(*(p.__aenter__() for p in self.pipelines), return_exceptions=True)
-            for pipeline, outcome in zip(self.pipelines, entered, strict=True):
-                if not isinstance(outcome, BaseException):
-                    stack.push_async_exit(pipeline)
-            for outcome in entered:
-                if isinstance(outcome, BaseException):
-                    raise outcome
-            if self._relays is not None and "relay" in self._selected:
-                await self._start_relays(stack, self._relays)
-            if self._runners is not None:
-                self._background = await stack.enter_async_context(self._in_background(self._runners))
+            try:
+                await self._start(stack)
+            except BaseException:
+                # What has started already may hold jobs.
+                await self._stop(0.0)
+                raise
             self._stack = stack.pop_all()
         self._transitions.tell("worker_started")
-        log.info("worker started", extra={"worker": self.id})
+        queues = ",".join(self._dispatcher.slots.queues)
+        log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(self._kinds)})
         return self
 
     async def __aexit__(
@@ -174,7 +172,19 @@ class Worker:
         finally:
             await self._stack.aclose()
             self._transitions.tell("worker_stopped")
-            log.info("worker stopped", extra={"worker": self.id})
+            log.info("worker stopped", extra={"worker": self.id, **self.counts})
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        # All at once: one that does not answer holds up no other.
+        starts = (stack.enter_async_context(pipeline) for pipeline in self.pipelines)
+        for outcome in await asyncio.gather(*starts, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+        await asyncio.gather(*(pipeline.listening() for pipeline in self.pipelines))
+        if self._relays is not None and "relay" in self._selected:
+            await self._start_relays(stack, self._relays)
+        if self._runners is not None:
+            self._background = await stack.enter_async_context(self._in_background(self._runners))
 
     async def _start_relays(self, stack: AsyncExitStack, make: MakeRelaying) -> None:
         for pipeline in self.pipelines:
@@ -221,17 +231,42 @@ class Worker:
         return [pipeline.vitals for pipeline in self.pipelines]
 
     async def drain(self, *, items: int, seconds: float) -> dict[str, int]:
-        """Claim and run what is due, at most so many jobs, claiming nothing after so long; answer what happened."""
+        """Claim and run what is due, at most so many jobs, claiming nothing after so long; answer what happened.
+
+        A database that fails meanwhile harms no other, and is raised at the end.
+        """
         before, until = self.counts, time.monotonic() + seconds
-        for number, pipeline in enumerate(self.pipelines):
-            share = -(-(items - self._claimed_since(before)) // (len(self.pipelines) - number))
-            await pipeline.claim_due(share, until)
-        if not await self._dispatcher.drained(max(0.0, until - time.monotonic())):
+        failures: list[BaseException] = []
+        claimed, drained = -1, True
+        # What ends may make the next one due: of its order key, of its chain, of those that wait for it.
+        while drained and not failures and claimed < (claimed := self._claimed_since(before)):
+            failures = await self._claim_due(items - claimed, until)
+            drained = await self._dispatcher.drained(max(0.0, until - time.monotonic()))
+            await self._flush()
+        if not drained:
             for pipeline in self.pipelines:
+                pipeline.give_back_waiting()
                 pipeline.abort_all(AbortReason.shutdown)
             await self._dispatcher.drained(ABORT_GRACE)
-        await asyncio.gather(*(pipeline.flush(FLUSH_SECONDS) for pipeline in self.pipelines))
+            await self._flush()
+        if failures:
+            raise failures[0] if len(failures) == 1 else BaseExceptionGroup("several databases failed", failures)
         return {name: count - before.get(name, 0) for name, count in self.counts.items()}
+
+    async def _flush(self) -> None:
+        await asyncio.gather(*(pipeline.flush(FLUSH_SECONDS) for pipeline in self.pipelines))
+
+    async def _claim_due(self, items: int, until: float) -> list[BaseException]:
+        """Let each database have its share of the items, side by side, and what others leave of theirs."""
+        failures: list[BaseException] = []
+        before, pipelines = self.counts, self.pipelines
+        while pipelines and (left := items - self._claimed_since(before)) > 0:
+            shares = [share.items_left or 0 for share in Budget(items=left).shares(len(pipelines))]
+            claims = (pipeline.claim_due(share, until) for pipeline, share in zip(pipelines, shares, strict=True))
+            ended = await asyncio.gather(*claims, return_exceptions=True)
+            failures += [outcome for outcome in ended if isinstance(outcome, BaseException)]
+            pipelines = [pipeline for pipeline, more in zip(pipelines, ended, strict=True) if more is True]
+        return failures
 
     async def _stop_background(self, seconds: float) -> None:
         if self._background is not None:
@@ -241,12 +276,21 @@ class Worker:
         return self.counts.get("claimed", 0) - before.get("claimed", 0)
 
     async def stop(self, *, at_once: bool = False) -> None:
-        """Stop gently, or `at_once`: abort what runs and release what can be released."""
-        if self._stopping and not at_once:
+        """Stop gently, or `at_once`: abort what runs and release what can be released.
+
+        Who asks for a gentle stop while there is one waits for that one.
+        """
+        if not self._stopping:
+            self._stopping = True
+            self._transitions.tell("worker_stopping")
+        if at_once:
+            await self._stop(0.0)
             return
-        self._stopping = True
-        self._transitions.tell("worker_stopping")
-        timeout = 0.0 if at_once else self._settings.shutdown_timeout.total_seconds()
+        async with self._stop_lock:
+            if not self._stopped:
+                await self._stop(self._settings.shutdown_timeout.total_seconds())
+
+    async def _stop(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: then it aborts what runs
         await asyncio.gather(*(pipeline.stop_claiming() for pipeline in self.pipelines))
         reason = "stopped"
         drained, _ = await asyncio.gather(self._dispatcher.drained(timeout), self._stop_background(timeout))
@@ -257,8 +301,9 @@ class Worker:
             if not await self._dispatcher.drained(ABORT_GRACE):
                 reason = "stopped, with handlers that ignored it"
                 log.warning("handlers did not stop when told to; their jobs are left to the reaper")
-        await asyncio.gather(*(pipeline.flush(FLUSH_SECONDS) for pipeline in self.pipelines))
+        await self._flush()
         await asyncio.gather(*(pipeline.say_stopped(reason) for pipeline in self.pipelines))
+        self._stopped = True
 
 
 def _queues(kinds: Mapping[str, Kind[..., Any]], settings: Settings) -> dict[str, int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.ops.answer import JobActionResult, Looked, RefusedJob
 from holdfast.ops.finding import find, line, narrowed, search_of
 from holdfast.ops.refusal import Refused
 from holdfast.store.audit import add_to_audit, record_audit
-from holdfast.store.search import Search, act_on_jobs
+from holdfast.store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.ops.person import Person
     from holdfast.ops.pool import Pool, Talk
     from holdfast.ops.question import JobAction
-    from holdfast.store.search import Acted, FoundJob
+    from holdfast.store.search import FoundJob
 
 # What an action can be done to.
 _OF = {
@@ -39,35 +39,70 @@ _WHY = {
 
 
 async def act(pool: Pool, action: JobAction, by: Person) -> JobActionResult:
-    matched, capped, looked = await _matched(pool, action)
-    jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched}
-    sample = [line(job) for job in matched[:_SAMPLE]]
-    acted: list[Acted] = []
+    return await _acted(pool, action, _OF[action.action], by)
+
+
+async def cancel_waiting(pool: Pool, action: JobAction, by: Person) -> JobActionResult:
+    """Cancel what the filter finds of jobs that have not started: first those that others stand before."""
+    return await _acted(pool, action, ("blocked", "pending"), by)
+
+
+async def _acted(pool: Pool, action: JobAction, statuses: tuple[str, ...], by: Person) -> JobActionResult:
+    matched = await _matched(pool, action, statuses)
+    jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched.jobs}
+    acted = matched.refused
     if not action.preview:
         acted = await _act(pool, action, jobs, by)
     return JobActionResult(
         preview=action.preview,
-        matched=len(jobs),
-        capped=capped,
+        matched=len(matched.jobs) if action.preview else len(jobs),
+        capped=matched.capped,
         done=sum(one.done for one in acted),
         refused=[RefusedJob(id=one.id, why=_why(one.answer)) for one in acted if not one.done][:_MOST_REFUSED],
-        sample=sample,
-        looked=looked,
+        sample=[line(job) for job in matched.jobs[:_SAMPLE]],
+        looked=matched.looked,
+        at=matched.at,
     )
 
 
-async def _matched(pool: Pool, action: JobAction) -> tuple[list[FoundJob], bool, Looked]:
-    """Return the jobs that a filter finds; of named ones there is nothing to find."""
-    if action.filter is None:
-        return [], False, Looked(jobs=len(action.ids or ()), back_to=None, complete=True)
-    which = search_of(action.filter)
-    statuses = _OF[action.action]
-    if which.status is not None and which.status not in statuses:
-        raise Refused(
-            409, "wrong_status", f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
-        )
+class _Matched(NamedTuple):
+    """What an action can be done to, and of named jobs to which not."""
+
+    jobs: list[FoundJob]
+    refused: list[Acted]
+    looked: Looked
+    at: datetime
+    capped: bool
+
+
+async def _matched(pool: Pool, action: JobAction, statuses: tuple[str, ...]) -> _Matched:
     async with pool.look() as talk:
-        return await _find(talk, action, which, statuses)
+        at = await talk.ask(read_clock())
+        if action.filter is None:
+            jobs, refused = await _named(talk, action, statuses)
+            looked = Looked(jobs=len(action.ids or ()), back_to=None, complete=True)
+            return _Matched(jobs, refused, looked, at, capped=False)
+        which = search_of(action.filter)
+        if which.status is not None and which.status not in statuses:
+            told = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
+            raise Refused(409, "wrong_status", told)
+        found, capped, looked = await _find(talk, action, which, statuses)
+        return _Matched(found, [], looked, at, capped=capped)
+
+
+async def _named(talk: Talk, action: JobAction, statuses: tuple[str, ...]) -> tuple[list[FoundJob], list[Acted]]:
+    """Return which of the named jobs the action can be done to, as they are now, and why not to the others."""
+    ids = list(dict.fromkeys(action.ids or ()))
+    found = await talk.ask(find_named_jobs(ids)) if action.preview else {}
+    fitting = {id_: job for id_, job in found.items() if job.status in statuses}
+    left = [id_ for id_ in ids if id_ not in fitting] if action.preview else []
+    return list(fitting.values()), [Acted(id_, done=False, answer=_unfit(action, found.get(id_))) for id_ in left]
+
+
+def _unfit(action: JobAction, job: FoundJob | None) -> str:
+    if action.action == "retry":
+        return "not_failed"
+    return job.status if job is not None and job.status in ("processing", "blocked") else "not_found"
 
 
 async def _find(
@@ -78,7 +113,7 @@ async def _find(
     found: list[FoundJob] = []
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
-        one = await find(talk, narrowed(which, status), most=action.most - len(found) or 1)
+        one = await find(talk, narrowed(which, status), most=max(1, action.most - len(found)))
         found += one.jobs
         jobs += one.looked.jobs
         back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)
@@ -88,7 +123,10 @@ async def _find(
 
 
 async def _act(pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None], by: Person) -> list[Acted]:
-    """Each part has a transaction of its own, and its number is written down in it."""
+    """Each part has a transaction of its own, and its number is written down in it.
+
+    When one is refused, those before it are done, and the rest is not tried.
+    """
     ids = list(jobs)
     acted: list[Acted] = []
     written: int | None = None
@@ -96,17 +134,22 @@ async def _act(pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None
     if action.ids is not None:
         detail["ids"] = [str(id_) for id_ in action.ids[:_AT_ONCE]]
     for begin in range(0, len(ids), _AT_ONCE):
-        async with pool.act() as talk:
-            these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
-            part = await talk.ask(act_on_jobs(action.action, these, action.at))
-            done = sum(one.done for one in part)
-            if written is None:
-                target = str(ids[0]) if len(ids) == 1 else None
-                written = await talk.ask(
-                    record_audit(by.name, by.role, f"jobs.{action.action}", target=target, jobs=done, detail=detail)
-                )
-            elif done:
-                await talk.ask(add_to_audit(written, done))
+        try:
+            async with pool.act() as talk:
+                these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
+                part = await talk.ask(act_on_jobs(action.action, these, action.at))
+                done = sum(one.done for one in part)
+                if written is None:
+                    target = str(ids[0]) if len(ids) == 1 else None
+                    written = await talk.ask(
+                        record_audit(by.name, by.role, f"jobs.{action.action}", target=target, jobs=done, detail=detail)
+                    )
+                elif done:
+                    await talk.ask(add_to_audit(written, done))
+        except Refused as refused:
+            if not acted:
+                raise
+            return acted + [Acted(id_, done=False, answer=refused.message) for id_ in ids[begin:]]
         acted += part
     return acted
 

@@ -35,7 +35,7 @@ from holdfast.store.census import read_census, sum_tallies, take_census
 from holdfast.store.fleet import list_workers, pause_queue, set_queue
 from holdfast.store.run import list_runs
 from holdfast.store.schedule import pause_schedule, resume_schedule, trigger_schedule
-from holdfast.store.search import Search, group_dead_letters, last_of_chains
+from holdfast.store.search import Search, group_dead_letters, last_of_chains, read_landmarks
 from holdfast.store.subscription import (
     find_subscription,
     list_parked,
@@ -199,7 +199,8 @@ class Desk:
     async def dead_letters(self, search: DeadLetterSearch) -> DeadLetters:
         which = Search(**search.model_dump())
         async with self._pool.look() as talk:
-            look = await talk.ask(group_dead_letters(which, look=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS))
+            span = await talk.ask(read_landmarks(which.created_from, which.created_until))
+            look = await talk.ask(group_dead_letters(which, span, look=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS))
         return DeadLetters(
             groups=[DeadLetterGroup.model_validate(group._asdict()) for group in look.groups],
             looked=Looked(jobs=look.jobs, back_to=look.back_to, complete=look.jobs < DEAD_LETTERS_LOOKED_AT),
@@ -225,10 +226,8 @@ class Desk:
     async def act_on_queue(self, name: str, action: QueueAction, by: Person) -> Done | JobActionResult:
         """Pause or resume a queue, or cancel what waits in it."""
         if action.action == "drain":
-            waiting = JobFilter(queue=name, status="pending")
-            return await self.act_on_jobs(
-                JobAction(action="cancel", filter=waiting, preview=action.preview, most=action.most), by
-            )
+            cancel = JobAction(action="cancel", filter=JobFilter(queue=name), preview=action.preview, most=action.most)
+            return await acting.cancel_waiting(self._pool, cancel, by)
         async with self._pool.act() as talk:
             await talk.ask(pause_queue(name, paused=action.action == "pause"))
             await self._written(talk, by, f"queue.{action.action}", name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.ops import answer
 from holdfast.ops.answer import Looked
-from holdfast.store.search import AFTER_ALL, Search, Span, homes_of, read_landmarks, search_home
+from holdfast.store.search import AFTER_ALL, Search, Span, follow_ids, homes_of, read_landmarks, search_home
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,6 +38,7 @@ async def find(
     keep: Callable[[FoundJob], bool] | None = None,
 ) -> Found:
     """Return the newest jobs that match, at most so many, older than `before`."""
+    await talk.ask(follow_ids())
     span = Span(0, AFTER_ALL)
     if which.created_from or which.created_until:
         span = await talk.ask(read_landmarks(which.created_from, which.created_until))

@@ -60,7 +60,7 @@ class OutboxEndpoints:
             raise Refused(409, "already_running", "A tick runs already in this process.")
         self._running = True
         try:
-            result = await run_tick(self._app, _short(self._settings, self._url))
+            result = await run_tick(self._app, _short(self._settings), url=self._url)
         finally:
             self._running = False
         counts: Counter[str] = Counter()
@@ -95,10 +95,9 @@ def config(settings: Settings) -> StatsConfig:
     )
 
 
-def _short(settings: Settings, url: str) -> Settings:
+def _short(settings: Settings) -> Settings:
     return replace(
         settings,
-        database_urls=(url,),
         tick_runners=("outbox", "reaper"),
         tick_overall_max=min(settings.tick_overall_max, LONGEST_RUN),
         tick_runner_max=min(settings.tick_runner_max, LONGEST_RUN),

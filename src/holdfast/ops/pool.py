@@ -93,7 +93,7 @@ class Pool:
                 await conn.set_isolation_level(level)
                 await conn.set_read_only(read_only)
                 async with conn.transaction():
-                    await run(conn, limit_time(self._seconds, lock_seconds=LOCK_SECONDS))
+                    await run(conn, limit_time(self._seconds, lock_seconds=min(LOCK_SECONDS, self._seconds / 4)))
                     yield Talk(conn)
 
     async def _open(self) -> None:
@@ -129,6 +129,10 @@ class _told:  # noqa: N801 - reads as a verb: with _told(): …
                     503,
                     "database_refused",
                     "This user of the database may not do that: grant it holdfast_operator.",
+                ) from error
+            case psycopg.errors.ReadOnlySqlTransaction() | psycopg.errors.FeatureNotSupported():
+                raise Refused(
+                    503, "database_read_only", "This server only reads, as a standby does: ask the primary."
                 ) from error
             case PoolTimeout() | TooManyRequests():
                 raise Refused(

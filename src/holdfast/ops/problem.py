@@ -19,8 +19,8 @@ OLD_SECONDS = 300.0
 # Failing: so many dead letters within the last minutes, and so large a part of what ended.
 FAILING_MINUTES, FAILING_JOBS, FAILING_PART = 5, 10, 0.1
 LAG_SECONDS = 60.0
-# Three of the reaper's intervals, as they are by default.
-REAPED_SECONDS = 30.0
+# Longer than any interval of a reaper that the default lease allows.
+REAPED_SECONDS = 90.0
 COUNTED_SECONDS = 300.0
 
 

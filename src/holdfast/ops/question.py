@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from holdfast.ops.answer import Status  # noqa: TC001 - pydantic reads the annotations
+from holdfast.store.search import MOST_ACTED_ON
 
 MOST_JOBS = 200
-MOST_ACTED_ON = 1_000
 LARGEST_ID = 2**63 - 1
 _DIGITS = 19
 

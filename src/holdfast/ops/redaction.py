@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from holdfast.codec import WRAPPED, parse_json
+from holdfast.errors import InvalidJob
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,7 +35,8 @@ class Redaction:
     """Hides fields by their names at any depth, then lets a function of the application hide more.
 
     Case and separators of a name do not count, and names that end in `password`, `secret`, `token` and the like are
-    hidden too. `function(kind, value)` returns what may be shown. When it fails, nothing is.
+    hidden too. `function(kind, value)` returns what may be shown. When it fails, nothing is. What the codec has wrapped
+    is unwrapped first.
 
     >>> Redaction().apply("mail.send", {"to": "a@b.c", "auth": {"X-Api-Key": "x", "refreshToken": "y"}})
     Shown(value={'to': 'a@b.c', 'auth': {'X-Api-Key': '[redacted]', 'refreshToken': '[redacted]'}}, redacted=True)
@@ -45,29 +49,55 @@ class Redaction:
         object.__setattr__(self, "fields", frozenset(map(plain_name, self.fields)))
 
     def apply(self, kind: str, value: Any) -> Shown:
-        kept = self._kept(value, 0)
-        if self.function is not None and value is not None:
-            try:
-                kept = self.function(kind, kept)
-                json.dumps(kept)
-            except Exception:  # noqa: BLE001 - whatever it raises, what it was to hide stays hidden
-                kept = HIDDEN
-        return Shown(kept, redacted=kept != value)
+        look = _Look(self.fields)
+        kept = look.kept(value, 0)
+        if self.function is None or value is None:
+            return Shown(kept, look.hid)
+        before = json.dumps(kept)
+        try:
+            kept = self.function(kind, kept)
+            after = json.dumps(kept)
+        except Exception:  # noqa: BLE001 - whatever it raises, what it was to hide stays hidden
+            return Shown(HIDDEN, redacted=True)
+        return Shown(kept, redacted=look.hid or after != before)
 
-    def _kept(self, value: Any, depth: int) -> Any:
+
+class _Look:
+    """One walk through a value."""
+
+    def __init__(self, fields: frozenset[str]) -> None:
+        self._fields = fields
+        self.hid = False
+
+    def kept(self, value: Any, depth: int) -> Any:
+        """Return what may be shown, and can be: no half of a surrogate pair, and nothing wrapped as text."""
         if depth > _DEEPEST:
-            return HIDDEN
-        if isinstance(value, dict):
-            return {
-                name: HIDDEN if self._hides(plain_name(name)) else self._kept(inner, depth + 1)
-                for name, inner in value.items()
-            }
+            return self._hidden()
+        if isinstance(value, str):
+            return value if value.isascii() else value.encode("utf-8", "replace").decode()
         if isinstance(value, list):
-            return [self._kept(inner, depth + 1) for inner in value]
-        return value
+            return [self.kept(inner, depth + 1) for inner in value]
+        if not isinstance(value, dict):
+            return value
+        if value.keys() == {WRAPPED} and isinstance(text := value[WRAPPED], str):
+            return self._unwrapped(text, depth)
+        return {
+            self.kept(name, depth): self._hidden() if self._hides(plain_name(name)) else self.kept(inner, depth + 1)
+            for name, inner in value.items()
+        }
+
+    def _unwrapped(self, text: str, depth: int) -> Any:
+        try:
+            return self.kept(parse_json(text), depth + 1)
+        except InvalidJob:
+            return self._hidden()
+
+    def _hidden(self) -> str:
+        self.hid = True
+        return HIDDEN
 
     def _hides(self, name: str) -> bool:
-        return name in self.fields or name.endswith(_ENDINGS)
+        return name in self._fields or name.endswith(_ENDINGS)
 
 
 def plain_name(name: str) -> str:

@@ -105,4 +105,6 @@ def _trace(headers: Any) -> str | None:
 
 def _size(payload: Any) -> int:
     """Return how many bytes a payload has, written closely."""
-    return 0 if payload is None else len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode())
+    if payload is None:
+        return 0
+    return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))

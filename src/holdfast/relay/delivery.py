@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from holdfast.codec import JsonCodec
+    from holdfast.engine.runner import Budget
     from holdfast.engine.transition import Transitions
     from holdfast.relay.message import Publish, Receipt
     from holdfast.relay.subscription import Relay
@@ -38,7 +39,7 @@ STEP = 0.5
 
 
 class LeaseOver(HoldfastError):  # noqa: N818 - a name says what happened
-    """The partition may be in other hands by now."""
+    """The partition may be in other hands by now, or is to be given up."""
 
 
 class Handed(NamedTuple):
@@ -46,7 +47,8 @@ class Handed(NamedTuple):
 
     confirmed: int
     parked: list[ParkedEvent]
-    deliveries: list[Delivery]
+    deliveries: dict[tuple[int, int], Delivery]
+    """By event and try: of tries that do not count the last answer stands for all."""
 
 
 class Courier:
@@ -61,15 +63,22 @@ class Courier:
         codec: JsonCodec,
         parked: set[str],
         alive: Callable[[], bool],
+        budget: Budget,
+        confirmed: Callable[[int], None],
         transitions: Transitions,
     ) -> None:
-        """`database`: a word that makes ids of events unique in the world. `alive()`: the lease is surely ours."""
+        """`database`: a word that makes ids of events unique in the world. `alive()`: the lease is surely ours.
+
+        Who is told by the `budget` to stop waits for nothing. `confirmed(count)` hears what was handed over.
+        """
         self._relay = relay
         self._publish = publish
         self._transitions = transitions
         self._database = database
         self._codec = codec
         self._alive = alive
+        self._budget = budget
+        self._confirmed = confirmed
         self._retry: Retry | None = getattr(relay.to, "retry", None)
         self._rests_until = 0.0
         self.parked = parked
@@ -80,13 +89,13 @@ class Courier:
 
         `tried`: how often those were that had been set aside.
         """
-        handed = Handed(0, [], [])
+        handed = Handed(0, [], {})
         lanes = iter(_lanes(map(self._parcel, events)))
         walks = min(self._relay.window, len(events))
         counts = await _all(self._walk(lanes, handed, tried or {}) for _ in range(walks))
         confirmed = sum(counts)
         if confirmed:
-            self._transitions.relayed(self._relay.name, confirmed=confirmed)
+            self._confirmed(confirmed)
         return handed._replace(confirmed=confirmed)
 
     async def _walk(self, lanes: Iterator[list[Parcel]], handed: Handed, tried: Mapping[int, int]) -> int:
@@ -122,8 +131,8 @@ class Courier:
                 self._rests_until = max(self._rests_until, time.monotonic() + _pause(refusal, outages))
                 continue
             wait = self._wait(refusal, attempt)
-            if self._relay.poison == "block":
-                await self._alone(_pause(refusal, attempt) if wait is None else wait)
+            if wait is None and self._relay.poison == "block":
+                await self._alone(_pause(refusal, attempt))
             elif wait is None or wait > PATIENCE:
                 self._set_aside(ParkedEvent.of(event_id, message.key, attempt, wait, refusal), handed)
                 return False
@@ -131,6 +140,7 @@ class Courier:
                 await self._alone(wait)
 
     async def _try(self, message: Message, trace: str | None) -> Receipt | None:
+        message = self._dressed(message)
         if (spans := self._transitions.spans) is None:
             return await self._publish(message)
         with spans.publish(self._relay.name, message.topic, message.id, trace):
@@ -145,7 +155,7 @@ class Courier:
 
     def _keep(self, handed: Handed, event_id: int, attempt: int, receipt: Receipt | None) -> None:
         if receipt is not None:
-            handed.deliveries.append(Delivery(event_id, attempt, receipt.status, receipt.text))
+            handed.deliveries[event_id, attempt] = Delivery(event_id, attempt, receipt.status, receipt.text)
 
     def _set_aside(self, event: ParkedEvent, handed: Handed) -> None:
         """Until its time comes its key waits with it; for good, as the policy says."""
@@ -176,7 +186,7 @@ class Courier:
     async def _alone(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if not self._alive():
+            if self._budget.ended or not self._alive():
                 raise LeaseOver
             await asyncio.sleep(min(left, STEP))
 
@@ -189,8 +199,15 @@ class Courier:
         if trace is not None:
             given["traceparent"] = trace
         body = self._codec.plain(payload).encode()
-        message = Message(f"{self._database}-{event_id}", topic, key, body, given, published_at)
-        return event_id, message if self._relay.envelope is None else self._relay.envelope(message), trace
+        return event_id, Message(f"{self._database}-{event_id}", topic, key, body, given, published_at), trace
+
+    def _dressed(self, message: Message) -> Message:
+        if self._relay.envelope is None:
+            return message
+        try:
+            return self._relay.envelope(message)
+        except Exception as exc:
+            raise Refused(f"its envelope failed: {type(exc).__name__}") from exc
 
 
 def _texts(headers: dict[str, object]) -> dict[str, str]:
@@ -215,11 +232,10 @@ def _lanes(parcels: Iterable[Parcel]) -> list[list[Parcel]]:
 
 
 def _pause(refusal: Exception, failures: int) -> float:
-    """Return how long to leave the sink alone: as it says, or longer and longer."""
+    """Return how long to leave the sink alone: longer and longer, and at least as long as it says."""
     asked: float | None = getattr(refusal, "retry_after", None)
-    if asked is not None:
-        return asked
-    return min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10)) * random.uniform(0.5, 1)  # noqa: S311 - spreads load, guards nothing
+    growing = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10))
+    return max(asked or 0.0, growing * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
 
 
 async def _all(walks: Iterable[Coroutine[None, None, int]]) -> list[int]:

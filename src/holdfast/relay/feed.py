@@ -9,21 +9,25 @@ from holdfast.relay.partition import PAGE
 from holdfast.store.subscription import feed_jobs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.engine.link import Link
     from holdfast.engine.runner import Budget
-    from holdfast.engine.transition import Transitions
     from holdfast.relay.subscription import Feed
 
 
 class FeedPartition:
     """The only partition of a feed."""
 
-    def __init__(self, feed: Feed, link: Link, *, subscription: int, worker: int, transitions: Transitions) -> None:
+    def __init__(
+        self, feed: Feed, link: Link, *, subscription: int, worker: int, confirmed: Callable[[int], None]
+    ) -> None:
+        """`confirmed(count)`: is told of how many events there are jobs now."""
         self._feed = feed
         self._link = link
         self._subscription = subscription
         self._worker = worker
-        self._transitions = transitions
+        self._confirmed = confirmed
 
     async def hand_over_all(self, budget: Budget) -> int:
         """Make jobs of all that is there; LeaseOver: it is not ours to do."""
@@ -45,7 +49,7 @@ class FeedPartition:
                 raise LeaseOver
             made += fed.events
             if fed.events:
-                self._transitions.relayed(self._feed.name, confirmed=fed.events)
+                self._confirmed(fed.events)
             budget.spend(fed.events)
             if not fed.more:
                 break

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import psycopg
 
 from holdfast.engine.link import LOST, pause
+from holdfast.engine.outage import Outage
 from holdfast.engine.runner import Budget
 from holdfast.relay.delivery import Courier, LeaseOver
 from holdfast.relay.feed import FeedPartition
@@ -20,6 +22,7 @@ from holdfast.store.identity import identify_database
 from holdfast.store.position import Cut
 from holdfast.store.subscription import (
     Subscribed,
+    advance_position,
     join_subscription,
     leave_subscription,
     parked_keys,
@@ -27,8 +30,7 @@ from holdfast.store.subscription import (
 )
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
     from holdfast.codec import JsonCodec
     from holdfast.engine.link import Link
@@ -41,7 +43,7 @@ log = logging.getLogger(__name__)
 
 # A lease is renewed this many times in its length, so that one failure does not end it.
 RENEWALS = 4
-# Who is told to stop may hand over the page it is at.
+# Who is told to stop may hand over the page it is at, within this time, where nothing has to be tried again.
 GENTLE_SECONDS = 5.0
 
 # Which partition, under which token.
@@ -82,25 +84,25 @@ class Member:
         self._database = ""
         self._alive_until = 0.0
         self._serving: dict[Key, Serving] = {}
+        self._failures: Counter[int] = Counter()
+        """In a row, by partition."""
         self._ended = asyncio.Event()
         self._told: str | None = None
 
     async def run(self) -> None:
         """Take part until cancelled; then hand over what was read, and leave."""
-        failures = 0
+        outage = Outage(log, "a subscription cannot take part", **self._extra())
         try:
             while True:
                 self._ended.clear()
+                rest = None
                 try:
-                    self._keep(await self.join())
-                    failures = 0
-                except (*LOST, TimeoutError) as exc:
-                    log.warning("a subscription cannot reach its database", extra=self._extra(error=type(exc).__name__))
-                    failures += 1
-                except Exception:
-                    log.exception("a subscription cannot take part", extra=self._extra())
-                    failures += 1
-                await self._rest(failures)
+                    for unserved in self._keep(await self.join()):
+                        await self._give_up(unserved)
+                    outage.over()
+                except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and tried again
+                    rest = outage.failed(exc)
+                await self._rest(rest)
         finally:
             await self._leave()
 
@@ -110,16 +112,18 @@ class Member:
             membership = await self.join()
             renewing = asyncio.create_task(self._renew())
             try:
-                done = 0
-                for held in _ours(membership).values():
-                    async with self._open(held, membership.base_id) as partition:
-                        done += await partition.hand_over_all(budget)
-                return done
+                ours = _ours(membership)
+                shares = zip(ours.values(), budget.shares(len(ours)), strict=True)
+                return sum(await side_by_side(self._drain(held, membership, share) for held, share in shares))
             finally:
                 renewing.cancel()
                 await asyncio.gather(renewing, return_exceptions=True)
         finally:
             await self._leave()
+
+    async def _drain(self, held: Held, membership: Membership, budget: Budget) -> int:
+        async with self._open(held, membership, budget) as partition:
+            return await partition.hand_over_all(budget)
 
     async def join(self) -> Membership:
         """Make the subscription if need be, renew the lease, and take what is free."""
@@ -135,7 +139,7 @@ class Member:
             self._subscribed = None
             return await self.join()
         self._alive_until = begun + self._lease
-        self._say(membership, subscribed)
+        self._say(membership)
         return membership
 
     async def _subscribe(self) -> Subscribed:
@@ -147,6 +151,7 @@ class Member:
                 topics=self._what.topics,
                 partitions=self._what.partitions,
                 beginning=self._what.start == "beginning",
+                makes_jobs=isinstance(self._what, Feed),
             )
         )
         return self._subscribed
@@ -156,8 +161,11 @@ class Member:
         """Nobody can have taken what is held."""
         return time.monotonic() < self._alive_until
 
-    def _keep(self, membership: Membership) -> None:
-        """Have a task for every partition that is ours, up to our share, and none for another."""
+    def _keep(self, membership: Membership) -> list[Held]:
+        """Have a task for every partition that is ours, up to our share, and none for another.
+
+        Answers with what is held above the share and has no task: that one ended while the database was away.
+        """
         held = _ours(membership)
         self._serving = {key: serving for key, serving in self._serving.items() if not serving.task.done()}
         ours = [key for key in self._serving if key in held]
@@ -168,36 +176,46 @@ class Member:
             else:
                 # Nothing that it does counts any more; and where it hangs, nobody need wait for it.
                 self._serving[key].task.cancel()
-        for key, mine in held.items():
-            if key not in self._serving and len(ours) < membership.share:
-                budget = Budget()
-                task = asyncio.create_task(self._serve(mine, membership.base_id, budget))
-                task.add_done_callback(lambda _: self._ended.set())
-                self._serving[key] = Serving(task, budget)
-                ours.append(key)
+        unserved = [key for key in held if key not in self._serving]
+        room = max(0, membership.share - len(ours))
+        for key in unserved[:room]:
+            budget = Budget()
+            task = asyncio.create_task(self._serve(held[key], membership, budget))
+            task.add_done_callback(lambda _: self._ended.set())
+            self._serving[key] = Serving(task, budget)
+        return [held[key] for key in unserved[room:]]
 
-    async def _serve(self, held: Held, base_id: int, budget: Budget) -> None:
+    async def _give_up(self, held: Held) -> None:
+        """Leave it to the others at once: while we are alive, none of them would take it."""
+        assert self._subscribed is not None  # noqa: S101 - joined before anything is held
+        await self._link.run(advance_position(self._subscribed.id, self._worker(), held, held.position, free=True))
+
+    async def _serve(self, held: Held, membership: Membership, budget: Budget) -> None:
         """Hand over what comes, until told to stop or the lease is lost."""
         try:
-            async with self._open(held, base_id) as partition:
+            async with self._open(held, membership, budget) as partition:
                 sleeper = self._bell.sleeper()
                 while not budget.spent:
                     sleeper.listen()
                     done = await partition.hand_over_all(budget)
-                    self._counts[self._what.name] += done
+                    self._failures.pop(held.partition, None)
                     if done:
                         sleeper.begin()
                     if await sleeper.may_sleep() and not budget.spent:
                         await sleeper.sleep(self._lease)
         except LeaseOver:
-            log.info("a partition is in other hands", extra=self._extra(partition=held.partition))
+            says = "a partition is given up" if budget.ended else "a partition is in other hands"
+            log.info(says, extra=self._extra(partition=held.partition))
         except (*LOST, TimeoutError) as exc:
             log.warning("a subscription lost its database", extra=self._extra(error=type(exc).__name__))
         except Exception:
+            self._failures[held.partition] += 1
             log.exception("a partition stopped, and is tried again", extra=self._extra(partition=held.partition))
 
     @asynccontextmanager
-    async def _open(self, held: Held, base_id: int) -> AsyncIterator[Partition | FeedPartition]:
+    async def _open(
+        self, held: Held, membership: Membership, budget: Budget
+    ) -> AsyncIterator[Partition | FeedPartition]:
         """Have what hands over; at the end it is given up, so that others need not wait for the lease to end."""
         subscribed, what = self._subscribed, self._what
         assert subscribed is not None  # noqa: S101 - joined before anything is held
@@ -207,7 +225,7 @@ class Member:
                 self._link,
                 subscription=subscribed.id,
                 worker=self._worker(),
-                transitions=self._transitions,
+                confirmed=self._confirmed,
             )
             return
         async with what.to.open() as publish:
@@ -218,9 +236,11 @@ class Member:
                 codec=self._codec,
                 parked=await self._link.run(parked_keys(subscribed.id, held.partition)),
                 alive=lambda: self._alive,
+                budget=budget,
+                confirmed=self._confirmed,
                 transitions=self._transitions,
             )
-            cut = Cut(what.topics, subscribed.partitions, held.partition, base_id)
+            cut = Cut(membership.topics, membership.partitions, held.partition, membership.base_id)
             partition = Partition(
                 self._link, subscription=subscribed.id, worker=self._worker(), cut=cut, held=held, courier=courier
             )
@@ -228,19 +248,25 @@ class Member:
                 yield partition
             finally:
                 with suppress(*LOST, TimeoutError):
-                    await partition.give_up()
+                    await self._give_up(partition.held)
+
+    def _confirmed(self, count: int) -> None:
+        self._counts[self._what.name] += count
+        self._transitions.relayed(self._what.name, confirmed=count)
 
     def _stop(self, serving: Serving) -> None:
-        serving.budget.end()
+        if not serving.budget.ended:
+            serving.budget.end()
+            asyncio.get_running_loop().call_later(GENTLE_SECONDS, serving.task.cancel)
         self._bell.ring()
 
-    async def _rest(self, failures: int) -> None:
+    async def _rest(self, failed: float | None) -> None:
         """Until the lease is to be renewed; or, when something failed or a partition ended, a moment."""
-        moment = pause(max(0, failures - 1))
+        renewal = self._lease / RENEWALS
         with suppress(TimeoutError):
-            async with asyncio.timeout(min(moment, self._lease / RENEWALS) if failures else self._lease / RENEWALS):
+            async with asyncio.timeout(renewal if failed is None else min(failed, renewal)):
                 await self._ended.wait()
-                await asyncio.sleep(moment)
+                await asyncio.sleep(failed or pause(max(self._failures.values(), default=0)))
 
     async def _renew(self) -> None:
         while True:
@@ -262,9 +288,9 @@ class Member:
             with suppress(*LOST, TimeoutError, psycopg.Error):
                 await self._link.run(leave_subscription(self._subscribed.id, self._worker()))
 
-    def _say(self, membership: Membership, subscribed: Subscribed) -> None:
+    def _say(self, membership: Membership) -> None:
         """Tell once what keeps a subscription from being read as the code asks for."""
-        told = "elsewhere" if membership.elsewhere else "cut" if subscribed.partitions != self._what.partitions else ""
+        told = "elsewhere" if membership.elsewhere else "cut" if membership.partitions != self._what.partitions else ""
         if told == self._told:
             return
         self._told = told
@@ -277,7 +303,7 @@ class Member:
         elif told == "cut":
             log.warning(
                 "a subscription has %s partitions, and the code asks for %s: run `holdfast events repartition %s %s`",
-                subscribed.partitions,
+                membership.partitions,
                 self._what.partitions,
                 self._what.name,
                 self._what.partitions,
@@ -292,3 +318,13 @@ def _ours(membership: Membership) -> dict[Key, Held]:
     if membership.paused or membership.elsewhere:
         return {}
     return {(held.partition, held.token): held for held in membership.held}
+
+
+async def side_by_side(passes: Iterable[Coroutine[None, None, int]]) -> list[int]:
+    """Let each come to its end, whatever becomes of the others; then raise what went wrong."""
+    ended = await asyncio.gather(*passes, return_exceptions=True)
+    if len(wrong := [error for error in ended if isinstance(error, BaseException)]) > 1:
+        raise BaseExceptionGroup("several passes failed", wrong)
+    if wrong:
+        raise wrong[0]
+    return cast("list[int]", ended)

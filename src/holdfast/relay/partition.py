@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PAGE = 2_000
+# Where time is limited the first page is of one event, so that a short pass gets on, however slow its sink is. Pages
+# grow while they are handed over within this many seconds, and shrink when they take longer than that.
+QUICK, SLOW = 0.5, 3.0
+GROWTH = 4
+RELEASED = 1_000
 # So many pages are read ahead of the one that is handed over.
 AHEAD = 1
+# What is due to be tried again is looked for this often while pages come, in seconds.
+LOOK = 1.0
 
 
 class Partition:
@@ -37,34 +45,35 @@ class Partition:
         self._cut = cut
         self._courier = courier
         self.held = held
+        self._size = PAGE
 
     async def hand_over_all(self, budget: Budget) -> int:
         """Read to the end of what is there, and answer how many events were confirmed. LeaseOver: it is not ours."""
-        confirmed = 0
+        self._size = PAGE if budget.seconds_left is None else 1
+        confirmed = await self._hand_over_released(budget)
+        looked = time.monotonic()
         pages: asyncio.Queue[Page | None] = asyncio.Queue(AHEAD)
         reading = asyncio.create_task(self._read(pages, budget))
         try:
-            while not budget.ended and (page := await self._next(pages, reading)) is not None:
+            while not budget.over and (page := await self._next(pages, reading)) is not None:
+                begun = time.monotonic()
                 handed = await self._courier.hand_over(page.events)
                 confirmed += handed.confirmed
                 await self._move(page.after, handed)
+                self._pace(budget, time.monotonic() - begun, full=not page.last)
+                if time.monotonic() - looked > LOOK:
+                    confirmed += await self._hand_over_released(budget)
+                    looked = time.monotonic()
         finally:
             reading.cancel()
             with suppress(asyncio.CancelledError):
                 await reading
-        # What is new of their keys is parked behind them meanwhile, so they may come last.
-        return confirmed + await self._hand_over_released(budget)
-
-    async def give_up(self) -> None:
-        """Leave it to the others at once."""
-        await self._link.run(
-            advance_position(self._subscription, self._worker, self.held, self.held.position, free=True)
-        )
+        return confirmed
 
     async def _read(self, pages: asyncio.Queue[Page | None], budget: Budget) -> None:
         position = self.held.position
         while not budget.spent:
-            page = await self._link.run(read_events(self._cut, position, most=budget.most(PAGE)))
+            page = await self._link.run(read_events(self._cut, position, most=budget.most(self._size)))
             budget.spend(len(page.events))
             if not page.events and page.last and not _moved(position, page.after):
                 break
@@ -90,7 +99,7 @@ class Partition:
                 self.held,
                 position,
                 parked=handed.parked,
-                deliveries=handed.deliveries,
+                deliveries=handed.deliveries.values(),
             )
         )
         if moved is None:
@@ -101,7 +110,9 @@ class Partition:
         """Try again what a person has released, key by key in order, before anything new of those keys."""
         confirmed = 0
         while not budget.spent:
-            released = await self._link.run(released_events(self._subscription, self._cut.partition))
+            begun, most = time.monotonic(), budget.most(min(RELEASED, self._size))
+            released = await self._link.run(released_events(self._subscription, self._cut.partition, most=most))
+            budget.spend(len(released.events))
             if not released.events:
                 break
             self._courier.parked.difference_update(key for _, _, key, *_ in released.events if key is not None)
@@ -117,7 +128,19 @@ class Partition:
                 await self._move(self.held.position, Handed(0, [], handed.deliveries))
             confirmed += handed.confirmed
             self._courier.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
+            self._pace(budget, time.monotonic() - begun, full=len(released.events) == most)
         return confirmed
+
+    def _pace(self, budget: Budget, seconds: float, *, full: bool) -> None:
+        if budget.seconds_left is not None:
+            self._size = next_size(self._size, seconds, full=full)
+
+
+def next_size(size: int, seconds: float, *, full: bool) -> int:
+    """Return how large the next page shall be, after one that took so long to hand over. `full`: there was more."""
+    if seconds > SLOW:
+        return max(1, size // 2)
+    return min(PAGE, size * GROWTH) if full and seconds < QUICK else size
 
 
 def _moved(before: Position, after: Position) -> bool:

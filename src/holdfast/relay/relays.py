@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast.engine.link import Link
 from holdfast.relay.bell import Bell
-from holdfast.relay.member import Member
+from holdfast.relay.member import Member, side_by_side
 from holdfast.relay.subscription import Feed
 
 if TYPE_CHECKING:
@@ -77,13 +77,12 @@ class Relays:
 
     async def drain(self, budget: Budget) -> dict[str, int]:
         """Hand over what is there, once; answer how many events, by subscription."""
-        done = {}
         try:
-            for what in self._subscriptions:
-                done[what.name] = await self._member(what).drain(budget)
+            shares = zip(self._subscriptions, budget.shares(len(self._subscriptions)), strict=True)
+            done = await side_by_side(self._member(what).drain(share) for what, share in shares)
         finally:
             await self._link.close()
-        return done
+        return {what.name: count for what, count in zip(self._subscriptions, done, strict=True)}
 
     async def _run(self, what: Feed | Relay) -> None:
         await self._member(what).run()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from holdfast.engine.runner import check_name
 from holdfast.store.subscription import MOST_PARTITIONS
@@ -12,6 +12,7 @@ from holdfast.store.subscription import MOST_PARTITIONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.kind import Kind
     from holdfast.new_job import Envelope
     from holdfast.relay.message import Message, Sink
 
@@ -27,7 +28,7 @@ class Feed:
 
     name: str
     topics: tuple[str, ...]
-    envelope: Envelope
+    kind: Kind[..., Any]
     _: KW_ONLY
     start: Start = "now"
     ordered: bool = False
@@ -36,8 +37,12 @@ class Feed:
         _check(self.name, self.start)
 
     @property
+    def envelope(self) -> Envelope:
+        return self.kind.envelope
+
+    @property
     def target(self) -> str:
-        return self.envelope.kind
+        return self.kind.name
 
     @property
     def partitions(self) -> int:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import InvalidJob
 from holdfast.job import Handle
+from holdfast.new_job import MOST_BLOCKERS
 from holdfast.store.statement import Row, Statement, statements
 from holdfast.trace import TRACEPARENT, current_trace
 
@@ -46,6 +48,26 @@ def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
             for (job_id, chain_id, created), job in zip(rows, jobs, strict=True)
         ]
 
+    return Statement(statements()["enqueue_jobs"], {"jobs": _text(jobs)}, handles)
+
+
+def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[Handle[Any]]:
+    """Insert the jobs and one that comes after all their chains; answer with the handle of that one."""
+    if len(jobs) + len(last.envelope.after) > MOST_BLOCKERS:
+        raise InvalidJob(f"after: at most {MOST_BLOCKERS} chains")
+    params: dict[str, Parameter] = {
+        "jobs": _text(jobs),
+        "last": last.as_json(current_trace()),
+        "run_anyway": last.envelope.if_blocker_fails == "run",
+    }
+
+    def handle(rows: Sequence[Row]) -> Handle[Any]:
+        job_id, chain_id, created = rows[0]
+        return Handle(job_id, chain_id, created, last.decode)
+
+    return Statement(statements()["enqueue_group"], params, handle)
+
+
+def _text(jobs: Sequence[NewJob[Any]]) -> str:
     trace = current_trace()
-    text = f"[{','.join([job.as_json(trace) for job in jobs])}]"
-    return Statement(statements()["enqueue_jobs"], {"jobs": text}, handles)
+    return f"[{','.join([job.as_json(trace) for job in jobs])}]"

@@ -101,6 +101,13 @@ class Server(NamedTuple):
         )
 
 
+class Isolation(NamedTuple):
+    """The level of a transaction that says nothing of it, and of whose."""
+
+    level: str
+    user: str
+
+
 class Role(NamedTuple):
     """One of the roles that the schema grants to."""
 
@@ -113,6 +120,8 @@ class Rights(NamedTuple):
 
     look: bool
     work: bool
+    act: bool
+    """As people do: it is written down."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +186,10 @@ def read_worker(worker: int) -> Statement[WorkerLine | None]:
 def delete_job(job_id: int) -> Statement[Deletion]:
     """Delete a job that waits, and keep nothing of it. Who comes after its chain is told that it did not complete."""
     return Statement(statements()["delete_job"], {"id": job_id}, _deletion)
+
+
+def read_isolation() -> Statement[Isolation]:
+    return Statement(statements()["read_isolation"], {}, lambda rows: Isolation._make(rows[0]))
 
 
 def read_server() -> Statement[Server]:

@@ -30,22 +30,27 @@ class ReapedJob(NamedTuple):
     """What it became; `busy`: nothing yet, its order key is in use."""
 
 
-def reap_jobs(
+def reap_jobs(  # noqa: PLR0913 - what a pass depends on
     retries: Mapping[str, Retry],
     *,
+    otherwise: Retry | None = None,
     others: bool = False,
     since: str = "-infinity",
     most: int = 500,
-    jitter: timedelta = timedelta(milliseconds=500),
+    jitter: timedelta | None = None,
 ) -> Statement[list[ReapedJob]]:
-    """Take away at most `most` leases, oldest first, of the kinds in `retries`; with `others`, of all others too."""
-    delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": Retry().delays()}
+    """Take away at most `most` leases, oldest first, of the kinds in `retries`; with `others`, of all others too.
+
+    Those wait as `otherwise` says, and all wait for as much more, at random, as its jitter.
+    """
+    otherwise = otherwise or Retry()
+    delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": otherwise.delays()}
     return Statement(
         statements()["reap_jobs"],
         {
             "kinds": None if others else text_array(retries),
             "delays": json.dumps(delays),
-            "jitter_ms": jitter // timedelta(milliseconds=1),
+            "jitter_ms": (otherwise.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
             "since": since,
             "most": most,
         },

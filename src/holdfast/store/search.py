@@ -1,4 +1,7 @@
-"""Searching jobs, within a bounded look: what was found, and how far it looked. Ask after `limit_time`."""
+"""Searching jobs, within a bounded look: what was found, and how far it looked.
+
+Ask after `limit_time` and `follow_ids`.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,8 @@ HOMES = {
     "search_ended_jobs": ("completed", "cancelled"),
     "search_failed_jobs": ("failed",),
 }
+# Jobs, by one action.
+MOST_ACTED_ON = 1_000
 # Beyond any job.
 AFTER_ALL = 2**63 - 1
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
@@ -125,6 +130,11 @@ def homes_of(which: Search) -> list[str]:
     return [home for home, held in HOMES.items() if which.status is None or which.status in held]
 
 
+def follow_ids() -> Statement[None]:
+    """Let the searches of this transaction walk down the ids, whatever the statistics say."""
+    return Statement(statements()["follow_ids"], {}, lambda _: None)
+
+
 def search_home(home: str, which: Search, span: Span, *, look: int, most: int) -> Statement[Look]:
     """Look at so many jobs of one home, newest first."""
     params: dict[str, Parameter] = {
@@ -146,12 +156,14 @@ def read_landmarks(created_from: datetime | None, created_until: datetime | None
     return Statement(statements()["read_landmarks"], times, lambda rows: Span._make(rows[0]))
 
 
-def group_dead_letters(which: Search, *, look: int, most: int) -> Statement[DeadLetterLook]:
+def group_dead_letters(which: Search, span: Span, *, look: int, most: int) -> Statement[DeadLetterLook]:
     """Answer with the newest dead letters, by kind and reason, but those that run again."""
     params: dict[str, Parameter] = {
         **_any(which, ("kind", "queue")),
         **_times(which.created_from, which.created_until),
         "kept_from": (which.created_from or _EVER).isoformat(),
+        "before": span.before,
+        "least": span.least,
         "look": look,
         "most": most,
         "most_again": most,
@@ -162,6 +174,20 @@ def group_dead_letters(which: Search, *, look: int, most: int) -> Statement[Dead
         return DeadLetterLook(rows[0][0], rows[0][1], groups)
 
     return Statement(statements()["group_dead_letters"], params, read)
+
+
+def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, FoundJob]]:
+    """Answer with these jobs, as far as they are there."""
+    return Statement(
+        statements()["find_named_jobs"],
+        {"ids": number_array(ids), "most": len(ids)},
+        lambda rows: {row[0]: FoundJob._make(row) for row in rows},
+    )
+
+
+def read_clock() -> Statement[datetime]:
+    """Answer with the time at which this transaction began."""
+    return Statement(statements()["read_clock"], {}, lambda rows: rows[0][0])
 
 
 def last_of_chains(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:

@@ -43,6 +43,8 @@ class Membership(NamedTuple):
     elsewhere: bool
     """The positions are of another server: this database was restored, and must be rebased."""
     base_id: int
+    partitions: int
+    topics: tuple[str, ...]
 
 
 class ParkedEvent(NamedTuple):
@@ -107,8 +109,8 @@ class ParkedLine(NamedTuple):
     topic: str | None
 
 
-def subscribe(
-    name: str, *, target: str, topics: Iterable[str], partitions: int, beginning: bool
+def subscribe(  # noqa: PLR0913 - what a subscription is made of
+    name: str, *, target: str, topics: Iterable[str], partitions: int, beginning: bool, makes_jobs: bool = False
 ) -> Statement[Subscribed]:
     """Make the subscription if it is not there: from now on, or from the `beginning` of what is kept."""
     params: dict[str, Parameter] = {
@@ -117,6 +119,7 @@ def subscribe(
         "topics": text_array(topics),
         "partitions": partitions,
         "beginning": beginning,
+        "makes_jobs": makes_jobs,
     }
     return Statement(statements()["subscribe"], params, lambda rows: Subscribed._make(rows[0]))
 
@@ -128,7 +131,9 @@ def join_subscription(subscription: int, worker: int, *, lease_ms: int) -> State
         if not rows:
             return None
         *held, end = rows
-        return Membership([Held(row[0], row[1], row[2], Position(*row[3:13])) for row in held], *end[13:])
+        share, paused, elsewhere, base_id, partitions, topics = end[13:]
+        ours = [Held(row[0], row[1], row[2], Position(*row[3:13])) for row in held]
+        return Membership(ours, share, paused, elsewhere, base_id, partitions, tuple(topics))
 
     params: dict[str, Parameter] = {"subscription": subscription, "worker": worker, "lease_ms": lease_ms}
     return Statement(statements()["join_subscription"], params, membership)
@@ -149,7 +154,7 @@ def advance_position(  # noqa: PLR0913 - a fence has three parts
     *,
     free: bool = False,
     parked: Sequence[ParkedEvent] = (),
-    deliveries: Sequence[Delivery] = (),
+    deliveries: Iterable[Delivery] = (),
 ) -> Statement[Held | None]:
     """Move on, and with `free` give the partition back; None when it is in other hands, and nothing was written."""
 
@@ -218,7 +223,7 @@ class Released(NamedTuple):
     tried: dict[int, int]
 
 
-def released_events(subscription: int, partition: int, *, most: int = 1_000) -> Statement[Released]:
+def released_events(subscription: int, partition: int, *, most: int) -> Statement[Released]:
     def released(rows: Sequence[Row]) -> Released:
         events = cast("list[LoggedEvent]", [row[:-1] for row in rows])
         return Released(events, {row[0]: row[-1] for row in rows})
@@ -285,10 +290,10 @@ def skip_subscription(subscription: int) -> Statement[None]:
     return Statement(statements()["skip_subscription"], {"subscription": subscription}, lambda _: None)
 
 
-def repartition_subscription(subscription: int, *, partitions: int) -> Statement[None]:
-    """Cut it anew; some events may be handed over again."""
+def repartition_subscription(subscription: int, *, partitions: int) -> Statement[bool]:
+    """Cut it anew; some events may be handed over again. False: it makes jobs, and is never cut."""
     params: dict[str, Parameter] = {"subscription": subscription, "partitions": partitions}
-    return Statement(statements()["repartition_subscription"], params, lambda _: None)
+    return Statement(statements()["repartition_subscription"], params, lambda rows: bool(rows[0][0]))
 
 
 def rebase_subscription(subscription: int) -> Statement[int | None]:

@@ -29,6 +29,9 @@ class EnqueuedRow(NamedTuple):
     order_key: str | None
     order_block: bool
     unique_key: str | None
+    after: list[int] | None
+    """None: history does not know."""
+    run_anyway: bool | None
 
 
 class LentJob(NamedTuple):

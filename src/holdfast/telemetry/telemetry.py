@@ -40,6 +40,8 @@ _OUTCOMES = {
 # Of a claimed job: its queue, its kind, and both.
 _PLACES = ClaimedJob._fields.index("queue"), ClaimedJob._fields.index("kind")
 _QUEUE, _KIND, _LANE = itemgetter(_PLACES[0]), itemgetter(_PLACES[1]), itemgetter(*_PLACES)
+# How many workers more there are.
+_CHANGES = {"worker_started": 1, "worker_stopped": -1}
 # In background mode these only write down, now and then, what goes on without ticks.
 _FOLDED = frozenset({"outbox", "relay"})
 
@@ -58,6 +60,7 @@ class Telemetry:
         self.registry = registry
         self.series = Series(it.PROCESS)
         self.spans: Spans | None = None
+        self._running: Counter[str] = Counter()
         self._meter = None
         if registry is not None:
             from holdfast.telemetry.prometheus import SeriesCollector
@@ -73,8 +76,10 @@ class Telemetry:
             self.spans = Tracing(tracer_provider, traces)
 
     def __call__(self, transition: Transition, /) -> None:
-        if transition.name in {"worker_started", "worker_stopped"}:
-            self.series.set(it.WORKER_UP, {(transition.worker,): float(transition.name == "worker_started")})
+        if (change := _CHANGES.get(transition.name)) is not None:
+            # A one-shot pass beside a worker is a second one of the same name.
+            self._running[transition.worker] += change
+            self.series.set(it.WORKER_UP, {(transition.worker,): float(self._running[transition.worker] > 0)})
 
     def claimed(self, worker: str, jobs: Sequence[ClaimedJob], seconds: float) -> None:
         self._tick(worker, "outbox", "completed", seconds, len(jobs))

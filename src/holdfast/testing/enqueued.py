@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.new_job import Envelope, NewJob, OrderKey, Unique
+from holdfast.new_job import Envelope, IfBlockerFails, NewJob, OrderKey, Unique
+from holdfast.trace import TRACEPARENT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +22,19 @@ LONGEST_SHOWN = 200
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LIVE = frozenset({"blocked", "pending", "processing"})
-_OPTIONS = ("queue", "priority", "max_attempts", "delay", "at", "order_key", "unique", "expires", "headers")
+_OPTIONS = (
+    "queue",
+    "priority",
+    "max_attempts",
+    "delay",
+    "at",
+    "order_key",
+    "unique",
+    "expires",
+    "headers",
+    "after",
+    "if_blocker_fails",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +55,10 @@ class Enqueued:
     available_at: datetime
     expires_at: datetime | None
     """None, too, of a job that has ended."""
+    after: tuple[int, ...] | None
+    """The chains that it comes after; None of a job that has ended and is no dead letter: that is not kept."""
+    if_blocker_fails: IfBlockerFails | None
+    """None as `after`."""
 
     @property
     def delay(self) -> timedelta:
@@ -64,6 +81,8 @@ def enqueued_of(row: EnqueuedRow, codec: JsonCodec) -> Enqueued:
         created_at=row.created_at,
         available_at=row.available_at,
         expires_at=row.expires_at,
+        after=None if row.after is None else tuple(row.after),
+        if_blocker_fails=None if row.run_anyway is None else "run" if row.run_anyway else "fail",
     )
 
 
@@ -108,7 +127,7 @@ class Expected:
         return {name: value for name, value in seen.items() if value != _written(name, self._options[name], found)}
 
 
-def _seen(found: Enqueued, name: str, given: Any) -> Any:
+def _seen(found: Enqueued, name: str, given: Any) -> Any:  # noqa: PLR0911 - one line per option
     """Return an option of a job, in the form in which it was given."""
     match name:
         case "at":
@@ -121,6 +140,11 @@ def _seen(found: Enqueued, name: str, given: Any) -> Any:
             return found.expires_at - found.created_at
         case "expires":
             return found.expires_at
+        case "headers" if TRACEPARENT not in dict(given):
+            # Inside of a trace Holdfast adds it.
+            return {header: value for header, value in found.headers.items() if header != TRACEPARENT}
+        case "after" | "if_blocker_fails" if found.after is None:
+            return given  # history does not know
     return getattr(found, name)
 
 
@@ -142,8 +166,8 @@ def _shown(value: object) -> str:
     match value:
         case Unique(key):
             return repr(key)
-        case tuple():
-            return _cut(repr(dict(value)))
+        case ((str(), str()), *_):
+            return _cut(repr(dict(cast("Any", value))))
         case datetime() | timedelta():
             return str(value)
     return _cut(repr(value))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import json
+import os
 import re
 import time
 from contextlib import AsyncExitStack
@@ -15,10 +17,11 @@ from holdfast.engine.attempt import Attempt, Handlers
 from holdfast.engine.batch import Batches
 from holdfast.engine.desk import Desk
 from holdfast.errors import UnknownKind
-from holdfast.kind import Kind
+from holdfast.kind import Kind, retries_of
 from holdfast.lease import Lease
 from holdfast.new_job import OMITTED, NewJob
 from holdfast.outcome import Completed
+from holdfast.settings import read_retry
 from holdfast.store.blocker import read_blockers
 from holdfast.store.claim import claim_jobs
 from holdfast.store.enqueue import enqueue_job
@@ -70,11 +73,13 @@ class Stage:
         self._worker = 0
         self._kinds = {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
         self._leases = {name: kind.work.lease or Lease() for name, kind in self._kinds.items()}
+        self._retry = read_retry(os.environ)
         self._handlers = Handlers(
             codec=app.codec,
             executors=cast("Executors", PlainFunctions(call)),
             middlewares=app.middlewares,
             worker=NAME,
+            retry=self._retry,
             new=lambda: False,
         )
 
@@ -122,8 +127,6 @@ class Stage:
         blockers = (await self._run(read_blockers([job.id]))).get(job.id, ()) if job.has_blockers else ()
         attempt = Attempt(job, self._kinds[job.kind], self._leases[job.kind], self._desk, blockers)
         outcome = await self._outcome(attempt, seconds)
-        if attempt.completed and await self._finish(job, outcome) is AbortReason.already_completed:
-            return ran_of(job, Completed(), "completed", self._app.codec)
         raised: BaseException | None = getattr(outcome, "exception", None)
         answer: Answer | None = None
         try:
@@ -135,14 +138,21 @@ class Stage:
         if answer is None:
             # Out here, so that it keeps the causes it has.
             raise cast("BaseException", raised)
+        if attempt.completed and answer is AbortReason.already_completed:
+            return ran_of(job, await self._completed(job), "completed", self._app.codec)
         ran = ran_of(job, outcome, answer, self._app.codec)
         if raise_errors and (error := error_of(outcome, ran)) is not None:
             raise error
         return ran
 
+    async def _completed(self, job: ClaimedJob) -> Completed:
+        """Return how a job ended that its handler completed itself."""
+        row = await self._run(read_job(job.id)) or {}
+        return Completed(None if row.get("result") is None else json.dumps(row["result"]))
+
     async def _reap(self) -> list[Ran]:
         await self._run(catch_up())
-        reaped = await self._run(reap_jobs({name: kind.work.retry for name, kind in self._kinds.items()}))
+        reaped = await self._run(reap_jobs(retries_of(self._kinds, self._retry)))
         return [_lost(job) for job in reaped if job.answer != "busy"]
 
     async def _due(self) -> list[str]:

@@ -56,8 +56,12 @@ def _drive_django(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
 def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
     calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
     ended: list[tuple[Any, BaseException | None]] = []
+    at_work: list[asyncio.Task[Any]] = []
+    given_up = threading.Event()
 
     async def call(function: Callable[[], Any]) -> Any:
+        if given_up.is_set():
+            raise asyncio.CancelledError
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
         context = copy_context()
@@ -75,13 +79,24 @@ def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
             raise error
         return result
 
+    async def begin() -> T:
+        at_work.extend(asyncio.all_tasks())
+        return await work(call)
+
     def loop() -> None:
-        ended.append(_caught(lambda: asyncio.run(work(call))))
+        ended.append(_caught(lambda: asyncio.run(begin())))
         calls.put(None)
 
     threading.Thread(target=copy_context().run, args=(loop,), name="holdfast-testing", daemon=True).start()
-    while (run := calls.get()) is not None:
-        run()
+    try:
+        while (run := calls.get()) is not None:
+            run()
+    except KeyboardInterrupt:  # the loop is told, and not waited for
+        given_up.set()
+        with suppress(RuntimeError):  # it has just ended
+            for task in at_work:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+        raise
     result, error = ended[0]
     if error is not None:
         raise error

@@ -85,6 +85,7 @@ class Top(App[None]):
         self.looks = 0
         """How often everything was asked and answered."""
         self._asked = asyncio.Event()
+        self._acting = False
         self.grids = {sheet.name: Grid(sheet) for sheet in SHEETS}
         self._verdict = Static(id="verdict", markup=False)
         self._figures = Static(id="figures", markup=False)
@@ -173,7 +174,7 @@ class Top(App[None]):
         self._draw_note()
 
     def _where(self) -> str:
-        return self.where if self.rights is None or self.rights.work else f"{self.where} (looking only)"
+        return self.where if self.rights is None or self.rights.act else f"{self.where} (looking only)"
 
     def _draw_note(self) -> None:
         grid = self.grid
@@ -302,13 +303,17 @@ class Top(App[None]):
         row = self.grid.chosen
         if row is None:
             return
-        if self.rights is not None and not self.rights.work:
+        if self.rights is not None and not self.rights.act:
             self.notify(_MAY_NOT, severity="error", markup=False)
             return
-        self.run_worker(self._carry_out(name, row), group="act", exclusive=True)
+        if self._acting:
+            self.notify("still at work on the last one", severity="warning", markup=False)
+            return
+        self.run_worker(self._carry_out(name, row), group="act")
 
     async def _carry_out(self, name: str, row: object) -> None:
         action = next(action for action in self.grid.sheet.actions if action.name == name)
+        self._acting = True
         try:
             plan = await action.plan(self.desk, self.person, row)
             if not await self.push_screen_wait(Confirmation(plan)):
@@ -316,6 +321,8 @@ class Top(App[None]):
             self.notify(await plan.act(), markup=False)
         except (Refused, psycopg.Error, OSError) as error:
             self._refuse(error)
+        finally:
+            self._acting = False
         self.action_refresh()
 
     def _refuse(self, error: Exception) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import DataTable
 
@@ -92,12 +93,14 @@ class Grid(DataTable[Text]):
         self.shown = self._ordered()
         palette = TONES[self.app.theme]
         with self.app.batch_update():
+            changed: set[int] = set()
             for place, line in enumerate(self.shown[: self.row_count]):
-                self._update(place, line, palette)
+                changed |= self._update(place, line, palette)
             for place in range(self.row_count, len(self.shown)):
                 self.add_row(*self._texts(self.shown[place], palette), key=str(place))
             for place in range(self.row_count - 1, len(self.shown) - 1, -1):
                 self.remove_row(str(place))
+            self._fit(changed)
         found = next((place for place, line in enumerate(self.shown) if line.key == kept), None)
         if found is not None and found != self.cursor_row:
             self.move_cursor(row=found, animate=False)
@@ -117,11 +120,23 @@ class Grid(DataTable[Text]):
         known.sort(key=lambda line: line.cells[self.sorted_by].order, reverse=self.falling)
         return known + [line for line in kept if line.cells[self.sorted_by].order is None]
 
-    def _update(self, place: int, line: Line, palette: Palette) -> None:
-        old = self.get_row(str(place))
-        for column, before, after in zip(self.sheet.columns, old, self._texts(line, palette), strict=True):
+    def _update(self, place: int, line: Line, palette: Palette) -> set[int]:
+        """Write the cells that have changed, and return their columns."""
+        changed = set()
+        for number, (before, after) in enumerate(
+            zip(self.get_row(str(place)), self._texts(line, palette), strict=True)
+        ):
             if before != after or before.style != after.style:
-                self.update_cell(str(place), column.title, after, update_width=True)
+                self.update_cell(str(place), self.sheet.columns[number].title, after)
+                changed.add(number)
+        return changed
+
+    def _fit(self, columns: set[int]) -> None:
+        """Have each of these columns as wide as its widest cell. The table measures a whole column for a cell."""
+        for number in columns if self.shown else ():
+            widest = max(range(len(self.shown)), key=lambda place: cell_len(self.shown[place].cells[number].text))
+            key, title = str(widest), self.sheet.columns[number].title
+            self.update_cell(key, title, self.get_cell(key, title), update_width=True)
 
     def _texts(self, line: Line, palette: Palette) -> list[Text]:
         texts = []

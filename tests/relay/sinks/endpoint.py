@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from tools.ports import free_port
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -29,7 +31,7 @@ class Endpoint:
         self.answers: list[bytes | None] = []
         """Given in turn, then OK; None: no answer at all."""
         self.connections = 0
-        self.port = 0
+        self.port = free_port()
         self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
 
@@ -48,7 +50,6 @@ class Endpoint:
 
     async def start(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
         """As a process that dies: connections are reset."""

@@ -166,7 +166,7 @@ class Publishing(ABC):
             under_way = [asyncio.ensure_future(publish(a_message(number))) for number in range(2, 12)]
             await asyncio.sleep(0)
             broker.stop(signal.SIGKILL)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 outcomes = await asyncio.gather(*under_way, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Unavailable] * 10
             with pytest.raises(Unavailable):

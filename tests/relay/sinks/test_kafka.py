@@ -86,10 +86,10 @@ class TestKafka(Publishing):
         """The mock cluster cannot come back on its port: it hangs, goes on, and then dies."""
         sink = KafkaSink(broker.servers, timeout=timedelta(seconds=2))
         async with sink.open() as publish:
-            await publish(a_message(1))
+            await until(lambda: works(publish, a_message(1)))
             broker.freeze()
             under_way = [asyncio.ensure_future(publish(a_message(number))) for number in range(2, 12)]
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(20):
                 outcomes = await asyncio.gather(*under_way, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [Unavailable] * 10
             with pytest.raises(Unavailable):

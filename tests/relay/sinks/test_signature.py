@@ -47,6 +47,10 @@ def test_any_of_several_secrets_and_of_several_signatures() -> None:
         {"Webhook-Signature": ""},
         {"Webhook-Signature": "v1,"},
         {"Webhook-Signature": "v1,Zm9v ünicode"},
+        {"Webhook-Timestamp": "1" + "0" * 400},
+        {"Webhook-Timestamp": "1" + "0" * 5_000},
+        {"Webhook-Signature": "v1,\udcff"},
+        {"Webhook-Id": "\udcff"},
     ],
 )
 def test_what_was_changed_is_not_verified(changes: dict[str, str]) -> None:

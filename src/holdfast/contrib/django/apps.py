@@ -6,7 +6,7 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
 from holdfast.contrib.django.application import application
-from holdfast.contrib.django.connections import with_fresh_connections
+from holdfast.contrib.django.connections import FreshConnections
 from holdfast.contrib.handlers import wrap_handlers
 
 
@@ -18,4 +18,4 @@ class HoldfastConfig(AppConfig):
     def ready(self) -> None:
         """Import `jobs.py` of every installed app, so that every handler is known."""
         autodiscover_modules("jobs")
-        wrap_handlers(application(), with_fresh_connections)
+        wrap_handlers(application(), FreshConnections())

@@ -17,27 +17,46 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def with_fresh_connections(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Do around a handler as Django does around a request: no broken connection is met, no old one kept."""
+class FreshConnections:
+    """Does around a handler as Django does around a request: no broken connection is met, no old one kept."""
 
-    @wraps(handler)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        close_old_connections()
-        try:
-            return handler(*args, **kwargs)
-        finally:
+    def __init__(self) -> None:
+        self._running = 0
+        """Async handlers. They share the connections of one thread, so what is not broken is closed around the last."""
+
+    def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(handler)
+        def run(*args: Any, **kwargs: Any) -> Any:
             close_old_connections()
+            try:
+                return handler(*args, **kwargs)
+            finally:
+                close_old_connections()
 
-    @wraps(handler)
-    async def run_async(*args: Any, **kwargs: Any) -> Any:
-        # In the thread where the handler's own `sync_to_async`, and so the ORM, has its connections.
-        await sync_to_async(close_old_connections)()
-        try:
-            return await handler(*args, **kwargs)
-        finally:
-            await sync_to_async(close_old_connections)()
+        @wraps(handler)
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            self._running += 1
+            try:
+                await self._close()
+                try:
+                    return await handler(*args, **kwargs)
+                finally:
+                    await self._close()
+            finally:
+                self._running -= 1
 
-    return run_async if iscoroutinefunction(handler) else run
+        return run_async if iscoroutinefunction(handler) else run
+
+    async def _close(self) -> None:
+        """Close in the thread where the handler's own `sync_to_async`, and so the ORM, has its connections."""
+        await sync_to_async(close_old_connections if self._running == 1 else _close_broken_connections)()
+
+
+def _close_broken_connections() -> None:
+    for connection in connections.all(initialized_only=True):
+        connection.health_check_done = False  # type: ignore[attr-defined]  # the stubs do not know it
+        if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
+            connection.close()
 
 
 def address(alias: str) -> str:

@@ -52,10 +52,10 @@ class Carrier(ABC):
         """Connect once, without retrying; `on_message(channel, data)` is called while `run` runs."""
 
     async def wake(self, *queues: str) -> bool:
-        """Wake every sleeper of these queues; False when the broker could not be reached, which harms nothing."""
+        """Wake every sleeper of these queues, or of all; False when the broker could not be reached: no harm done."""
         try:
             async with asyncio.timeout(PATIENCE), self.open(_ignore) as session:
-                for queue in queues:
+                for queue in queues or ("",):
                     await session.publish(self.open_channel, queue)
         except Exception as exc:  # noqa: BLE001 - the job is committed, and whatever a broker's library raises is no reason to fail
             log.warning("nobody could be woken, polling will do", extra={"error": type(exc).__name__})

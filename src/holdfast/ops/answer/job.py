@@ -125,6 +125,8 @@ class JobActionResult(Answer):
     sample: list[JobLine]
     """The first twenty of those matched."""
     looked: Looked
+    at: datetime
+    """When it was looked, by the database: with `created_until` set to it, nothing that came since is acted on."""
 
 
 class DeadLetterGroup(Answer):

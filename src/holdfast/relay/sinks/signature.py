@@ -60,16 +60,18 @@ def verify(
     try:
         message_id, signatures = given["webhook-id"], given["webhook-signature"]
         timestamp = int(given["webhook-timestamp"])
+        message_id.encode()
     except (KeyError, ValueError):
         raise NotVerified("the headers webhook-id, webhook-timestamp and webhook-signature are needed") from None
-    if abs((time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
+    # Whole seconds, which have no largest number.
+    if abs(int(time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
         raise NotVerified("the webhook is too old, or from the future")
     keys = [secret_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
     expected = [sign(key, message_id, timestamp, body).encode() for key in keys]
     matches = False
     for signature in signatures.split(" ", _MOST_SIGNATURES)[:_MOST_SIGNATURES]:
         for right in expected:
-            matches |= hmac.compare_digest(signature.encode(), right)
+            matches |= hmac.compare_digest(signature.encode(errors="replace"), right)
     if not matches:
         raise NotVerified("no signature is by a secret of ours")
     return message_id

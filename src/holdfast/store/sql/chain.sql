@@ -1,8 +1,9 @@
 -- name: complete_job
-SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::json, %(next)s::json)
+-- As text first: see publish_event.
+SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::json, %(next)s::text::json)
 
 -- name: complete_chain
-SELECT holdfast.complete_chain(%(chain)s, %(result)s::json, %(next)s::json)
+SELECT holdfast.complete_chain(%(chain)s, %(result)s::text::json, %(next)s::text::json)
 
 -- name: delete_chains
 -- As text: asyncpg, on a connection of the caller's, would take an array for nothing but a list.

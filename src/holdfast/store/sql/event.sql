@@ -1,5 +1,7 @@
 -- name: publish_event
-SELECT holdfast.publish(%(topic)s::text, %(payload)s::json, %(key)s::text, %(headers)s::json, %(version)s::integer, %(trace)s::text)
+-- As text first: a connection of the caller's may have a codec of its own for json, which would encode it once more.
+SELECT holdfast.publish(%(topic)s::text, %(payload)s::text::json, %(key)s::text, %(headers)s::text::json, %(version)s::integer,
+    %(trace)s::text)
 
 -- name: publish_events
 SELECT holdfast.publish_events(%(events)s)

@@ -68,10 +68,14 @@ FROM pg_roles r, pg_database d,
              WHERE a.datid IS NOT NULL AND coalesce(a.backend_type, 'client backend') = 'client backend') AS used
 WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
 
+-- name: read_isolation
+SELECT current_setting('default_transaction_isolation'), current_user::text
+
 -- name: list_roles
 SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r
 WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator') ORDER BY r.rolname LIMIT 4
 
 -- name: read_rights
 SELECT has_table_privilege('holdfast.job', 'SELECT'),
-    has_table_privilege('holdfast.job', 'UPDATE') AND has_table_privilege('holdfast.job', 'DELETE') LIMIT 1
+    has_table_privilege('holdfast.job', 'UPDATE') AND has_table_privilege('holdfast.job', 'DELETE'),
+    has_table_privilege('holdfast.audit', 'INSERT') LIMIT 1

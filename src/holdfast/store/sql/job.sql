@@ -10,6 +10,9 @@ SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text
 -- name: enqueue_jobs
 SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
 
+-- name: enqueue_group
+SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s)
+
 -- name: claim_jobs
 SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(kinds)s::text[], %(leases)s::integer[],
     %(floors)s::timestamptz[], %(reach)s::interval, %(shard_from)s::smallint, %(shard_to)s::smallint)

@@ -43,7 +43,7 @@ BEGIN
     FOR member, rights IN
         SELECT r.rolname, x.rights FROM pg_roles r JOIN (VALUES
             ('holdfast_producer', 'USAGE ON SCHEMA holdfast'),
-            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue_group, holdfast.enqueue'),
             ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.publish_events, holdfast.publish'),
 
             ('holdfast_worker', 'USAGE ON SCHEMA holdfast'),

@@ -4,6 +4,12 @@
 -- What was looked at is folded as it comes, and only what is shown is read again, each row from the one day that has it.
 -- Upper and lower case of a text are the same; the comparison of plain letters costs half of what the others need.
 
+-- name: follow_ids
+-- Before a search, in its transaction. A day that has just begun has no statistics, nor has a table whose jobs came since it was last counted.
+-- PostgreSQL then takes any stretch of ids for a two-hundredth of the table, and would gather and sort all of it where a walk down the
+-- index ends after a few hundred.
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
+
 -- name: search_live_jobs
 WITH looked AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids
@@ -88,7 +94,8 @@ SELECT coalesce((SELECT last_id FROM holdfast.landmark WHERE at <= %(created_fro
 WITH looked AS MATERIALIZED (
     SELECT f.* FROM (
         SELECT j.id, j.created_at, j.finished_at, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
-        WHERE j.finished_at >= %(kept_from)s::text::timestamptz ORDER BY j.id DESC LIMIT %(look)s) AS f),
+        WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= %(kept_from)s::text::timestamptz
+        ORDER BY j.id DESC LIMIT %(look)s) AS f),
 reach AS (SELECT count(*) AS jobs, min(created_at) AS back_to FROM looked),
 groups AS (
     SELECT l.kind, l.queue, coalesce(l.last_error_code, '') AS error_code, count(*) AS jobs, min(l.finished_at) AS first_at,
@@ -101,6 +108,23 @@ groups AS (
 SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest
 FROM reach r LEFT JOIN (groups g JOIN looked l ON l.id = g.newest) ON true
 ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most_again)s
+
+-- name: find_named_jobs
+-- Wherever they are by now.
+SELECT f.* FROM unnest(%(ids)s::text::bigint[]) AS g (id), LATERAL (
+    SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+        NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
+    FROM holdfast.job j WHERE j.id = g.id
+    UNION ALL SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+        j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+    FROM holdfast.job_failed j WHERE j.id = g.id
+    UNION ALL SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+        j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+    FROM holdfast.job_history j WHERE j.id = g.id LIMIT 1) AS f
+LIMIT %(most)s
+
+-- name: read_clock
+SELECT now()
 
 -- name: last_of_chains
 -- The last job of each of these chains.

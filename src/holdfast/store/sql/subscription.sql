@@ -1,10 +1,10 @@
 -- name: subscribe
-SELECT id, partitions FROM holdfast.subscribe(%(name)s, %(target)s, %(topics)s::text[], %(partitions)s, %(beginning)s)
+SELECT id, partitions FROM holdfast.subscribe(%(name)s, %(target)s, %(topics)s::text[], %(partitions)s, %(beginning)s, %(makes_jobs)s)
 
 -- name: join_subscription
 SELECT (j.held).partition, (j.held).seq, (j.held).lock_token, (j.held).seen::text, (j.held).seen_id, (j.held).seen_top,
     (j.held).seen_xid::text, (j.held).next::text, (j.held).next_id, (j.held).next_top, (j.held).next_xid::text, (j.held).phase,
-    (j.held).last_id, j.share, j.paused, j.elsewhere, j.base_id
+    (j.held).last_id, j.share, j.paused, j.elsewhere, j.base_id, j.partitions, j.topics
 FROM holdfast.join_subscription(%(subscription)s, %(worker)s, %(lease_ms)s) AS j
 
 -- name: leave_subscription
@@ -30,10 +30,13 @@ SELECT DISTINCT key FROM holdfast.parked
 WHERE subscription_id = %(subscription)s AND partition = %(partition)s::smallint AND holds_key AND key IS NOT NULL LIMIT 100000
 
 -- name: released_events
+-- What follows an event that was not taken waits until that is out of the way, due or not.
 SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace, p.attempt
-FROM (SELECT event_id, attempt FROM holdfast.parked
-      WHERE subscription_id = %(subscription)s AND partition = %(partition)s::smallint AND released_at <= now()
-      ORDER BY event_id LIMIT %(most)s) AS p JOIN holdfast.event e ON e.id = p.event_id
+FROM (SELECT d.event_id, d.attempt FROM holdfast.parked d
+      WHERE d.subscription_id = %(subscription)s AND d.partition = %(partition)s::smallint AND d.released_at <= now()
+          AND NOT EXISTS (SELECT FROM holdfast.parked h WHERE h.subscription_id = d.subscription_id AND h.key = d.key AND h.holds_key
+              AND h.error_code IS NOT NULL AND h.event_id < d.event_id)
+      ORDER BY d.event_id LIMIT %(most)s) AS p JOIN holdfast.event e ON e.id = p.event_id
 ORDER BY e.id
 
 -- name: settle_parked
@@ -61,7 +64,7 @@ SELECT holdfast.replay_subscription(%(subscription)s, %(since)s::text::timestamp
 SELECT holdfast.begin_here(%(subscription)s, NULL)::text
 
 -- name: repartition_subscription
-SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)::text
+SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)
 
 -- name: rebase_subscription
 SELECT holdfast.rebase_subscription(%(subscription)s)

@@ -55,18 +55,21 @@ WHERE w.ends_at > clock_timestamp() ORDER BY w.ends_at LIMIT %(most)s
 DELETE FROM holdfast.unique_window w WHERE w.job_id = ANY (%(jobs)s::bigint[]) AND w.ends_at > clock_timestamp() RETURNING w.job_id
 
 -- name: enqueued_jobs
--- Of one kind, wherever they are by now, the newest if there are too many. History does not know when a job would have expired.
+-- Of one kind, wherever they are by now, the newest if there are too many. History does not know when a job would have expired, nor,
+-- of one that is no dead letter, what it came after.
 SELECT j.id, j.status::text, j.payload::text, j.headers::text, j.queue, j.priority, j.max_attempts, j.created_at, j.available_at,
-    j.expires_at, j.order_key, j.order_block IS TRUE, coalesce(j.unique_key, w.unique_key)
+    j.expires_at, j.order_key, j.order_block IS TRUE, coalesce(j.unique_key, w.unique_key),
+    CASE WHEN j.waits THEN ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = j.id ORDER BY b.ordinal) ELSE j.blockers END,
+    j.run_anyway
 FROM (SELECT %(kind)s::text AS name) AS kind, LATERAL (
     SELECT l.id, l.status, l.payload, l.headers, l.queue, l.priority, l.max_attempts, l.created_at, l.available_at, l.expires_at,
-        l.order_key, l.order_block, l.unique_key
+        l.order_key, l.order_block, l.unique_key, true AS waits, NULL::bigint[] AS blockers, l.run_anyway IS TRUE AS run_anyway
     FROM holdfast.job l WHERE l.kind = kind.name
     UNION ALL SELECT h.id, h.status, h.payload, h.headers, h.queue, h.priority, h.max_attempts, h.created_at, h.available_at, NULL,
-        h.order_key, h.order_block, h.unique_key
+        h.order_key, h.order_block, h.unique_key, false, NULL, NULL
     FROM holdfast.job_history h WHERE h.kind = kind.name
     UNION ALL SELECT f.id, f.status, f.payload, f.headers, f.queue, f.priority, f.max_attempts, f.created_at, f.available_at, NULL,
-        f.order_key, f.order_block, f.unique_key
+        f.order_key, f.order_block, f.unique_key, false, coalesce(f.blockers, '{}'), f.run_anyway IS TRUE
     FROM holdfast.job_failed f WHERE f.kind = kind.name
     ORDER BY 1 DESC LIMIT %(most)s) AS j
     LEFT JOIN holdfast.unique_window w ON w.job_id = j.id

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.ops.question import MOST_ACTED_ON, DeadLetterSearch, JobAction, JobFilter
+from holdfast.ops.question import DeadLetterSearch, JobAction, JobFilter
+from holdfast.store.search import MOST_ACTED_ON
 from holdfast.top.cell import ago, number, word
 from holdfast.top.sheet import Action, Column, Found, Jump, Sheet, figures
 from holdfast.top.sheets.jobs import looked, planned

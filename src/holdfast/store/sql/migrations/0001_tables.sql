@@ -171,7 +171,7 @@ CREATE TABLE holdfast.tally (
     minute      timestamptz NOT NULL,
     latency     interval,                       -- from due to ended: the sum over the jobs that ended
     latency_max interval,
-    jobs        integer NOT NULL,
+    jobs        bigint NOT NULL,                -- of a day, when it is folded
     bucket      smallint,                       -- of the latency, for percentiles; null: these jobs did not end
     outcome     holdfast.outcome NOT NULL,
     queue       text COLLATE "C" NOT NULL,

@@ -48,6 +48,12 @@ BEGIN
     END IF;
 END $$;
 
+-- It was called off, or is too late and has not started: it will not run.
+CREATE FUNCTION holdfast.is_doomed(job holdfast.job, clock timestamptz) RETURNS boolean
+    LANGUAGE sql IMMUTABLE AS $$
+    SELECT job.cancel_requested_at IS NOT NULL OR coalesce(job.expires_at <= clock, false) AND job.status <> 'processing'
+$$;
+
 -- Jobs of which some ask for a unique key, or come after other chains. Never look-then-insert: an index decides, then the losers look at who won.
 CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[]) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -116,16 +122,18 @@ BEGIN
         todo := ARRAY(SELECT n FROM generate_subscripts(ids, 1) AS n WHERE answer[n] IS NULL);
         EXIT WHEN todo = '{}';
 
-        -- Who is to be replaced is locked first, in the order of the keys: what is seen of it from here on stays true.
+        -- Who is to be replaced, or will not run, is locked first, in the order of the keys: what is seen of it from here on stays true.
         PERFORM FROM holdfast.job j,
-            (SELECT DISTINCT (given[n]).unique_key, (given[n]).kind FROM unnest(todo) AS n
-             WHERE (given[n]).on_conflict IN ('replace', 'debounce') ORDER BY 1, 2) AS g
-        WHERE j.unique_key = g.unique_key AND j.kind = g.kind FOR UPDATE OF j;
-        -- A running job cannot take a new payload or time: it gives up its key, and the next round inserts its successor.
+            (SELECT (given[n]).unique_key, (given[n]).kind, bool_or((given[n]).on_conflict IN ('replace', 'debounce')) AS changes
+             FROM unnest(todo) AS n GROUP BY 1, 2 ORDER BY 1, 2) AS g
+        WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND (g.changes OR holdfast.is_doomed(j, clock)) FOR UPDATE OF j;
+        -- A running job cannot take a new payload or time, and for one that will not run nothing may be lost: it gives up its key, and
+        -- the next round inserts its successor.
         UPDATE holdfast.job j SET unique_key = NULL
-        FROM (SELECT DISTINCT (given[n]).unique_key, (given[n]).kind FROM unnest(todo) AS n
-              WHERE (given[n]).on_conflict IN ('replace', 'debounce') ORDER BY 1, 2) AS g
-        WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND j.status = 'processing';
+        FROM (SELECT (given[n]).unique_key, (given[n]).kind, bool_or((given[n]).on_conflict IN ('replace', 'debounce')) AS changes
+              FROM unnest(todo) AS n GROUP BY 1, 2) AS g
+        WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND j.id <> ALL (fresh)
+            AND (g.changes AND j.status = 'processing' OR holdfast.is_doomed(j, clock));
         -- Not found: it ended between the insert and this look, and the next round may insert.
         answer := ARRAY(SELECT coalesce(answer[n], (SELECT j.id FROM holdfast.job j
                 WHERE j.unique_key = (given[n]).unique_key AND j.kind = (given[n]).kind))
@@ -204,6 +212,22 @@ BEGIN
         PERFORM holdfast.wake_sleepers(array_agg(coalesce(queue, 'default')), array_agg(kind))
         FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json);
     END IF;
+END $$;
+
+-- Jobs, and one that comes after all their chains, and after those that it names itself: all of them or none, on a connection too that
+-- commits every statement. Answers with that one, `last`, which is the text of a JSON object.
+CREATE FUNCTION holdfast.enqueue_group(jobs text, last text, run_anyway boolean) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    final holdfast.new_job := json_populate_record(NULL::holdfast.new_job, last::json);
+BEGIN
+    final.blockers := final.blockers || ARRAY(
+        SELECT e.chain_id FROM holdfast.enqueue_jobs(jobs) WITH ORDINALITY AS e (id, chain_id, created, place) ORDER BY e.place);
+    final.run_anyway := enqueue_group.run_anyway;
+    RETURN QUERY SELECT * FROM holdfast.enqueue_unique_jobs(ARRAY[final]);
+    -- It may be due: the chains of jobs that were there already may have ended.
+    PERFORM holdfast.wake_sleepers(ARRAY[coalesce(final.queue, 'default')], ARRAY[final.kind]);
 END $$;
 
 -- One job: what the library calls for a single one, and what psql, triggers and other languages may call:

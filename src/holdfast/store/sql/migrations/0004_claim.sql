@@ -82,6 +82,12 @@ DECLARE
     deadline timestamptz := clock_timestamp() + interval '200 milliseconds';
     sweeps boolean := false;
 BEGIN
+    -- A finish on a snapshot as old as its transaction does not see what a claim parks meanwhile, and would strand an order key. A
+    -- transaction that has written something before, as a user's test has, sees what it claims.
+    IF current_setting('transaction_isolation') <> 'read committed' AND pg_current_xact_id_if_assigned() IS NULL THEN
+        RAISE EXCEPTION 'jobs are claimed in a READ COMMITTED transaction, and here it is %: ALTER ROLE % SET default_transaction_isolation = %',
+            upper(current_setting('transaction_isolation')), quote_ident(current_user), quote_literal('read committed') USING ERRCODE = 'HF003';
+    END IF;
     -- A wide look walks over every dead entry that cannot be vacuumed yet. When that is slow, one worker does it for all.
     IF reach > interval '10 seconds' THEN
         sweeps := NOT EXISTS (SELECT FROM holdfast.sweep s WHERE s.until > now() AND s.reach >= claim_jobs.reach)

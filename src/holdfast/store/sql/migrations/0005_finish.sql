@@ -21,7 +21,7 @@ BEGIN
 END $$;
 
 -- Renews every lease that a worker holds. Answers only what is not simply renewed: asked to stop (`cancelled`, renewed all the
--- same), `busy`, or why it is lost.
+-- same), `busy`, or why it is lost. NO KEY: who comes after this chain in an open transaction has its row locked against leaving, no more.
 CREATE FUNCTION holdfast.renew_leases(worker bigint, ids bigint[], tokens bigint[], leases integer[])
     RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE
@@ -33,7 +33,7 @@ BEGIN
     WITH given AS MATERIALIZED (SELECT * FROM unnest(ids, tokens, leases) AS g (id, token, lease)),
     held AS MATERIALIZED (
         SELECT j.id FROM holdfast.job j JOIN given g ON j.id = g.id AND j.lock_token = g.token
-        WHERE j.id = ANY (ids) AND j.locked_by = worker ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+        WHERE j.id = ANY (ids) AND j.locked_by = worker ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED),
     renewed AS (
         UPDATE holdfast.job j SET locked_until = now() + g.lease * interval '1 millisecond' FROM given g
         WHERE j.id = ANY (ARRAY(SELECT id FROM held)) AND g.id = j.id AND g.token = j.lock_token RETURNING j.id, j.lock_token, j.cancel_requested_at IS NOT NULL AS stop)

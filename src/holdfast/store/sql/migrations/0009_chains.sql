@@ -149,6 +149,9 @@ BEGIN
     DELETE FROM holdfast.job_failed f WHERE f.id = ANY (ended);
     DELETE FROM holdfast.attempt a WHERE a.job_id = ANY (ended || ARRAY(SELECT l.id FROM unnest(live) AS l));
     DELETE FROM holdfast.replay r WHERE r.job_id = ANY (ended);
+    -- What stopped an order key cannot be replayed any more. Sorted, so that two wait for each other in one direction only.
+    PERFORM holdfast.resume_order_key(s.order_key)
+    FROM (SELECT o.order_key FROM holdfast.order_stop o WHERE o.job_id = ANY (ended) ORDER BY hashtext(o.order_key)) AS s;
     PERFORM pg_notify('holdfast_' || l.locked_by, format('lost %s %s not_found', l.id, l.lock_token))
     FROM unnest(live) AS l WHERE l.status = 'processing';
     RETURN QUERY SELECT d FROM unnest(doomed) AS d ORDER BY d;
@@ -176,7 +179,7 @@ BEGIN
     WITH given AS MATERIALIZED (SELECT * FROM unnest(ids, tokens, fractions, notes) AS g (id, token, fraction, note)),
     held AS MATERIALIZED (
         SELECT j.id, g.fraction, g.note FROM holdfast.job j JOIN given g ON j.id = g.id AND j.lock_token = g.token
-        WHERE j.id = ANY (ids) AND j.locked_by = worker ORDER BY j.id FOR UPDATE OF j SKIP LOCKED),
+        WHERE j.id = ANY (ids) AND j.locked_by = worker ORDER BY j.id FOR NO KEY UPDATE OF j SKIP LOCKED),
     said AS (
         UPDATE holdfast.job j SET progress = least(greatest(h.fraction, 0), 1), progress_note = left(h.note, 200) FROM held h
         WHERE j.id = ANY (ARRAY(SELECT id FROM held)) AND j.id = h.id RETURNING j)

@@ -9,7 +9,8 @@ CREATE TABLE holdfast.subscription (
     paused     boolean NOT NULL DEFAULT false,
     name       text COLLATE "C" NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 200),
     target     text NOT NULL,                   -- for people: the kind of the jobs that it makes, or the sink
-    topics     text[] NOT NULL                  -- none: all
+    topics     text[] NOT NULL,                 -- none: all
+    makes_jobs boolean NOT NULL DEFAULT false CHECK (partitions = 1 OR NOT makes_jobs)
 );
 
 -- How far each partition of a subscription is, and who holds it: the row with the highest seq. Appended and never updated, so that it is
@@ -62,6 +63,8 @@ CREATE TABLE holdfast.parked (
     error           text,
     PRIMARY KEY (subscription_id, event_id)
 );
+CREATE INDEX parked_due ON holdfast.parked (subscription_id, partition, event_id) WHERE released_at IS NOT NULL;
+CREATE INDEX parked_head ON holdfast.parked (subscription_id, key, event_id) WHERE holds_key AND error_code IS NOT NULL;
 
 -- In a statement of its own: before a snapshot, a bound below which nothing new can come, save of who is under way; after it, one above
 -- which it sees nothing.
@@ -89,18 +92,29 @@ BEGIN
 END $$;
 
 -- Makes a subscription, or takes note of what has changed about it. The answer says how it is cut, whatever was asked for.
-CREATE FUNCTION holdfast.subscribe(name text, target text, topics text[], parts integer, beginning boolean)
+CREATE FUNCTION holdfast.subscribe(name text, target text, topics text[], parts integer, beginning boolean, makes_jobs boolean DEFAULT false)
     RETURNS TABLE (id integer, partitions smallint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     made integer;
+    changed integer;
 BEGIN
-    UPDATE holdfast.subscription s SET target = subscribe.target, topics = subscribe.topics
-    WHERE s.name = subscribe.name AND (s.target, s.topics) IS DISTINCT FROM (subscribe.target, subscribe.topics);
+    UPDATE holdfast.subscription s SET target = subscribe.target, makes_jobs = subscribe.makes_jobs
+    WHERE s.name = subscribe.name AND (s.target, s.makes_jobs) IS DISTINCT FROM (subscribe.target, subscribe.makes_jobs);
+    UPDATE holdfast.subscription s SET topics = subscribe.topics
+    WHERE s.name = subscribe.name AND s.topics <> subscribe.topics RETURNING s.id INTO changed;
+    IF FOUND THEN
+        -- Whoever holds a partition loses it: the page in its hands passes by events of the new topics.
+        INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid,
+            next, next_id, next_top, next_xid, phase, last_id)
+        SELECT p.subscription_id, p.partition, p.seq + 1, p.seen, p.seen_id, p.seen_top, p.seen_xid,
+            p.next, p.next_id, p.next_top, p.next_xid, p.phase, p.last_id
+        FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS p WHERE s.id = changed;
+    END IF;
     IF NOT EXISTS (SELECT FROM holdfast.subscription s WHERE s.name = subscribe.name) THEN
-        INSERT INTO holdfast.subscription AS s (name, target, topics, partitions, cluster)
-        VALUES (subscribe.name, subscribe.target, subscribe.topics, subscribe.parts, holdfast.cluster())
+        INSERT INTO holdfast.subscription AS s (name, target, topics, partitions, cluster, makes_jobs)
+        VALUES (subscribe.name, subscribe.target, subscribe.topics, subscribe.parts, holdfast.cluster(), subscribe.makes_jobs)
         ON CONFLICT (name) DO NOTHING RETURNING s.id INTO made;
         IF made IS NOT NULL THEN
             PERFORM holdfast.begin_here(made, CASE WHEN beginning THEN 0 END);
@@ -110,9 +124,10 @@ BEGIN
 END $$;
 
 -- A member says that it is there, and takes what nobody alive holds, up to its fair share. Answers with every position it holds, and last
--- with a row without one: how many it should hold, whether the subscription is paused, and whether its positions are of another server.
+-- with a row without one: how many it should hold, whether the subscription is paused, and whether its positions are of another server. How
+-- it is cut and which topics it reads is asked with the positions, in one statement: whoever changes that takes all positions away.
 CREATE FUNCTION holdfast.join_subscription(subscription integer, worker bigint, lease_ms integer)
-    RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, base_id bigint)
+    RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, base_id bigint, partitions smallint, topics text[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
@@ -143,9 +158,10 @@ BEGIN
         ON CONFLICT DO NOTHING;                 -- somebody was quicker
     END IF;
     RETURN QUERY
-    SELECT p, share, given.paused, elsewhere, given.base_id
-    FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p WHERE p.locked_by = worker
-    UNION ALL SELECT NULL, share, given.paused, elsewhere, given.base_id;
+    WITH read AS (SELECT s.* FROM holdfast.subscription s WHERE s.id = subscription)
+    SELECT p, share, s.paused, elsewhere, s.base_id, s.partitions, s.topics
+    FROM read AS s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p WHERE p.locked_by = worker
+    UNION ALL SELECT NULL, share, s.paused, elsewhere, s.base_id, s.partitions, s.topics FROM read AS s;
 END $$;
 
 CREATE FUNCTION holdfast.leave_subscription(subscription integer, worker bigint) RETURNS void
@@ -234,7 +250,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Sets events aside: for a time, or until somebody acts.
+-- Sets events aside: for a time, or until somebody acts. What only follows, and is there already, stays as it is: read again, it may be the
+-- very one that the others wait for.
 CREATE FUNCTION holdfast.park_events(subscription integer, part integer, parked json) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -244,11 +261,13 @@ BEGIN
     FROM json_to_recordset(parked)
         AS j (event_id bigint, holds_key boolean, key text, attempt integer, retry_ms bigint, error_code text, error text)
     ON CONFLICT (subscription_id, event_id) DO UPDATE SET released_at = excluded.released_at, attempt = excluded.attempt,
-        holds_key = excluded.holds_key, error_code = excluded.error_code, error = excluded.error;
+        holds_key = excluded.holds_key, error_code = excluded.error_code, error = excluded.error
+    WHERE excluded.error_code IS NOT NULL;
 END $$;
 
 -- Forgets parked events that were handed over and keeps the others, if the partition is still in the hands of who says so; 0: it is not.
--- Where the first of a key is out of the way, what only followed it is due.
+-- Where the first of a key is out of the way, what only followed it is due, up to the next that was not taken; of a long row so many that all
+-- keys together are about ten thousand, at least one of each: when those are out of the way, the next are due.
 CREATE FUNCTION holdfast.settle_parked(subscription integer, part integer, token bigint, worker bigint, outcomes json) RETURNS integer
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -267,7 +286,12 @@ BEGIN
         UNION ALL SELECT j.key FROM json_to_recordset(outcomes) AS j (done boolean, holds_key boolean, key text)
         WHERE NOT j.done AND NOT j.holds_key) AS passed WHERE key IS NOT NULL;
     UPDATE holdfast.parked k SET released_at = clock_timestamp()
-    WHERE k.subscription_id = subscription AND k.partition = part AND k.key = ANY (free) AND k.error_code IS NULL AND k.released_at IS NULL;
+    FROM (SELECT f.event_id, row_number() OVER (PARTITION BY f.key ORDER BY f.event_id) AS place FROM holdfast.parked f
+          WHERE f.subscription_id = subscription AND f.partition = part AND f.key = ANY (free) AND f.error_code IS NULL
+              AND f.released_at IS NULL
+              AND NOT EXISTS (SELECT FROM holdfast.parked h WHERE h.subscription_id = subscription AND h.key = f.key AND h.holds_key
+                  AND h.error_code IS NOT NULL AND h.event_id < f.event_id)) AS f
+    WHERE f.place <= greatest(1, 10000 / cardinality(free)) AND k.subscription_id = subscription AND k.event_id = f.event_id;
     RETURN json_array_length(outcomes);
 END $$;
 
@@ -381,8 +405,8 @@ BEGIN
 END $$;
 
 -- Cuts a subscription anew. All partitions go on from where the last of them is: what the others have handed over since comes again.
--- A snapshot taken later never sees less, so there is a last one.
-CREATE FUNCTION holdfast.repartition_subscription(subscription integer, parts integer) RETURNS void
+-- A snapshot taken later never sees less, so there is a last one. False: it makes jobs, and is never cut.
+CREATE FUNCTION holdfast.repartition_subscription(subscription integer, parts integer) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     given holdfast.subscription;
@@ -390,6 +414,9 @@ DECLARE
     again bigint;
 BEGIN
     SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription FOR UPDATE;
+    IF given.makes_jobs THEN
+        RETURN false;
+    END IF;
     SELECT p.* INTO hindmost FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p
     ORDER BY p.seen_id, pg_snapshot_xmax(p.seen), pg_snapshot_xmin(p.seen), (SELECT count(*) FROM pg_snapshot_xip(p.seen)) DESC LIMIT 1;
     SELECT min(p.last_id) INTO again FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p
@@ -401,6 +428,7 @@ BEGIN
     FROM generate_series(0, greatest(given.partitions, parts) - 1) AS k;
     UPDATE holdfast.parked d SET partition = holdfast.shard_of(d.event_id, d.key) % parts WHERE d.subscription_id = subscription;
     UPDATE holdfast.subscription s SET partitions = parts WHERE s.id = subscription;
+    RETURN true;
 END $$;
 
 -- After a logical restore into another server the numbers of transactions are others. What is certainly handed over is passed; what may be
@@ -464,7 +492,8 @@ $$;
 CREATE FUNCTION holdfast.lag() RETURNS TABLE (name text, target text, partition smallint, paused boolean, elsewhere boolean, worker_id bigint,
         events bigint, seconds double precision, parked bigint, at timestamptz, phase text)
     LANGUAGE sql VOLATILE SET jit = off SET enable_seqscan = off AS $$
-    SELECT s.name, s.target, p.partition, s.paused, s.cluster <> holdfast.cluster(), p.locked_by,
+    SELECT s.name, s.target, p.partition, s.paused, s.cluster <> holdfast.cluster(),
+        (SELECT m.worker_id FROM holdfast.member m WHERE m.subscription_id = s.id AND m.worker_id = p.locked_by AND m.until > now() LIMIT 1),
         greatest(holdfast.last_event_id() - passed, 0),
         coalesce(greatest(extract(epoch FROM clock_timestamp() - (SELECT e.published_at FROM holdfast.event e WHERE e.id > passed ORDER BY e.id LIMIT 1)), 0), 0),
         (SELECT count(*) FROM holdfast.parked d WHERE d.subscription_id = s.id AND d.partition = p.partition), p.at, p.phase

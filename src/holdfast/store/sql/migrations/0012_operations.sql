@@ -18,8 +18,9 @@ CREATE TABLE holdfast.landmark (
 -- The latest runs of all runners together. A run is written once a minute by each runner that did something, not once a job.
 CREATE INDEX run_started ON holdfast.run (started_at);
 
--- Counts the live jobs unless that was done within `every` and within a hundred times as long as it took: it never takes more than a
--- hundredth of the time, whatever there is to count. At most `most_pages` are looked at; of a larger table only a sample, or, with
+-- Counts the live jobs unless that was done within `every` and within a hundred times as long as it took: it takes no more than a
+-- hundredth of the time, whatever there is to count. Five minutes are the most: a count that had to wait for a lock took long and cost
+-- nothing. At most `most_pages` are looked at; of a larger table only a sample, or, with
 -- `whole`, nothing: a page may count a small table itself, and never a large one. False: nothing was counted.
 -- SECURITY DEFINER: who only looks may let the count be made.
 CREATE FUNCTION holdfast.take_census(every interval, most_pages integer, whole boolean) RETURNS boolean
@@ -33,7 +34,7 @@ DECLARE
     processing json;
 BEGIN
     SELECT * INTO last FROM holdfast.census c WHERE c.at <= began ORDER BY c.at DESC LIMIT 1;
-    IF FOUND AND last.at > began - greatest(every, 100 * last.seconds * interval '1 second') OR whole AND pages > most_pages
+    IF FOUND AND last.at > began - greatest(every, least(100 * last.seconds, 300) * interval '1 second') OR whole AND pages > most_pages
         OR NOT pg_try_advisory_xact_lock(hashtext('holdfast.census'), 0)
     THEN
         RETURN false;
@@ -124,9 +125,14 @@ BEGIN
                 GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
                 done := false;
                 answer := 'duplicate of ' || holder;
+            WHEN SQLSTATE 'HF002' THEN
+                done := false;
+                answer := SQLERRM;
             WHEN lock_not_available OR deadlock_detected THEN
                 done := false;
                 answer := 'busy';
+                -- Who has waited once for one of them waits no more for the others.
+                PERFORM set_config('lock_timeout', '5', true);
         END;
         RETURN NEXT;
     END LOOP;

@@ -1,0 +1,94 @@
+"""What the log says of jobs: each attempt that ended badly, as far as a log bears it; everything else at DEBUG only."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from holdfast import logs
+from holdfast.outcome import Fail, Failed, Retried
+from holdfast.trace import id_of, trace_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.engine.attempt import Attempt
+    from holdfast.engine.transition import Name
+    from holdfast.outcome import Outcome
+    from holdfast.store.claim import ClaimedJob
+
+# Of a flood, so many are said in a second, and then how many were not: a traceback takes milliseconds.
+MOST_A_SECOND = 10
+SECOND = 1.0
+
+log = logging.getLogger(__name__)
+
+
+class Journal:
+    """The lines of one worker about the jobs of one database."""
+
+    def __init__(self, worker: str) -> None:
+        self._worker = worker
+        self._since = float("-inf")
+        self._said = 0
+        self._left_out = 0
+
+    def failed(self, job: ClaimedJob, outcome: Outcome, *, will_retry: bool) -> None:
+        """Say why an attempt ended badly, and where in the handler."""
+        if not isinstance(outcome, Retried | Failed) or not self._may_say():
+            return
+        error = outcome.exception
+        extra: dict[str, object] = {
+            "attempt": job.attempt,
+            "max_attempts": job.max_attempts,
+            "error": outcome.failure.code,
+            "why": outcome.failure.text,
+        }
+        # What a handler chose to say needs no traceback.
+        trace = None if isinstance(error, Fail) else error
+        with self._bound(job):
+            if will_retry and isinstance(outcome, Retried):
+                extra["again_in"] = round(outcome.delay.total_seconds(), 1)
+                log.warning("an attempt failed", extra=extra, exc_info=trace)
+            else:
+                log.error("a job failed", extra=extra, exc_info=trace)
+
+    def lost(self, attempt: Attempt) -> None:
+        """Say that what a handler did was not written down, since the job was no longer ours."""
+        if attempt.begun and self._may_say():
+            with self._bound(attempt.claimed):
+                extra = {"attempt": attempt.claimed.attempt, "reason": str(attempt.signal.reason)}
+                log.warning("a claim was lost", extra=extra)
+
+    def ended(self, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
+        if log.isEnabledFor(logging.DEBUG):
+            for name, attempt in zip(names, attempts, strict=True):
+                with self._bound(attempt.claimed):
+                    log.debug(name, extra={"attempt": attempt.claimed.attempt})
+
+    def sum_up(self) -> None:
+        """Say how many were not said."""
+        if self._left_out:
+            extra = {"worker": self._worker, "attempts": self._left_out}
+            log.error("more attempts ended badly than are logged one by one", extra=extra)
+            self._left_out = 0
+
+    def _may_say(self) -> bool:
+        now = time.monotonic()
+        if now - self._since >= SECOND:
+            self._since, self._said = now, 0
+        self._said += 1
+        if self._said <= MOST_A_SECOND:
+            return True
+        if not self._left_out:
+            asyncio.get_running_loop().call_later(SECOND, self.sum_up)
+        self._left_out += 1
+        return False
+
+    def _bound(self, job: ClaimedJob) -> logs.bound:
+        fields: logs.Fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self._worker}
+        if job.headers and (trace := trace_in(job.read_headers())) is not None:
+            fields["trace"] = id_of(trace)
+        return logs.bound(**fields)

@@ -1,0 +1,23 @@
+"""Who asks for little does not wait long."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from holdfast import cli
+
+
+@pytest.mark.parametrize("command", ["jobs", "events", "runners", "worker", "migrate"])
+def test_a_command_imports_neither_the_others_nor_the_api(command: str) -> None:
+    others = {f"holdfast.cli.{name}" for name in cli._COMMANDS if name != command} | {"holdfast.ops.answer"}
+    code = (
+        "import contextlib, sys; from holdfast.cli import main\n"
+        f"with contextlib.suppress(SystemExit): main([{command!r}, '--help'])\n"
+        f"print('too many:', sorted({others!r} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    assert f"usage: holdfast {command}" in done.stdout
+    assert done.stdout.endswith("too many: []\n")

@@ -1,0 +1,39 @@
+"""An application that reports to Sentry. It is copied to a folder of its own, and imported there by a worker."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import sentry_sdk
+
+from holdfast import Fail, Holdfast, Job
+from holdfast.contrib.sentry import report_to_sentry
+from holdfast.retry import Retry
+
+sentry_sdk.init(os.environ["SHOP_SENTRY"], release="shop@1")
+app = Holdfast()
+report_to_sentry(app, every_attempt=bool(os.environ.get("SHOP_TELLS_ALL")))
+AT_ONCE = Retry(base=timedelta(0), jitter=timedelta(0))
+
+
+@app.job("charge", retry=AT_ONCE)
+async def charge(job: Job[None]) -> None:
+    try:
+        reach_broker()
+    except ConnectionError as error:
+        raise LookupError("no card, password=hunter2") from error
+
+
+def reach_broker() -> None:
+    raise ConnectionError("cannot reach amqp://shop:hunter2@broker")
+
+
+@app.job("refuse")
+async def refuse(job: Job[None]) -> None:
+    raise Fail("sold out")
+
+
+@app.job("die")
+async def die(job: Job[None]) -> None:
+    os._exit(3)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import logging
+
+import psycopg
+import pytest
+
+from holdfast.engine import outage as module
+from holdfast.engine.outage import Outage
+
+log = logging.getLogger("tests.outage")
+GONE = psycopg.OperationalError("connection to postgresql://app:hunter2@db/app failed: Connection refused")
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, logger=log.name)
+    return caplog
+
+
+def test_an_outage_is_said_once_with_its_reason_and_again_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
+    outage = Outage(log, "claim_jobs failed, trying again", runner="r")
+    for _ in range(1000):
+        outage.failed(GONE)
+    outage.over()
+    outage.over()
+    first, last = said.records
+    assert (first.levelname, first.getMessage()) == ("WARNING", "claim_jobs failed, trying again")
+    assert vars(first)["error"] == "OperationalError"
+    assert vars(first)["why"] == "connection to postgresql://app:***@db/app failed: Connection refused"
+    assert first.exc_info is None, "that a server is away needs no traceback"
+    assert (last.levelname, last.getMessage()) == ("INFO", "claim_jobs failed, trying again: it works again")
+    assert [vars(line)["failures"] for line in said.records] == [1, 1000]
+    assert [vars(line)["runner"] for line in said.records] == ["r", "r"]
+
+
+def test_another_sort_of_failure_is_said_at_once_and_odd_ones_with_a_traceback(said: pytest.LogCaptureFixture) -> None:
+    outage = Outage(log, "it failed")
+    for exc in (GONE, TimeoutError(), GONE, ValueError("odd"), TimeoutError(), ValueError("odd")):
+        outage.failed(exc)
+    assert [vars(line)["error"] for line in said.records] == ["OperationalError", "TimeoutError", "ValueError"]
+    assert [line.exc_info is not None for line in said.records] == [False, False, True]
+
+
+def test_the_next_outage_is_said_anew(said: pytest.LogCaptureFixture) -> None:
+    outage = Outage(log, "it failed")
+    for _ in range(2):
+        outage.failed(GONE)
+        outage.over()
+    assert [line.levelname for line in said.records] == ["WARNING", "INFO"] * 2
+    assert (outage.failures, outage.seconds) == (0, 0.0)
+
+
+def test_while_it_lasts_it_is_said_now_and_then(
+    said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SAY_EVERY", 0.0)
+    outage = Outage(log, "it failed")
+    for _ in range(3):
+        outage.failed(GONE)
+    assert [vars(line)["failures"] for line in said.records] == [1, 2, 3]
+
+
+def test_what_is_gone_is_tried_again_within_a_second() -> None:
+    outage = Outage(log, "it failed")
+    rests = [outage.failed(GONE) for _ in range(20)]
+    assert all(0.05 <= rest <= 1.0 for rest in rests)
+    assert rests[0] <= 0.1 < rests[-1]

@@ -1,0 +1,135 @@
+"""How often a job is tried and how long it waits, where its kind does not say."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast import Event, Holdfast, Job, Retry
+from holdfast.engine.tick import run_tick
+from holdfast.settings import Settings, SettingsError
+from holdfast.testing import Testing
+from tests.engine.pace import PATIENT, ms
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from tests.engine.ledger import Ledger
+
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+EXPIRE = (
+    "UPDATE holdfast.job SET status = 'processing', attempt = 1, locked_by = 0, lock_token = 1, "
+    "locked_until = now() - interval '1 second' WHERE kind = %s"
+)
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"MAX_ATTEMPTS": "7", "RETRY_BASE_MS": "3600000", "RETRY_MAX_MS": "3600000"}.items():
+        monkeypatch.setenv(f"OUTBOX_{name}", value)
+    monkeypatch.setenv("OUTBOX_RETRY_JITTER_MS", "0")
+
+
+def waits(ledger: Ledger, job: int) -> timedelta:
+    """Return for how long from now this job waits."""
+    wait: timedelta = ledger.value("SELECT available_at - now() FROM holdfast.job WHERE id = %s", job)
+    return wait
+
+
+async def test_a_kind_that_names_no_policy_has_that_of_the_settings(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("plain")
+    async def plain(job: Job[None]) -> None:
+        raise ConnectionError
+
+    @app.job("own", retry=Retry(2, base=DAY, maximum=DAY))
+    async def own(job: Job[None]) -> None:
+        raise ConnectionError
+
+    one, other = ledger.enqueue(plain.new(), own.new())
+    async with app.worker(**PATIENT) as worker:
+        await until(lambda: worker.counts.get("job_retried") == 2)
+    assert HOUR / 2 < waits(ledger, one) <= HOUR
+    assert HOUR < waits(ledger, other) <= DAY + ms(500)
+    attempts = "SELECT kind, max_attempts FROM holdfast.job ORDER BY id"
+    assert ledger.rows(attempts) == [("plain", 7), ("own", 2)]
+
+
+async def test_a_worker_is_told_in_code(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OUTBOX_RETRY_BASE_MS")
+    monkeypatch.delenv("OUTBOX_RETRY_MAX_MS")
+
+    @app.job("plain")
+    async def plain(job: Job[None]) -> None:
+        raise ConnectionError
+
+    job = ledger.enqueue_one(plain.new())
+    async with app.worker(retry=Retry(base=DAY, maximum=DAY), **PATIENT) as worker:
+        await until(lambda: worker.counts.get("job_retried") == 1)
+    assert HOUR < waits(ledger, job) <= DAY
+
+
+async def test_who_reaps_lets_them_wait_as_long(app: Holdfast, ledger: Ledger) -> None:
+    @app.job("plain")
+    async def plain(job: Job[None]) -> None: ...
+
+    job = ledger.enqueue_one(plain.new())
+    ledger.do(EXPIRE, "plain")
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.status(job) == "pending")
+    assert HOUR / 2 < waits(ledger, job) <= HOUR
+
+
+async def test_the_reaper_of_kinds_that_nobody_serves_too(app: Holdfast, ledger: Ledger) -> None:
+    elsewhere = app.declare("elsewhere", dict[str, int])
+    job = ledger.enqueue_one(elsewhere.new({}))
+    ledger.do(EXPIRE, "elsewhere")
+    await run_tick(app, Settings.load({"OUTBOX_RETRY_BASE_MS": "100000", "WORKER_TICK_RUNNERS": "reaper"}))
+    assert ms(10_000) < waits(ledger, job) <= ms(100_500)
+
+
+def test_the_environment_is_read_when_the_first_job_is_made(app: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.job("plain")
+    async def plain(job: Job[None]) -> None: ...
+
+    elsewhere = app.declare("elsewhere", dict[str, int])
+    monkeypatch.setenv("OUTBOX_MAX_ATTEMPTS", "8")
+    assert plain.new().as_json() == '{"kind":"plain","max_attempts":8,"payload":{}}'
+    assert elsewhere.new({}).envelope.max_attempts == 8
+    assert app.declare("other", dict[str, int], max_attempts=3).new({}).envelope.max_attempts == 3
+    assert plain.new().options(max_attempts=2).envelope.max_attempts == 2
+    monkeypatch.setenv("OUTBOX_MAX_ATTEMPTS", "often")
+    with pytest.raises(SettingsError, match="OUTBOX_MAX_ATTEMPTS must be a whole number"):
+        app.declare("late", dict[str, int]).new({})
+
+
+async def test_jobs_made_of_events_have_as_many_attempts(app: Holdfast, ledger: Ledger) -> None:
+    said = app.event("said", dict[str, int])
+
+    @app.on(said, name="hear", start="beginning")
+    async def hear(job: Job[None], event: Event[dict[str, int]]) -> None:
+        raise ConnectionError
+
+    app.publish_sync(ledger.conn, said.new({}))
+    async with app.worker(**PATIENT) as worker:
+        await until(lambda: worker.counts.get("job_retried") == 1)
+    assert ledger.value("SELECT max_attempts FROM holdfast.job") == 7
+
+
+def test_the_kit_for_tests_too(app: Holdfast, connect: Callable[..., psycopg.Connection[object]]) -> None:
+    @app.job("plain")
+    def plain(job: Job[None]) -> None:
+        raise ConnectionError
+
+    conn = connect()
+    kit = Testing(app, conn)
+    assert kit.run_job_sync(plain.new(), raise_errors=False).outcome == "retry"
+    kit.advance_sync(HOUR - timedelta(minutes=1))
+    assert len(kit.drain_sync(raise_errors=False)) == 0
+    kit.advance_sync(timedelta(minutes=1))
+    assert len(kit.drain_sync(raise_errors=False)) == 1
