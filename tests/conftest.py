@@ -19,6 +19,8 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+pytest_plugins = ["tests.standstill"]
+
 # A machine that stands still for a while is no property of what is tested.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 settings.register_profile("everyday", max_examples=300, **PATIENT)

@@ -1,9 +1,10 @@
 -- Day partitions, made ahead of time. SECURITY DEFINER: only the owner of a table may add to it, and workers do not own it.
 
 -- CREATE TABLE … PARTITION OF would lock the parent against readers and, behind one long reader, stop every finish.
--- ATTACH takes a lock that neither readers nor writers notice.
+-- ATTACH takes a lock that neither readers nor writers notice, so waiting for it harms nobody, and who is about to write waits rather than
+-- being refused: half a minute.
 CREATE FUNCTION holdfast.ensure_partitions(ahead integer DEFAULT 14) RETURNS integer
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET timezone = 'UTC' AS $$
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '30s' SET timezone = 'UTC' AS $$
 DECLARE
     family record;
     day date;

@@ -1,0 +1,85 @@
+"""A witness that is frozen as a machine would be, and what is run again because of what it saw."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tools.witness import STANDSTILL, Witness
+
+TESTS = """
+import os, signal, time
+from pathlib import Path
+from tests.standstill import WITNESS
+
+def frozen(config):
+    pid = config.stash[WITNESS].pid
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.7)
+    os.kill(pid, signal.SIGCONT)
+
+def ran(request):
+    runs = Path(__file__).with_name(request.node.name)
+    with runs.open("a") as file:
+        file.write(".")
+    return len(runs.read_text())
+
+def test_fails_in_a_standstill(request):
+    if ran(request) == 1:
+        frozen(request.config)
+        assert False
+
+def test_fails_in_every_standstill(request):
+    ran(request)
+    frozen(request.config)
+    assert False
+
+def test_fails(request):
+    ran(request)
+    assert False
+
+def test_passes_in_a_standstill(request):
+    ran(request)
+    frozen(request.config)
+"""
+
+
+def test_a_standstill_is_seen_until_it_is_past() -> None:
+    with Witness() as witness:
+        started = time.monotonic()
+        os.kill(witness.pid, signal.SIGSTOP)
+        time.sleep(2 * STANDSTILL)
+        os.kill(witness.pid, signal.SIGCONT)
+        assert witness.longest(since=started) >= 2 * STANDSTILL - 0.1
+        assert witness.longest(since=time.monotonic() + 3600) == 0
+
+
+@pytest.mark.parametrize("side_by_side", [[], ["-n", "1"]], ids=["alone", "with xdist"])
+def test_what_failed_in_a_standstill_is_run_again_once(tmp_path: Path, side_by_side: list[str]) -> None:
+    (tmp_path / "test_it.py").write_text(TESTS)
+    ended = subprocess.run(  # noqa: S603 - pytest, on the file above
+        [sys.executable, "-m", "pytest", "-rfp", "-p", "tests.standstill", "-p", "no:cacheprovider", *side_by_side],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    said = {
+        name: (verdict, len((tmp_path / name).read_text()), f"RUN AGAIN test_it.py::{name}: " in ended.stdout)
+        for verdict, name in re.findall(r"^(PASSED|FAILED) test_it\.py::(\w+)", ended.stdout, re.MULTILINE)
+    }
+    assert said == {
+        "test_fails_in_a_standstill": ("PASSED", 2, True),
+        "test_fails_in_every_standstill": ("FAILED", 2, True),
+        "test_fails": ("FAILED", 1, False),
+        "test_passes_in_a_standstill": ("PASSED", 1, False),
+    }
+    assert "2 failed, 2 passed" in ended.stdout
