@@ -5,6 +5,7 @@ import "./styles/controls.css";
 import "./styles/tables.css";
 import "./styles/surfaces.css";
 import "./styles/overview.css";
+import "./styles/jobs.css";
 import "./styles/pages.css";
 import { render } from "preact";
 import { App } from "./app";

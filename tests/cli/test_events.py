@@ -168,6 +168,10 @@ async def test_a_person_is_asked(database: str, reader: Reader, answer: str, don
 async def test_delete(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
     last = await publish(conn, 1)
     await park(reader, (last, "k", "Refused"))
+    await conn.execute(
+        "INSERT INTO holdfast.parked (subscription_id, event_id, partition, holds_key) "
+        "SELECT subscription_id, event_id + n, partition, false FROM holdfast.parked, generate_series(1, 25000) AS n"
+    )
     assert holdfast("events", "delete", "out", "--yes", database=database).status == 0
     for table in ("subscription", "position", "parked"):
         row = await (await conn.execute(f"SELECT count(*) FROM holdfast.{table}".encode())).fetchone()

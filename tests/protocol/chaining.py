@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tests.protocol.model import BlockerRow, Delta, ModelJob, Span, State
+from tests.protocol.model import BlockerRow, Delta, ModelJob, Span, State, place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +22,8 @@ def named(view: State, job: ModelJob, chains: Sequence[int], low: datetime) -> D
     if not chains:
         return Delta({job.id: bare}, blockers={**before})
     delta = Delta({job.id: bare.becomes("blocked", blockers_left=len(chains))}, blockers={**before})
-    for place, chain in enumerate(chains, start=1):
-        delta.blockers[job.id, place] = BlockerRow(chain)
+    for ordinal, chain in enumerate(chains, start=1):
+        delta.blockers[job.id, ordinal] = BlockerRow(chain)
     for chain in dict.fromkeys(chains):
         end = view.plus(delta).end_of(chain)
         if end is None:
@@ -98,13 +98,17 @@ def left(view: State, job: ModelJob, became: str, low: datetime, **changes: obje
     return delta
 
 
-def promoted(view: State, job: ModelJob, low: datetime) -> Delta:
-    """Let the one behind a job that leaves its order key go on."""
+def promoted(view: State, job: ModelJob, low: datetime, follower: ModelJob | None = None) -> Delta:
+    """Let the one behind a job that leaves its order key go on; a follower in the same key has the job's place."""
     if job.order_key is None:
         return Delta()
     successor = view.after(job)
     if successor is None or successor.status != "blocked" or successor.waits:
         return Delta()
+    if follower is not None and follower.order_key == job.order_key:
+        follower = replace(follower, order_seq=job.order_seq)
+        if place(follower) < place(successor):
+            return Delta()
     return Delta({successor.id: successor.promoted(low)})
 
 
@@ -169,9 +173,8 @@ def outside(view: State, chain: int, spec: Spec | None, seen: Observation | None
         delta = delta.then(
             left(now, taken(now.jobs[job.id]), "completed", low, next_id=new.id if new and goes_on else None)
         )
-        same_key = goes_on and new is not None and new.order_key == job.order_key
-        if job.order_key not in view.stops and not same_key:
-            delta = delta.then(promoted(view.plus(delta), job, low))
+        if job.order_key not in view.stops:
+            delta = delta.then(promoted(view.plus(delta), job, low, new if goes_on else None))
     if spec is None or new is None:
         return delta, False
     unknown = any(view.end_of(named) == "not_found" for named in spec.after)

@@ -255,8 +255,8 @@ def _ended(view: State, job: ModelJob, write: Write, seen: Seen, low: datetime) 
         delta.attempts.append(AttemptRow(job.id, job.token, job.holder, outcome, job.attempt))
     if became == "failed" and job.order_block and job.order_key is not None:
         delta.stops[job.order_key] = job.id
-    elif new is None or new.order_key != job.order_key:
-        delta = delta.then(chaining.promoted(view.plus(delta), job, low))
+    else:
+        delta = delta.then(chaining.promoted(view.plus(delta), job, low, new))
     if spec is not None and new is not None:
         delta = delta.then(chaining.following(view.plus(delta), job, new, spec.after, low))
     return delta

@@ -174,18 +174,18 @@ class State:
 
     def lane(self, order_key: str) -> list[ModelJob]:
         """Return the live jobs of an order key, in order."""
-        return sorted((job for job in self.live if job.order_key == order_key), key=_place)
+        return sorted((job for job in self.live if job.order_key == order_key), key=place)
 
     def runs(self, order_key: str) -> bool:
         return any(job.status == "processing" for job in self.lane(order_key))
 
     def before(self, job: ModelJob) -> list[ModelJob]:
         assert job.order_key is not None
-        return [other for other in self.lane(job.order_key) if _place(other) < _place(job)]
+        return [other for other in self.lane(job.order_key) if place(other) < place(job)]
 
     def after(self, job: ModelJob) -> ModelJob | None:
         assert job.order_key is not None
-        later = [other for other in self.lane(job.order_key) if _place(other) > _place(job)]
+        later = [other for other in self.lane(job.order_key) if place(other) > place(job)]
         return later[0] if later else None
 
     def holder_of(self, unique_key: str, kind: str) -> ModelJob | None:
@@ -228,6 +228,6 @@ class State:
                 assert any(other.awaited for other in living), f"nobody will ever tell {job}"
 
 
-def _place(job: ModelJob) -> tuple[int, int]:
+def place(job: ModelJob) -> tuple[int, int]:
     assert job.order_seq is not None
     return job.order_seq, job.id

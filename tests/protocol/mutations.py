@@ -87,7 +87,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "settle promotes past what follows in the key": (
         "settle_jobs",
-        (("AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key)", ""),),
+        (("AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key OR", "AND (true OR"),),
     ),
     "settle promotes in a stopped key": (
         "settle_jobs",

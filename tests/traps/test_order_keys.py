@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.drivers import run_sync
 from holdfast.new_job import OrderKey
+from holdfast.outcome import Completed
 from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
 from holdfast.store.claim import claim_jobs
 from holdfast.store.finish import Ending, finish_jobs
@@ -255,6 +256,28 @@ def test_a_failed_head_that_must_block(connect: Connect) -> None:
     )
     ids, ran = after_a_failure()
     assert ran == ids[1:]
+
+
+def test_a_chain_goes_on_in_a_key_where_somebody_shares_its_place(connect: Connect) -> None:
+    def ran() -> tuple[list[int], list[int]]:
+        """Return the replays of one dead letter and what was run of its key after the first, which went on."""
+        conn = connect()
+        worker = Worker(conn)
+        (dead,) = enqueue(conn, job(order_key=OrderKey("a", on_failure="next")))
+        worker.end(worker.claim(), FAILED)
+        replays = [run_sync(conn, replay_job(dead)) or 0 for _ in range(2)]
+        (first,) = worker.claim()
+        assert first.id == replays[0]
+        worker.end([first], Completed(next=job(order_key="a").as_json()))
+        return replays, drain(worker)
+
+    replays, done = ran()
+    (last,) = done[1:]
+    assert done == [replays[1], last]
+    assert last > replays[1]
+    open_trap(connect(), "settle_jobs", (" OR (n.order_seq, n.id) < (j.order_seq, s.next_id))", ")"))
+    _, done = ran()
+    assert done == [], "each waits behind the other"
 
 
 def test_a_stopped_key_is_resumed_by_hand(connect: Connect) -> None:

@@ -16,6 +16,7 @@ from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
 from holdfast.store.subscription import (
     MOST_PARTITIONS,
+    clear_subscription,
     delete_subscription,
     find_subscription,
     list_parked,
@@ -43,7 +44,7 @@ _COLUMNS = ("name", "partition", "target", "holder", "events behind", "seconds",
 _PARKED_COLUMNS = ("event", "topic", "key", "parked", "state", "tried again", "error")
 _MOST_PARKED = 1_000
 # In pieces, each a transaction of its own; and not for ever, should what is released be refused as quickly.
-_RELEASED_AT_ONCE, _RELEASES = 10_000, 100
+_PIECE, _PIECES = 10_000, 1_000
 _LARGEST_ID = 2**63 - 1
 
 
@@ -193,6 +194,9 @@ def _delete(conn: Connection, arguments: argparse.Namespace) -> None:
         arguments,
         f"Delete {arguments.name}, how far it has read, and what is parked? A worker that has it makes it anew.",
     )
+    for _ in range(_PIECES):
+        if session.ask(conn, clear_subscription(subscription, most=_PIECE)) < _PIECE:
+            break
     _act(conn, arguments, delete_subscription(subscription))
     _say(arguments, "deleted; a worker whose application still has it makes it anew when it starts")
 
@@ -258,11 +262,11 @@ def _parked_line(line: ParkedLine) -> tuple[object, ...]:
 def _release(conn: Connection, arguments: argparse.Namespace) -> None:
     subscription, key = _find(conn, arguments.name), getattr(arguments, "key", None)
     released = 0
-    for _ in range(_RELEASES):
-        piece = release_parked(subscription, key=key, most=_RELEASED_AT_ONCE)
+    for _ in range(_PIECES):
+        piece = release_parked(subscription, key=key, most=_PIECE)
         freed = _act(conn, arguments, piece, undone=[0], detail={"key": key})
         released += freed
-        if freed < _RELEASED_AT_ONCE:
+        if freed < _PIECE:
             break
     of = f" of the key {key}" if key is not None else ""
     _say(

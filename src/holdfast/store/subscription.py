@@ -301,6 +301,18 @@ def rebase_subscription(subscription: int) -> Statement[int | None]:
     return Statement(statements()["rebase_subscription"], {"subscription": subscription}, lambda rows: rows[0][0])
 
 
+def clear_subscription(subscription: int, *, most: int = 10_000) -> Statement[int]:
+    """Delete a piece of what `delete_subscription` would have to; fewer than `most`: that was the last piece."""
+    params: dict[str, Parameter] = {
+        "subscription": subscription,
+        "subscription_again": subscription,
+        "most": most,
+        "most_positions": most,
+        "most_in_all": most,
+    }
+    return Statement(statements()["clear_subscription"], params, _number)
+
+
 def delete_subscription(subscription: int) -> Statement[bool]:
     return Statement(statements()["delete_subscription"], {"subscription": subscription}, bool)
 

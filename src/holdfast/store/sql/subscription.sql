@@ -69,7 +69,22 @@ SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)
 -- name: rebase_subscription
 SELECT holdfast.rebase_subscription(%(subscription)s)
 
+-- name: clear_subscription
+-- A piece of what goes with it: what is parked, and all positions but the last, which say where it is until it is deleted.
+WITH parked AS (
+        DELETE FROM holdfast.parked WHERE (subscription_id, event_id) IN (
+            SELECT subscription_id, event_id FROM holdfast.parked WHERE subscription_id = %(subscription)s ORDER BY event_id LIMIT %(most)s)
+        RETURNING 1),
+    positions AS (
+        DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
+            SELECT p.ctid FROM generate_series(0, 63) AS k, holdfast.position_of(%(subscription_again)s, k) AS l,
+                LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = l.subscription_id AND o.partition = l.partition
+                         AND o.seq < l.seq ORDER BY o.seq LIMIT %(most_positions)s) AS p LIMIT %(most_in_all)s))
+        RETURNING 1)
+SELECT greatest((SELECT count(*) FROM parked), (SELECT count(*) FROM positions))
+
 -- name: delete_subscription
+-- Cleared before, so that these are few.
 WITH gone AS (DELETE FROM holdfast.subscription WHERE id = %(subscription)s RETURNING id),
     positions AS (DELETE FROM holdfast.position p USING gone WHERE p.subscription_id = gone.id),
     parked AS (DELETE FROM holdfast.parked p USING gone WHERE p.subscription_id = gone.id)

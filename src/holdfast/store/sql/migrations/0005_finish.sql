@@ -199,15 +199,16 @@ BEGIN
     IF keys <> '{}' THEN
         -- A new snapshot: nobody parks or promotes in these keys until this transaction has ended. A successor whose row somebody
         -- has locked cannot be promoted now, and forgetting it would strand it: its predecessor is `busy` and asks again. One that
-        -- waits for other chains is let go by those.
+        -- waits for other chains is let go by those. What follows in a chain and in the same key has the place of who leaves, behind whoever
+        -- shares it: another replay of the same dead letter.
         WITH next AS MATERIALIZED (
             SELECT s.id AS leaves, n.id, n.status = 'blocked' AND (n.blockers_left > 0) IS NOT TRUE AS parked
             FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
-                LATERAL (SELECT e.id, e.status, e.blockers_left FROM holdfast.job e
+                LATERAL (SELECT e.id, e.order_seq, e.status, e.blockers_left FROM holdfast.job e
                          WHERE e.order_key = j.order_key AND (e.order_seq, e.id) > (j.order_seq, j.id)
                          ORDER BY e.order_seq, e.id LIMIT 1) AS n
             WHERE j.id = ANY (ids) AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)
-                AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key)
+                AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key OR (n.order_seq, n.id) < (j.order_seq, s.next_id))
                 AND (s.holder <> 0 OR (SELECT true FROM holdfast.order_stop o WHERE o.order_key = j.order_key) IS NULL)),
         locked AS MATERIALIZED (
             SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.parked))
