@@ -69,9 +69,11 @@ class LeaseMachine(People):
         self.claim_all(by)
         self.finish_last(by, outcome)
 
-    @rule(by=numbers, following=followers, careful=st.booleans(), inside=inside)
-    def go_on(self, by: int, following: Spec, careful: bool, inside: bool) -> None:
-        """A chain goes on, in the worker's batch or in the handler's own transaction."""
+    @rule(jobs=st.lists(keyed, max_size=2), by=numbers, following=followers, careful=st.booleans(), inside=inside)
+    def go_on(self, jobs: list[Spec], by: int, following: Spec, careful: bool, inside: bool) -> None:
+        """A chain goes on, in the worker's batch or in the handler's own transaction, perhaps past others of a key."""
+        if jobs:
+            self.enqueue(jobs, inside=False)
         self.claim_all(by)
         for holding in reversed(self.held()):
             if holding.worker == self.workers[by].id:
