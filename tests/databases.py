@@ -45,19 +45,23 @@ def clone(server: Server, template: str) -> Iterator[str]:
         _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(template)))
         create_template(server)
     name = f"holdfast_{next(_numbers)}"
-    left, _left[server] = _left[server], []
     _administer(
-        server,
-        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)),
-        *(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(one)) for one in left),
+        server, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
     )
+    drop_left(server)
     try:
         yield server.url(name)
     finally:
         _left[server].append(name)
 
 
-def _administer(server: Server, *statements: sql.Composed) -> None:
+def drop_left(server: Server) -> None:
+    """Drop the databases of the tests before."""
+    left, _left[server] = _left[server], []
+    for name in left:
+        _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def _administer(server: Server, statement: sql.Composed) -> None:
     with psycopg.connect(server.url(), autocommit=True) as conn:
-        for statement in statements:
-            conn.execute(statement)
+        conn.execute(statement)

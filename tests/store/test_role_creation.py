@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from holdfast.store.schema import check, migrate, migrations, missing_roles
-from tests.databases import clone
+from tests.databases import clone, drop_left
 from tools.postgres import Server
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def bare(bare_server: Server) -> Iterator[Callable[[], str]]:
     """Make databases on a server without the roles; afterwards both are gone again."""
     with ExitStack() as databases:
         yield lambda: databases.enter_context(clone(bare_server, "template0"))
+    drop_left(bare_server)
     with psycopg.connect(bare_server.url(), autocommit=True) as conn:
         for role in ROLES:
             conn.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
