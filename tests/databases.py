@@ -45,9 +45,9 @@ def clone(server: Server, template: str) -> Iterator[str]:
         _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(template)))
         create_template(server)
     name = f"holdfast_{next(_numbers)}"
-    _administer(
-        server, sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template))
-    )
+    # Copied as files: through the log it takes twice as long, and dropping it three times.
+    create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
+    _administer(server, create.format(sql.Identifier(name), sql.Identifier(template)))
     drop_left(server)
     try:
         yield server.url(name)

@@ -43,7 +43,7 @@ class World:
     def secrets(self, asked: Asked) -> list[str]:
         """Return what of a request must be neither logged nor repeated."""
         tokens = [self.viewer, self.operator, self.developer, self.expired, self.revoked]
-        secrets = [token.rpartition("_")[2] for token in tokens] + [self.cookie.partition(".")[2]]
+        secrets = [token.split("_", 2)[2] for token in tokens] + [self.cookie.partition(".")[2]]
         said = [value.removeprefix("Bearer ") for name, value in asked.headers if name == "authorization"]
         return [secret for secret in (*secrets, *(one.rpartition(".")[2] for one in said)) if len(secret) > 20]
 

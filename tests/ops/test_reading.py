@@ -68,8 +68,8 @@ async def test_a_refusal_names_fields_and_repeats_nothing(site: Starlette, token
     said = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "most": secret}
     asked = Asked("POST", "/api/jobs/actions", json=said, headers=bearer(tokens[Role.OPERATOR]))
     refusal = (await ask(site, asked)).refusal
-    assert all(name in refusal.message for name in ("action: ", "ids.0: ", "at: ", "most: ")[:3])
-    assert secret.rpartition("_")[2] not in refusal.message
+    assert all(name in refusal.message for name in ("action: ", "ids.0: ", "at: "))
+    assert secret.split("_", 2)[2] not in refusal.message
 
 
 async def test_more_than_five_faults_are_counted(site: Starlette, tokens: Mapping[Role, str]) -> None:

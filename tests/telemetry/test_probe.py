@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast.telemetry.instruments import PROCESS
 from tests.cli.commands import Running, holdfast
-from tests.databases import clone
+from tests.databases import clone, drop_left
 from tests.telemetry.asking import ask, sample, wait_until
 from tests.traps.workers import enqueue, job
 from tools.ports import free_port
@@ -102,6 +102,7 @@ def test_a_worker_that_cannot_reach_its_database_is_alive_and_not_ready(
         running = Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, **SHORT)
         running.__enter__()
         wait_until(port, "/ready", lambda said: said.status == 200)
+    drop_left(server)
     try:
         # On a slow machine the reaper's last pass may seem long ago before the database does.
         said = wait_until(
