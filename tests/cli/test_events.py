@@ -13,7 +13,7 @@ import pytest
 from psycopg import sql
 
 from holdfast.drivers import run
-from holdfast.store.subscription import ParkedEvent, advance_position
+from holdfast.store.subscription import ParkedEvent, advance_position, clear_subscription
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.relay.reading import Reader
@@ -172,6 +172,11 @@ async def test_delete(database: str, conn: psycopg.AsyncConnection[Any], reader:
         "INSERT INTO holdfast.parked (subscription_id, event_id, partition, holds_key) "
         "SELECT subscription_id, event_id + n, partition, false FROM holdfast.parked, generate_series(1, 25000) AS n"
     )
+    known = await (await conn.execute("SELECT id FROM holdfast.subscription")).fetchone()
+    assert known is not None
+    assert await run(conn, clear_subscription(known[0], most=5_000)) == 5_000
+    row = await (await conn.execute("SELECT count(*) FROM holdfast.parked")).fetchone()
+    assert row == (20_001,), "a piece, and no more"
     assert holdfast("events", "delete", "out", "--yes", database=database).status == 0
     for table in ("subscription", "position", "parked"):
         row = await (await conn.execute(f"SELECT count(*) FROM holdfast.{table}".encode())).fetchone()
