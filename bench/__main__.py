@@ -4,6 +4,7 @@ python -m bench                     everything; writes the figures into docs/ben
 python -m bench pair wal            some of it
 python -m bench --scale 0.1         smaller; writes nothing
 python -m bench peers               the same work against every peer; see bench/peers/run.py
+python -m bench compare --before .. this checkout against another one; writes nothing
 """
 
 from __future__ import annotations
@@ -15,10 +16,13 @@ from typing import TYPE_CHECKING
 
 from bench import (
     claim,
+    claimers,
+    compare,
     dashboards,
     drain,
     enqueue,
     hot_key,
+    lanes,
     log,
     pages,
     pair,
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "pair": pair.measure,
     "claim": claim.measure,
+    "claimers": claimers.measure,
+    "lanes": lanes.measure,
     "pinned": pinned.measure,
     "wal": wal.measure,
     "enqueue": enqueue.measure,
@@ -60,6 +66,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if sys.argv[1:2] == ["peers"]:
         return peers.main(sys.argv[2:])
+    if sys.argv[1:2] == ["compare"]:
+        return compare.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m bench", description="The measurements.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(MEASUREMENTS)}; default: all")
     parser.add_argument("--scale", type=float, default=1.0, help="sizes and times, as a part of the full ones")

@@ -33,15 +33,18 @@ def load_jobs(  # noqa: PLR0913 - one keyword per column that matters
     """Insert pending jobs spread over the kinds, queues and priorities, or such that somebody else runs."""
     status = "processing" if in_flight else "pending"
     lease = "1, 1, now() + interval '1 hour' + i * interval '1 millisecond'" if in_flight else "NULL, NULL, NULL"
+    later, is_later = (
+        (", later", f", holdfast.is_later({due}, NULL, clock_timestamp())") if into == "holdfast.job" else ("", "")
+    )
     for number in _chunks(count, into):
         conn.execute(
             f"""
             INSERT INTO {into} (id, created_at, available_at, status, attempt, locked_by, lock_token, locked_until,
-                priority, shard, queue, kind, payload, order_key, order_seq)
+                priority, shard, queue, kind, payload, order_key, order_seq{later})
             SELECT n.id, clock_timestamp(), {due}, '{status}', {int(in_flight)}, {lease},
                 (%(priorities)s::smallint[])[1 + n.i / 7 %% {len(priorities)}], n.id & 63,
                 (%(queues)s::text[])[1 + n.i %% {len(queues)}], (%(kinds)s::text[])[1 + n.i %% {len(kinds)}],
-                %(payload)s::json, k.key, CASE WHEN k.key IS NOT NULL THEN n.id END
+                %(payload)s::json, k.key, CASE WHEN k.key IS NOT NULL THEN n.id END{is_later}
             FROM (SELECT nextval('holdfast.job_id_seq') AS id, i FROM generate_series(1, {number}) AS i) AS n,
                 (SELECT %(key)s::text AS key) AS k
             """.encode(),

@@ -74,8 +74,9 @@ def run(
             with watch("claim ours"):
                 rows = run_sync(conn, bare(claiming))
             with watch("python ours"):
-                jobs = claiming.read(rows).jobs
-                ours.floors.advance(jobs, reach=reach, took=watch.seconds["claim ours"][-1])
+                claim = claiming.read(rows)
+                jobs = claim.jobs
+                ours.learn(claim, reach)
             endings = completed(jobs)
             with watch("python ours"):
                 finishing = finish_jobs(ours.id, endings)

@@ -22,10 +22,11 @@ ALTER TABLE plain.job SET (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, 
     autovacuum_vacuum_cost_delay = 0);
 CREATE TABLE plain.job_history (LIKE holdfast.job_history INCLUDING ALL);
 """
-_CLAIM = f"""
+CLAIM = f"""
 WITH due AS MATERIALIZED (
     SELECT id FROM plain.job
-    WHERE status = 'pending' AND queue = 'default' AND kind = '{KIND}' AND priority = 5 AND available_at <= now()
+    WHERE status = 'pending' AND queue = 'default' AND kind = '{KIND}' AND priority = 5 AND later IS NULL
+      AND available_at <= now()
     ORDER BY available_at, id LIMIT %(most)s FOR UPDATE SKIP LOCKED)
 UPDATE plain.job SET status = 'processing', attempt = attempt + 1, locked_by = 1,
     lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + interval '60 seconds'
@@ -34,7 +35,7 @@ RETURNING id, lock_token, queue, kind, payload::text, headers::text, coalesce(pa
     max_attempts, priority, available_at, coalesce(chain_id, id), order_key, coalesce(expires_at <= now(), false),
     cancel_requested_at IS NOT NULL
 """
-_FINISH = """
+FINISH = """
 WITH gone AS (DELETE FROM plain.job WHERE id = ANY (%(ids)s::bigint[]) RETURNING *)
 INSERT INTO plain.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts,
     priority, payload_version, chain_id, replay_of, queue, kind, payload, headers, unique_key, last_error_code,
@@ -61,9 +62,9 @@ class Plain:
         self.conn.execute(_ENQUEUE, {"payloads": list(payloads)})
 
     def claim(self, most: int = 500) -> list[tuple[Any, ...]]:
-        return self.conn.execute(_CLAIM, {"most": most}).fetchall()
+        return self.conn.execute(CLAIM, {"most": most}).fetchall()
 
     def finish(self, rows: Sequence[tuple[Any, ...]]) -> None:
         ids = f"{{{','.join([str(row[0]) for row in rows])}}}"
-        done = self.conn.execute(_FINISH, {"ids": ids}).rowcount
+        done = self.conn.execute(FINISH, {"ids": ids}).rowcount
         assert done == len(rows)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from bench.load import KIND
 from holdfast.drivers import run_sync
 from holdfast.lease import Lease
 from holdfast.outcome import Completed
-from holdfast.store.claim import Claim, claim_jobs
+from holdfast.store.claim import Claim, Served, claim_jobs
 from holdfast.store.finish import Ending, finish_jobs
 from holdfast.store.floor import Floors
+from holdfast.store.sleeper import look_ahead
+from holdfast.store.window import Windows
 from holdfast.store.worker import register_worker
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from holdfast.store.claim import ClaimedJob
+    from holdfast.store.sleeper import Horizon
     from holdfast.store.statement import Statement
 
 _COMPLETED = Completed(None)
@@ -27,22 +29,48 @@ _COMPLETED = Completed(None)
 
 class Worker:
     def __init__(
-        self, conn: psycopg.Connection[Any], *, kinds: Sequence[str] = (KIND,), lease: Lease | None = None
+        self,
+        conn: psycopg.Connection[Any],
+        *,
+        kinds: Sequence[str] = (KIND,),
+        queues: Sequence[str] = ("default",),
+        lease: Lease | None = None,
     ) -> None:
+        """Serve the kinds: those of the first queue, the second and so on, in turn."""
         self.conn = conn
+        self.queues = queues
         self.floors = Floors()
+        self.windows = Windows()
         self.leases = dict.fromkeys(kinds, lease or Lease())
-        self.id = run_sync(conn, register_worker("bench", queues=["default"], kinds=kinds))
+        self._served = Served(queues, self.leases)
+        self.id = run_sync(conn, register_worker("bench", queues=queues, kinds=kinds))
 
     def statement(self, most: int, reach: float) -> Statement[Claim]:
-        return claim_jobs(self.id, {"default": most}, self.leases, floors=self.floors, reach=reach)
+        slots = dict.fromkeys(self.queues, most)
+        return claim_jobs(
+            self.id,
+            slots,
+            self.leases,
+            most=most,
+            served=self._served,
+            floors=self.floors,
+            reach=reach,
+            windows=self.windows,
+        )
+
+    def look_ahead(self) -> Statement[Horizon]:
+        return look_ahead(self.id)
 
     def claim(self, most: int = 500) -> Claim:
         reach = self.floors.reach()
-        begun = time.perf_counter()
         claim = run_sync(self.conn, self.statement(most, reach))
-        self.floors.advance(claim.jobs, reach=reach, took=time.perf_counter() - begun)
+        self.learn(claim, reach)
         return claim
+
+    def learn(self, claim: Claim, reach: float) -> float:
+        """Return how long to wait before the next claim, in seconds."""
+        self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
+        return self.windows.learn(claim)
 
     def finish(self, jobs: Sequence[ClaimedJob]) -> None:
         self.write(completed(jobs))

@@ -30,7 +30,10 @@ RETRY = Retry(
     maximum=timedelta(milliseconds=500),
     jitter=timedelta(milliseconds=20),
 )
-QUEUES = {"plain": 16, "ledger": 4, "keyed": 8, "chain": 8, "probe": 2, "trouble": 2, "event": 4}
+RARE = tuple(f"rare.{number:02}" for number in range(64))
+"""Queues in which there is seldom anything. With them there are more queues than one claim takes jobs."""
+QUEUES = {"plain": 16, "ledger": 4, "keyed": 8, "chain": 8, "probe": 2, "trouble": 2, "event": 4, "version": 4}
+QUEUES |= dict.fromkeys(RARE, 1)
 # A statement that takes longer will not be answered any more.
 PATIENCE = 2.0
 # Who finds that a pause of a hundredth of a second took this long has stood still.

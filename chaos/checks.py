@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # A probe that nobody took for so long, while all was calm and somebody had a free slot, was overlooked, in seconds.
 # One that committed late lies below the claim floors, and is found by the next wider look.
-PICKUP: dict[How, float] = {"at once": 2.0, "late": 5.0}
+PICKUP: dict[How, float] = {"at once": 2.0, "late": 5.0, "rare": 2.0}
 MOST = 10_000
 
 _BLOCK = re.compile(r"-- name: (.+)\n-- (.+)\n((?:.+\n?)+)")
@@ -77,10 +77,20 @@ def twice(evidence: Evidence) -> list[str]:
 
 
 def pickup(evidence: Evidence) -> list[str]:
+    return _late(evidence, "at once", "late")
+
+
+def passed_over(evidence: Evidence) -> list[str]:
+    return _late(evidence, "rare")
+
+
+def _late(evidence: Evidence, *hows: How) -> list[str]:
     begun = {job: begun / 1e9 for job, begun in evidence.rows("SELECT job, first_begun FROM chaos.started")}
     starts = [start for start, _ in evidence.calm]
     late = []
     for probe in evidence.probes:
+        if probe.how not in hows:
+            continue
         span = bisect_right(starts, probe.committed) - 1
         bound = PICKUP[probe.how] + evidence.slack
         if span >= 0 and probe.committed + bound <= evidence.calm[span][1]:
@@ -110,5 +120,11 @@ CHECKS: tuple[Check, ...] = (
         f"A job was due, all was calm, somebody had a free slot, and nobody took it for {PICKUP['at once']:g} s; "
         f"for {PICKUP['late']:g} s where others had overtaken its commit.",
         pickup,
+    ),
+    Check(
+        "queues passed over",
+        "A job was due in one of more queues than a claim takes jobs, all was calm, and nobody took it for "
+        f"{PICKUP['rare']:g} s.",
+        passed_over,
     ),
 )

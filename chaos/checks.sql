@@ -32,6 +32,37 @@ SELECT format('job %s (%s) failed with %s, not %s: %s', f.id, f.kind, f.last_err
 FROM chaos.promise p JOIN holdfast.job_failed f ON f.id = p.job
 WHERE p.workload = 'trouble' AND f.last_error_code IS DISTINCT FROM p.key AND f.last_error_code <> 'lease_expired';
 
+-- name: innocent jobs harmed
+-- A job lost more than one attempt, or became a dead letter, through processes that another job killed.
+SELECT format('job %s (%s) lost %s attempts beside jobs that kill their process, and %s', e.id, e.kind, count(*), e.status)
+FROM chaos.ended e JOIN holdfast.attempt a ON a.job_id = e.id AND a.outcome = 'lost'
+WHERE e.kind <> 'trouble.poison' AND EXISTS (
+    SELECT FROM holdfast.attempt k JOIN chaos.ended p ON p.id = k.job_id AND p.kind = 'trouble.poison'
+    WHERE k.worker_id = a.worker_id AND k.job_id <> a.job_id AND k.error_code IN ('lease_expired', 'lost_in_trial', 'crashed_alone'))
+GROUP BY e.id, e.kind, e.status, e.expected HAVING count(*) > 1 OR (e.status = 'failed' AND coalesce(e.expected, 'completed') = 'completed');
+
+-- name: dead letters that somebody could read
+-- A payload was too new for the worker that made a dead letter of it, and one that could read it had been alive for 5 s; or a worker that could not read it completed it.
+SELECT format('job %s (%s), payload version %s, became a dead letter of %s', e.id, e.kind, e.payload_version, e.worker)
+FROM chaos.ended e
+WHERE e.workload = 'version' AND e.status = 'failed' AND EXISTS (
+    SELECT FROM chaos.worker w WHERE (w.versions ->> e.kind)::integer >= e.payload_version
+        AND w.started_at < e.finished_at - interval '5 seconds' AND coalesce(w.stopped_at, w.heartbeat_at) > e.finished_at)
+UNION ALL
+SELECT format('job %s (%s), payload version %s, was completed by %s', e.id, e.kind, e.payload_version, e.worker)
+FROM chaos.ended e JOIN chaos.worker w ON w.name = e.worker
+WHERE e.workload = 'version' AND e.status = 'completed' AND coalesce((w.versions ->> e.kind)::integer, 1) < e.payload_version;
+
+-- name: another's jobs taken
+-- A worker whose row had become another's gave back, ran or ended what that one was running under the same id.
+SELECT format('job %s was held by another: attempt %s %s by worker %s', p.job, a.attempt, a.outcome, a.worker_id)
+FROM chaos.promise p JOIN holdfast.attempt a ON a.job_id = p.job AND a.outcome <> 'completed'
+WHERE p.workload = 'held'
+UNION ALL
+SELECT format('job %s was held by another: %s ran it', p.job, r.worker)
+FROM chaos.promise p JOIN chaos.run r ON r.job = p.job
+WHERE p.workload = 'held';
+
 -- name: ended twice
 -- A job is in two places, or one claim has two endings.
 SELECT format('job %s is in %s places', id, count(*))

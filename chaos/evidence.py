@@ -16,17 +16,25 @@ if TYPE_CHECKING:
     from chaos.prober import Probe
     from chaos.recovery import Recovery
 
+# Every worker there was. An id that another has got since is that of the one from whom it was taken.
+_WORKERS = """
+    CREATE TABLE chaos.worker AS
+    SELECT id, name, started_at, heartbeat_at, stopped_at, versions FROM chaos.gone UNION ALL
+    SELECT id, name, started_at, heartbeat_at, stopped_at, versions FROM holdfast.worker w
+    WHERE NOT EXISTS (SELECT FROM chaos.gone g WHERE g.id = w.id)
+"""
 # Everything that has ended, with what its handler signed: under which claim it ran.
 _ENDED = """
     CREATE TABLE chaos.ended AS
     SELECT e.id, e.kind, e.status::text AS status, e.attempt, e.chain_id, e.next_id, e.finished_at, e.available_at,
+        e.payload_version,
         p.workload, p.n, p.key, p.expected, w.name AS worker, e.payload, e.result,
         CASE WHEN signed THEN (e.result ->> 'attempt')::integer END AS signed_attempt,
         CASE WHEN signed THEN (e.result ->> 'token')::bigint END AS signed_token,
         CASE WHEN signed THEN e.result ->> 'worker' END AS signed_worker
     FROM (SELECT * FROM holdfast.job_history UNION ALL SELECT * FROM holdfast.job_failed) AS e
         LEFT JOIN chaos.promise p ON p.job = e.id
-        LEFT JOIN holdfast.worker w ON w.id = e.worker_id,
+        LEFT JOIN chaos.worker w ON w.id = e.worker_id,
         LATERAL (SELECT json_typeof(e.result) = 'object' AND e.result ->> 'token' IS NOT NULL AS signed) AS s
 """
 # The jobs that were made of events. What is promised of an event is promised of its job.
@@ -105,7 +113,7 @@ def gather(conn: psycopg.Connection[Any], folder: Path) -> None:
         for row in _handed(folder):
             copy.write_row(row)
     conn.execute("SET work_mem = '256MB'")
-    for statement in (_HEARD, _PROMISED, _ENDED, _STARTED, _TOLD):
+    for statement in (_HEARD, _PROMISED, _WORKERS, _ENDED, _STARTED, _TOLD):
         conn.execute(statement.encode())
     for index in INDEXES:
         conn.execute(f"CREATE INDEX ON chaos.{index}".encode())

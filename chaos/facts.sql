@@ -28,6 +28,16 @@ CREATE TABLE chaos.said (
     n     bigint NOT NULL           -- its place in the key
 );
 
+-- The rows of workers that a fault has taken away, as a restore from a backup does.
+CREATE TABLE chaos.gone (
+    id           bigint NOT NULL,
+    name         text NOT NULL,
+    started_at   timestamptz NOT NULL,
+    heartbeat_at timestamptz NOT NULL,
+    stopped_at   timestamptz,
+    versions     json
+);
+
 -- What the singleton runner did: one line when it begins and one when it ends.
 CREATE TABLE chaos.singleton (
     run    text NOT NULL,

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from chaos import events
+from chaos import events, versions
 from chaos.worker import EXPLAINED
 
 if TYPE_CHECKING:
@@ -20,11 +20,14 @@ if TYPE_CHECKING:
 
     from chaos.fault import Pace
     from chaos.ground import Ground
+    from holdfast.engine.keeper import Role
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 120.0
 EXPLAIN_SECONDS = 2.0
 MOST_EXPLAINED = 20_000
+# The number of the replica with older code; the others can always read what it cannot.
+LATE = 2
 
 
 class Death(NamedTuple):
@@ -81,6 +84,11 @@ class Replica:
     def cont(self) -> None:
         self.stopped = False
         self._send(signal.SIGCONT)
+
+    def strike(self, role: Role) -> None:
+        """Let one of its loops end, as a mistake in our own code would."""
+        (self._fleet.folder / f"{self.name}.strike").write_text(role, "utf-8")
+        self._send(signal.SIGUSR2)
 
     async def terminate(self, seconds: float = 20) -> int:
         """Stop it gently, as a deployment does; what does not stop in time is killed."""
@@ -181,8 +189,11 @@ class Fleet:
         self.environment |= environment or {}
         # The last one lives behind the pooler, where nobody can listen.
         behind = {"CHAOS_URL": ground.pooler_url, "HOLDFAST_LISTEN": "false"}
+        # The second one has not had the last deploy: it does not understand what is newest.
+        late = {versions.VARIABLE: versions.OLDER}
         self.replicas = [
-            Replica(self, number, dict(behind) if number == replicas > 1 else {}) for number in range(1, replicas + 1)
+            Replica(self, number, (behind if number == replicas > 1 else {}) | (late if number == LATE else {}))
+            for number in range(1, replicas + 1)
         ]
         self.deaths: list[Death] = []
         self._expected: list[int] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self, get_args
 
 from chaos import application
 from chaos.producer import Lane, Promised
@@ -15,15 +15,24 @@ if TYPE_CHECKING:
 
     from chaos.producer import Producer
 
-How = Literal["at once", "late"]
+How = Literal["at once", "late", "rare"]
 
 
 class Probe(NamedTuple):
     job: int
     how: How
-    """Late: its transaction was open for long, and others of its kind overtook it."""
+    """Late: its transaction was open for long, and others of its kind overtook it. Rare: in one of many queues."""
     committed: float
     """By the monotonic clock."""
+
+
+def urgent() -> Promised:
+    return Promised(application.probe.new().options(priority=0), "probe")
+
+
+def rare(queue: str) -> Promised:
+    """Be no more urgent than others, in a queue of one's own."""
+    return Promised(application.probe.new().options(queue=queue), "rare")
 
 
 class Prober:
@@ -31,7 +40,7 @@ class Prober:
 
     def __init__(self, load: Producer, dice: random.Random) -> None:
         self.sent: list[Probe] = []
-        self._lanes: dict[How, Lane] = {"at once": load.lane(), "late": load.lane()}
+        self._lanes: dict[How, Lane] = {how: load.lane() for how in get_args(How)}
         self._dice = dice
         self._over = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -51,7 +60,7 @@ class Prober:
         while not self._over:
             await asyncio.sleep(self._dice.choice([0.03, 0.1, 0.3, 0.7]) * self._dice.uniform(0.5, 1.5))
             held = self._dice.uniform(0.5, 2.5) if how == "late" else 0
-            job = application.probe.new().options(priority=0)
-            ids = await lane.commit([Promised(job, "probe")], whim=held)
+            promised = rare(self._dice.choice(application.RARE)) if how == "rare" else urgent()
+            ids = await lane.commit([promised], whim=held)
             if ids is not None:
                 self.sent.append(Probe(ids[0], how, time.monotonic()))

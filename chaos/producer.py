@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import psycopg
 
-from chaos import application
+from chaos import application, versions
 from chaos.application import app
 from holdfast import NewJob, OrderKey
 from holdfast.engine.link import CONNECT, LOST, sever
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from chaos.ground import Ground
 
-Workload = Literal["plain", "ledger", "keyed", "chain", "join", "probe", "trouble"]
+Workload = Literal["plain", "ledger", "keyed", "chain", "join", "version", "probe", "rare", "trouble", "held"]
 Expected = Literal["completed", "failed", "either"]
 # Of all jobs, those of a chain's later steps included.
-SHARES: dict[Workload, float] = {"plain": 0.8, "ledger": 0.055, "keyed": 0.06, "chain": 0.085}
+SHARES: dict[Workload, float] = {"plain": 0.796, "ledger": 0.055, "keyed": 0.06, "chain": 0.085, "version": 0.004}
 LANES = 4
 KEYS = 12
 STEPS = 3
@@ -33,6 +33,7 @@ _PROMISE = """
     INSERT INTO chaos.promise (job, batch, n, workload, key, expected) SELECT job, %s, n, workload, key, expected
     FROM unnest(%s::bigint[], %s::bigint[], %s::text[], %s::text[], %s::text[]) AS p (job, n, workload, key, expected)
 """
+_AGE = "UPDATE holdfast.job SET created_at = created_at - interval '1 hour' WHERE id = ANY (%s)"
 
 
 class Promised(NamedTuple):
@@ -159,7 +160,7 @@ class Lane:
         kinds = list(SHARES)
         size = self._producer.size
         few, groups = max(4, size // 10), max(1, size // 50)
-        sizes = {"plain": size, "ledger": few, "keyed": few, "chain": groups * (2 * STEPS + 1)}
+        sizes = {"plain": size, "ledger": few, "keyed": few, "chain": groups * (2 * STEPS + 1), "version": groups}
         weights = [SHARES[kind] / sizes[kind] for kind in kinds]
         while not self._producer.done:
             kind = self._dice.choices(kinds, weights)[0]
@@ -188,6 +189,7 @@ class Lane:
             overdue = asyncio.get_running_loop().call_later(PATIENCE + (whim or 0), sever, conn)
             handles = await app.enqueue_many(conn, [one.job for one in promised])
             ids = [handle.id for handle in handles]
+            await self._age([job for job, one in zip(ids, promised, strict=True) if one.workload == "version"], conn)
             await conn.execute(
                 _PROMISE,
                 [
@@ -231,6 +233,11 @@ class Lane:
                 )
         return self._conn
 
+    async def _age(self, jobs: list[int], conn: psycopg.AsyncConnection[Any]) -> None:
+        """Let these have been enqueued long ago: whoever cannot read one must not give it up for its age."""
+        if jobs:
+            await conn.execute(_AGE, [jobs])
+
     def _weight(self, promised: Sequence[Promised]) -> int:
         return sum(STEPS if one.workload == "chain" else 1 for one in promised)
 
@@ -266,6 +273,10 @@ class Lane:
         seconds = self._dice.choice([0, 0, 0, 0, 0, 0, 0, 0, 0.02, 0.2])
         job = application.keyed.new(seconds, stumbles=self._dice.random() < 0.03)
         return Promised(job.options(order_key=OrderKey(key)), "keyed", place, key)
+
+    def _version(self) -> Promised:
+        # While nobody lives who can read it, it may become a dead letter; the oracle knows who lived.
+        return Promised(versions.newer.new("newest"), "version", self._producer.number(), expected="either")
 
     async def _chains(self, groups: int) -> None:
         """Chains by twos; and a moment later, when that is known to have committed, what comes after each two."""

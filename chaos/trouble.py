@@ -25,13 +25,18 @@ QUEUE = "trouble"
 EXIT_CODE = 70
 LARGE = 50 * 2**20
 _LARGE = f"""'{{"text": "' || repeat('a', {LARGE}) || '"}}'"""
+REFUSED = "HF002"
+"""What the functions of the schema say to a parameter that they do not take."""
 LEAK = 256 * 2**20
 """So much more than it has may a process take before it is killed for it."""
 CHUNK = 8 * 2**20
 ODD = "a NUL \x00, half a pair \ud83d, the other half \udc00, and a word\u2028"
 # A new process takes its time on a busy machine, and is not to be killed over that.
 PATIENCE = timedelta(seconds=60)
+GRACE = 2.0
+"""For so long what nobody here can read is given back, in seconds: the lab has no ten minutes."""
 TWICE = Retry(max_attempts=2, base=timedelta(milliseconds=20), jitter=timedelta(0))
+THRICE = Retry(max_attempts=3, base=timedelta(milliseconds=20), jitter=timedelta(0))
 
 Connection: TypeAlias = psycopg.AsyncConnection[Any]
 End = Literal["completed", "failed"]
@@ -58,6 +63,13 @@ async def exits(job: Job[State]) -> int:
     if job.attempt == 1:
         os._exit(EXIT_CODE)
     return job.attempt
+
+
+@app.job("trouble.poison", queue=QUEUE, retry=TWICE)
+async def poisons(_: Job[State]) -> None:
+    """Kill the worker every time, when others have begun beside it."""
+    await asyncio.sleep(0.2)
+    os._exit(EXIT_CODE)
 
 
 @app.job("trouble.child_exit", queue=QUEUE, retry=RETRY, executor="process", max_runtime=PATIENCE)
@@ -141,8 +153,8 @@ async def reads(_: Job[State], text: str, *, odd: bool = False) -> int:
 
 
 def shorten_grace() -> None:
-    """Let this process give back what it cannot read for a moment only: the lab has no ten minutes."""
-    holdfast.engine.worker.DEPLOY_GRACE = 2.0
+    """Let this process give back what it cannot read for a moment only."""
+    holdfast.engine.worker.DEPLOY_GRACE = GRACE
     holdfast.engine.attempt.MISFIT_PAUSE = timedelta(milliseconds=400)
 
 
@@ -169,9 +181,22 @@ async def put_refused(conn: Connection) -> int:
     raise AssertionError("a payload of 50 MB was enqueued")
 
 
+async def put_refused_by_sql(conn: Connection) -> int:
+    """See that the server refuses such a payload too; enqueue a modest one in its place."""
+    try:
+        async with conn.transaction():
+            await _put(_LARGE)(conn)
+    except psycopg.Error as error:
+        if error.sqlstate != REFUSED:
+            raise
+        return (await app.enqueue(conn, reads.new("a modest one"))).id
+    raise AssertionError("a payload of 50 MB was enqueued by SQL")
+
+
 def troubles(lease: float) -> Iterator[Trouble]:
     """Yield every one, its family first in its name; `lease` in seconds."""
     yield Trouble("handler exits, and its worker with it", _new(exits.new()), deadly=True)
+    yield Trouble("handler exits every time", _new(poisons.new()), "failed", "crashed_alone", deadly=True)
     yield Trouble("handler exits in a child process", _new(exits_in_child.new()))
     yield Trouble("handler leaks memory until its worker is killed", _new(leaks.new()), deadly=True)
     yield Trouble("handler leaks memory in a child process", _new(leaks_in_child.new()))
@@ -187,7 +212,7 @@ def troubles(lease: float) -> Iterator[Trouble]:
     yield Trouble("handler returns 50 MB", _new(returns.new("large")), "failed", "PayloadTooLarge")
     yield Trouble("handler returns NUL and lone surrogates", _new(returns.new("odd")))
     yield Trouble("payload of 50 MB, by the client", put_refused)
-    yield Trouble("payload of 50 MB, by SQL", _put(_LARGE))
+    yield Trouble("payload of 50 MB, by SQL", put_refused_by_sql)
     yield Trouble("payload with NUL or lone surrogates, by the client", _new(reads.new(ODD, odd=True)))
     yield Trouble("payload with NUL or lone surrogates, NUL by SQL", _put(r"""'{"text": "\u0000"}'"""))
     yield Trouble("payload with NUL or lone surrogates, half a pair by SQL", _put(r"""'{"text": "\ud83d"}'"""))

@@ -12,13 +12,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos import events, trouble, upgrade
+from chaos import events, trouble, upgrade, versions
 from chaos.application import QUEUES, Book, Lines, State, app
+from holdfast.engine.keeper import BROKEN_STATUS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from holdfast import Holdfast
+    from holdfast.engine.worker import Worker
 
 
 @asynccontextmanager
@@ -38,7 +40,14 @@ def explain() -> None:
     print(EXPLAINED, file=sys.stderr, flush=True)
 
 
-async def work() -> None:
+def strike(worker: Worker, name: str) -> None:
+    """Let the loop end that the lab has named in a file: a fault of our own code, with no cause outside."""
+    role = (Path(os.environ["CHAOS_FOLDER"]) / f"{name}.strike").read_text("utf-8")
+    for kept in [kept for kept in worker.loops if kept.role == role][:1]:
+        kept.strike(RuntimeError(f"the lab lets the {kept.name} end"))
+
+
+async def work() -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -46,9 +55,16 @@ async def work() -> None:
     loop.add_signal_handler(signal.SIGUSR1, explain)
     app.url = os.environ["CHAOS_URL"]
     app.lifespan = lifespan
-    async with app.worker(id=os.environ["CHAOS_NAME"], queues=QUEUES):
+    name = os.environ["CHAOS_NAME"]
+    worker = app.worker(id=name, queues=QUEUES)
+    async with worker:
+        loop.add_signal_handler(signal.SIGUSR2, strike, worker, name)
+        broken = loop.create_task(worker.broken.wait())
+        broken.add_done_callback(lambda _: stop.set())
         print("ready", flush=True)
         await stop.wait()
+        broken.cancel()
+    return BROKEN_STATUS if worker.broken.is_set() else 0
 
 
 def main() -> None:
@@ -58,9 +74,10 @@ def main() -> None:
 
         apply(name)
     upgrade.adopt_named()
+    versions.adopt_named()
     trouble.shorten_grace()
     events.serve_named()
-    asyncio.run(work())
+    sys.exit(asyncio.run(work()))
 
 
 if __name__ == "__main__":

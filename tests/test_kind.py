@@ -400,7 +400,7 @@ def test_upgrades_must_be_known_and_make_sense() -> None:
 
     with pytest.raises(ValueError, match="has an upgrade already"):
         handle.upgrade(from_version=1)
-    with pytest.raises(InvalidJob, match="an upgrade returned what JSON cannot say"):
+    with pytest.raises(InvalidJob, match="an upgrade returned a value that is not JSON-serializable"):
         handle.arguments("{}", 1)
 
 

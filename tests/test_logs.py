@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.logs import TEXT_LIMIT, ContextFilter, Handler, bound, configure, context
+from holdfast.logs import TEXT_LIMIT, ContextFilter, Handler, Log, bound, configure, context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -284,3 +284,66 @@ def test_nothing_happens_at_import() -> None:
         "logging.root.level, logging.getLoggerClass(), logging.getLogRecordFactory())"
     )
     subprocess.run([sys.executable, "-c", program], check=True)  # noqa: S603 - our own program
+
+
+class BrokenHandler(logging.Handler):
+    def __init__(self, raised: type[BaseException]) -> None:
+        super().__init__()
+        self.raised = raised
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+        raise self.raised("no space left on device")
+
+
+@pytest.mark.parametrize("raised", [OSError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
+def test_a_handler_that_raises_does_no_harm(
+    raised: type[BaseException], root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    handler = BrokenHandler(raised)
+    root.addHandler(handler)
+    try:
+        ours = Log("holdfast.test")
+        for number in range(3):
+            ours.warning("line %s", number, extra={"job": number})
+        log_it_fails(ours)
+    finally:
+        root.removeHandler(handler)
+    assert [record.getMessage() for record in handler.records] == ["line 0", "line 1", "line 2", "failed"]
+    assert [getattr(record, "job", None) for record in handler.records] == [0, 1, 2, None]
+    assert {record.name for record in handler.records} == {"holdfast.test"}
+    assert {record.filename for record in handler.records} == {"test_logs.py"}
+    assert handler.records[-1].exc_info is not None
+    said = capsys.readouterr().err
+    assert said.count("a logging handler failed") == 1
+    assert "no space left on device" in said
+
+
+def log_it_fails(ours: Log) -> None:
+    try:
+        int("x")
+    except ValueError:
+        ours.exception("failed")
+
+
+def test_standard_error_that_is_gone_does_no_harm(root: logging.Logger, monkeypatch: pytest.MonkeyPatch) -> None:
+    handler = BrokenHandler(OSError)
+    root.addHandler(handler)
+    monkeypatch.setattr(sys, "stderr", None)
+    try:
+        Log("holdfast.test").error("line")
+    finally:
+        root.removeHandler(handler)
+    assert len(handler.records) == 1
+
+
+def test_a_line_that_is_not_wanted_costs_nothing(root: logging.Logger) -> None:
+    handler = BrokenHandler(OSError)
+    root.addHandler(handler)
+    root.setLevel(logging.ERROR)
+    try:
+        Log("holdfast.test").debug("line")
+    finally:
+        root.removeHandler(handler)
+    assert handler.records == []

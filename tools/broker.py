@@ -80,7 +80,7 @@ class Broker(ABC):
             self._process = subprocess.Popen(
                 [*wrapper, *self.command()], cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
-        self._wait_until_ready(seconds=30)
+        self._wait_until_ready(seconds=120)  # a busy machine needs most of a minute for Erlang
 
     def freeze(self) -> None:
         """Let it hang, its connections open, until it is killed."""
@@ -115,7 +115,7 @@ class Broker(ABC):
                 if self._running.poll() is not None or time.monotonic() > deadline:
                     log = (self.folder / "log").read_text(errors="replace")[-4000:]
                     self.close()
-                    raise RuntimeError(f"{self.command()[0]} did not start: {error}\n{log}") from error
+                    raise RuntimeError(f"{type(self).__name__} did not start: {error}\n{log}") from error
                 time.sleep(0.02)
         if not ours:
             self.close()

@@ -79,11 +79,11 @@ class Server:
     Settings are those of postgresql.conf. By default the server is quick rather than durable (fsync is off).
     """
 
-    def __init__(self, version: int = 15, **settings: str | int) -> None:
+    def __init__(self, version: int = 15, programs: Path | None = None, /, **settings: str | int) -> None:
         self.version = version
         self.settings = _DEFAULTS | settings
         self.port = free_port()
-        self._bin = provide(version)
+        self._bin = programs or provide(version)
         place = None if self.settings["fsync"] == "on" else _memory()
         self._folder = Path(tempfile.mkdtemp(prefix=f"holdfast-postgres-{version}-", dir=place))
         self._process: subprocess.Popen[bytes] | None = None

@@ -54,6 +54,6 @@ def make_days(conn: psycopg.Connection[Any], family: str, days: int) -> None:
             f" (LIKE holdfast.{family} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)".encode()
         )
         conn.execute(
-            f"ALTER TABLE holdfast.{family} ATTACH PARTITION holdfast.{family}_{name}"
+            f"ALTER TABLE holdfast.{family}_days ATTACH PARTITION holdfast.{family}_{name}"
             f" FOR VALUES FROM ('{since} 00:00Z') TO ('{until} 00:00Z')".encode()
         )

@@ -47,14 +47,14 @@ BUILDS: Final = (
         "finish without token",
         plays.OUTLIVED,
         "stale writes accepted",
-        (("settle_jobs", " AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.locked_by = g.holder"),),
+        (("settle_batch", " AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.locked_by = g.holder"),),
         quick=True,
     ),
     Build(
         "finish without holder",
         plays.TOKEN_ISSUED_TWICE,
         "stale writes accepted",
-        (("settle_jobs", " AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.lock_token = g.token"),),
+        (("settle_batch", " AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.lock_token = g.token"),),
     ),
     Build(
         "job.complete without fence",
@@ -88,8 +88,13 @@ BUILDS: Final = (
         (
             (
                 "claim_jobs",
-                "ORDER BY j.available_at, j.id LIMIT look FOR UPDATE SKIP LOCKED) AS locked",
-                "ORDER BY j.available_at, j.id LIMIT look FOR UPDATE) AS locked",
+                "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS locked",
+                "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE) AS locked",
+            ),
+            (
+                "claim_jobs",
+                "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS alone",
+                "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE) AS alone",
             ),
         ),
     ),
@@ -100,8 +105,13 @@ BUILDS: Final = (
         (
             (
                 "claim_jobs",
-                "ORDER BY j.available_at, j.id LIMIT look FOR UPDATE SKIP LOCKED) AS locked",
+                "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS locked",
                 "ORDER BY j.available_at, j.id LIMIT look) AS locked",
+            ),
+            (
+                "claim_jobs",
+                "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS alone",
+                "ORDER BY j.available_at, j.id LIMIT look) AS alone",
             ),
             (
                 "claim_jobs",
@@ -117,7 +127,7 @@ BUILDS: Final = (
         "attempts miscounted",
         (
             (
-                "settle_jobs",
+                "give_back_jobs",
                 "attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule')",
                 "attempt = j.attempt - CASE WHEN s.outcome IN ('reschedule')",
             ),
@@ -131,7 +141,7 @@ BUILDS: Final = (
         "retry into the past",
         plays.STUMBLING,
         "gone back into the past",
-        (("settle_jobs", "available_at = clock + greatest", "available_at = clock - interval '1 hour' + greatest"),),
+        (("give_back_jobs", "available_at = clock + greatest", "available_at = clock - interval '1 hour' + greatest"),),
         quick=True,
     ),
     Build(
@@ -140,9 +150,9 @@ BUILDS: Final = (
         "blocked for ever",
         (
             (
-                "settle_jobs",
-                "AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT",
-                "AND s.verdict <> 'pending' AND j.attempt = 1 AND j.order_key IS NOT NULL AND NOT",
+                "lock_successors",
+                "AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)",
+                "AND j.attempt = 1 AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)",
             ),
         ),
         quick=True,
@@ -172,6 +182,16 @@ BUILDS: Final = (
     ),
     Build("continuation outside the finish", plays.KILLED_IN_CHAINS, "chains broken"),
     Build("finish that ignores its answers", plays.BUSY_ROWS, "leases lost without cause"),
+    Build(
+        "finish that waits for an open transaction",
+        plays.HELD_UP,
+        "the play could not go on",
+        (("settle_apart", " SET lock_timeout TO '100ms'\n", ""),),
+        quick=True,
+    ),
+    Build("ending given up after max_runtime", plays.HELD_UP, "leases lost without cause"),
+    Build("finisher that ends at an answer", plays.BUSY_ROWS, "lost"),
+    Build("loop that nobody starts again", plays.FINISHER_ENDS, "lost"),
     Build("worker that goes on without heartbeat", plays.CUT_OFF, "ran on after the loss"),
     Build("singleton without lock", plays.SINGLETONS, "singletons overlapping"),
     Build("relay that moves on before the confirmation", relays.BROKER_GONE, "events lost"),
@@ -206,5 +226,22 @@ BUILDS: Final = (
         "events twice without cause",
         (("join_subscription", "WHERE l.locked_by IS NULL OR", "WHERE l.locked_by IS DISTINCT FROM worker OR"),),
     ),
+    Build(
+        "suspects run with all others",
+        plays.POISON,
+        "innocent jobs harmed",
+        (("give_back_jobs", "coalesce(j.suspect + 1, 0)", "NULL"),),
+    ),
+    Build(
+        "queues beyond the batch not looked at",
+        plays.MANY_QUEUES,
+        "queues passed over",
+        (("claim_jobs", "last_queue := cardinality(queues);", "last_queue := least(cardinality(queues), most);"),),
+        quick=True,
+    ),
+    Build("claims that begin with the first queue", plays.MANY_QUEUES, "queues passed over"),
+    Build("grace from the job's age", plays.TWO_VERSIONS, "dead letters that somebody could read"),
+    Build("grace that forgets who can read it", plays.TWO_VERSIONS, "dead letters that somebody could read"),
+    Build("identity not checked", plays.GIVEN_AWAY, "another's jobs taken", quick=True),
     Build("feed with its position in another transaction", relays.KILLED_WHILE_FEEDING, "events without their job"),
 )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from chaos.application import RETRY, STANDSTILL, Signed, State, app, only
-from holdfast import Job  # noqa: TC001 - read when the kinds are registered
+from holdfast import Continue, Job, Unique
 from holdfast.engine.runner import Runner
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ _CLAIM = (
 )
 RUNNER = "CHAOS_RUNNER"
 """What becomes of the singleton runner: `busy` or `gone`."""
+HELD = "held"
+"""The unique key of what follows."""
+BRIEFLY = timedelta(seconds=2)
+"""For so long may the handler run before that; not the writing of how it ended."""
 # Who waits to become a zombie does not wait for ever, in seconds.
 ZOMBIE = 12.0
 
@@ -106,6 +110,21 @@ async def patient(job: Job[State], seconds: float) -> Signed:
     if not paused:
         job.state.book.ended(job)
     return job.state.signed(job)
+
+
+@app.job("break.follow", queue="plain", retry=RETRY)
+async def follow(job: Job[State]) -> Signed:
+    """Come after `go_on`, one at a time."""
+    job.state.book.begun(job)
+    return job.state.signed(job)
+
+
+@app.job("break.go_on", queue="plain", retry=RETRY, max_runtime=BRIEFLY)
+async def go_on(job: Job[State], seconds: float) -> Continue[Signed]:
+    """Go on with a job whose unique key somebody else may have."""
+    job.state.book.begun(job)
+    await asyncio.sleep(seconds)
+    return Continue(follow.new().options(unique=Unique(HELD)))
 
 
 match os.environ.get(RUNNER):

@@ -14,20 +14,24 @@ import holdfast.engine.ticker
 from chaos.breaks import relay_patches
 from holdfast.abort import AbortReason
 from holdfast.engine.attempt import Handlers
-from holdfast.engine.claim import Claimer, _due
+from holdfast.engine.claim import Claimer
+from holdfast.engine.desk import Desk
 from holdfast.engine.finish import Finisher
 from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.pipeline import Pipeline
+from holdfast.engine.keeper import Keeper
+from holdfast.engine.serving import Serving
 from holdfast.outcome import Completed
+from holdfast.store.answer import Answer
 from holdfast.store.floor import REACHES, Floors
 from holdfast.store.sleeper import look_ahead
 from holdfast.store.statement import Statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from holdfast.engine.attempt import Attempt
     from holdfast.engine.finish import Ended
+    from holdfast.engine.keeper import Kept, Role
     from holdfast.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -46,7 +50,7 @@ def beat_on_the_loop() -> None:
                 log.exception("heartbeat failed")
                 self._close()
 
-    def start(self: Heartbeat) -> None:
+    def start(self: Heartbeat, _keeper: object) -> None:
         self.task = self._loop.create_task(beats(self))  # type: ignore[attr-defined]
 
     _replace(Heartbeat, "start", start)
@@ -58,18 +62,19 @@ def never_sweep() -> None:
 
 
 def look_no_second_time() -> None:
-    async def sleep_soundly(self: Claimer, wanted: Mapping[str, int], kinds: Sequence[str], until: float) -> bool:
+    async def sleep_soundly(self: Claimer, until: float) -> bool:
         wakes = self._wakes
-        due = _due(await self._link.run(look_ahead(wanted, kinds)))
+        next_due = (await self._link.run(look_ahead(self.worker))).next_due
         if wakes == self._wakes:
-            await self._rest(min(until, due) - time.monotonic())
+            idle = until - time.monotonic()
+            await self._rest(idle if next_due is None else min(idle, next_due.total_seconds()))
         return bool(now := self._wanted()) and await self.claim(now)
 
     _replace(Claimer, "_sleep_soundly", sleep_soundly)
 
 
 def sleep_never_lightly() -> None:
-    async def sleep_lightly(_self: Claimer, _xmax: str, _until: float) -> bool:
+    async def sleep_lightly(_self: Claimer, _xmax: str, _until: float, _recorded: object) -> bool:
         return False
 
     _replace(Claimer, "_sleep_lightly", sleep_lightly)
@@ -118,8 +123,31 @@ def believe_in_the_finish() -> None:
     _replace(Finisher, "_answers", unheard)
 
 
+def start_nothing_again() -> None:
+    start = Keeper.start
+
+    def once(self: Keeper, role: Role, run: Any, *, detail: str = "", once: bool = False) -> Kept:  # noqa: ARG001
+        return start(self, role, run, detail=detail, once=True)
+
+    _replace(Keeper, "start", once)
+
+
+def end_at_an_answer() -> None:
+    answers = Finisher._answers  # noqa: SLF001 - what is patched
+
+    async def known(self: Finisher, batch: Sequence[Ended]) -> Any:
+        told = await answers(self, batch)
+        if Answer.busy in told.values():
+            # Not an Exception: that would be taken for a refusal of the database.
+            raise SystemExit("KeyError: (Completed, 'busy')")
+        return told
+
+    start_nothing_again()
+    _replace(Finisher, "_answers", known)
+
+
 def keep_at_the_stop() -> None:
-    def give_back(_self: Pipeline, attempts: Iterable[Attempt]) -> None:
+    def give_back(_self: Serving, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
             attempt.signal.abort(AbortReason.shutdown)
 
@@ -127,7 +155,7 @@ def keep_at_the_stop() -> None:
         return None if attempt.signal.reason is AbortReason.shutdown else aborted(_self, attempt)
 
     aborted = Handlers.aborted
-    _replace(Pipeline, "_give_back", give_back)
+    _replace(Serving, "_give_back", give_back)
     _replace(Handlers, "aborted", silent)
     # The last look for what a lost answer left to us would mend it.
     _replace(holdfast.engine.pipeline, "release_strays", lambda *_: Statement("SELECT WHERE false", {}, len))
@@ -135,6 +163,39 @@ def keep_at_the_stop() -> None:
 
 def go_on_without_heartbeat() -> None:
     _replace(Heartbeat, "abort_all", lambda _: None)
+
+
+def give_up_in_time() -> None:
+    ended = Serving._ended  # noqa: SLF001 - what is patched
+
+    def on_time(self: Serving, attempt: Attempt, outcome: Outcome | None) -> None:
+        deadline = attempt.deadline
+        ended(self, attempt, outcome)
+        attempt.deadline = deadline
+
+    _replace(Serving, "_ended", on_time)
+
+
+def begin_with_the_first_queue() -> None:
+    claim = Claimer._claim  # noqa: SLF001 - what is patched
+
+    async def from_the_first(self: Claimer, *given: Any) -> Any:
+        self._start = ""
+        return await claim(self, *given)
+
+    _replace(Claimer, "_claim", from_the_first)
+
+
+def count_from_the_jobs_age() -> None:
+    _replace(Handlers, "_may_fit_others", lambda _self, _attempt: False)
+
+
+def ask_nobody_who_can_read_it() -> None:
+    _replace(Desk, "served", lambda _self, _kind: 0)
+
+
+def trust_the_id() -> None:
+    _replace(holdfast.engine.pipeline, "uuid4", lambda: None)
 
 
 def run_everywhere() -> None:
@@ -156,8 +217,15 @@ PATCHES: Final[dict[str, Callable[[], None]]] = {
     "floor without sweep": never_sweep,
     "wake-up without the second look": look_no_second_time,
     "light sleep left out": sleep_never_lightly,
+    "ending given up after max_runtime": give_up_in_time,
+    "claims that begin with the first queue": begin_with_the_first_queue,
+    "grace from the job's age": count_from_the_jobs_age,
+    "grace that forgets who can read it": ask_nobody_who_can_read_it,
+    "identity not checked": trust_the_id,
     "continuation outside the finish": go_on_in_another_transaction,
     "finish that ignores its answers": believe_in_the_finish,
+    "finisher that ends at an answer": end_at_an_answer,
+    "loop that nobody starts again": start_nothing_again,
     "shutdown that releases nothing": keep_at_the_stop,
     "worker that goes on without heartbeat": go_on_without_heartbeat,
     "singleton without lock": run_everywhere,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from chaos import application
+from chaos import application, trouble, versions
 from chaos.breaks import kinds
-from chaos.breaks.scene import Play
+from chaos.breaks.scene import LOOK_EVERY, Play
 from chaos.fault import Pace
+from chaos.faults import identity
+from chaos.ground import value
 from chaos.producer import STEPS, Promised
+from chaos.trouble import GRACE
 from holdfast import OrderKey
 
 if TYPE_CHECKING:
@@ -18,6 +22,10 @@ if TYPE_CHECKING:
 
 # Of a probe that was overlooked, so much is enough to see that it was, in seconds.
 OVERLOOKED = 2.6
+# Endings that nobody has to wait for are written within this time, the runs and their start included, in seconds.
+AT_ONCE = 3.0
+# A worker that has been alive for so long, in seconds, can be relied on to read what others cannot.
+LONG_ALIVE = 6.0
 SLOW = Pace(lease=4.0, heartbeat=0.8, reap=0.4)
 
 
@@ -158,10 +166,23 @@ async def killed_in_chains(scene: Scene) -> None:
 
 async def busy_rows(scene: Scene) -> None:
     """Keep rows locked in the moment in which their handlers are done."""
+    # What a worker does for the first time takes longer: the handlers must not outlast the locks for that.
+    await scene.ended(*await scene.promise(Promised(application.plain.new(), "plain")), seconds=10)
     jobs = await scene.promise(*[Promised(application.plain.new(0.6), "plain") for _ in range(4)])
     await scene.until("SELECT count(*) = 4 FROM holdfast.job WHERE id = ANY (%s) AND status = 'processing'", jobs)
     async with scene.locked(*jobs):
         await asyncio.sleep(1.4)
+
+
+async def held_up(scene: Scene) -> None:
+    """Keep the unique key of what follows, in an open transaction, for longer than a handler may run; others end."""
+    async with await scene.site.ground.admin() as conn, conn.transaction(force_rollback=True):
+        await conn.execute("SELECT holdfast.enqueue('break.follow', queue => 'plain', unique_key => %s)", [kinds.HELD])
+        innocent = [Promised(application.plain.new(0.6), "plain") for _ in range(20)]
+        _, *jobs = await scene.promise(Promised(kinds.go_on.new(0.5), "plain"), *innocent)
+        written = "SELECT count(*) = 20 FROM holdfast.job_history WHERE id = ANY (%s)"
+        await scene.until(written, jobs, seconds=AT_ONCE)
+        await asyncio.sleep(kinds.BRIEFLY.total_seconds() + scene.site.lease + 0.5)
 
 
 async def cut_off(scene: Scene) -> None:
@@ -173,9 +194,73 @@ async def cut_off(scene: Scene) -> None:
     line.pass_()
 
 
+async def poison(scene: Scene) -> None:
+    """Let a job kill its process every time, with others beside it."""
+    with scene.site.fleet.expecting(trouble.EXIT_CODE):
+        killer = trouble.poisons.new().options(max_attempts=4)
+        jobs = await scene.promise(
+            Promised(killer, "trouble", key="crashed_alone", expected="failed"),
+            *[Promised(application.plain.new(1.0), "plain") for _ in range(8)],
+        )
+        await scene.ended(*jobs, seconds=120)
+
+
+async def many_queues(scene: Scene) -> None:
+    """Enqueue in the last of many queues: at first there is nothing else to do, then always more than can be done."""
+    last = application.RARE[-3:]
+    for queue in last:
+        if not await scene.ended(await scene.probe(queue), seconds=OVERLOOKED):
+            return
+    crowding = asyncio.create_task(_crowd(scene))
+    try:
+        await scene.until("SELECT count(*) >= 1500 FROM holdfast.job")
+        for queue in last:
+            if not await scene.ended(await scene.probe(queue), seconds=OVERLOOKED):
+                return
+    finally:
+        crowding.cancel()
+        await asyncio.gather(crowding, return_exceptions=True)
+
+
+async def _crowd(scene: Scene) -> None:
+    """See to it that there is always more in the first queues than can be done."""
+    async with await scene.site.ground.admin() as conn:
+        while True:
+            if await value(conn, "SELECT count(*) < 1500 FROM holdfast.job"):
+                await scene.promise(*[Promised(application.plain.new(), "plain") for _ in range(500)])
+            await asyncio.sleep(LOOK_EVERY)
+
+
+async def two_versions(scene: Scene) -> None:
+    """Leave old jobs with a new payload to a worker that cannot read it, for longer than the grace; another could."""
+    able, _ = scene.replicas
+    await asyncio.sleep(LONG_ALIVE)
+    able.stop()
+    promised = [Promised(versions.newer.new("newest"), "version", expected="either") for _ in range(8)]
+    await scene.promise(*promised)
+    await scene.until("SELECT count(*) > 0 FROM holdfast.attempt")
+    await asyncio.sleep(2 * GRACE)
+    able.cont()
+
+
+async def given_away(scene: Scene) -> None:
+    """Let another worker have the id of one that works, and run jobs under it."""
+    async with identity.given_away(scene.site, random.Random(0)):
+        pass
+
+
 async def singletons(scene: Scene) -> None:
     """Let several replicas have the same singleton runner."""
     await scene.until("SELECT count(*) >= 8 FROM chaos.singleton WHERE what = 'ended'", seconds=20)
+
+
+async def finisher_ends(scene: Scene) -> None:
+    """End what writes the endings, while jobs run."""
+    jobs = await scene.promise(*[Promised(application.plain.new(0.3), "plain") for _ in range(8)])
+    await scene.until("SELECT count(*) = 8 FROM holdfast.job WHERE id = ANY (%s) AND status = 'processing'", jobs)
+    for replica in scene.replicas:
+        replica.strike("finisher")
+    await scene.promise(*[Promised(application.plain.new(), "plain") for _ in range(20)])
 
 
 OUTLIVED = Play("a run outlives its lease and completes", outlived, replicas=1, patience=14)
@@ -200,7 +285,15 @@ STUMBLING_KEYS = Play("heads of keys fail once", stumbling_keys, patience=10)
 TWO_ENDERS = Play("two chains end at once", two_enders, patience=5)
 KILLED_IN_CHAINS = Play("workers are killed between two steps of a chain", killed_in_chains, patience=8)
 BUSY_ROWS = Play("rows are locked when their handlers end", busy_rows, replicas=1, well=True, patience=6)
+HELD_UP = Play("somebody keeps what one ending needs", held_up, replicas=1, pace=SLOW, well=True, patience=8)
+FINISHER_ENDS = Play("the loop that writes endings ends", finisher_ends, replicas=1, well=True, patience=8)
 CUT_OFF = Play("a worker is cut off from the server", cut_off, patience=8)
+MANY_QUEUES = Play(
+    "more queues than a claim takes jobs", many_queues, replicas=1, patience=30, environment={"OUTBOX_BATCH_SIZE": "1"}
+)
+TWO_VERSIONS = Play("a worker cannot read a new payload", two_versions, patience=8)
+GIVEN_AWAY = Play("a worker's id is given to another", given_away, patience=8)
+POISON = Play("a job kills its process every time", poison, replicas=1, patience=2)
 SINGLETONS = Play(
     "replicas share a singleton", singletons, replicas=3, patience=0.5, environment={kinds.RUNNER: "busy"}
 )

@@ -116,7 +116,7 @@ async def killed_while_feeding(scene: Scene) -> None:
 
 
 BROKER_GONE = Play("workers are killed while the broker is gone", broker_gone, replicas=1, events=True)
-LATE_EVENTS = Play("events are committed late", late_events, replicas=1, well=True, patience=3, events=True)
+LATE_EVENTS = Play("events are committed late", late_events, replicas=1, well=True, patience=8, events=True)
 DELAYED_MOVE = Play("a relay is cut off before it moves on", delayed_move, patience=6, events=True)
 ODD_SHARES = Play("replicas share partitions unevenly", odd_shares, replicas=3, well=True, events=True)
 KILLED_WHILE_FEEDING = Play("workers are killed while events become jobs", killed_while_feeding, events=True)

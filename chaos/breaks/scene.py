@@ -15,14 +15,14 @@ from urllib.parse import quote
 
 import psycopg
 
-from chaos import application, events
+from chaos import events
 from chaos.breaks import SOUND
 from chaos.evidence import Evidence, gather, note_arrivals
 from chaos.fault import Pace, Site
 from chaos.fleet import Fleet
 from chaos.ground import DATABASE, USER, Ground, value
 from chaos.oracle import Violation, judge
-from chaos.prober import Probe
+from chaos.prober import Probe, rare, urgent
 from chaos.producer import Producer, Promised
 from chaos.proxy import Proxy
 from chaos.publisher import Publisher
@@ -88,10 +88,11 @@ class Scene:
                 raise TimeoutError(f"it did not become true within {seconds} s: {query}")
             await asyncio.sleep(LOOK_EVERY)
 
-    async def probe(self, *, held: float = 0, how: How = "at once") -> int:
-        """Send a probe whose transaction is open for so long."""
+    async def probe(self, queue: str | None = None, *, held: float = 0, how: How = "at once") -> int:
+        """Send a probe whose transaction is open for so long; with a queue, a rare one."""
         lane = self.site.load.lane()
-        ids = await lane.commit([Promised(application.probe.new().options(priority=0), "probe")], whim=held)
+        promised, how = (urgent(), how) if queue is None else (rare(queue), "rare")
+        ids = await lane.commit([promised], whim=held)
         assert ids is not None
         self.probes.append(Probe(ids[0], how, time.monotonic()))
         await lane.close()

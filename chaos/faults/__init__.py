@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from chaos.faults import broker, clock, disk, failover, network, pooler, process, server, trouble, upgrade
+from chaos.faults import (
+    broker,
+    clock,
+    disk,
+    failover,
+    identity,
+    loop,
+    network,
+    pooler,
+    process,
+    server,
+    trouble,
+    upgrade,
+)
 
 FAULTS = (
     *process.FAULTS,
+    *loop.FAULTS,
+    *identity.FAULTS,
     *server.FAULTS,
     *network.FAULTS,
     *failover.FAULTS,

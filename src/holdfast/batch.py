@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_or
 from pydantic import TypeAdapter
 
 from holdfast.errors import InvalidJob
-from holdfast.kind import Kind, adapter_of, hints_of, invalid, result_type
+from holdfast.kind import Kind, is_async
+from holdfast.payload import adapter_of, hints_of, invalid, result_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,7 @@ class BatchKind(Kind[[A], T_co]):
     ) -> None:
         super().__init__(_alone, envelope, work=work, codec=codec)
         self.handler = handler
-        self.is_async = inspect.iscoroutinefunction(handler)
+        self.is_async = is_async(handler)
         _check(self.name, handler)
 
     @overload

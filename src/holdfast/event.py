@@ -14,8 +14,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.codec import WRAPPED, JsonCodec
 from holdfast.errors import InvalidEvent, InvalidJob
-from holdfast.kind import Kind, adapter_of, check_secrets, dump_typed, from_json, invalid
+from holdfast.kind import Kind
 from holdfast.new_job import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
+from holdfast.payload import adapter_of, check_secrets, dump_typed, from_json, invalid
 from holdfast.trace import current_trace
 
 if TYPE_CHECKING:

@@ -55,7 +55,10 @@ class Failure:
     @classmethod
     def of(cls, exc: BaseException) -> Failure:
         """Use the exception's own `code` when it is a short string, else its class's name."""
-        return cls(_code(exc), _text(exc))
+        try:
+            return cls(_code(exc), _text(exc))
+        except BaseException:  # noqa: BLE001 - a foreign error may raise SystemExit when it is looked at
+            return cls("Error", "an error that cannot be printed")
 
 
 def retryable(exc: BaseException) -> bool:
@@ -96,7 +99,7 @@ def _message(exc: BaseException) -> str:
         return primary
     try:
         return str(exc)
-    except Exception:  # noqa: BLE001 - whatever an error's __str__ does, the job's story goes on
+    except BaseException:  # noqa: BLE001 - whatever an error's __str__ does, the job's story goes on
         return f"<{type(exc).__name__} that cannot be printed>"
 
 
@@ -140,7 +143,7 @@ def _validation_text(exc: ValidationError) -> str:
 def _attribute(of: object, name: str) -> object:
     try:
         return getattr(of, name, None)
-    except Exception:  # noqa: BLE001 - a property of a foreign error may do anything
+    except BaseException:  # noqa: BLE001 - a property of a foreign error may do anything
         return None
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import json
 import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, make_dataclass, replace
 from datetime import timedelta
 from functools import cached_property
-from types import SimpleNamespace, UnionType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -17,29 +15,24 @@ from typing import (
     Literal,
     ParamSpec,
     TypeVar,
-    Union,
-    cast,
     get_args,
     get_origin,
-    get_type_hints,
     overload,
 )
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
-from pydantic_core import PydanticSerializationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from holdfast.chain import Continue
-from holdfast.codec import parse_json
-from holdfast.errors import ChainFailed, HoldfastError, InvalidJob
+from holdfast.errors import ChainFailed, InvalidJob
 from holdfast.failure import Failure
 from holdfast.job import Blocker, Job
 from holdfast.lease import Lease
 from holdfast.new_job import Envelope, NewJob
-from holdfast.outcome import Busy, Fail, Reschedule
+from holdfast.payload import adapter_of, check_secrets, dump_typed, from_json, hints_of, invalid, result_type, to_json
 from holdfast.retry import Retry
 from holdfast.settings import read_retry
 
 if TYPE_CHECKING:
+    from holdfast.chain import Continue
     from holdfast.codec import JsonCodec
     from holdfast.outcome import Signal
 
@@ -53,7 +46,6 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
 MOST_IN_A_BATCH = 10_000
-_HIDDEN = '"**********"'
 _Parameter = inspect.Parameter
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
 
@@ -85,6 +77,11 @@ class Work:
             raise ValueError("max_runtime must be longer than nothing")
 
 
+def is_async(handler: Callable[..., Any]) -> bool:
+    """Whether calling it returns a coroutine: an `async def`, or an object whose `__call__` is one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
+
+
 class Kind(Generic[P, T_co]):
     """A handler under its name. `new` makes a job of it; calling it just runs the function.
 
@@ -94,7 +91,7 @@ class Kind(Generic[P, T_co]):
     def __init__(self, handler: Callable[..., Any], envelope: Envelope, *, work: Work, codec: JsonCodec) -> None:
         self.handler = handler
         self.work = work
-        self.is_async = inspect.iscoroutinefunction(handler)
+        self.is_async = is_async(handler)
         self.codec = codec
         self._envelope = envelope
         self.parameters = _parameters(handler)
@@ -220,7 +217,7 @@ class Kind(Generic[P, T_co]):
                 value = self._upgrades[step](value)
             except Exception as exc:
                 raise InvalidJob(f"{self.name}: upgrade from payload version {step}: {Failure.of(exc).text}") from exc
-        return _as_json(self.name, value)
+        return to_json(self.name, value)
 
     @cached_property
     def _positional(self) -> tuple[str, ...]:
@@ -325,73 +322,3 @@ def _field(parameter: inspect.Parameter) -> Any:
     if parameter.default is parameter.empty:
         return field()
     return field(default_factory=lambda: parameter.default)
-
-
-def hints_of(kind: str, handler: Callable[..., Any], annotated: Mapping[str, Any]) -> dict[str, Any]:
-    module = getattr(inspect.unwrap(handler), "__globals__", {})
-    try:
-        return get_type_hints(SimpleNamespace(__annotations__=annotated), module, include_extras=True)
-    except NameError as exc:
-        raise InvalidJob(f"{kind}: an annotation names {exc.name}, which its module does not have at run time") from exc
-
-
-def result_type(annotation: Any) -> Any:
-    """Return what is left when a handler's signals and continuations are taken from what it returns."""
-    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-    kept = [member for member in members if member not in {Fail, Reschedule, Busy}]
-    results = [get_args(member)[0] if get_origin(member) is Continue else member for member in kept]
-    return Union[tuple(results)] if results else None  # noqa: UP007 - made at run time
-
-
-def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
-    try:
-        return TypeAdapter(model)
-    except Exception as exc:
-        raise InvalidJob(f"{kind}: an argument of a type that cannot be validated: {Failure.of(exc).text}") from exc
-
-
-def from_json(adapter: TypeAdapter[A], text: str) -> A:
-    try:
-        # The adapter's own validate_json does the same after a dozen options.
-        return cast("A", adapter.validator.validate_json(text))
-    except ValidationError as exc:
-        # Half a surrogate pair is a fine Python string, and no JSON that pydantic reads.
-        if any(error["type"] == "json_invalid" for error in exc.errors(include_input=False, include_context=False)):
-            return adapter.validate_python(parse_json(text))
-        raise
-
-
-def dump_typed(adapter: TypeAdapter[A], value: A) -> object:
-    """Return the value as JSON says it; ValueError when something in it is not of its declared type."""
-    try:
-        return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True, warnings="error")
-    except PydanticSerializationError:  # its text repeats the value
-        raise ValueError("it has a value that is not of the type it is declared with") from None
-
-
-def check_secrets(name: str, adapter: TypeAdapter[Any], text: str) -> None:
-    """Refuse a payload whose secrets pydantic has hidden, and so lost."""
-    if _HIDDEN in text and _has_secrets(adapter):
-        raise InvalidJob(
-            f"{name}: a SecretStr or SecretBytes is stored as asterisks: declare it as str or bytes, "
-            "and let a codec encrypt it"
-        )
-
-
-def _has_secrets(adapter: TypeAdapter[Any]) -> bool:
-    try:
-        return '"writeOnly": true' in json.dumps(adapter.json_schema(mode="serialization"), default=str)
-    except PydanticUserError:
-        return False
-
-
-def _as_json(kind: str, value: object) -> str:
-    try:
-        return json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError) as exc:
-        raise InvalidJob(f"{kind}: an upgrade returned what JSON cannot say ({type(exc).__name__})") from exc
-
-
-def invalid(kind: str, exc: Exception) -> HoldfastError:
-    text = Failure.of(exc).text
-    return InvalidJob(text if text.startswith(kind) else f"{kind}: {text}")

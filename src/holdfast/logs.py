@@ -11,7 +11,9 @@ import logging
 import os
 import re
 import sys
+import time
 import traceback
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -27,6 +29,7 @@ FORMATS = ("auto", "human", "json")
 LEVELS = ("debug", "info", "warning", "error", "critical")
 FIELDS = ("job", "kind", "chain", "worker", "trace")
 TEXT_LIMIT = 16_000
+COMPLAIN_SECONDS = 60.0
 
 
 class Fields(TypedDict, total=False):
@@ -55,6 +58,35 @@ _KEY_PASSWORD = re.compile(r"""(\bpassword=)('(?:[^'\\]|\\.){0,2048}'|[^\s'"&]+)
 _ROWS = re.compile(r"^[ |]*(?:DETAIL:|\[parameters:) .*\n?", re.MULTILINE)
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
 _DIM = "2"
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """A logger for loops that must go on: a handler or filter of the application's that raises does no harm.
+
+    What it raised is written to standard error, at most once a minute.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name))
+        self._complained = float("-inf")
+
+    def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
+        if not self.logger.isEnabledFor(level):
+            return
+        kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+        try:
+            self.logger.log(level, msg, *args, **kwargs)
+        except BaseException:  # noqa: BLE001 - also SystemExit: a handler's trouble is no reason to end a worker
+            self._complain()
+
+    def _complain(self) -> None:
+        now = time.monotonic()
+        if now - self._complained < COMPLAIN_SECONDS:
+            return
+        self._complained = now
+        with suppress(BaseException):
+            sys.stderr.write(f"{self.logger.name}: a logging handler failed\n{traceback.format_exc(limit=-3)}")
+            sys.stderr.flush()
 
 
 class bound:  # noqa: N801 - reads as a verb: with bound(job=7): …

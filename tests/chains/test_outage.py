@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
+from holdfast.engine.watcher import Watcher
 from holdfast.store.schema import migrate
 from tests.chains.watching import RECORDS, count
 from tests.engine.ledger import Ledger
@@ -145,3 +146,34 @@ async def test_behind_pgbouncer_in_transaction_mode(
     assert sent.keys() <= {"chain_ends", "forget_watcher"}
     assert sent["chain_ends"] < 20
     assert ledger.rows("SELECT FROM holdfast.watcher") == []
+
+
+@pytest.mark.parametrize("end", ["raises", "cancelled"])
+async def test_a_watcher_that_ends_before_its_time_is_followed_by_another(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
+) -> None:
+    act = acting(app)
+    handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(2)])
+    waits = [asyncio.create_task(app.wait(handle)) for handle in handles]
+    await until(lambda: ledger.value(RECORDS) == 2)
+    if end == "raises":
+        with monkeypatch.context() as struck:
+            struck.setattr(Watcher, "_round", _struck)
+            app.complete_chain_sync(ledger.conn, handles[0], 7)
+            await until(lambda: "waiting for chains interrupted" in caplog.text)
+    else:
+        for _ in range(2):
+            (task,) = [task for task in asyncio.all_tasks() if task.get_name() == "holdfast-watcher"]
+            task.cancel()
+            await until(task.done)
+            await until(lambda: any(task.get_name() == "holdfast-watcher" for task in asyncio.all_tasks()))
+        app.complete_chain_sync(ledger.conn, handles[0], 7)
+    assert await waits[0] == 7
+    waits[1].cancel()
+    await asyncio.gather(waits[1], return_exceptions=True)
+    assert waits[1].cancelled(), "somebody who no longer wants to wait does not"
+    await until(lambda: ledger.value(RECORDS) == 0)
+
+
+async def _struck(_: Watcher) -> None:
+    raise SystemExit("struck")

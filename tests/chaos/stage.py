@@ -31,7 +31,8 @@ BROKEN = """
         f.last_error_code, f.last_error, j.attempt
     FROM chaos.promise p LEFT JOIN holdfast.job_history h ON h.id = p.job
         LEFT JOIN holdfast.job_failed f ON f.id = p.job LEFT JOIN holdfast.job j ON j.id = p.job
-    WHERE p.expected IS DISTINCT FROM coalesce(h.status::text, f.status::text, 'live')
+    WHERE coalesce(h.status::text, f.status::text, 'live') <> ALL (
+            CASE p.expected WHEN 'either' THEN ARRAY['completed', 'failed'] ELSE ARRAY[p.expected] END)
         OR (p.workload = 'trouble' AND p.key IS DISTINCT FROM f.last_error_code AND f.id IS NOT NULL)
 """
 

@@ -70,7 +70,29 @@ TAMPERED = {
         INSERT INTO holdfast.job_failed SELECT * FROM holdfast.job_history WHERE id = 1;
         DELETE FROM holdfast.job_history WHERE id = 1;
         UPDATE holdfast.job_failed SET status = 'failed', last_error_code = 'TypeError'""",
-    "ended twice": "INSERT INTO holdfast.job_history SELECT * FROM holdfast.job_history WHERE id = 1",
+    "innocent jobs harmed": """
+        UPDATE holdfast.job_history SET kind = 'trouble.poison' WHERE id = 9;
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code)
+        VALUES (9, now(), 1, 3, 'lost', 1, 'lease_expired'), (8, now(), 1, 3, 'lost', 1, 'lease_expired'),
+            (9, now(), 2, 4, 'lost', 2, 'lease_expired'), (8, now(), 2, 4, 'lost', 2, 'lease_expired')""",
+    "dead letters that somebody could read": """
+        UPDATE holdfast.worker SET versions = '{"plain": 2}', started_at = now() - interval '1 minute',
+            heartbeat_at = now() + interval '1 second' WHERE name = 'r2.1';
+        UPDATE chaos.promise SET workload = 'version', expected = 'either' WHERE job = 1;
+        UPDATE holdfast.job_history SET payload_version = 2 WHERE id = 1;
+        INSERT INTO holdfast.job_failed SELECT * FROM holdfast.job_history WHERE id = 1;
+        DELETE FROM holdfast.job_history WHERE id = 1;
+        UPDATE holdfast.job_failed SET status = 'failed';
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
+        VALUES (1, now(), 1, 11, 'failed', 1)""",
+    "another's jobs taken": """
+        UPDATE chaos.promise SET workload = 'held' WHERE job = 8;
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
+        VALUES (8, now(), 1, 3, 'released', 1)""",
+    "ended twice": """
+        INSERT INTO holdfast.job_history
+        SELECT (jsonb_populate_record(h, jsonb_build_object('finished_at', finished_at + interval '1 second'))).*
+        FROM holdfast.job_history h WHERE id = 1""",
     "effects doubled or missing": "DELETE FROM chaos.ledger WHERE amount = 7",
     "stale writes accepted": "UPDATE holdfast.job_history SET worker_id = 2 WHERE id = 1",
     "keys out of order": "UPDATE chaos.promise SET n = 3 - n WHERE workload = 'keyed'",
@@ -102,6 +124,12 @@ ALSO = [
     ("effects doubled or missing", "INSERT INTO chaos.ledger SELECT * FROM chaos.ledger WHERE job = 5"),
     ("effects doubled or missing", "UPDATE chaos.ledger SET job = 1 WHERE job = 5"),
     ("stale writes accepted", "UPDATE chaos.ledger SET token = 3 WHERE job = 5"),
+    (
+        "dead letters that somebody could read",
+        """UPDATE chaos.promise SET workload = 'version' WHERE job = 1;
+        UPDATE holdfast.job_history SET payload_version = 2 WHERE id = 1""",
+    ),
+    ("another's jobs taken", "UPDATE chaos.promise SET workload = 'held' WHERE job = 1"),
     ("events made up", "UPDATE chaos.arrival SET n = 3 WHERE event = 102"),
     (
         "events without their job",
@@ -197,6 +225,27 @@ def test_a_late_pickup_in_a_storm_is_not_held_against_anybody(conn: psycopg.Conn
     assert found(conn, tmp_path, probes=[probe], calm=[(0.0, probe.committed + 1)]) == {}
 
 
+def test_a_rare_job_that_nobody_took_is_noticed(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
+    probe = Probe(9, "rare", RUNS[9][2] / 1e9 - checks.PICKUP["rare"] - 0.1)
+    assert list(found(conn, tmp_path, probes=[probe], calm=[(0.0, 100.0)])) == ["queues passed over"]
+
+
+def test_a_dead_letter_that_nobody_alive_could_read_is_not_held_against_anybody(
+    conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    conn.execute(TAMPERED["dead letters that somebody could read"].encode())
+    conn.execute("UPDATE holdfast.worker SET stopped_at = now() - interval '1 second' WHERE name = 'r2.1'")
+    assert found(conn, tmp_path) == {}
+
+
+def test_a_row_that_was_taken_away_still_tells_who_completed_what(
+    conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    conn.execute("INSERT INTO chaos.gone SELECT id, name, started_at, heartbeat_at FROM holdfast.worker WHERE id = 1")
+    conn.execute("UPDATE holdfast.worker SET name = 'another' WHERE id = 1")
+    assert found(conn, tmp_path) == {}
+
+
 def test_a_handler_that_ran_on_after_the_loss_is_noticed(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
     conn.execute("UPDATE holdfast.job_history SET kind = 'break.patient' WHERE id = 1")
     book(tmp_path, {1: (1, 99, RUNS[1][3] - 1, RUNS[1][3] + 1)})
@@ -229,6 +278,7 @@ def test_every_check_is_shown_to_fail_here() -> None:
         "recovery too slow",
         "worker died by itself",
         "picked up too late",
+        "queues passed over",
         "ran on after the loss",
         "leases lost without cause",
         "events twice without cause",

@@ -17,6 +17,8 @@ FAULTS = (
     "worker killed",
     "worker frozen past its lease",
     "worker stopped gently",
+    "worker's row deleted",
+    "worker's row given to another",
     "PostgreSQL stopped immediately",
     "PostgreSQL killed",
     "backends terminated",

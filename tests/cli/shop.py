@@ -50,3 +50,42 @@ def deaf(job: Job[Any]) -> None:
 @app.job("broken", retry=Retry(max_attempts=1))
 async def broken(job: Job[Any]) -> None:
     raise ValueError("it broke, and the password=hush")
+
+
+@app.job("stubborn", queue="slow")
+async def stubborn(job: Job[Any]) -> None:
+    """Swallows its cancellation."""
+    log.info("stubborn")
+    await _ignore_cancellation()
+
+
+@app.job("leaving", queue="slow")
+async def leaving(job: Job[Any]) -> None:
+    """Leaves a task behind that swallows its cancellation."""
+    _left.append(asyncio.create_task(_ignore_cancellation()))
+    log.info("leaving")
+
+
+@app.job("borrowing", queue="slow")
+async def borrowing(job: Job[Any]) -> None:
+    """Waits in a thread of the event loop's own."""
+    log.info("borrowing")
+    await asyncio.to_thread(threading.Event().wait)
+
+
+@app.job("blocking", queue="slow")
+async def blocking(job: Job[Any]) -> None:
+    """Lets nothing else run in the event loop."""
+    log.info("blocking")
+    threading.Event().wait()
+
+
+_left: list[asyncio.Task[None]] = []
+
+
+async def _ignore_cancellation() -> None:
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            log.info("cancellation ignored")

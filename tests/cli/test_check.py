@@ -69,7 +69,8 @@ def test_for_people_with_an_application(database: str, shop: Path) -> None:
     assert said.status == 0
     assert said.out.startswith("SETTING")
     assert "note: OUTBOX_BATCH_SIZ is not known: did you mean OUTBOX_BATCH_SIZE?" in said.out
-    assert "\n5 kinds: broken, deaf, endless, gated, quick\n2 queues: default, slow\n0 runners: -\n" in said.out
+    kinds = "blocking, borrowing, broken, deaf, endless, gated, leaving, quick, stubborn"
+    assert f"\n9 kinds: {kinds}\n2 queues: default, slow\n0 runners: -\n" in said.out
     assert "hush" not in said.out + said.err
     for subject in SUBJECTS:
         assert f"  {subject}  " in said.out

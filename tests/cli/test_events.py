@@ -48,6 +48,13 @@ async def publish(conn: psycopg.AsyncConnection[Any], count: int, *, key: str = 
     return last
 
 
+async def restore(conn: psycopg.AsyncConnection[Any], name: str) -> None:
+    """Leave a subscription as a logical restore does: another server's, its rows written by another transaction."""
+    await conn.execute("UPDATE holdfast.subscription SET cluster = 1 WHERE name = %s", [name])
+    theirs = "SELECT id FROM holdfast.subscription WHERE name = %s"
+    await conn.execute(f"UPDATE holdfast.position SET seq = seq WHERE subscription_id = ({theirs})".encode(), [name])
+
+
 async def read(reader: Reader) -> list[int]:
     """Take what is free, and read everything."""
     await reader.join()
@@ -191,7 +198,7 @@ async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader:
     said = holdfast("events", "rebase", "out", database=database)
     assert said.status == 1
     assert "out was not restored from another server: to hand events over again, `replay` it" in said.err
-    await conn.execute("UPDATE holdfast.subscription SET cluster = 1 WHERE name = 'out'")
+    await restore(conn, "out")
     assert (await reader.join()).elsewhere
     told = holdfast("events", database=database).out
     assert "elsewhere" in told
@@ -209,7 +216,7 @@ async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader:
 async def test_rebase_while_somebody_publishes(
     database: str, conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect
 ) -> None:
-    await conn.execute("UPDATE holdfast.subscription SET cluster = 1")
+    await restore(conn, "out")
     with (busy := connect()).transaction():
         busy.execute("SELECT holdfast.publish('paid', '{}')")
         said = holdfast("events", "rebase", "out", database=database)

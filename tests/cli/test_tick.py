@@ -96,6 +96,20 @@ def test_a_signal_ends_it_and_gives_the_jobs_back(database: str, shop: Path, con
     assert number(conn, "SELECT max(attempt) FROM holdfast.job") == 0
 
 
+@pytest.mark.parametrize(("kind", "left"), [("stubborn", "processing"), ("borrowing", "pending")])
+def test_whatever_a_handler_leaves_behind_the_process_ends(
+    database: str, shop: Path, conn: psycopg.Connection[Any], kind: str, left: str
+) -> None:
+    enqueue(conn, job(kind, queue="slow"))
+    options = {"WORKER_TICK_RUNNERS": "outbox", "WORKER_SHUTDOWN_TIMEOUT_MS": "200"}
+    with Running("tick", "shop:app", database=database, cwd=shop, **options) as tick:
+        tick.hear(kind)
+        tick.signal(signal.SIGTERM)
+        assert tick.ended() == 1
+    assert set(statuses(conn).values()) == {left}
+    assert any("handlers left something running" in message for message in tick.messages())
+
+
 def test_a_runner_that_is_not_there(database: str, shop: Path) -> None:
     said = holdfast("tick", "cycles:app", database=database, cwd=shop, WORKER_TICK_RUNNERS="first,third")
     assert said.status == 1

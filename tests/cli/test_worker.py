@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import contextmanager
+import subprocess
+import time
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -143,6 +145,61 @@ def test_a_thread_that_does_not_listen_does_not_keep_the_process(
     assert "jobs are left to the reaper: 1" in worker.messages()
 
 
+LEFT_BEHIND = {
+    "stubborn": (1, {"processing": 1}),
+    "leaving": (0, {"completed": 1}),
+    "borrowing": (0, {"pending": 1}),
+}
+
+
+@pytest.mark.parametrize("kind", LEFT_BEHIND)
+@pytest.mark.parametrize("signals", [1, 2])
+def test_whatever_a_handler_leaves_behind_the_process_ends(
+    database: str, shop: Path, conn: psycopg.Connection[Any], kind: str, signals: int
+) -> None:
+    status, left = LEFT_BEHIND[kind]
+    enqueue(conn, job(kind, queue="slow"))
+    timeout = "200" if signals == 1 else "60000"
+    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS=timeout) as worker:
+        worker.hear(kind)
+        begun = time.monotonic()
+        for _ in range(signals):
+            worker.signal(signal.SIGTERM)
+            if signals == 2:
+                worker.hear("stopping")
+        assert worker.ended() == status
+        assert time.monotonic() - begun < 30
+    assert statuses(conn) == left
+    assert "worker stopped" in worker.messages()
+    assert any("handlers left something running" in message for message in worker.messages())
+
+
+def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
+    database: str, shop: Path, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, job("blocking", queue="slow"))
+    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="100") as worker:
+        worker.hear("blocking")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 3
+    assert worker.messages()[-1] == "not stopped in time: the process is ended"
+    assert statuses(conn) == {"processing": 1}
+
+
+def test_a_third_signal_ends_a_process_whose_event_loop_is_blocked(
+    database: str, shop: Path, conn: psycopg.Connection[Any]
+) -> None:
+    enqueue(conn, job("blocking", queue="slow"))
+    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="60000") as worker:
+        worker.hear("blocking")
+        begun = time.monotonic()
+        while worker.process.poll() is None and time.monotonic() - begun < PATIENCE:
+            worker.signal(signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(0.2)
+        assert worker.ended() == -signal.SIGTERM
+
+
 def test_processes_are_restarted_and_stopped_together(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
         supervisor.hear("worker started", 2)
@@ -184,6 +241,44 @@ def test_an_interrupt_at_the_terminal_reaches_each_process_once(
         assert supervisor.ended() == 0
     assert "stopping at once" not in supervisor.messages()
     assert statuses(conn) == {"completed": 1}
+
+
+def test_a_signal_to_every_process_of_a_unit_stops_gently(
+    database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]
+) -> None:
+    """As systemd does: the processes have the signal from it, and once more from their supervisor."""
+    enqueue(conn, job("gated"), job("gated"))
+    with (
+        gate(connect) as holder,
+        Running(
+            "worker", "shop:app", "--processes", "2", "--queues", "default=1", database=database, cwd=shop
+        ) as supervisor,
+    ):
+        supervisor.hear("gated", 2)
+        pids = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
+        for pid in (*pids, supervisor.process.pid):
+            os.kill(pid, signal.SIGTERM)
+        supervisor.hear("stopping", 2)
+        for pid in pids:
+            os.kill(pid, signal.SIGTERM)
+        holder.close()
+        assert supervisor.ended() == 0
+    assert "stopping at once" not in supervisor.messages()
+    assert statuses(conn) == {"completed": 2}
+
+
+def test_a_process_that_cannot_be_reached_is_killed_by_its_supervisor(
+    database: str, shop: Path, conn: psycopg.Connection[Any]
+) -> None:
+    with Running(
+        "worker", "shop:app", "--processes", "1", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="0"
+    ) as supervisor:
+        supervisor.hear("worker started")
+        (pid,) = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
+        os.kill(pid, signal.SIGSTOP)
+        supervisor.signal(signal.SIGTERM)
+        assert supervisor.ended() == 1
+    assert "process ended: signal SIGKILL" in supervisor.messages()
 
 
 def test_a_second_signal_to_the_supervisor(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:

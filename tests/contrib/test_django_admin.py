@@ -38,6 +38,7 @@ def fill(ledger: Ledger, rows: int) -> None:
     for statement in (
         f"{into_job}, {rare('press', 'default')}, {rare('book.print', 'book.ship')} {series}",
         f"{lease} WHERE id % 2000 = 0",
+        "UPDATE holdfast.job SET later = true WHERE id % 500 = 1",
         f"{into_history}, 'default', 'book.ship' {series}",
         "INSERT INTO holdfast.job_failed SELECT * FROM holdfast.job_history",
         f"INSERT INTO holdfast.worker (name, stopped_at) SELECT 'w', now() {series}",
@@ -112,6 +113,7 @@ def test_who_may_not_look_does_not(client: Client) -> None:
     [
         ("job/?status=processing", 1),
         ("job/?kind=book.print&queue=press", 2),
+        ("job/?status=scheduled", 4),
         ("job/?status=nonsense", 100),
         ("endedjob/?days=1", 100),
         ("endedjob/?days=x", 100),
@@ -130,6 +132,7 @@ QUESTIONS = [
     "job/",
     "job/?p=5",
     "job/?status=pending&queue=press&kind=book.print",
+    "job/?status=scheduled",
     "job/?status=processing",
     "job/?q=77",
     "endedjob/",

@@ -262,8 +262,12 @@ def test_what_is_read_is_validated_too() -> None:
 def test_what_the_database_refuses_of_an_event(connect: Connect) -> None:
     conn = connect()
 
-    for call in ("'', '{}'", "'t', '{}', key => ''", "'t', '{}', version => 0"):
-        with pytest.raises(InvalidEvent, match="check constraint"):
+    for call, rule in {
+        "'', '{}'": "topic: 1 to 200 bytes",
+        "'t', '{}', key => ''": "key: 1 to 500 bytes",
+        "'t', '{}', version => 0": "version: 1 to 32767",
+    }.items():
+        with pytest.raises(InvalidEvent, match=rule):
             run_sync(conn, Statement(f"SELECT holdfast.publish({call})", {}, len))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,3 +78,20 @@ def hurried(job: Job[Any], started: str) -> str:
         Path(started).write_text(str(os.getpid()))
         time.sleep(60)
     return "in time"
+
+
+@app.job("cpu.patient", executor="process", retry=AT_ONCE)
+def patient(job: Job[Any], started: str, go: str) -> int:
+    """Ends when the second file is there."""
+    Path(started).write_text(str(os.getpid()))
+    while not Path(go).exists():
+        time.sleep(0.01)
+    return job.attempt
+
+
+@app.job("cpu.parent", executor="process", retry=AT_ONCE)
+def parent(job: Job[Any]) -> int:
+    """Starts a program, and stops it as usual."""
+    with subprocess.Popen(["sleep", "60"]) as program:  # noqa: S607 - found wherever it is
+        program.terminate()
+        return program.wait(30)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast.engine.builtin import assemble, in_background
 from holdfast.engine.hook import Hooks
+from holdfast.engine.keeper import Keeper
 from holdfast.engine.site import Site, open_site
 from holdfast.engine.transition import Transition, Transitions
 from holdfast.settings import Settings
@@ -109,6 +110,7 @@ async def background(
             state=state,
             transitions=Transitions("test", []),
             hooks=NO_HOOKS,
+            keeper=Keeper("test"),
             counts=counts,
         ) as loops,
     ):

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import logging
+import threading
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
-from holdfast import Holdfast, Job, logs
+from holdfast import AbortReason, Holdfast, Job, logs
 from tests.engine.pace import AT_ONCE, QUICK
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
 
     from tests.engine.ledger import Ledger
@@ -128,3 +132,57 @@ async def test_one_handlers_context_is_not_the_nexts(app: Holdfast, ledger: Ledg
     async with app.worker(queues={"default": 2}, **QUICK):
         await until(lambda: ledger.completed() == 70)
     assert seen == [-1] * 70
+
+
+async def test_a_plain_function_that_returns_a_coroutine_is_awaited_in_the_loop(app: Holdfast, ledger: Ledger) -> None:
+    """As a decorator leaves it that is not async itself."""
+    where: list[Any] = []
+
+    def logged(handler: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(handler)
+        def around(*args: Any, **kwargs: Any) -> Any:
+            return handler(*args, **kwargs)
+
+        return around
+
+    @app.job("act")
+    @logged
+    async def act(job: Job[None], a: int) -> int:
+        where.append(threading.current_thread())
+        await asyncio.sleep(0)
+        return a + 1
+
+    class Act:
+        async def __call__(self, job: Job[None]) -> str:
+            return job.kind
+
+    called = app.job("called")(Act())
+    one, two = ledger.enqueue(act.new(1), called.new())
+    async with app.worker(**QUICK):
+        await until(lambda: ledger.statuses() == {"completed": 2})
+    assert (ledger.job(one).result, ledger.job(two).result) == (2, "called")
+    assert where == [threading.main_thread()]
+
+
+async def test_a_coroutine_that_a_plain_function_returned_is_cancelled_as_an_async_handler_is(
+    app: Holdfast, ledger: Ledger
+) -> None:
+    started, reasons = asyncio.Event(), list[Any]()
+
+    async def wait(job: Job[None]) -> None:
+        started.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            reasons.append(job.signal.reason)
+
+    @app.job("act")
+    def act(job: Job[None]) -> Any:
+        return wait(job)
+
+    async with app.worker(**QUICK):
+        job = ledger.enqueue_one(act.new())
+        await started.wait()
+        ledger.cancel(job)
+        await until(lambda: ledger.status(job) == "cancelled")
+    assert reasons == [AbortReason.cancelled]

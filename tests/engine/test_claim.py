@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from holdfast.engine import claim
 from holdfast.store import claim as store
 from tests.engine.pace import PATIENT, QUICK
-from tests.engine.waiting import after, until
+from tests.engine.waiting import after, serving, until
 
 if TYPE_CHECKING:
-    import pytest
-
     from holdfast import Holdfast, Job
     from tests.engine.ledger import Ledger
 
@@ -56,8 +56,7 @@ async def test_an_idle_worker_asks_seldom(app: Holdfast, ledger: Ledger) -> None
     async with app.worker(**PATIENT) as worker:
         ledger.enqueue(act.new())
         await until(lambda: ledger.completed() == 1)
-        claimer = worker.pipelines[0]._claimer
-        assert claimer is not None
+        claimer = serving(worker).claimer
         await until(lambda: ledger.rows("SELECT FROM holdfast.sleeper WHERE until > now()"))
         before = claimer.claims
         await after(1.5)
@@ -74,8 +73,7 @@ async def test_a_full_worker_asks_nothing(app: Holdfast, ledger: Ledger) -> None
     ledger.enqueue(*[act.new() for _ in range(50)])
     async with app.worker(queues={"default": 3}, **PATIENT) as worker:
         await until(lambda: ledger.statuses().get("processing") == 3)
-        claimer = worker.pipelines[0]._claimer
-        assert claimer is not None
+        claimer = serving(worker).claimer
         before = claimer.claims
         await after(0.5)
         assert claimer.claims <= before + 1
@@ -121,3 +119,30 @@ async def test_shards_split_the_jobs(app: Holdfast, ledger: Ledger) -> None:
             await until(lambda: ledger.completed() == 128)
     assert ran["0"] | ran["1"] == set(jobs)
     assert not ran["0"] & ran["1"]
+
+
+@pytest.mark.parametrize(("queues", "batch"), [(60, 50), (3, 1)])
+async def test_every_queue_is_served_though_a_claim_takes_fewer_jobs(
+    app: Holdfast, ledger: Ledger, queues: int, batch: int
+) -> None:
+    async def act(job: Job[None]) -> None: ...
+
+    kinds = [app.job(f"k{n}", queue=f"q{n:02}")(act) for n in range(queues)]
+    async with app.worker(batch_size=batch, **QUICK):
+        for some in (kinds[-1:], kinds):
+            ledger.enqueue(*[kind.new() for kind in some])
+            await until(lambda: set(ledger.statuses()) == {"completed"})
+
+
+async def test_a_queue_with_a_backlog_does_not_keep_the_others_from_their_turn(app: Holdfast, ledger: Ledger) -> None:
+    """A backlog in the first and one in the last: neither is always served before the other."""
+    ran: list[str] = []
+
+    async def act(job: Job[None]) -> None:
+        ran.append(job.kind)
+
+    kinds = [app.job(f"k{n}", queue=f"q{n}")(act) for n in range(3)]
+    ledger.enqueue(*[kind.new() for kind in kinds for _ in range(30)])
+    async with app.worker(batch_size=1, **QUICK):
+        await until(lambda: len(ran) == 90)
+    assert set(ran[:6]) == {"k0", "k1", "k2"}

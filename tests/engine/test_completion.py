@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import AbortReason, Continue, Holdfast, Job, LeaseLost
 from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
-from tests.engine.waiting import until
+from tests.engine.waiting import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -95,8 +95,7 @@ async def test_a_transaction_that_is_still_open_is_waited_for(app: Holdfast, led
 
     job = ledger.enqueue_one(act.new())
     async with app.worker(**QUICK) as worker:
-        await until(lambda: conns and worker.pipelines[0]._finisher is not None)
-        await until(lambda: worker.pipelines[0]._finisher._open == 1)  # type: ignore[union-attr]
+        await until(lambda: conns and serving(worker).finisher._open == 1)
         await conns[0].commit()
         await until(lambda: worker.counts.get("job_completed") == 1)
         await conns[0].close()
@@ -138,8 +137,7 @@ async def test_a_handler_that_goes_on_after_its_commit_is_not_disturbed(
     async def act(job: Job[None]) -> None:
         async with await psycopg.AsyncConnection.connect(database) as conn:
             await job.complete(conn, None)
-        beat = worker.pipelines[0]._heartbeat
-        assert beat is not None
+        beat = serving(worker).heartbeat
         now = beat.beats
         await until(lambda: beat.beats >= now + 2)
         assert not job.signal.aborted

@@ -6,20 +6,22 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
 from holdfast.engine import worker as worker_module
+from holdfast.engine.child import Child
 from tests.engine import cpu
-from tests.engine.pace import QUICK
+from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from pathlib import Path
 
     from tests.engine.ledger import Ledger
 
@@ -130,6 +132,69 @@ async def test_a_process_is_killed_at_shutdown_and_its_job_released(
         await until((tmp_path / "pid").exists)
     assert ledger.job(job)[:2] == ("pending", 0)
     await until(no_children)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_to_the_group_does_not_end_a_process(
+    app: Holdfast, ledger: Ledger, tmp_path: Path, number: signal.Signals
+) -> None:
+    """A terminal and systemd signal every process: the worker gives running jobs their time, and so do these."""
+    started, go = tmp_path / "pid", tmp_path / "go"
+    worker = app.worker(queues={"default": 1}, **QUICK | {"shutdown_timeout": ms(30_000)})
+    async with worker:
+        job = ledger.enqueue_one(cpu.patient.new(str(started), str(go)))
+        await until(lambda: started.exists() and started.read_text())
+        stopping = asyncio.create_task(worker.stop())
+        for _ in range(2):
+            os.kill(int(started.read_text()), number)
+        await until(lambda: worker.stopping)
+        go.touch()
+        await stopping
+    assert ledger.job(job)[:3] == ("completed", 1, 1)
+
+
+async def test_a_signal_does_not_end_a_process_that_is_only_starting(tmp_path: Path) -> None:
+    child = await asyncio.to_thread(Child)
+    try:
+        assert child._process.pid is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(child._process.pid, number)
+        # It takes a call, so it has come to where it reacts to signals, or does not.
+        child._send("tests.engine.cpu", "leave", 1, {}, (), {}, None)
+        said, error = await asyncio.to_thread(child._receive)
+        assert (said, type(error)) == ("raised", KeyError)
+    finally:
+        child.stop()
+
+
+async def test_a_program_that_a_handler_starts_reacts_to_signals(app: Holdfast, ledger: Ledger) -> None:
+    async with app.worker(queues={"default": 1}, **QUICK):
+        job = ledger.enqueue_one(cpu.parent.new())
+        await until(lambda: ledger.status(job) == "completed")
+    assert ledger.job(job).result == -signal.SIGTERM
+
+
+async def test_a_process_ends_when_its_worker_is_killed(tmp_path: Path) -> None:
+    """Nothing else would end it: it does not react to SIGTERM."""
+    script = "import sys, time\nfrom holdfast.engine.child import Child\nchild = Child()\nprint(child._process.pid)"
+    script += "\nsys.stdout.flush()\ntime.sleep(60)\n"
+    (tmp_path / "worker.py").write_text(f"if __name__ == '__main__':\n    {script.replace(chr(10), chr(10) + '    ')}")
+    worker = await asyncio.create_subprocess_exec(
+        sys.executable, str(tmp_path / "worker.py"), stdout=asyncio.subprocess.PIPE
+    )
+    assert worker.stdout is not None
+    pid = int(await worker.stdout.readline())
+    worker.kill()
+    await worker.communicate()
+
+    def gone() -> bool:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+    await until(gone)
 
 
 async def test_a_thread_sees_the_signal(app: Holdfast, ledger: Ledger, database: str) -> None:

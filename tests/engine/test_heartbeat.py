@@ -12,7 +12,7 @@ import pytest
 from holdfast import AbortReason, Holdfast, Job, Lease
 from holdfast.engine import heartbeat
 from tests.engine.pace import ALERT, AT_ONCE, BRIEF, LEASE, PATIENT, QUICK, ms
-from tests.engine.waiting import Stopwatch, until
+from tests.engine.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
     from holdfast.engine.worker import Worker
@@ -194,8 +194,7 @@ async def test_a_kind_with_a_short_lease_is_renewed_often_enough(app: Holdfast, 
 
 async def listening(worker: Worker) -> None:
     """Return when notifications are heard."""
-    claimer = worker.pipelines[0]._claimer
-    assert claimer is not None
+    claimer = serving(worker).claimer
     assert claimer._listener is not None
     await until(claimer._listener.listening.is_set)
 

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from holdfast.engine import link as link_module
 from holdfast.engine.link import Link, behind_pooler
 from holdfast.store.identity import identify_database
+from holdfast.store.statement import Statement
+from tests.cli.pooler import pooler
 from tests.engine.trouble import Line
 from tests.engine.waiting import Stopwatch, until
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tests.engine.ledger import Ledger
+    from tools.postgres import Server
 
 ASLEEP = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
 
@@ -55,6 +59,31 @@ async def test_a_server_that_falls_silent_before_the_first_statement(
         assert watch.seconds < 10
         line.thaw()
         assert await link.run(identify_database())
+
+
+async def search_path(conn: psycopg.AsyncConnection[Any]) -> str:
+    cursor = await conn.execute("SHOW search_path")
+    row = await cursor.fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+async def test_names_are_pinned_in_a_session_of_our_own(database: str) -> None:
+    async with Link(database, timeout=60) as link:
+        assert await link.run_with(search_path) == "pg_catalog, pg_temp"
+
+
+async def test_the_session_of_a_pooler_stays_as_it_was(database: str, server: Server) -> None:
+    path: Statement[str] = Statement("SELECT pg_catalog.current_setting('search_path')", {}, lambda rows: rows[0][0])
+    plain: Statement[str] = Statement("SELECT current_setting('search_path')", {}, lambda rows: rows[0][0])
+    with pooler(server.port) as port:
+        async with Link(make_conninfo(database, port=port), timeout=60) as link:
+            before = await link.run_with(search_path)
+            assert (
+                await link.run(plain) == "pg_catalog, pg_temp"
+            )  # it names something, so in a transaction it is pinned
+            assert await link.run(path) == before != "pg_catalog, pg_temp"
+            assert await link.run_with(search_path) == before
 
 
 async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: Ledger) -> None:

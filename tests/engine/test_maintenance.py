@@ -7,6 +7,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from holdfast import Holdfast
 from holdfast.drivers import run_sync
 from holdfast.engine import maintenance
 from holdfast.engine.maintenance import Maintenance
@@ -16,14 +17,17 @@ from holdfast.engine.ticker import Limits
 from holdfast.errors import HoldfastError
 from holdfast.new_job import Envelope, NewJob
 from holdfast.schedule import Every
+from holdfast.store.enqueue import enqueue_jobs
+from holdfast.store.schedule import trigger_schedule
 from holdfast.store.subscription import find_subscription, skip_subscription, subscribe
-from tests.engine.fleet import SOON, crew, make_due, runs
+from tests.engine.fleet import MS, SOON, crew, make_due, runs
 from tests.engine.waiting import until
-from tests.traps.workers import enqueue, job, statuses
+from tests.traps.workers import enqueue, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast import Job
     from tests.engine.fleet import Connect
 
 KEPT = {
@@ -32,9 +36,7 @@ KEPT = {
     "attempt": 90,
     "run": 30,
     "tally": 90,
-    "unique_window": 2,
     "event": 7,
-    "inbox": 14,
     "delivery": 30,
 }
 
@@ -47,7 +49,7 @@ def add_day(conn: psycopg.Connection[Any], family: str, days_ago: int) -> str:
         f"CREATE TABLE holdfast.{name} (LIKE holdfast.{family} INCLUDING DEFAULTS INCLUDING CONSTRAINTS)".encode()
     )
     conn.execute(
-        f"ALTER TABLE holdfast.{family} ATTACH PARTITION holdfast.{name} "
+        f"ALTER TABLE holdfast.{family}_days ATTACH PARTITION holdfast.{name} "
         f"FOR VALUES FROM ('{day} 00:00+00') TO ('{day + timedelta(days=1)} 00:00+00')".encode()
     )
     return name
@@ -107,7 +109,7 @@ async def test_a_reader_delays_a_drop_and_nobody_waits_behind_it(
 async def test_a_day_that_was_detached_but_not_dropped_is_dropped(database: str, connect: Connect) -> None:
     conn = connect()
     day = add_day(conn, "attempt", 100)
-    conn.execute(f"ALTER TABLE holdfast.attempt DETACH PARTITION holdfast.{day}".encode())
+    conn.execute(f"ALTER TABLE holdfast.attempt_days DETACH PARTITION holdfast.{day}".encode())
     assert await maintained(database) == {"partitions_dropped": 1}
     assert there(conn, day) == []
 
@@ -197,7 +199,7 @@ async def test_tallies_are_folded_and_their_sums_stay(database: str, connect: Co
 async def test_hours_and_days_that_are_past_are_folded_into_one_row_each(database: str, connect: Connect) -> None:
     conn = connect()
     conn.execute(
-        """CREATE TABLE holdfast.tally_past PARTITION OF holdfast.tally
+        """CREATE TABLE holdfast.tally_past PARTITION OF holdfast.tally_days
         FOR VALUES FROM (date_trunc('day', now() - interval '3 days', 'UTC'))
         TO (date_trunc('day', now() - interval '1 day', 'UTC'))"""
     )
@@ -437,3 +439,26 @@ async def test_it_runs_once_a_minute_in_the_fleet(database: str, connect: Connec
         assert (await at.ticker.tick(at.runners["maintenance"], plenty)).counts == {"partitions_dropped": 1}
         assert (await other.ticker.tick(other.runners["maintenance"], plenty)).why == "not due"
     assert [row[:3] for row in runs(conn)] == [("maintenance", "completed", {"partitions_dropped": 1})]
+
+
+async def test_endings_do_not_wait_for_it(database: str, connect: Connect) -> None:
+    """Somebody holds up the count of live jobs: jobs are completed all the same."""
+    conn, holder = connect(), connect()
+    app = Holdfast(database)
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    def counting_waits() -> bool:
+        waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query ~ 'take_census'"
+        return bool(number(conn, waiting))
+
+    async with app.worker(idle_max=100 * MS, idle_min=100 * MS, jitter=0 * MS):
+        await until(lambda: number(conn, "SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
+        with holder.transaction():
+            holder.execute("LOCK TABLE holdfast.census IN ACCESS EXCLUSIVE MODE")
+            run_sync(conn, trigger_schedule("maintenance"))
+            await until(counting_waits)
+            run_sync(conn, enqueue_jobs([act.new() for _ in range(5)]))
+            await until(lambda: number(conn, "SELECT count(*) FROM holdfast.job_history") == 5)
+            assert counting_waits()

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Fail, Holdfast, Job, Reschedule
+from holdfast import AbortReason, Fail, Holdfast, HoldfastError, Job, Reschedule
+from holdfast.engine import executor
 from tests.engine.pace import AT_ONCE, QUICK, ms
 from tests.engine.waiting import until
 
@@ -84,6 +86,76 @@ async def test_a_middleware_may_end_the_attempt_and_see_its_errors(app: Holdfast
     assert ran == []
     assert seen == ["1", "2", "3"]
     assert ledger.job(jobs[0])[1:5] == (1, None, "Fail", "not today")
+
+
+async def test_a_slot_is_free_when_its_thread_is_though_a_middleware_gave_up_before(
+    app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome is the middleware's; nothing runs beside the thread that goes on, and the job does not run again."""
+    monkeypatch.setattr(executor, "REPORT_SECONDS", 0.01)
+    gate, ran, running = threading.Event(), list[int](), list[Any]()
+
+    @app.job("hang", retry=AT_ONCE)
+    def hang(job: Job[None]) -> str:
+        ran.append(job.id)
+        if job.attempt == 1:
+            running.append(job.signal)
+            gate.wait(60)
+        return "again"
+
+    @app.job("plain", retry=AT_ONCE)
+    def plain(job: Job[None]) -> None:
+        ran.append(job.id)
+
+    gave_up = asyncio.Event()
+
+    async def limit(job: Job[Any], _worker: str, proceed: Any) -> object:
+        proceeding = asyncio.ensure_future(proceed())
+        if job.kind == "hang" and job.attempt == 1:
+            await until(lambda: running)
+            proceeding.cancel()
+            gave_up.set()
+        return await proceeding
+
+    app.middlewares.append(limit)
+    try:
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            async with app.worker(queues={"default": 1}, **QUICK):
+                hung = ledger.enqueue_one(hang.new())
+                await gave_up.wait()
+                later = ledger.enqueue(*[plain.new() for _ in range(5)])
+                await until(lambda: "keeps its slot" in caplog.text)
+                assert running[0].reason is AbortReason.timeout, "it is told that it is no longer wanted"
+                assert ran == [hung]
+                assert ledger.statuses() == {"processing": 1, "pending": 5}
+                gate.set()
+                await until(lambda: ledger.statuses() == {"completed": 6})
+    finally:
+        gate.set()
+    assert sorted(ran) == sorted([hung, hung, *later])
+    assert ledger.rows("SELECT error_code FROM holdfast.attempt WHERE outcome = 'retry'") == [("CancelledError",)]
+
+
+async def test_a_call_that_has_not_started_when_its_attempt_ends_never_does(app: Holdfast, ledger: Ledger) -> None:
+    ran: list[int] = []
+    late: list[Any] = []
+
+    @app.job("plain", retry=AT_ONCE)
+    def plain(job: Job[None]) -> None:
+        ran.append(job.id)
+
+    async def careless(job: Job[Any], _worker: str, proceed: Any) -> object:
+        late.append(asyncio.ensure_future(proceed()))
+        return "without it"
+
+    app.middlewares.append(careless)
+    async with app.worker(**QUICK):
+        job = ledger.enqueue_one(plain.new())
+        await until(lambda: ledger.status(job) == "completed")
+        with pytest.raises(HoldfastError, match="called after its attempt had ended"):
+            await late[0]
+    assert ran == []
+    assert ledger.job(job).result == "without it"
 
 
 async def test_listeners_are_told_every_transition(app: Holdfast, ledger: Ledger) -> None:

@@ -7,14 +7,15 @@ import pytest
 
 from holdfast.engine import outage as module
 from holdfast.engine.outage import Outage
+from holdfast.logs import Log
 
-log = logging.getLogger("tests.outage")
+log = Log("tests.outage")
 GONE = psycopg.OperationalError("connection to postgresql://app:hunter2@db/app failed: Connection refused")
 
 
 @pytest.fixture
 def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, logger=log.name)
+    caplog.set_level(logging.INFO, logger=log.logger.name)
     return caplog
 
 

@@ -14,7 +14,7 @@ from holdfast.engine.tick import run_tick
 from holdfast.settings import Settings
 from tests.engine.pace import PATIENT, QUICK, ms
 from tests.engine.test_slots import Clock, started
-from tests.engine.waiting import Stopwatch, until
+from tests.engine.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Job
@@ -149,8 +149,7 @@ async def test_the_rate_of_the_control_table_is_obeyed_while_running(app: Holdfa
         kept = 1 + 40 * KEPT_SECONDS
         assert starts[-1] - starts[0] > (40 - kept) / 40 - 0.2, "less what the first may have been late"
         assert ledger.wasted() == []
-        beat = worker.pipelines[0]._heartbeat
-        assert beat is not None
+        beat = serving(worker).heartbeat
         ledger.do("DELETE FROM holdfast.queue")
         now = beat.beats
         await until(lambda: beat.beats >= now + 2)
@@ -260,8 +259,7 @@ async def test_the_poll_interval_caps_the_pause_when_idle(app: Holdfast, ledger:
 
     lazy: dict[str, Any] = {"listen": False, "idle_min": timedelta(minutes=30), "idle_max": timedelta(minutes=30)}
     async with app.worker(poll_interval=ms(50), **lazy) as worker:
-        claimer = worker.pipelines[0]._claimer
-        assert claimer is not None
+        claimer = serving(worker).claimer
         for _ in range(3):
             now = claimer.claims
             await until(lambda: claimer.claims >= now + 3)  # noqa: B023 - awaited in the same turn

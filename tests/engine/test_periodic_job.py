@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast.drivers import run_sync
+from holdfast.engine.link import Link
 from holdfast.engine.runner import PeriodicJob
 from holdfast.engine.ticker import Limits
 from holdfast.new_job import Envelope, NewJob, Unique
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from holdfast.store.statement import Statement
     from tests.engine.fleet import Connect
 
 PLENTY = Limits(None, SOON)
@@ -120,6 +122,43 @@ async def test_a_changed_job_is_stored_and_the_items_are_kept_to(database: str, 
             assert (await at.ticker.tick(at.runners["schedules"], Limits(2, SOON))).counts == {"enqueued": 2}
             assert (await at.ticker.tick(at.runners["schedules"], PLENTY)).counts == {"enqueued": 1}
     assert [row[1] for row in jobs(conn)] == ["{}"] * 3 + ['{"a":1}'] * 3
+
+
+async def test_many_slots_move_on_in_few_statements(
+    database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conn = connect()
+    names = [f"job{number}" for number in range(300)]
+    ran: list[str] = []
+    run = Link.run
+
+    async def counted(link: Link, statement: Statement[Any]) -> Any:
+        ran.append(statement.sql)
+        return await run(link, statement)
+
+    async with crew(database, periodic=[periodic(name) for name in names]) as at:
+        runner = at.runners["schedules"]
+        monkeypatch.setattr(Link, "run", counted)
+        await at.ticker.tick(runner, PLENTY)
+        conn.execute(
+            "UPDATE holdfast.schedule SET next_at = clock_timestamp() - interval '1 second' WHERE what = 'job'"
+        )
+        assert (await at.ticker.tick(runner, PLENTY)).counts == {"enqueued": 300}
+    assert len(ran) < 15, ran
+    assert len(jobs(conn)) == 300
+    assert number(conn, "SELECT count(*) FROM holdfast.schedule WHERE what = 'job' AND next_at > now()") == 300
+
+
+async def test_a_schedule_that_cannot_be_read_stops_no_other(database: str, connect: Connect) -> None:
+    conn = connect()
+    async with crew(database, periodic=[periodic("broken"), periodic("fine")]) as at:
+        await at.ticker.tick(at.runners["schedules"], PLENTY)
+        conn.execute("UPDATE holdfast.schedule SET schedule = 'now and then' WHERE name = 'broken'")
+        for name in ("broken", "fine"):
+            make_due(conn, name)
+        ticked = await at.ticker.tick(at.runners["schedules"], PLENTY)
+    assert ticked.outcome == "failed"
+    assert len(jobs(conn)) == 1
 
 
 async def test_in_background_slots_come_in_time(database: str, connect: Connect) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Busy, Continue, Fail, Holdfast, Job, Reschedule, Retry
+from holdfast import Busy, Continue, Fail, Holdfast, HoldfastError, Job, Reschedule, Retry
 from holdfast.engine import attempt as attempts
 from holdfast.engine import worker as workers
 from tests.engine.keyless import Keyless
@@ -376,6 +376,75 @@ async def test_one_worker_cannot_serve_nothing(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
     with pytest.raises(Exception, match=r"(?i)database"):
         Holdfast().worker()
+
+
+@pytest.mark.parametrize("queues", [{}, {"default": 0}, {"default": -3}, {"default": True}, {"a": 1, "default": "2"}])
+def test_queues_that_would_serve_nothing_are_refused(app: Holdfast, queues: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r'queues: expected a mapping such as \{"default": 10, "mail": 2\}.*, got '):
+        app.worker(queues=queues)
+
+
+@pytest.mark.parametrize("queues", [["default"], {7: 1}, {"": 1}])
+def test_queues_of_another_shape_are_refused(app: Holdfast, queues: Any) -> None:
+    with pytest.raises(TypeError, match="queues: expected a mapping such as"):
+        app.worker(queues=queues)
+
+
+async def test_a_worker_runs_once(app: Holdfast, ledger: Ledger) -> None:
+    worker = app.worker(**QUICK)
+    async with worker:
+        with pytest.raises(HoldfastError, match=r"a worker runs once: for another run, call app.worker\(\) again"):
+            await worker.__aenter__()
+        assert not worker.stopping
+    with pytest.raises(HoldfastError, match="a worker runs once"):
+        async with worker:
+            pass
+    assert ledger.value("SELECT count(*) FROM holdfast.worker") == 1
+
+
+class Hostile(Exception):  # noqa: N818 - what it is
+    """Whatever is read of it raises what ends programs."""
+
+    def __str__(self) -> str:
+        raise SystemExit(9)
+
+    __repr__ = __str__
+
+    @property
+    def code(self) -> str:
+        raise SystemExit(8)
+
+    retryable = diag = code
+
+
+class HostileRest(Reschedule):
+    after = property(lambda _: exec("raise SystemExit(7)"), lambda *_: None)  # noqa: S102
+
+
+class HostileResult(dict[str, int]):
+    def items(self) -> Any:
+        raise SystemExit(6)
+
+
+async def test_an_error_that_raises_when_it_is_read_does_not_end_the_worker(app: Holdfast, ledger: Ledger) -> None:
+    errors = {"itself": Hostile(), "group": ExceptionGroup("both", [Hostile(), Hostile()]), "rest": HostileRest(ms(1))}
+
+    @app.job("act", retry=Retry(max_attempts=1))
+    async def act(job: Job[None], which: str) -> None:
+        raise errors[which]
+
+    @app.job("result", retry=Retry(max_attempts=1))
+    async def result(job: Job[None]) -> Any:
+        return HostileResult(a=1)
+
+    jobs = dict(zip(errors, ledger.enqueue(*[act.new(which) for which in errors]), strict=True))
+    odd = ledger.enqueue_one(result.new())
+    async with app.worker(**QUICK):
+        await until(lambda: ledger.statuses() == {"failed": 4})
+    assert ledger.job(jobs["itself"])[3:5] == ("Hostile", "<Hostile that cannot be printed>")
+    assert "Hostile that cannot be printed" in (ledger.job(jobs["group"]).error or "")
+    assert "looking at it raised SystemExit" in (ledger.job(jobs["rest"]).error or "")
+    assert ledger.job(odd).error_code == "SystemExit"
 
 
 async def test_kinds_of_others_are_left_alone(app: Holdfast, ledger: Ledger) -> None:

@@ -9,7 +9,7 @@ from holdfast import Holdfast, Job, Lease
 from holdfast.engine import claim
 from holdfast.store.claim import claim_jobs
 from tests.engine.pace import AT_ONCE, PATIENT, ms
-from tests.engine.waiting import after, until
+from tests.engine.waiting import after, serving, until
 
 if TYPE_CHECKING:
     import pytest
@@ -34,8 +34,7 @@ async def test_it_holds_at_the_claim(app: Holdfast, ledger: Ledger) -> None:
     jobs = ledger.enqueue(*[kind.new().options(queue=queue) for kind in (act, short) for queue in ("default", "long")])
     async with app.worker(queues={"default": 5, "long": 5}, **PATIENT | {"shutdown_timeout": ms(0)}) as worker:
         await until(lambda: ledger.statuses() == {"processing": 4})
-        beat = worker.pipelines[0]._heartbeat
-        assert beat is not None
+        beat = serving(worker).heartbeat
         left = [ledger.value(LEFT, job) for job in jobs]
         assert beat.beats == 0
         assert beat.interval == 5, "a quarter of the shortest lease that is in use here"
@@ -83,8 +82,7 @@ async def test_what_runs_survives_a_lease_that_becomes_short_and_long_again(app:
 
     slow: dict[str, Any] = {"heartbeat": ms(7_000), "lease": ms(30_000), "reap_interval": ms(100), "jitter": ms(0)}
     async with app.worker(**slow) as worker:
-        beat = worker.pipelines[0]._heartbeat
-        assert beat is not None
+        beat = serving(worker).heartbeat
         job = ledger.enqueue_one(act.new())
         await until(lambda: ledger.status(job) == "processing")
         ledger.do("INSERT INTO holdfast.queue (name, lease_ms) VALUES ('default', 6000)")

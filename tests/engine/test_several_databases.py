@@ -155,6 +155,57 @@ async def test_one_that_goes_down_later(ledgers: list[Ledger], server: Server) -
     assert [down.job(job).attempt for job in held] == [1] * 4
 
 
+@pytest.mark.parametrize("trouble", ["freeze", "refuse"])
+async def test_one_that_does_not_answer_lends_its_slots_to_the_others(ledgers: list[Ledger], trouble: str) -> None:
+    """Long before its jobs are aborted: that takes two heartbeats of fifteen seconds."""
+    ran: list[str] = []
+    app, new = make_app(ran)
+    up, down = ledgers
+    async with Line(down.url) as line:
+        options = PATIENT | {"shutdown_timeout": ms(0), "reap_interval": ms(20_000)}
+        async with app.worker(database_urls=(line.url, up.url), queues={"default": 4}, **options) as worker:
+            slots = worker._dispatcher.slots
+            down.enqueue(*[new("down", 3_600.0) for _ in range(4)])
+            await until(lambda: slots._running_total == 4)
+            getattr(line, trouble)()
+            up.enqueue(*[new("up") for _ in range(50)])
+            await until(lambda: up.completed() == 50, 14)
+            assert len(worker.pipelines[0].held) == 4, "they run on"
+            line.thaw() if trouble == "freeze" else line.open()
+            await until(lambda: slots._running_total == 4)
+        assert slots._running_total == 0
+    assert up.wasted() == []
+
+
+async def test_a_slot_that_was_lent_is_free_once_when_its_job_ends(ledgers: list[Ledger]) -> None:
+    gates = [asyncio.Event() for _ in range(4)]
+    app = Holdfast()
+
+    @app.job("act")
+    async def act(job: Job[None], gate: int) -> None:
+        await gates[gate].wait()
+
+    up, down = ledgers
+    async with (
+        Line(down.url) as line,
+        app.worker(database_urls=(line.url, up.url), queues={"default": 4}, **PATIENT) as worker,
+    ):
+        slots = worker._dispatcher.slots
+        jobs = down.enqueue(*[act.new(gate) for gate in range(4)])
+        await until(lambda: slots._running_total == 4)
+        line.freeze()
+        await until(lambda: slots._running_total == 0)
+        for gate in gates[:2]:
+            gate.set()
+        line.thaw()
+        await until(lambda: slots._running_total == 2)
+        for gate in gates[2:]:
+            gate.set()
+        await until(lambda: all(down.status(job) == "completed" for job in jobs))
+        assert slots._running_total == 0
+        assert slots._running["default"] == 0
+
+
 async def test_a_stop_while_one_is_down(ledgers: list[Ledger]) -> None:
     app, new = make_app()
     up, down = ledgers

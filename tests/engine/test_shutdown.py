@@ -7,6 +7,7 @@ import logging
 import random
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +17,7 @@ from holdfast.engine import pipeline
 from holdfast.engine import worker as worker_module
 from tests.engine.pace import PATIENT, QUICK, ms
 from tests.engine.trouble import Line
-from tests.engine.waiting import Stopwatch, until
+from tests.engine.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
@@ -207,8 +208,7 @@ async def test_three_connections_without_listening(app: Holdfast, ledger: Ledger
     async with app.worker(listen=False, **QUICK) as worker:
         ledger.enqueue(act.new())
         await until(lambda: ledger.completed() == 1)
-        beat = worker.pipelines[0]._heartbeat
-        assert beat is not None
+        beat = serving(worker).heartbeat
         await until(lambda: beat.beats)
         assert ledger.sessions() == 3
 
@@ -271,6 +271,51 @@ async def test_an_ending_whose_row_is_locked_is_written_before_the_end(app: Hold
             await asyncio.wait([stopping], timeout=0.5)
         await stopping
     assert ledger.status(job) == "completed"
+
+
+async def test_a_stop_takes_no_longer_than_it_may_while_nobody_answers(app: Holdfast, ledger: Ledger) -> None:
+    """The server accepts connections and says nothing, on all of them: each step has its share of one deadline."""
+    held = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        held.set()
+        await asyncio.sleep(60)
+
+    async with Line(ledger.url) as line:
+        app.url = line.url
+        worker = app.worker(**PATIENT | {"shutdown_timeout": ms(500), "reap_interval": ms(100)})
+        async with Stopwatch() as watch, worker:
+            ledger.enqueue(act.new())
+            await held.wait()
+            line.freeze()
+            await until(worker.pipelines[0]._claim_link._lock.locked)
+            watch.restart()
+        assert watch.seconds < 0.5 + worker_module.LAST_SECONDS + 3
+    assert ledger.statuses() == {"processing": 1}
+
+
+async def test_an_embedded_worker_leaves_a_handler_behind_that_swallows_its_cancellation(
+    app: Holdfast, ledger: Ledger
+) -> None:
+    started, go = asyncio.Event(), asyncio.Event()
+
+    @app.job("stubborn")
+    async def stubborn(job: Job[None]) -> None:
+        while not go.is_set():
+            started.set()
+            with suppress(asyncio.CancelledError):
+                await go.wait()
+
+    async with Stopwatch() as watch, app.worker(**QUICK | {"shutdown_timeout": ms(100)}):
+        ledger.enqueue(stubborn.new())
+        await started.wait()
+        watch.restart()
+    assert watch.seconds < 10
+    assert how_it_ended(ledger) == ["stopped, with handlers that ignored it"]
+    assert ledger.statuses() == {"processing": 1}
+    go.set()
+    await until(lambda: len(asyncio.all_tasks()) == 1)
 
 
 @pytest.mark.parametrize("answer", ["refusal", "silence"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast.engine import heartbeat
 from holdfast.engine.slots import AHEAD_SECONDS, Slots
 from tests.engine.pace import ALERT, PATIENT, QUICK
-from tests.engine.waiting import after, until
+from tests.engine.waiting import after, serving, until
 
 if TYPE_CHECKING:
     import pytest
@@ -186,8 +186,7 @@ async def test_a_slot_that_becomes_free_is_filled_while_another_queue_is_empty(a
 
 async def heard(worker: Worker) -> None:
     """Return when the worker has read the control table as it is now."""
-    beat = worker.pipelines[0]._heartbeat
-    assert beat is not None
+    beat = serving(worker).heartbeat
     now = beat.beats
     await until(lambda: beat.beats >= now + 2)
 
@@ -269,14 +268,14 @@ def test_a_quick_queue_leaves_the_others_their_share_of_a_claim() -> None:
     started(slots, "default", 3_000)
     started(slots, "default", 10, end=False)
     clock.now += 1
-    assert slots.wanted() == {"default": 49, "mail": 1}, "one is ready for the next slot"
+    assert slots.wanted() == {"default": 50, "mail": 1}, "one is ready for the next slot"
     slots.holds("mail", 1)
     assert slots.wanted() == {"default": 50}
     started(slots, "mail", 3_000)
     started(slots, "default", 3_000)
     clock.now += 1
     slots.holds("mail", -1)
-    assert slots.wanted() == {"default": 25, "mail": 25}
+    assert slots.wanted() == {"default": 50, "mail": 50}
 
 
 def test_nothing_is_held_ready_while_no_slot_becomes_free() -> None:

@@ -11,13 +11,13 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.engine import claim
+from holdfast.engine import claim, sleep_record
 from holdfast.store import floor
 from holdfast.store.statement import statements
 from tests.databases import clone, create_template
 from tests.engine.interleaving import LEVELS, Producer
 from tests.engine.pace import MINUTE, QUICK, ms
-from tests.engine.waiting import Stopwatch, after, until
+from tests.engine.waiting import Stopwatch, after, serving, until
 from tools.pgbouncer import PgBouncer
 from tools.postgres import Server
 
@@ -33,12 +33,16 @@ ASLEEP = "SELECT count(DISTINCT worker_id) FROM holdfast.sleeper WHERE until > n
 @pytest.fixture(autouse=True)
 def _sound_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody wake up because the record of a sleeper ends, as it does after ten seconds."""
-    monkeypatch.setattr(claim, "RECORD_SECONDS", 60.0)
+    monkeypatch.setattr(sleep_record, "RECORD_SECONDS", 60.0)
+    monkeypatch.setattr(claim, "RENEWED_AFTER", 59.0)
 
 
+@pytest.mark.parametrize("sleep", ["anew", "on"])
 @pytest.mark.parametrize("rounds", [150, pytest.param(3_334, marks=pytest.mark.prove)], ids="{} at each level".format)
-async def test_no_wake_up_is_lost(database: str, monkeypatch: pytest.MonkeyPatch, rounds: int) -> None:
+async def test_no_wake_up_is_lost(database: str, monkeypatch: pytest.MonkeyPatch, rounds: int, sleep: str) -> None:
     monkeypatch.setattr(claim, "LINGER_FOR", 0.0)  # fall asleep as often as possible
+    if sleep == "anew":
+        monkeypatch.setattr(claim.Claimer, "_may_sleep_on", lambda _self, _found_at: False)
     ran: set[int] = set()
     app = Holdfast(database)
 
@@ -190,25 +194,83 @@ async def test_what_is_put_off_while_the_worker_falls_asleep_is_in_time(
     @app.job("act")
     async def act(job: Job[None]) -> None: ...
 
-    async with app.worker(**MINUTE) as worker:
-        claimer = worker.pipelines[0]._claimer
-        assert claimer is not None
-        await until(lambda: ledger.value(ASLEEP))
-        run, looks = claimer._link.run, 0
+    async with app.worker(queues={"default": 1}, **MINUTE) as worker:
+        claimer = serving(worker).claimer
+        link = claimer._link
+        await until(lambda: claimer._record.certain and not link.busy)  # it sleeps soundly
+        ask, looks = link._ask, ["look_ahead", "claim_jobs"]
 
-        async def run_and_put_off(statement: Statement[Any]) -> Any:
-            nonlocal looks
-            answer = await run(statement)
-            if statement.sql == statements()["look_ahead"] and looks < 2:
-                looks += 1
+        async def ask_and_put_off(conn: psycopg.AsyncConnection[Any], statement: Statement[Any]) -> Any:
+            answer = await ask(conn, statement)
+            if looks and statement.sql == statements()[looks[0]]:
+                looks.pop(0)
                 claimer._woken.clear()
                 ledger.enqueue(act.new().options(delay=ms(300)))
                 await until(claimer._woken.is_set)
             return answer
 
-        monkeypatch.setattr(claimer._link, "run", run_and_put_off)
-        claimer.wake()
-        await until(lambda: ledger.completed() == 2)
+        monkeypatch.setattr(link, "_ask", ask_and_put_off)
+
+        ledger.enqueue(act.new())  # which fills the queue, so that the worker falls asleep anew
+        await until(lambda: ledger.completed() == 3)
+        assert looks == []
+
+
+async def test_a_trickle_does_not_end_the_sleep(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One claim for each job: the record of sleep stands, and nobody looks in vain."""
+    names = {sql: name for name, sql in statements().items()}
+    asked: list[str] = []
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    async with app.worker(**MINUTE) as worker:
+        claimer = serving(worker).claimer
+        link = claimer._link
+        await until(lambda: claimer._record.certain and not link.busy)
+        ask = link._ask
+
+        async def ask_and_tell(conn: psycopg.AsyncConnection[Any], statement: Statement[Any]) -> Any:
+            asked.append(names.get(statement.sql, ""))
+            return await ask(conn, statement)
+
+        monkeypatch.setattr(link, "_ask", ask_and_tell)
+        for number in range(5):
+            await after(2 * claim.LINGER_FOR)
+            ledger.enqueue(act.new())
+            await until(lambda: ledger.completed() == number + 1)  # noqa: B023 - awaited in the same turn
+        assert asked.count("claim_jobs") <= 6, asked
+        assert {"lie_down", "look_ahead", "rise"}.isdisjoint(asked)
+        # It is woken though it runs something, and a flood ends the sleep.
+        ledger.enqueue(*[act.new() for _ in range(50)])
+        ledger.enqueue(*[act.new() for _ in range(50)])
+        await until(lambda: ledger.completed() == 105)
+        await until(lambda: "rise" in asked)
+
+
+async def test_a_job_for_which_there_was_no_room_does_not_wait_for_the_sleeper(app: Holdfast, ledger: Ledger) -> None:
+    gate = asyncio.Event()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None:
+        await gate.wait()
+
+    @app.job("other", queue="other")
+    async def other(job: Job[None]) -> None: ...
+
+    async with app.worker(queues={"default": 1, "other": 5}, **MINUTE):
+        await until(lambda: ledger.value(ASLEEP))
+        await after(0.3)
+        try:
+            ledger.enqueue(act.new())
+            await until(lambda: ledger.statuses() == {"processing": 1})
+            ledger.enqueue(act.new())
+            await after(0.1)
+            job = ledger.enqueue_one(other.new())
+            await until(lambda: ledger.status(job) == "completed")
+        finally:
+            gate.set()
+        await until(lambda: ledger.completed() == 3)
 
 
 async def test_what_is_committed_late_below_the_floors_is_found_by_the_sleeper(

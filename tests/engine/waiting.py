@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
+    from holdfast.engine.serving import Serving
+    from holdfast.engine.worker import Worker
+
 
 async def until(
     condition: Callable[[], object | Awaitable[object]], seconds: float = 30, *, every: float = 0.005
@@ -23,6 +26,13 @@ async def until(
             return
         assert time.monotonic() < deadline, f"not within {seconds} s: {inspect.getsource(condition).strip()}"
         await asyncio.sleep(every)
+
+
+def serving(worker: Worker) -> Serving:
+    """Return what serves the first database of a worker that has started."""
+    found = worker.pipelines[0].serving
+    assert found is not None
+    return found
 
 
 async def after(seconds: float, started: float | None = None) -> None:

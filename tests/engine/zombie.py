@@ -51,6 +51,10 @@ class Process:
         except TimeoutError:
             raise AssertionError(f"it did not say {wanted!r}: {said}") from None
 
+    @property
+    def alive(self) -> bool:
+        return self._process.returncode is None
+
     def send(self, signal: signal.Signals) -> None:
         self._process.send_signal(signal)
 

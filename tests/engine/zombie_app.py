@@ -54,6 +54,14 @@ async def freeze(job: Job[Any]) -> str:
     return os.environ["ZOMBIE_NAME"]
 
 
+@app.job("crash", retry=AT_ONCE)
+async def crash(job: Job[Any]) -> None:
+    """Kill the process, as a segmentation fault or the kernel's memory killer would."""
+    say("started", job.id, job.attempt)
+    await asyncio.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.job("transfer", retry=Retry(max_attempts=1000, base=timedelta(0), jitter=timedelta(0)), max_runtime=LONG)
 async def transfer(job: Job[Any], amount: int, seconds: float) -> int:
     """Move an amount from one account to another, and be done with it, in one transaction."""

@@ -10,6 +10,7 @@ from holdfast.lease import Lease
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast.retry import Retry
 from holdfast.store.claim import WHOLE, Shards
+from holdfast.store.floor import Lane
 from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, AttemptRow, Delta, ModelJob, Span, State
 
@@ -38,20 +39,26 @@ class Request:
     shards: Shards = WHOLE
     reach: float | None = None
     """Below the floors; None: claim without floors."""
-    floors: Mapping[tuple[str, int, str], datetime] = field(default_factory=dict)
+    floors: Mapping[Lane, tuple[datetime, int]] = field(default_factory=dict)
+    suspects: int = 0
+    """So many at most of those that were lost with their worker, and no others; 0: only others."""
 
     def covers(self, job: ModelJob) -> bool:
         assert job.shard is not None
+        fits = job.suspect is not None and (self.suspects == 1 or job.suspect == 0)
         return (
             job.status == "pending"
+            and (fits if self.suspects else job.suspect is None)
             and job.queue in self.slots
             and job.kind in self.kinds
             and self.shards.first <= job.shard <= self.shards.last
         )
 
     def reaches(self, job: ModelJob, reach: float) -> bool:
-        floor = self.floors.get((job.queue, job.priority, job.kind))
-        return floor is None or _at(job) >= floor - timedelta(seconds=reach)
+        if (floor := self.floors.get(Lane(job.queue, job.kind, job.priority))) is None:
+            return True
+        since, last = floor
+        return (_at(job), job.id) > ((since - timedelta(seconds=reach), 0) if reach else (since, last))
 
 
 def claimed(
@@ -75,11 +82,16 @@ def claimed(
             token=taken.token,
             holder=worker,
             locked_until=Span(low, LEASE.duration),
+            suspect=job.suspect or 1 if request.suspects and len(claim.jobs) == 1 else job.suspect,
         )
     assert len(delta.jobs) == len(claim.jobs), "taken twice"
     for queue, slots in request.slots.items():
         assert sum(job.queue == queue for job in claim.jobs) <= slots
-    if exact:
+    if request.suspects:
+        assert len(claim.jobs) <= request.suspects
+        for job in view.live if exact and not claim.jobs else ():
+            assert not request.covers(job) or _at(job) > low or not _is_head(view, job), f"left lying: {job}"
+    elif exact:
         _check_nothing_left(view, request, claim.jobs, low)
     return delta.then(_parked(view, request, seen, low, delta))
 
@@ -149,6 +161,8 @@ class Write:
     outcome: str
     delay: timedelta = NO_TIME
     following: Spec | None = None
+    in_trial: bool = False
+    """Lost among other suspects."""
 
 
 def write_of(job: ClaimedJob, worker: int, outcome: Outcome, following: Spec | None = None) -> Write:
@@ -245,11 +259,14 @@ def _ended(view: State, job: ModelJob, write: Write, seen: Seen, low: datetime) 
     if became == "pending":
         told = AttemptRow(job.id, job.token, job.holder, write.outcome, job.attempt)
         given_back = write.outcome in {"released", "reschedule"}
-        back = job.freed(available_at=Span(low, write.delay), attempt=job.attempt - given_back)
+        back = job.freed(
+            available_at=Span(low, write.delay), attempt=job.attempt - given_back, suspect=_suspicion(job, write)
+        )
         return Delta({job.id: back}, attempts=[told])
     spec = write.following if became == "completed" else None
     new = None if spec is None else spec.row(_follower(view, job, seen), low)
-    delta = chaining.left(view, job, became, low, next_id=None if new is None else new.id)
+    crashed = job.suspect if became == "failed" and write.outcome == "lost" else None
+    delta = chaining.left(view, job, became, low, next_id=None if new is None else new.id, suspect=crashed)
     if job.attempt > 1 or became != "completed":
         outcome = "lost" if write.outcome == "lost" else became
         delta.attempts.append(AttemptRow(job.id, job.token, job.holder, outcome, job.attempt))
@@ -260,6 +277,14 @@ def _ended(view: State, job: ModelJob, write: Write, seen: Seen, low: datetime) 
     if spec is not None and new is not None:
         delta = delta.then(chaining.following(view.plus(delta), job, new, spec.after, low))
     return delta
+
+
+def _suspicion(job: ModelJob, write: Write) -> int | None:
+    if write.outcome == "lost":
+        return 0 if job.suspect is None else job.suspect + 1
+    if write.in_trial:
+        return 1
+    return job.suspect if write.outcome == "released" and write.delay == NO_TIME else None
 
 
 def _follower(view: State, job: ModelJob, seen: Seen) -> int:
@@ -294,7 +319,19 @@ def expired(view: State, kinds: Sequence[str], low: datetime) -> list[ModelJob]:
 
 
 def reaped(view: State, jobs: Sequence[ReapedJob], seen: Observation, low: datetime) -> tuple[Delta, dict[Write, str]]:
-    writes = [Write(job.id, job.token, job.worker, "lost", RETRY.delay(job.attempt)) for job in jobs]
+    trials = {job.id for job in jobs if view.jobs[job.id].suspect == 0}
+    assert trials == {job.id for job in jobs if job.error_code == "lost_in_trial"}
+    writes = [
+        Write(
+            job.id,
+            job.token,
+            job.worker,
+            "released" if job.id in trials else "lost",
+            RETRY.delay(job.attempt),
+            in_trial=job.id in trials,
+        )
+        for job in jobs
+    ]
     return settled(view, writes, seen, low, {job.id for job in jobs if job.answer == "busy"})
 
 

@@ -43,6 +43,10 @@ class LeaseMachine(People):
     def claim_all(self, by: int) -> None:
         self.claim_some(by, Request(dict.fromkeys(QUEUES, 100), KINDS), inside=False)
 
+    @rule(by=numbers, most=st.sampled_from([1, 1, 3]), inside=inside)
+    def claim_suspects(self, by: int, most: int, inside: bool) -> None:
+        self.claim_some(by, Request(dict.fromkeys(QUEUES, 100), KINDS, suspects=most), inside)
+
     @rule(jobs=st.lists(specs | keyed, min_size=1, max_size=3), by=numbers, outcome=outcomes)
     def work(self, jobs: list[Spec], by: int, outcome: Outcome) -> None:
         """What nearly all workers do nearly all the time."""
@@ -110,7 +114,9 @@ class LeaseMachine(People):
         self.pass_time("locked_until = clock_timestamp() - interval '1 minute'", {lost.job.id})
         self.reap_some(100, KINDS, inside=False)
         self.pass_time("available_at = clock_timestamp()", {job.id for job in self.state.live if job.id == lost.job.id})
-        self.claim_all(next((n for n, worker in enumerate(self.workers) if worker.id == lost.worker), 0))
+        again_by = next((n for n, worker in enumerate(self.workers) if worker.id == lost.worker), 0)
+        self.claim_all(again_by)
+        self.claim_suspects(again_by, 1, inside=False)
         self.renew_some(lost.worker, [lost], inside=False)
         again = {holding.job: new for holding in self.held() if holding.job.id == lost.job.id}
         for outcome in (Completed(), old):
@@ -128,6 +134,7 @@ class LeaseMachine(People):
             self.pass_time("locked_until = clock_timestamp() - interval '1 minute'", ours)
         self.restart(by)
         self.reap_some(most, KINDS, inside=False)
+        self.claim_suspects(by, most, inside=False)
 
     @rule(by=numbers)
     def restart(self, by: int) -> None:
@@ -249,6 +256,7 @@ class LeaseMachine(People):
         self.reap_some(100, KINDS, inside=False)
         for by, worker in enumerate(self.workers):
             self.claim_all(by)
+            self.claim_suspects(by, 1, inside=False)
             held = {holding.job: Completed() for holding in self.held() if holding.worker == worker.id}
             if held:
                 self.finish_some(worker.id, held, inside=False)

@@ -57,6 +57,8 @@ class ModelJob:
     expired: bool = False
     shard: int | None = None
     """None: not yet seen."""
+    suspect: int | None = None
+    """Its worker was lost with it: it runs with other suspects at most (0), or alone."""
     image: str | None = None
     """The whole row as text. None: the last operation changed it. Else the row must be exactly this."""
     next_id: int | None = None

@@ -7,18 +7,31 @@ from typing import Final, TypeAlias
 # The function, and what is replaced in its definition; each old text must be there exactly once.
 Mutation: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
+_LOCKED = "LIMIT look FOR NO KEY UPDATE SKIP LOCKED)"
 _WAYS = "AND j.locked_by = worker AND j.order_key IS NULL\n               "
 
 MUTATIONS: Final[dict[str, Mutation]] = {
     "claim does not count the attempt": ("claim_jobs", (("attempt = j.attempt + 1,", "attempt = j.attempt,"),)),
     "claim begins with the latest": (
         "claim_jobs",
-        (("ORDER BY j.available_at, j.id LIMIT look", "ORDER BY j.available_at DESC, j.id DESC LIMIT look"),),
+        (
+            (
+                f"ORDER BY j.available_at, j.id {_LOCKED} AS alone",
+                f"ORDER BY j.available_at DESC, j.id DESC {_LOCKED} AS alone",
+            ),
+            (
+                f"ORDER BY j.available_at, j.id {_LOCKED} AS locked",
+                f"ORDER BY j.available_at DESC, j.id DESC {_LOCKED} AS locked",
+            ),
+        ),
     ),
-    "claim takes more than there are slots": ("claim_jobs", (("need := slots[q];", "need := slots[q] + 1;"),)),
+    "claim takes more than there are slots": (
+        "claim_jobs",
+        (("most := most - need;", "most := most - need; need := need + 1;"),),
+    ),
     "claim takes what another shard has": (
         "claim_jobs",
-        (("FOR q IN 1..cardinality(queues) LOOP", "shard_to := 63; FOR q IN 1..cardinality(queues) LOOP"),),
+        (("last_queue := cardinality(queues);", "last_queue := cardinality(queues); shard_to := 63;"),),
     ),
     "claim reuses a token": (
         "claim_jobs",
@@ -42,7 +55,16 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "claim parks the early instead of asking again": (
         "take_order_heads",
-        (("SET available_at = clock_timestamp() + interval '1 second' WHERE", "SET status = 'blocked' WHERE"),),
+        (
+            (
+                "SET available_at = clock_timestamp() + interval '1 second', later = true WHERE",
+                "SET status = 'blocked' WHERE",
+            ),
+        ),
+    ),
+    "claim does not promote what was scheduled": (
+        "promote_jobs",
+        (("SET later = NULL", "SET later = j.later"),),
     ),
     "renew by id and holder": (
         "renew_leases",
@@ -65,32 +87,32 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         (("tokens[1] AND j.locked_by = worker", "tokens[1]"), ("tokens[1]) AND j.locked_by = worker", "tokens[1])")),
     ),
     "settle by id and holder": (
-        "settle_jobs",
+        "settle_batch",
         ((" AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.locked_by = g.holder"),),
     ),
     "settle by id and token": (
-        "settle_jobs",
+        "settle_batch",
         ((" AND j.lock_token = g.token AND j.locked_by = g.holder", " AND j.lock_token = g.token"),),
     ),
-    "settle does not promote": ("settle_jobs", (("IF successors <> '{}' THEN", "IF false THEN"),)),
+    "settle does not promote": ("settle_batch", (("IF successors <> '{}' THEN", "IF false THEN"),)),
     "settle promotes past a stop": (
-        "settle_jobs",
+        "lock_successors",
         ((" AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)", ""),),
     ),
-    "settle does not stop the key": ("settle_jobs", (("verdict = 'failed' AND order_block AND", "false AND"),)),
+    "settle does not stop the key": ("leave_jobs", (("AND j.order_block AND", "AND false AND"),)),
     "settle promotes what waits for a chain": (
-        "settle_jobs",
+        "lock_successors",
         (
             ("AND (n.blockers_left > 0) IS NOT TRUE AS parked", "AS parked"),
-            ("WHERE j.id = ANY (successors) AND (j.blockers_left > 0) IS NOT TRUE", "WHERE j.id = ANY (successors)"),
+            (") AND (j.blockers_left > 0) IS NOT TRUE\n", ")\n"),
         ),
     ),
     "settle promotes past what follows in the key": (
-        "settle_jobs",
+        "lock_successors",
         (("AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key OR", "AND (true OR"),),
     ),
     "settle promotes in a stopped key": (
-        "settle_jobs",
+        "lock_successors",
         (
             (
                 "AND (s.holder <> 0 OR (SELECT true FROM holdfast.order_stop o",
@@ -99,34 +121,34 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         ),
     ),
     "settle gives what follows a new place": (
-        "settle_jobs",
+        "leave_jobs",
         (("CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN", "CASE WHEN"),),
     ),
     "settle forgets what follows": (
-        "settle_jobs",
-        (("AS n WHERE e.next_id IS NOT NULL", "AS n WHERE false"), ("IF following <> '{}' THEN", "IF false THEN")),
+        "settle_batch",
+        (("CASE WHEN became = 'completed' AND next IS NOT NULL THEN", "CASE WHEN false THEN"),),
     ),
     "settle lets what follows begin a chain": (
-        "settle_jobs",
+        "leave_jobs",
         (("coalesce(e.chain_id, e.id),\n", "NULL,\n"),),
     ),
     "settle does not say what follows": (
-        "settle_jobs",
+        "leave_jobs",
         (("error, last_error), next_id\n", "error, last_error), NULL\n"),),
     ),
     "settle forgets that what follows is awaited": (
-        "settle_jobs",
+        "leave_jobs",
         (("nullif(n.run_anyway, false), e.awaited", "nullif(n.run_anyway, false), NULL"),),
     ),
-    "settle does not tell who waits": ("settle_jobs", (("IF waiters <> '{}' THEN", "IF false THEN"),)),
+    "settle does not tell who waits": ("settle_batch", (("IF waiters <> '{}' THEN", "IF false THEN"),)),
     "settle tells too early": (
-        "settle_jobs",
+        "settle_batch",
         (
             ("became <> 'pending' AND follower IS NULL AND awaited", "became <> 'pending' AND awaited"),
             ("WHERE j.id = ANY (enders)));", "WHERE j.id = ANY (enders) AND s.verdict <> 'pending'));"),
         ),
     ),
-    "settle leaves blockers behind": ("settle_jobs", (("IF had_blockers <> '{}' THEN", "IF false THEN"),)),
+    "settle leaves blockers behind": ("settle_batch", (("IF had_blockers <> '{}' THEN", "IF false THEN"),)),
     "complete does not see who waits": (
         "complete_jobs",
         (
@@ -181,32 +203,32 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         (("status = CASE WHEN j.blockers_left > 0 THEN 'blocked'", "status = CASE WHEN false THEN 'blocked'"),),
     ),
     "settle promotes into the past": (
-        "settle_jobs",
+        "settle_batch",
         (("available_at = greatest(j.available_at, clock)", "available_at = j.available_at - interval '1 minute'"),),
     ),
     "settle keeps a dead letter twice": (
-        "settle_jobs",
+        "leave_jobs",
         (("FROM ended WHERE verdict <> 'failed' AND NOT forget)", "FROM ended WHERE NOT forget)"),),
     ),
     "settle forgets the dead letter": (
-        "settle_jobs",
+        "leave_jobs",
         (("FROM ended WHERE verdict = 'failed')", "FROM ended WHERE false)"),),
     ),
     "settle does not look at the cancellation": (
-        "settle_jobs",
+        "settle_batch",
         (("WHEN j.cancel_requested_at IS NOT NULL THEN 'cancelled'", ""),),
     ),
-    "retry ignores the cap": ("settle_jobs", (("g.outcome IN ('retry', 'lost')", "g.outcome IN ('lost')"),)),
+    "retry ignores the cap": ("settle_batch", (("g.outcome IN ('retry', 'lost')", "g.outcome IN ('lost')"),)),
     "retry goes back into the past": (
-        "settle_jobs",
+        "give_back_jobs",
         (("available_at = clock + greatest", "available_at = clock - greatest"),),
     ),
     "retry keeps the lease": (
-        "settle_jobs",
+        "give_back_jobs",
         (("locked_until = NULL, lock_token = NULL, locked_by = NULL,", "locked_until = NULL,"),),
     ),
     "release counts the attempt": (
-        "settle_jobs",
+        "give_back_jobs",
         (
             (
                 "attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule')",
@@ -215,10 +237,10 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         ),
     ),
     "an attempt is not told": (
-        "settle_jobs",
+        "leave_jobs",
         (("FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND", "FROM ended WHERE false AND"),),
     ),
-    "reap ignores the cap": ("settle_jobs", (("g.outcome IN ('retry', 'lost')", "g.outcome IN ('retry')"),)),
+    "reap ignores the cap": ("settle_batch", (("g.outcome IN ('retry', 'lost')", "g.outcome IN ('retry')"),)),
     "reap takes leases that have not ended": ("reap_jobs", (("j.locked_until < now() AND", "true AND"),)),
     "reap takes more than it may": ("reap_jobs", (("LIMIT most", "LIMIT most + 1"),)),
     "cancel ends what runs": ("cancel_job", (("target.status IN ('pending', 'blocked')", "true"),)),
@@ -247,11 +269,11 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "enqueue_unique_jobs",
         (("UPDATE holdfast.job j SET unique_key = NULL\n", "UPDATE holdfast.job j SET payload = NULL\n"),),
     ),
-    "what was called off keeps its key": ("is_doomed", (("job.cancel_requested_at IS NOT NULL OR", ""),)),
-    "what is too late keeps its key": ("is_doomed", (("job.expires_at <= clock", "false"),)),
-    "raise does not raise": ("enqueue_unique_jobs", (("(given[n]).on_conflict = 'raise'", "false"),)),
+    "what was called off keeps its key": ("is_doomed", (("(job.cancel_requested_at IS NOT NULL) OR", ""),)),
+    "what is too late keeps its key": ("is_doomed", (("(job.expires_at <= clock)", "false"),)),
+    "raise does not raise": ("enqueue_unique_jobs", (("g.on_conflict = 'raise'", "false"),)),
     "a window holds nothing": (
         "enqueue_unique_jobs",
-        (("WHEN g.unique_window_ms IS NOT NULL AND ids[g.ordinality] <> ALL (won)", "WHEN false"),),
+        (("WHEN g.unique_window_ms IS NOT NULL AND g.id NOT IN (SELECT unnest(made))", "WHEN false"),),
     ),
 }

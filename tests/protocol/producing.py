@@ -221,6 +221,7 @@ def replayed(view: State, job_id: int, made: int | None, low: datetime) -> Delta
         replay_of=job_id,
         chain_id=dead.chain,
         run_anyway=dead.run_anyway,
+        suspect=1 if dead.suspect else None,
     )
     delta = chaining.named(view, job, dead.blockers or (), low)
     if dead.order_key is not None and view.stops.get(dead.order_key) == job_id:

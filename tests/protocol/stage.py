@@ -14,11 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine
 from holdfast.drivers import run_sync
 from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob
 from holdfast.outcome import Completed, Outcome
-from holdfast.store.claim import ClaimedJob, claim_jobs
+from holdfast.store.claim import Claim, ClaimedJob, claim_jobs
 from holdfast.store.finish import Ending, finish_jobs, is_plain
-from holdfast.store.floor import Floors
+from holdfast.store.floor import Floors, Lane
 from holdfast.store.lease import Held, renew_leases
 from holdfast.store.reap import reap_jobs
+from holdfast.store.statement import Statement
+from holdfast.store.suspect import claim_suspects
 from tests.protocol import leasing
 from tests.protocol.leasing import LEASE, RETRY, Request, write_of
 from tests.protocol.model import Delta, ModelJob, State
@@ -27,8 +29,6 @@ from tests.protocol.observation import Observation, observe, verify
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from holdfast.store.claim import Claim
-    from holdfast.store.statement import Statement
     from tests.protocol.crew import Connection, Crew
     from tests.protocol.producing import Spec
 
@@ -84,6 +84,9 @@ class Stage(RuleBasedStateMachine):
             request = replace(request, floors=self._heeded(floors, inside))
         leases = dict.fromkeys(request.kinds, LEASE)
         statement = claim_jobs(worker.id, request.slots, leases, floors=floors, reach=reach or 0, shards=request.shards)
+        if request.suspects:
+            apart = claim_suspects(worker.id, request.slots, leases, request.suspects)
+            statement = Statement(apart.sql, apart.params, lambda rows: Claim(apart.read(rows), again=False))
         started = time.monotonic()
 
         def predict(view: State, claim: Claim, seen: Observation, low: datetime) -> Delta:
@@ -94,15 +97,15 @@ class Stage(RuleBasedStateMachine):
                 self.holdings.append(Holding(worker.id, job))
             self.last_token = max([self.last_token, *(job.token for job in claim.jobs)])
             if reach is not None:
-                worker.floors.advance(claim.jobs, reach=reach, took=0)
+                worker.floors.advance(claim.jobs, reach=reach, took=0, promoted=claim.promoted)
             return leasing.claimed(view, request, claim, seen, worker=worker.id, low=low, exact=exact)
 
         self.act("claim", inside, worker.conn, statement, predict)
 
-    def _heeded(self, floors: Floors, inside: bool) -> dict[tuple[str, int, str], datetime]:
+    def _heeded(self, floors: Floors, inside: bool) -> dict[Lane, tuple[datetime, int]]:
         """Return the floors that a claim heeds: what is later than its transaction began lies ahead of its clock."""
         latest = self.open.began if inside and self.open is not None else datetime.max.replace(tzinfo=UTC)
-        return {lane: floor for lane, floor in floors._floors.items() if floor <= latest}
+        return {lane: floor for lane, floor in floors._floors.items() if floor[0] <= latest}
 
     def finish_some(
         self,

@@ -58,9 +58,9 @@ def _report(worker: int, job: ClaimedJob) -> Statement[dict[Held, Any]]:
 WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
     "renew_leases": lambda worker, job: renew_leases(worker, {Held(job.id, job.token): Lease(seconds=7200)}),
     "complete_jobs": _finish(Completed('"zombie"'), careful=False),
-    **{f"settle_jobs, {name}": _finish(outcome, careful=True) for name, outcome in OUTCOMES.items()},
-    "settle_jobs, going on": _finish(Completed(None, FOLLOWING), careful=False),
-    "settle_jobs, in a transaction of its own": _complete,
+    **{f"settle_batch, {name}": _finish(outcome, careful=True) for name, outcome in OUTCOMES.items()},
+    "settle_batch, going on": _finish(Completed(None, FOLLOWING), careful=False),
+    "settle_batch, in a transaction of its own": _complete,
     "report_progress": _report,
 }
 

@@ -16,9 +16,7 @@ async def main(database: str, broker: str, name: str) -> None:
     app = Holdfast(database)
     sold = app.event("shop.sold", dict)
     app.relay("out", sold, to=NatsSink(broker), partitions=4, lease=LEASE)
-    async with app.worker(
-        id=name, queues={}, idle_min=timedelta(milliseconds=20), idle_max=timedelta(milliseconds=100)
-    ):
+    async with app.worker(id=name, idle_min=timedelta(milliseconds=20), idle_max=timedelta(milliseconds=100)):
         await asyncio.get_running_loop().create_future()
 
 

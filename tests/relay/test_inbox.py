@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -319,26 +318,24 @@ def test_a_plain_consumer(database: str) -> None:
     assert booked(database) == 1
 
 
-async def test_what_was_received_is_kept_by_the_day(database: str, connect: Connect) -> None:
+async def test_a_message_is_forgotten_when_it_was_kept_long_enough(database: str, connect: Connect) -> None:
     conn = connect()
-    ago = datetime.now(UTC) - timedelta(days=17)
-    day = f"inbox_{ago:%Y%m%d}"
-    conn.execute(
-        f"CREATE TABLE holdfast.{day} PARTITION OF holdfast.inbox "
-        f"FOR VALUES FROM ('{ago:%Y-%m-%d} 00:00+00') TO ('{ago + timedelta(days=1):%Y-%m-%d} 00:00+00')".encode()
-    )
-    conn.execute("INSERT INTO holdfast.inbox (received_at, consumer, message_id) VALUES (%s, 'a', 'old')", [ago])
-    async with await aconnect(database) as other:
-        # Whatever day it came on, as long as that is kept; today's are in today's.
-        before = datetime.now(UTC)
-        async with other.transaction(), inbox.once(other, "old", "a") as old, inbox.once(other, "new", "a") as new:
-            assert (old, new) == (False, True)
-        today = conn.execute("SELECT tableoid::regclass::text FROM holdfast.inbox WHERE message_id = 'new'").fetchone()
-        assert today in {(f"holdfast.inbox_{when:%Y%m%d}",) for when in (before, datetime.now(UTC))}
-        async with open_site(database, name="test", seconds=SOON) as site:
-            counts = await Maintenance(site).tick(Tick(name="maintenance", budget=Budget()))
-        assert counts == {"partitions_dropped": 1}
-        async with other.transaction(), inbox.once(other, "old", "a") as old, inbox.once(other, "new", "a") as new:
+    for days in (13, 15):
+        conn.execute(
+            "INSERT INTO holdfast.inbox (received_at, consumer, message_id) "
+            "VALUES (now() - %s * interval '1 day', 'a', %s)",
+            [days, f"of {days} days"],
+        )
+    async with await aconnect(database) as other, open_site(database, name="test", seconds=SOON) as site:
+        async with other.transaction(), inbox.once(other, "of 15 days", "a") as fresh:
+            assert not fresh
+        counts = await Maintenance(site).tick(Tick(name="maintenance", budget=Budget()))
+        assert counts == {"messages_deleted": 1}
+        async with (
+            other.transaction(),
+            inbox.once(other, "of 15 days", "a") as old,
+            inbox.once(other, "of 13 days", "a") as new,
+        ):
             assert (old, new) == (True, False)
 
 

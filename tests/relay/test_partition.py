@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -13,6 +15,9 @@ from holdfast.drivers import run
 from holdfast.engine.runner import Budget
 from holdfast.engine.transition import Transitions
 from holdfast.relay import partition
+from holdfast.relay.delivery import Handed
+from holdfast.store.position import Cut, Page, Position
+from holdfast.store.subscription import Held, Released
 from holdfast.store.worker import register_worker
 from tests.relay.ledger import Ledger
 
@@ -64,3 +69,39 @@ async def test_where_it_is_not_they_are_large_at_once(database: str) -> None:
 )
 def test_the_next_page_is_as_large_as_the_sink_is_quick(size: int, seconds: float, full: bool, then: int) -> None:
     assert partition.next_size(size, seconds, full=full) == then
+
+
+async def test_a_cancel_while_the_reading_ends_is_not_lost() -> None:
+    budget, reading, ending, gate = Budget(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    position = Position("1:1:", 1, 1, "1", phase="new")
+    held = Held(0, 1, 1, position)
+    answers = iter([Released([], {}), Page([], position)])
+
+    async def run(_: object) -> object:
+        if (answer := next(answers, None)) is not None:
+            return answer
+        if reading.is_set():
+            return held
+        reading.set()
+        try:
+            return await asyncio.Event().wait()
+        finally:
+            # As a statement that is cancelled: it waits for its server.
+            ending.set()
+            await gate.wait()
+
+    async def hand_over(_: object) -> Handed:
+        await reading.wait()
+        budget.end()
+        return Handed(1, [], {})
+
+    link: Any = SimpleNamespace(run=run)
+    courier: Any = SimpleNamespace(hand_over=hand_over, parked=set())
+    one = partition.Partition(link, subscription=1, worker=1, cut=Cut((), 1, 0, 0), held=held, courier=courier)
+    task = asyncio.create_task(one.hand_over_all(budget))
+    await ending.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await task

@@ -112,16 +112,17 @@ async def test_events_of_a_key_go_out_in_order(database: str, nats_server: NatsS
         assert ids
 
 
-async def test_headers_from_sql_go_out_as_text(database: str, nats_server: NatsServer, shop: Stream) -> None:
+async def test_headers_from_sql_are_texts_and_go_out(database: str, nats_server: NatsServer, shop: Stream) -> None:
     app = Holdfast(database)
     app.relay("out", app.event("shop.sold", Paid), to=NatsSink(nats_server.url))
     async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         await subscribed(conn, 1)
-        with pytest.raises(psycopg.errors.CheckViolation):
-            await conn.execute("SELECT holdfast.publish('shop.sold', '{}', headers => '[1]')")
-        await conn.execute("SELECT holdfast.publish('shop.sold', '{}', headers => '{\"n\": 7, \"by\": \"me\"}')")
+        for refused in ("[1]", '{"n": 7}'):
+            with pytest.raises(psycopg.Error, match=r"^headers: "):
+                await conn.execute("SELECT holdfast.publish('shop.sold', '{}', headers => %s)", [refused])
+        await conn.execute("SELECT holdfast.publish('shop.sold', '{}', headers => '{\"n\": \"7\"}')")
         [message] = await shop.wait_for(1)
-    assert (message.headers["n"], message.headers["by"]) == ("7", "me")
+    assert message.headers["n"] == "7"
 
 
 async def test_one_that_is_deleted_in_use_begins_anew(database: str, nats_server: NatsServer, shop: Stream) -> None:

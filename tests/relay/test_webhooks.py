@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast, Retry
 from holdfast.relay import delivery
+from holdfast.relay.sinks import webhook
 from holdfast.relay.sinks.webhook import WebhookSink
 from holdfast.relay.subscription import Poison
 from tests.relay.sinks.endpoint import Endpoint, answer
@@ -110,3 +111,30 @@ async def test_one_that_asks_for_no_pause_is_left_alone_all_the_same(database: s
             while not (rows := await (await conn.execute(answers.encode())).fetchall()):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert rows == [(1, 1, 200, "ok")]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+async def test_one_that_asks_for_a_day_does_not_stop_the_relay_for_a_day(
+    database: str, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    for module in (delivery, webhook):
+        monkeypatch.setattr(module, "LONGEST_REST", 0.2)
+    app, sold = _app(database, endpoint, Retry(max_attempts=5))
+    endpoint.answers = [answer(status, "tomorrow", Retry_After="86400")]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish(conn, sold.new({"n": 0}))
+        assert await _got(endpoint, 2) == [0, 0]
+
+
+async def test_one_event_that_is_to_come_again_tomorrow_holds_up_its_key_alone(
+    database: str, endpoint: Endpoint
+) -> None:
+    app, sold = _app(database, endpoint, Retry(max_attempts=5))
+    endpoint.answers = [answer(500, "tomorrow", Retry_After="86400")]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish(conn, sold.new({"n": 0}, key="a"))
+        await _got(endpoint, 1)
+        await app.publish_many(conn, [sold.new({"n": n}, key="b") for n in (1, 2)])
+        assert await _got(endpoint, 3) == [0, 1, 2]

@@ -157,7 +157,7 @@ def test_what_is_kept_is_summed_within_its_retention(connect: Connect) -> None:
     for ago in (3, 20):
         conn.execute(
             f"""
-            CREATE TABLE holdfast.tally_{ago} PARTITION OF holdfast.tally
+            CREATE TABLE holdfast.tally_{ago} PARTITION OF holdfast.tally_days
             FOR VALUES FROM (date_trunc('day', now() - interval '{ago} days', 'UTC'))
             TO (date_trunc('day', now() - interval '{ago - 1} days', 'UTC'))
             """.encode()

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
 from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob, WrongIsolation
 from holdfast.new_job import OrderKey, Unique
 from holdfast.outcome import Completed
+from holdfast.store.answer import Answer
 from holdfast.store.cancel import cancel_job, replay_job
 from holdfast.store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains, read_chain
 from holdfast.store.finish import complete_job
@@ -171,7 +171,7 @@ def test_completing_in_ones_own_transaction(worker: Worker, connect: Connect) ->
         assert worker.renew([claimed]) == {}
         assert run_sync(conn, complete_job(worker.id, held, "1", job().as_json())) == "completed"
     assert statuses(conn) == {first: "completed", first + 2: "pending"}
-    assert run_sync(conn, complete_job(worker.id, held)) is AbortReason.already_completed
+    assert run_sync(conn, complete_job(worker.id, held)) is Answer.already_completed
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
@@ -236,7 +236,7 @@ def test_a_chain_is_completed_from_outside(worker: Worker, connect: Connect, sta
     heard = [notice.payload for notice in listener.notifies(timeout=0.2 if state != "processing" else 5, stop_after=1)]
     if state == "processing":
         assert heard == [f"lost {chain} {claimed[0].token} already_completed"]
-        assert worker.end(claimed) == {chain: AbortReason.already_completed}
+        assert worker.end(claimed) == {chain: Answer.already_completed}
     else:
         assert heard == []
     assert run_sync(worker.conn, complete_chain(chain)) == "completed", "the next one"
@@ -279,7 +279,7 @@ def test_a_chain_is_deleted_whole(worker: Worker, connect: Connect) -> None:
     assert number(worker.conn, "SELECT count(*) FROM holdfast.attempt") == 0
     heard = {notice.payload for notice in listener.notifies(timeout=5, stop_after=2)}
     assert f"lost {other} {running[0].token} not_found" in heard
-    assert worker.end(running) == {other: AbortReason.not_found}
+    assert worker.end(running) == {other: Answer.not_found}
     assert run_sync(worker.conn, chain_ends([chain]))[chain].status == "not_found"
 
 
@@ -393,7 +393,7 @@ def test_an_ended_job_cannot_be_told_from_sql_to_go_on(worker: Worker) -> None:
     (first,) = enqueue(worker.conn, job())
     claimed = worker.claim()
     worker.end(claimed, then(job()))
-    assert worker.end(claimed, then(job())) == {first: AbortReason.already_completed}
+    assert worker.end(claimed, then(job())) == {first: Answer.already_completed}
     assert number(worker.conn, "SELECT count(*) FROM holdfast.job") == 1
 
 

@@ -4,6 +4,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from holdfast.drivers import run_sync
 from holdfast.errors import WrongIsolation
@@ -44,6 +46,16 @@ def test_what_a_claimed_job_says(connect: Connect) -> None:
     assert conn.execute("SELECT status::text, locked_by, lock_token, attempt FROM holdfast.job").fetchone() == (
         *("processing", worker.id, claimed.token, 1),
     )
+
+
+def test_a_claim_lets_others_refer_to_its_jobs(connect: Connect) -> None:
+    """A foreign key of the user's own takes this lock when it refers to a job; FOR UPDATE would make it wait."""
+    worker, user = Worker(connect()), connect()
+    (first,) = enqueue(worker.conn, job())
+    with worker.conn.transaction():
+        assert len(worker.claim()) == 1
+        with user.transaction():
+            assert number(user, "SELECT id FROM holdfast.job WHERE id = %s FOR KEY SHARE NOWAIT", first) == first
 
 
 def test_one_token_for_a_call_and_a_larger_one_for_the_next(connect: Connect) -> None:
@@ -210,6 +222,99 @@ def test_floors_of_all_lanes_are_respected(connect: Connect) -> None:
     seen = [(claimed.queue, claimed.kind, claimed.priority) for claimed in worker.claim(floors=floors, reach=0.25)]
     assert seen.count(("q", "a", 5)) == 1
     assert len(seen) == 23
+
+
+def test_a_claim_takes_so_many_in_all_and_begins_with_the_queue_it_is_told(connect: Connect) -> None:
+    worker = Worker(connect(), queues=["a", "b", "c"])
+    for queue in worker.queues:
+        enqueue(worker.conn, *[job(queue=queue) for _ in range(4)])
+
+    def queues(start: str) -> list[str]:
+        slots = dict.fromkeys(worker.queues, 3)
+        with worker.conn.transaction(force_rollback=True):
+            claim = run_sync(worker.conn, claim_jobs(worker.id, slots, worker.leases, most=5, start=start))
+        return [claimed.queue for claimed in claim.jobs]
+
+    assert queues("a") == ["a"] * 3 + ["b"] * 2
+    assert queues("a\0") == ["b"] * 3 + ["c"] * 2
+    assert queues("c") == ["c"] * 3 + ["a"] * 2
+    assert queues("d") == queues("")
+
+
+@pytest.mark.parametrize("scheduled", ["k", "other"])
+def test_a_claim_says_when_the_next_is_due(connect: Connect, scheduled: str) -> None:
+    worker = Worker(connect(), "k", "other")
+    claim = claim_jobs(worker.id, {"default": 3}, worker.leases)
+    assert run_sync(worker.conn, claim).next_due is None
+    enqueue(worker.conn, job(scheduled, delay=timedelta(minutes=1)), job("foreign", delay=timedelta(seconds=1)))
+    seconds = run_sync(worker.conn, claim).next_due
+    assert seconds is not None
+    assert 30 < seconds <= 60
+    # Though something is due before it that another worker is taking.
+    other = connect()
+    enqueue(other, job("k"))
+    with other.transaction():
+        other.execute("SELECT FROM holdfast.job FOR UPDATE")
+        found = run_sync(worker.conn, claim)
+    assert found.jobs == []
+    assert found.next_due == pytest.approx(seconds, abs=30)
+
+
+def test_a_claim_that_took_jobs_says_it_too(connect: Connect) -> None:
+    """Behind the one that it takes lies one that is due soon."""
+    worker = Worker(connect(), "k", "other")
+    claim = claim_jobs(worker.id, {"default": 3}, worker.leases)
+    enqueue(worker.conn, job(), job(delay=timedelta(milliseconds=900)), job("other", delay=timedelta(minutes=1)))
+    found = run_sync(worker.conn, claim)
+    assert len(found.jobs) == 1
+    assert found.next_due is not None
+    assert found.next_due < 0.9
+    worker.conn.execute("DELETE FROM holdfast.job WHERE kind = 'k'")
+    enqueue(worker.conn, job())
+    found = run_sync(worker.conn, claim)
+    assert len(found.jobs) == 1
+    assert found.next_due == pytest.approx(60, abs=30)
+
+
+NAMES = ("a", "a\x01", "ab", "b", "é", "z")
+
+
+@given(
+    lanes=st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES), st.sampled_from([0, 5, 9])), max_size=20),
+    queues=st.sets(st.sampled_from(NAMES), min_size=1),
+    kinds=st.sets(st.sampled_from(NAMES), min_size=1),
+    start=st.sampled_from(NAMES),
+    claimed=st.integers(0, 3),
+    many=st.booleans(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+def test_every_lane_that_is_served_is_found(  # noqa: PLR0917 - what a walk depends on
+    connect: Connect,
+    lanes: set[tuple[str, str, int]],
+    queues: set[str],
+    kinds: set[str],
+    start: str,
+    claimed: int,
+    many: bool,
+) -> None:
+    """Whatever lies between, with and without floors, kind by kind or from lane to lane."""
+    with connect() as conn, conn.transaction(force_rollback=True):
+        filler = [f"none{n}" for n in range(200)] if many else []
+        worker = Worker(conn, *sorted(kinds), *filler, queues=sorted(queues))
+        floors = Floors()
+        for _ in range(2):
+            for queue, kind, level in lanes:
+                fill(conn, 1, queue=queue, kind=kind, priority=str(level), available_at="clock_timestamp()")
+            conn.execute("UPDATE holdfast.job SET available_at = now()")
+            expected = {lane for lane in lanes if lane[0] in queues and lane[1] in kinds}
+            claim = run_sync(
+                conn,
+                claim_jobs(worker.id, dict.fromkeys(queues, 100), worker.leases, start=start, floors=floors, reach=0),
+            )
+            found = [(one.queue, one.kind, one.priority) for one in claim.jobs]
+            assert sorted(found) == sorted(expected)
+            floors.advance(claim.jobs[:claimed], reach=0, took=0)
+            conn.execute("DELETE FROM holdfast.job")
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.store.floor import PRIORITIES, REACHES, SHARE_OF_TIME, Floors, ReapFloor
+from holdfast.store.floor import CHEAP, MOST_LANES, REACHES, SHARE_OF_TIME, SHARED_FROM, Floors, Lane, ReapFloor
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOTHING: list[Any] = []
@@ -17,6 +17,7 @@ class Taken(NamedTuple):
     priority: int
     kind: str
     available_at: datetime
+    id: int = 1
 
 
 class Clock:
@@ -26,32 +27,67 @@ class Clock:
         return self.now
 
 
-def texts(floors: Floors, queues: list[str], kinds: list[str]) -> list[str]:
-    return floors.array(queues, kinds).strip("{}").split(",")
-
-
 def learn(floors: Floors, *taken: Taken, reach: float = REACHES[0], took: float = 0.001) -> None:
     jobs: list[Any] = list(taken)
     floors.advance(jobs, reach=reach, took=took)
 
 
-def test_floors_stand_where_the_claim_looks_for_them() -> None:
+def floor(floors: Floors, queue: str, kind: str, priority: int) -> tuple[datetime, int] | None:
+    return dict(floors.lanes(REACHES[0], [queue], [kind])).get(Lane(queue, kind, priority))
+
+
+def test_floors_stand_in_the_order_of_the_index() -> None:
     floors = Floors()
-    learn(floors, Taken("b", 3, "y", NOON))
-    found = texts(floors, ["a", "b"], ["x", "y", "z"])
-    assert len(found) == 2 * PRIORITIES * 3
-    # As claim_jobs counts, from one: ((queue - 1) * 10 + priority) * kinds + kind.
-    assert [n for n, text in enumerate(found, 1) if text != "-infinity"] == [(1 * 10 + 3) * 3 + 2]
-    assert datetime.fromisoformat(found[(1 * 10 + 3) * 3 + 1]) == NOON
+    taken = [Taken(queue, level, kind, NOON) for kind in "yx" for level in (5, 0) for queue in ("b", "ba", "a", "é")]
+    learn(floors, *taken)
+    found = [lane for lane, _ in floors.lanes(REACHES[0], ["a", "b", "ba", "é"], None)]
+    assert len(found) == len(taken)
+    assert found == sorted(found, key=lambda lane: (lane.queue.encode(), lane.kind.encode(), lane.priority))
+    assert [lane for lane, _ in floors.lanes(REACHES[0], ["b"], ["x"])] == [Lane("b", "x", 0), Lane("b", "x", 5)]
 
 
 def test_a_floor_never_falls() -> None:
     floors = Floors()
-    for minutes in (0, 2, 1):
-        learn(floors, Taken("q", 0, "k", NOON + timedelta(minutes=minutes)))
-    assert datetime.fromisoformat(texts(floors, ["q"], ["k"])[0]) == NOON + timedelta(minutes=2)
+    for minutes, number in ((0, 9), (2, 5), (1, 6), (2, 4)):
+        learn(floors, Taken("q", 0, "k", NOON + timedelta(minutes=minutes), number))
+    assert floor(floors, "q", "k", 0) == (NOON + timedelta(minutes=2), 5)
     learn(floors, *(Taken("q", 0, "k", NOON + timedelta(minutes=minutes)) for minutes in (9, 7, 8)))
-    assert datetime.fromisoformat(texts(floors, ["q"], ["k"])[0]) == NOON + timedelta(minutes=9)
+    assert floor(floors, "q", "k", 0) == (NOON + timedelta(minutes=9), 1)
+
+
+def test_the_lanes_that_were_quiet_longest_are_forgotten() -> None:
+    floors = Floors()
+    for number in range(MOST_LANES + 10):
+        learn(floors, Taken("q", 0, f"k{number}", NOON))
+        learn(floors, Taken("q", 0, "k0", NOON))
+    known = {lane.kind for lane, _ in floors.lanes(REACHES[0], ["q"], None)}
+    assert known == {"k0"} | {f"k{number}" for number in range(11, MOST_LANES + 10)}
+
+
+def test_a_cheap_look_at_everything_needs_no_floors() -> None:
+    floors = Floors(clock=Clock())
+    learn(floors, Taken("q", 0, "k", NOON), reach=REACHES[-1], took=CHEAP)
+    assert floors.reach() == REACHES[-1]
+    assert floors.lanes(REACHES[-1], ["q"], None) == []
+    learn(floors, reach=REACHES[-1], took=SHARED_FROM)
+    assert floors.reach() != REACHES[-1]
+    assert floors.lanes(REACHES[-1], ["q"], None) != []
+
+
+def test_a_look_at_everything_that_is_cheaper_than_all_the_floors_needs_none() -> None:
+    floors = Floors(clock=Clock())
+    learn(floors, *(Taken("q", 0, f"k{number}", NOON) for number in range(100)), reach=REACHES[-1], took=0.003)
+    assert floors.reach() == REACHES[-1]
+    assert floors.lanes(REACHES[-1], ["q"], None) == []
+    learn(floors, reach=REACHES[-1], took=0.006)
+    assert floors.reach() != REACHES[-1]
+    # A narrow look tells what the floors cost here; a standstill tells nothing.
+    learn(floors, reach=REACHES[0], took=0.008)
+    learn(floors, reach=REACHES[-1], took=0.006)
+    assert floors.reach() == REACHES[-1]
+    learn(floors, reach=REACHES[0], took=1.0)
+    learn(floors, reach=REACHES[-1], took=0.5)
+    assert floors.reach() != REACHES[-1]
 
 
 def test_the_first_look_reaches_everything_and_so_does_the_first_after_a_drop() -> None:
@@ -62,7 +98,7 @@ def test_the_first_look_reaches_everything_and_so_does_the_first_after_a_drop() 
     assert floors.reach() != REACHES[-1]
     floors.drop()
     assert floors.reach() == REACHES[-1]
-    assert set(texts(floors, ["q"], ["k"])) == {"-infinity"}
+    assert floor(floors, "q", "k", 0) is None
 
 
 def test_a_costly_full_look_does_not_put_off_the_narrow_ones() -> None:
@@ -78,7 +114,7 @@ def test_a_costly_full_look_does_not_put_off_the_narrow_ones() -> None:
     assert floors.reach() == REACHES[-1]
 
 
-@given(st.lists(st.sampled_from([0.0005, 0.004, 0.05]), min_size=3, max_size=3), st.floats(0.001, 0.2))
+@given(st.lists(st.sampled_from([0.0005, 0.004, 0.05]), min_size=4, max_size=4), st.floats(0.001, 0.2))
 def test_no_tier_takes_more_than_a_twentieth_of_the_time(extra: list[float], pause: float) -> None:
     assert SHARE_OF_TIME <= 1 / 20
     clock = Clock()

@@ -67,7 +67,7 @@ def test_a_job_that_kills_its_worker_every_time_ends_failed(connect: Connect) ->
     assert answers == ["pending", "pending", "failed"]
     assert statuses(worker.conn) == {first: "failed"}
     assert worker.claim() == []
-    assert number(worker.conn, "SELECT last_error_code FROM holdfast.job_failed") == "lease_expired"
+    assert number(worker.conn, "SELECT last_error_code FROM holdfast.job_failed") == "crashed_alone"
 
 
 def test_a_job_asked_to_stop_ends_cancelled(connect: Connect) -> None:

@@ -25,6 +25,7 @@ from holdfast.store.progress import report_progress
 from holdfast.store.reap import reap_jobs
 from holdfast.store.schema import check, migrate
 from holdfast.store.subscription import list_subscriptions, subscribe
+from holdfast.store.suspect import claim_suspects, isolate_worker
 from holdfast.store.watcher import forget_watcher, watch_chains
 from holdfast.store.worker import ensure_partitions, register_worker
 
@@ -37,7 +38,7 @@ WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
 PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events"}
-LOOKING = {"lag", "position_of", "last_event_id", "cluster", "take_census"}
+LOOKING = {"lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census"}
 
 _numbers = count(1)
 
@@ -256,7 +257,7 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
         ("SELECT", f"{LIVE} {HISTORY} event landmark migration queue replay retention"),
         ("INSERT", f"{LIVE} {HISTORY} replay"),
         ("UPDATE", f"{LIVE} run"),
-        ("DELETE", f"{LIVE} landmark position replay tally"),
+        ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )
@@ -269,7 +270,7 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
     [
         ("INSERT", f"{LIVE} {HISTORY} access_token audit landmark queue replay"),
         ("UPDATE", f"{LIVE} access_token audit queue run"),
-        ("DELETE", f"{LIVE} landmark position replay tally"),
+        ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )
@@ -319,7 +320,9 @@ def test_a_worker_works(login: Login) -> None:
     conn.execute("UPDATE holdfast.job SET locked_until = now() - interval '1 second'")
     no_delay = {"mail": Retry(base=timedelta(0), jitter=timedelta(0))}
     assert [job.answer for job in run_sync(conn, reap_jobs(no_delay, jitter=timedelta(0)))] == ["pending"]
-    (again,) = run_sync(conn, claim).jobs
+    assert run_sync(conn, claim).jobs == []
+    (again,) = run_sync(conn, claim_suspects(worker, ["default"], {"mail": Lease.standard}))
+    assert run_sync(conn, isolate_worker(worker, 1))
     assert run_sync(conn, cancel_job(again.id)) == "requested"
 
 

@@ -39,7 +39,7 @@ def stored(conn: psycopg.Connection[Any], name: str = "bill", every: Every | Cro
     run_sync(conn, register_schedules([(name, every, None)]))
     look = looked(conn, name)
     if look.next_at is None:
-        assert run_sync(conn, set_next(name, seen=look.text, now=look.now))
+        assert run_sync(conn, set_next({name: look.text}, now=look.now))
 
 
 def looked(conn: psycopg.Connection[Any], name: str = "bill") -> Look:

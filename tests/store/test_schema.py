@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -96,6 +97,23 @@ def await_lock_waiters(conn: psycopg.Connection[Any], waiters: int) -> None:
     )
 
 
+def await_waiter(conn: psycopg.Connection[Any], table: str) -> None:
+    """Return when somebody waits for this table; fail after thirty seconds."""
+    conn.execute(
+        """
+        DO $$
+        DECLARE
+            deadline timestamptz := clock_timestamp() + interval '30 seconds';
+        BEGIN
+            WHILE NOT EXISTS (SELECT FROM pg_locks WHERE relation = '%s'::regclass AND NOT granted) LOOP
+                ASSERT clock_timestamp() < deadline, 'nobody waits for the table';
+                PERFORM pg_sleep(0.005);
+            END LOOP;
+        END $$
+        """.replace("%s", table).encode()
+    )
+
+
 def test_the_migrations_are_the_files() -> None:
     folder = files("holdfast.store").joinpath("sql", "migrations")
     for migration in migrations():
@@ -174,6 +192,27 @@ def test_a_migration_that_fails_leaves_nothing_of_itself(empty: str, monkeypatch
             None,
         )
     assert recorded(empty) == [(1, "0001_a", broken[0].checksum)]
+
+
+def test_a_migration_begins_again_when_it_deadlocks_with_a_worker(
+    database: str, connect: Callable[..., psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = "ALTER TABLE holdfast.job ADD spare integer; ALTER TABLE holdfast.worker ADD spare integer;"
+    later = numbered(
+        [*((f"{known.name}.sql", known.sql) for known in migrations()), (f"{len(migrations()) + 1:04}_spare.sql", both)]
+    )
+    monkeypatch.setattr("holdfast.store.schema.migrations", lambda: later)
+    worker, migrating = connect(), connect(autocommit=True)
+    with ThreadPoolExecutor(1) as pool, worker.transaction():
+        # As a claim does: the worker's row first, then the jobs. The migration is to be the one that gives way.
+        worker.execute("SET LOCAL deadlock_timeout = '1min'")
+        worker.execute("SELECT FROM holdfast.worker").fetchall()
+        migrated = pool.submit(migrate, migrating)
+        with connect() as looking:
+            await_waiter(looking, "holdfast.worker")
+        worker.execute("SELECT FROM holdfast.job").fetchall()
+        assert not migrated.done()
+    assert migrated.result() == [later[-1].name]
 
 
 def test_a_function_is_never_committed_open_to_everybody(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,13 +355,12 @@ def test_the_verdict_needs_no_database() -> None:
         verify([])
 
 
-def test_every_definer_has_a_fixed_search_path(connect: Callable[..., psycopg.Connection[Any]]) -> None:
-    definers = connect().execute(
-        """
-        SELECT proname, array_to_string(proconfig, ';') FROM pg_proc
-        WHERE pronamespace = 'holdfast'::regnamespace AND prosecdef
-        """
-    )
-    found = dict(definers.fetchall())
-    assert {"enqueue", "enqueue_jobs", "ensure_partitions"} <= found.keys()
-    assert {name for name, config in found.items() if "search_path=pg_catalog, pg_temp" not in (config or "")} == set()
+def test_a_vacuum_does_not_shrink_the_tables_that_run_empty_again_and_again(database: str) -> None:
+    """It would lock them exclusively, and cancel queries on standbys."""
+    with psycopg.connect(database) as conn:
+        rows = conn.execute(
+            "SELECT c.relname FROM pg_class c WHERE 'vacuum_truncate=off' = ANY (c.reloptions) AND c.relkind = 'r' "
+            "AND (c.reltoastrelid = 0 OR c.relpersistence = 'u' OR EXISTS (SELECT FROM pg_class t "
+            "WHERE t.oid = c.reltoastrelid AND 'vacuum_truncate=off' = ANY (t.reloptions))) ORDER BY 1"
+        ).fetchall()
+    assert [name for (name,) in rows] == ["job", "member", "reader", "sleeper", "sweep", "watcher"]

@@ -16,7 +16,7 @@ def test_who_looked_before_the_record_was_there_is_within_the_horizon(connect: C
     run_sync(sleeper, lie_down(7, ["default"], ["k"]))
     enqueue(other, job())
     sleeper.commit()
-    horizon = run_sync(conn, look_ahead(["default"], ["k"]))
+    horizon = run_sync(conn, look_ahead(None, ["default"], ["k"]))
     assert not run_sync(conn, others_ended(horizon.xmax))
     other.commit()
     assert run_sync(conn, others_ended(horizon.xmax))

@@ -40,7 +40,7 @@ def test_until_the_next_job_is_due(connect: Connect) -> None:
     worker = Worker(connect(), "k", "m", queues=["default", "q"])
 
     def ahead() -> timedelta | None:
-        return run_sync(worker.conn, look_ahead(worker.queues, worker.leases)).next_due
+        return run_sync(worker.conn, look_ahead(worker.id)).next_due
 
     assert ahead() is None
     enqueue(worker.conn, job("other", delay=timedelta(minutes=1)), job("k", queue="other", delay=timedelta(minutes=1)))
@@ -61,10 +61,23 @@ def test_sleep_is_light_until_those_who_may_have_missed_the_record_have_ended(co
     worker, before, after = Worker(connect()), connect(), connect()
     begin(before)
     run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
-    horizon = run_sync(worker.conn, look_ahead(worker.queues, worker.leases))
+    horizon = run_sync(worker.conn, look_ahead(worker.id))
     assert not run_sync(worker.conn, others_ended(horizon.xmax))
     begin(after)
     before.execute("COMMIT")
     assert run_sync(worker.conn, others_ended(horizon.xmax)), "who began later has seen the record"
     after.execute("COMMIT")
     assert run_sync(worker.conn, others_ended(horizon.xmax))
+
+
+def test_the_record_of_a_killed_worker_does_not_swallow_a_wake_up(connect: Connect) -> None:
+    """Two workers are woken, however many records each has, and no more than two."""
+    conn, listening = connect(), connect()
+    for worker in (7, 8, 9):
+        listening.execute(f"LISTEN holdfast_{worker}".encode())
+    for worker in (9, 7, 8, 8):  # 8 lies down last, twice, and is killed
+        run_sync(conn, lie_down(worker, ["default"], ["k"]))
+    enqueue(conn, job())
+    woken = {heard.channel for heard in listening.notifies(timeout=5, stop_after=2)}
+    assert woken == {"holdfast_7", "holdfast_8"}
+    assert list(listening.notifies(timeout=0)) == []

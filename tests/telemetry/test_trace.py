@@ -177,15 +177,11 @@ async def test_a_handler_in_a_process_of_its_own_has_the_trace(
     "wrong",
     [
         '{"traceparent": "x"}',
-        '{"traceparent": 7}',
         '{"traceparent": "00-00000000000000000000000000000000-b7ad6b7169203331-01"}',
         '{"traceparent": "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}',
-        "[]",
-        '["traceparent"]',
-        "7",
     ],
 )
-async def test_headers_that_are_none_harm_nobody(app: Holdfast, ledger: Ledger, wrong: str) -> None:
+async def test_a_traceparent_that_is_none_harms_nobody(app: Holdfast, ledger: Ledger, wrong: str) -> None:
     """Who enqueues from SQL may write anything."""
 
     @app.job("first")
@@ -199,6 +195,14 @@ async def test_headers_that_are_none_harm_nobody(app: Holdfast, ledger: Ledger, 
     async with app.worker(**PATIENT):
         await until(lambda: ledger.completed() == 2)
     assert headers(ledger, "second") == [json.loads(wrong)]
+
+
+@pytest.mark.parametrize("wrong", ['{"traceparent": 7}', "[]", '["traceparent"]', "7"])
+def test_headers_that_are_none_are_refused(ledger: Ledger, wrong: str) -> None:
+    with pytest.raises(psycopg.Error, match=r"headers: (a JSON object|text) expected") as refused:
+        ledger.do("SELECT holdfast.enqueue('first', headers => %s::json)", wrong)
+    assert refused.value.sqlstate == "HF002"
+    assert headers(ledger, "first") == []
 
 
 def test_only_a_traceparent_is_taken_for_one() -> None:

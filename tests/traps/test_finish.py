@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
+from holdfast.store.answer import Answer
 from holdfast.store.finish import Ending, finish_jobs
 from tests.traps.mutation import open_trap
 from tests.traps.plans import explained
@@ -58,7 +58,7 @@ def test_a_locked_row_is_busy_and_the_others_are_done(connect: Connect) -> None:
     enqueue(conn, job())
     claimed = worker.claim()
     lock(handler, claimed[0])
-    open_trap(conn, "settle_jobs", ("ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)", "ORDER BY j.id FOR UPDATE OF j)"))
+    open_trap(conn, "settle_batch", ("ORDER BY j.id FOR UPDATE OF j SKIP LOCKED)", "ORDER BY j.id FOR UPDATE OF j)"))
     conn.execute("SET lock_timeout = '200ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable):
         worker.end(claimed, careful=True)
@@ -101,7 +101,7 @@ def test_finished_twice(connect: Connect, careful: bool) -> None:
     enqueue(worker.conn, job(), job())
     claimed = worker.claim()
     assert set(worker.end(claimed).values()) == {"completed"}
-    assert set(worker.end(claimed, careful=careful).values()) == {AbortReason.already_completed}
+    assert set(worker.end(claimed, careful=careful).values()) == {Answer.already_completed}
     assert number(worker.conn, "SELECT count(*) FROM holdfast.job_history") == 2
 
 

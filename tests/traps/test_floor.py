@@ -45,6 +45,7 @@ def floor_at(conn: Connection[Any], seconds_ago: float, *, kind: str = "k", prio
     """Return floors as after a claim of a job that was due so long ago."""
 
     class Claimed:
+        id = 0
         queue = "default"
         available_at: datetime = number(conn, "SELECT clock_timestamp()") - timedelta(seconds=seconds_ago)
 
@@ -70,12 +71,54 @@ def test_dead_entries_under_a_held_snapshot(connect: Connect) -> None:
         assert buffers(conn, without) > 5 * alone
 
 
-@pytest.mark.parametrize(("late", "reach"), [(3, REACHES[1]), (30, REACHES[2]), (3_600, REACHES[3])])
+def test_jobs_of_one_time_are_not_walked_over(connect: Connect) -> None:
+    """Those of one bulk enqueue are due at the same moment: the floor is a time and an id."""
+    conn = connect()
+    worker, floors = Worker(conn), Floors()
+
+    def cost() -> int:
+        return buffers(conn, claim_jobs(worker.id, {"default": 1}, worker.leases, floors=floors, reach=NARROW))
+
+    with held_snapshot(connect()):
+        fill(conn, 6_000, available_at="now() - interval '1 second'")
+        work_off(worker, floors, 500)
+        alone = cost()
+        work_off(worker, floors, 5_000)
+        assert cost() <= 1.5 * alone
+        open_trap(conn, "find_lanes", ("CASE WHEN reach = interval '0' THEN lane_ids[lane] ELSE 0 END", "0"))
+        assert cost() > 3 * alone
+
+
+def test_what_other_kinds_left_behind_is_not_walked_over(connect: Connect) -> None:
+    conn = connect()
+    worker, other, floors = Worker(conn, "a", "z"), Worker(conn, "m"), Floors()
+
+    def cost() -> int:
+        return buffers(conn, claim_jobs(worker.id, {"default": 1}, worker.leases, floors=floors, reach=NARROW))
+
+    with held_snapshot(connect()):
+        fill(conn, 20, kind="a")
+        fill(conn, 20, kind="z")
+        floors.advance(worker.claim(1), reach=NARROW, took=0)
+        alone = cost()
+        fill(conn, 5_000, kind="m")
+        while other.end(other.claim(500)):
+            pass
+        assert cost() <= 1.5 * alone
+        open_trap(
+            conn,
+            "find_lanes",
+            ("by_kind := (last_queue - this_queue + 1) * cardinality(kinds) <= 100", "by_kind := false"),
+        )
+        assert cost() > 3 * alone
+
+
+@pytest.mark.parametrize(("late", "reach"), [(0.2, REACHES[1]), (3, REACHES[2]), (30, REACHES[3]), (3_600, REACHES[4])])
 def test_a_late_commit_is_found_by_the_tier_that_reaches_it(connect: Connect, late: float, reach: float) -> None:
     conn = connect()
     worker = Worker(conn)
     floors = floor_at(conn, 0)
-    (floor,) = floors._floors.values()
+    ((floor, _),) = floors._floors.values()
     (late_id,) = enqueue(conn, job())
     conn.execute("UPDATE holdfast.job SET available_at = %s - %s * interval '1 second'", [floor, late])
     for narrower in (tier for tier in REACHES if tier < reach):
@@ -85,7 +128,7 @@ def test_a_late_commit_is_found_by_the_tier_that_reaches_it(connect: Connect, la
 
 def test_every_tier_has_its_turn_within_a_twentieth_of_the_time(connect: Connect) -> None:
     """Claims of 1 ms; a look at everything costs a second, at the last minute a tenth of that."""
-    costs = dict(zip(REACHES, (0.001, 0.002, 0.1, 1.0), strict=True))
+    costs = dict(zip(REACHES, (0.001, 0.001, 0.002, 0.1, 1.0), strict=True))
     now = 0.0
     spent = dict.fromkeys(REACHES, 0.0)
     floors = Floors(clock=lambda: now)
@@ -107,7 +150,7 @@ def test_a_floor_ahead_of_the_clock_is_ignored(connect: Connect) -> None:
     enqueue(conn, job())
     assert len(worker.claim(floors=ahead, reach=NARROW)) == 1
     enqueue(conn, job())
-    open_trap(conn, "claim_floor", ("CASE WHEN last <= now() THEN last - reach ELSE '-infinity' END", "last - reach"))
+    open_trap(conn, "claim_floor", ("(last <= now())", "true"))
     assert worker.claim(floors=ahead, reach=NARROW) == []
 
 
@@ -145,7 +188,7 @@ def test_what_comes_back_is_never_due_in_the_past(connect: Connect, outcome: Out
     assert len(back_for_a_narrow_look(connect, outcome)) == 1
     open_trap(
         connect(),
-        "settle_jobs",
+        "give_back_jobs",
         (
             "available_at = clock + greatest(coalesce(s.delay_ms, 0), 0) * interval",
             "available_at = j.available_at + 0 * interval",
@@ -168,7 +211,7 @@ def test_what_is_promoted_is_never_due_in_the_past(connect: Connect) -> None:
 
     assert promoted() == 1
     open_trap(
-        connect(), "settle_jobs", ("available_at = greatest(j.available_at, clock)", "available_at = j.available_at")
+        connect(), "settle_batch", ("available_at = greatest(j.available_at, clock)", "available_at = j.available_at")
     )
     assert promoted() == 0
 

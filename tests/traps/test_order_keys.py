@@ -45,9 +45,9 @@ if TYPE_CHECKING:
 LEAVING: dict[str, Outcome] = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}
 COMING_BACK: dict[str, Outcome] = {"retried": RETRIED, "rescheduled": RESCHEDULED, "released": RELEASED}
 
-NO_PROMOTION = ("settle_jobs", ("IF successors <> '{}' THEN", "IF false THEN"))
+NO_PROMOTION = ("settle_batch", ("IF successors <> '{}' THEN", "IF false THEN"))
 PARKED_AGAIN = (
-    "settle_jobs",
+    "give_back_jobs",
     (
         "SET status = 'pending', locked_until = NULL",
         "SET status = CASE WHEN j.order_key IS NULL THEN status ELSE 'blocked' END, locked_until = NULL",
@@ -251,9 +251,7 @@ def test_a_failed_head_that_must_block(connect: Connect) -> None:
     worker = Worker(conn)
     replay = run_sync(conn, replay_job(ids[0]))
     assert drain(worker) == [replay, ids[1]], "the replay takes the old place"
-    open_trap(
-        conn, "settle_jobs", ("WHERE verdict = 'failed' AND order_block AND order_key IS NOT NULL", "WHERE false")
-    )
+    open_trap(conn, "leave_jobs", ("AND j.order_block AND j.order_key IS NOT NULL", "AND false"))
     ids, ran = after_a_failure()
     assert ran == ids[1:]
 
@@ -275,7 +273,7 @@ def test_a_chain_goes_on_in_a_key_where_somebody_shares_its_place(connect: Conne
     (last,) = done[1:]
     assert done == [replays[1], last]
     assert last > replays[1]
-    open_trap(connect(), "settle_jobs", (" OR (n.order_seq, n.id) < (j.order_seq, s.next_id))", ")"))
+    open_trap(connect(), "lock_successors", (" OR (n.order_seq, n.id) < (j.order_seq, s.next_id))", ")"))
     _, done = ran()
     assert done == [], "each waits behind the other"
 
@@ -318,7 +316,7 @@ def test_a_lower_job_that_commits_while_a_higher_one_runs(connect: Connect) -> N
         user,
         "take_order_heads",
         (
-            "SET available_at = clock_timestamp() + interval '1 second' WHERE id = ANY (early)",
+            "SET available_at = clock_timestamp() + interval '1 second', later = true WHERE id = ANY (early)",
             "SET status = 'blocked' WHERE id = ANY (early)",
         ),
     )
@@ -348,7 +346,7 @@ def test_promotion_does_not_walk_over_the_dead_of_its_key(connect: Connect) -> N
         assert finish_cost() <= 1.5 * alone
         expire_leases(conn)
         worker.reap()
-        open_trap(conn, "settle_jobs", ("(e.order_seq, e.id) > (j.order_seq, j.id)", "e.id <> j.id"))
+        open_trap(conn, "lock_successors", ("(e.order_seq, e.id) > (j.order_seq, j.id)", "e.id <> j.id"))
         assert finish_cost() > 3 * alone
 
 

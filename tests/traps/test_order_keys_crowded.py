@@ -37,7 +37,7 @@ TRAPS = {
         "false)",
     ),
     # Nobody promotes.
-    "no promotion": ("settle_jobs", "IF successors <> '{}' THEN", "IF false THEN"),
+    "no promotion": ("settle_batch", "IF successors <> '{}' THEN", "IF false THEN"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -10,7 +9,6 @@ import pytest
 
 from holdfast.drivers import run_sync
 from holdfast.errors import HoldfastError
-from holdfast.new_job import Unique
 from holdfast.store.cancel import cancel_job
 from holdfast.store.worker import ensure_partitions
 from tests.traps.mutation import open_trap
@@ -20,13 +18,13 @@ if TYPE_CHECKING:
     from holdfast.outcome import Outcome
     from tests.traps.workers import Connect
 
-FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "unique_window", "event", "inbox", "delivery")
+FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "event", "delivery")
 
 
 def partitions(conn: psycopg.Connection[Any]) -> list[str]:
     rows = conn.execute(
-        "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class p ON p.oid = inhparent AND p.relkind = 'p' "
-        "WHERE p.relnamespace = 'holdfast'::regnamespace ORDER BY 1"
+        "SELECT inhrelid::regclass::text FROM pg_inherits JOIN pg_class p ON p.oid = inhparent "
+        "WHERE p.relnamespace = 'holdfast'::regnamespace AND p.relname LIKE '%_days' ORDER BY 1"
     )
     return [row[0] for row in rows]
 
@@ -53,49 +51,84 @@ def test_partitions_are_added_beside_long_readers_and_writers(connect: Connect) 
     conn.execute("SET lock_timeout = '200ms'")
     with pytest.raises(psycopg.errors.LockNotAvailable):
         conn.execute(
-            "CREATE TABLE holdfast.later PARTITION OF holdfast.job_history "
+            "CREATE TABLE holdfast.later PARTITION OF holdfast.job_history_days "
             "FOR VALUES FROM ('2999-01-01') TO ('2999-01-02')"
         )
 
 
 @pytest.mark.parametrize("outcome", [COMPLETED, FAILED, RETRIED], ids=lambda outcome: type(outcome).__name__)
 @pytest.mark.parametrize("careful", [False, True])
-def test_a_finish_makes_what_is_missing(connect: Connect, outcome: Outcome, careful: bool) -> None:
+def test_a_finish_without_a_partition_is_late_and_not_refused(
+    connect: Connect, outcome: Outcome, careful: bool
+) -> None:
     conn = connect()
     worker = Worker(conn)
     (first,) = enqueue(conn, job())
     claimed = worker.claim()
     drop_all(conn)
     assert worker.end(claimed, outcome, careful=careful)[first] in {"completed", "failed", "pending"}
-    assert len(partitions(conn)) == len(FAMILIES) * 16 + 31
+    assert partitions(conn) == []
+    assert number(conn, "SELECT count(*) FROM holdfast.tally WHERE late") > 0
 
     # The trap: nobody looks, and a maintenance that was late stops every finish.
     enqueue(conn, job())
     claimed = worker.claim(1)
-    open_trap(conn, "need_partitions", ("PERFORM holdfast.ensure_partitions();", "NULL;"))
-    drop_all(conn)
+    open_trap(conn, "need_partitions", ("PERFORM set_config('holdfast.late', 'on', true);", "NULL;"))
     with pytest.raises((psycopg.Error, HoldfastError), match="no partition of relation"):
         worker.end(claimed, outcome, careful=careful)
 
 
-def test_cancelling_and_unique_windows_make_what_is_missing(connect: Connect) -> None:
-    conn = connect()
-    (called_off,) = enqueue(conn, job())
+def test_after_two_weeks_of_silence_nobody_waits_for_anybody(connect: Connect) -> None:
+    """Two producers and a finisher at once, each in a transaction that stays open."""
+    conn, keeper, finisher = connect(), connect(), connect()
+    producers = [connect(), connect()]
+    worker = Worker(finisher)
+    ended, called_off = enqueue(conn, job(), job())
+    claims = worker.claim(1)
     drop_all(conn)
-    assert run_sync(conn, cancel_job(called_off)) == "cancelled"
-    drop_all(conn)
-    for days in (1, 31):
-        enqueue(conn, job(unique=Unique("a", window=timedelta(days=days))))
-    assert number(conn, "SELECT count(*) FROM holdfast.unique_window") == 2
+    for user in (*producers, finisher):
+        user.execute("SET lock_timeout = '2s'")
+        user.execute("BEGIN")
+    for n, user in enumerate(producers):
+        user.execute("SELECT holdfast.publish('a', %s::json)", [str(n)])
+        user.execute("SELECT holdfast.enqueue('a', unique_key => %s, unique_window => '1 day')", [str(n)])
+        user.execute("SELECT holdfast.receive('a', %s)", [str(n)])
+    assert run_sync(finisher, cancel_job(called_off)) == "cancelled"
+    assert worker.end(claims)[ended] == "completed"
+    # Maintenance makes what is missing beside all of them.
+    keeper.execute("SET lock_timeout = '2s'")
+    assert run_sync(keeper, ensure_partitions()) == len(FAMILIES) * 16
+    for user in (*producers, finisher):
+        user.execute("COMMIT")
+    assert number(conn, "SELECT count(*) FROM holdfast.event WHERE late") == len(producers)
+    # What came late is moved to its day by the next pass; nobody misses it meanwhile.
+    history = "SELECT count(*) FROM holdfast.job_history"
+    assert number(conn, history) == 2
+    assert run_sync(keeper, ensure_partitions()) == 0
+    for family in FAMILIES:
+        assert number(conn, f"SELECT count(*) FROM holdfast.{family}_late") == 0
+    assert number(conn, history) == 2
+    assert number(conn, "SELECT count(*) FROM holdfast.event") == len(producers)
+    conn.execute("SELECT holdfast.publish('a', '2')")
+    assert number(conn, "SELECT count(*) FROM holdfast.event_days") == len(producers) + 1
 
 
-def test_the_longest_window_has_its_partition_until_the_last_day_before_more_are_made(connect: Connect) -> None:
-    """Partitions are made anew when tomorrow's history is missing; until then the windows reach far enough."""
-    conn = connect()
-    furthest = "SELECT max(substring(name from '\\d+$')::date) FROM unnest(%s::text[]) AS name WHERE name ~ %s"
-    history = number(conn, furthest, partitions(conn), r"^holdfast\.job_history_")
-    windows = number(conn, furthest, partitions(conn), r"^holdfast\.unique_window_")
-    assert windows >= history - timedelta(days=1) + timedelta(days=31)
+def test_what_came_late_long_ago_is_moved_to_a_day_that_is_made_for_it(connect: Connect) -> None:
+    conn, other = connect(), connect()
+    conn.execute("SELECT set_config('holdfast.late', 'on', false)")
+    conn.execute(
+        "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt) "
+        "SELECT n, now() - interval '40 days', 'retry', 1 FROM generate_series(1, 10010) AS n"
+    )
+    before = len(partitions(conn))
+    with other.transaction():
+        other.execute("SELECT count(*) FROM holdfast.attempt")
+        assert run_sync(conn, ensure_partitions()) == 1
+    assert len(partitions(conn)) == before + 1
+    assert number(conn, "SELECT count(*) FROM holdfast.attempt_late") == 10
+    run_sync(conn, ensure_partitions())
+    assert number(conn, "SELECT count(*) FROM holdfast.attempt_late") == 0
+    assert number(conn, "SELECT count(*) FROM holdfast.attempt_days") == 10010
 
 
 def test_a_partition_can_be_detached_beside_readers(connect: Connect) -> None:
@@ -103,7 +136,7 @@ def test_a_partition_can_be_detached_beside_readers(connect: Connect) -> None:
     defaults = "SELECT count(*) FROM pg_partitioned_table WHERE partdefid <> 0"
     assert number(conn, defaults) == 0
     one, two = [name for name in partitions(conn) if name.startswith("holdfast.attempt_")][:2]
-    parent = "holdfast.attempt"
+    parent = "holdfast.attempt_days"
     conn.execute(f"ALTER TABLE {parent} DETACH PARTITION {one} CONCURRENTLY".encode())
     conn.execute(f"CREATE TABLE holdfast.rest PARTITION OF {parent} DEFAULT".encode())
     with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match="default partition"):

@@ -47,7 +47,7 @@ def test_two_transactions_with_the_same_keys_in_opposite_order(connect: Connect,
     add_gate(keeper, table="job" if window is None else "unique_window")
     assert sum(deadlocks(n) for n in range(5)) == 0
     if window is None:
-        open_trap(keeper, "enqueue_unique_jobs", ("ORDER BY unique_key, kind, n\n", "ORDER BY n\n"))
+        open_trap(keeper, "enqueue_unique_jobs", ("ORDER BY unique_key, kind, ordinality\n", "ORDER BY ordinality\n"))
     else:
         open_trap(keeper, "enqueue_unique_jobs", ("IS NOT NULL ORDER BY 1, 2, 3, 4\n", "IS NOT NULL\n"))
     assert any(deadlocks(n) for n in range(100))

@@ -11,7 +11,7 @@ from holdfast.store.enqueue import enqueue_job, enqueue_jobs
 from tests.traps.mutation import forget_settings, open_trap
 from tests.traps.plans import buffers
 from tests.traps.sessions import add_gate, held_at_gate, held_snapshot
-from tests.traps.workers import RETRIED, Worker, enqueue, job
+from tests.traps.workers import RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
     from psycopg import Connection
@@ -71,7 +71,7 @@ def test_who_lies_down_during_the_insert_is_woken(connect: Connect, way: str) ->
             "clock timestamptz := clock_timestamp();",
             "clock timestamptz := clock_timestamp(); asleep boolean := EXISTS (SELECT FROM holdfast.sleeper);",
         ),
-        ("OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > now()) THEN", "OR asleep THEN"),
+        ("OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN", "OR asleep THEN"),
     )
     assert not woken()
 
@@ -99,8 +99,8 @@ def test_expired_sleepers_are_ignored(connect: Connect, way: str) -> None:
     awake = Sleeper(connect, seconds=-1)
     run_sync(connect(), WAYS[way])
     assert awake.heard() == []
-    open_trap(connect(), "wake_sleepers", ("s.until > now() AND", ""))
-    open_trap(connect(), way, ("FROM holdfast.sleeper WHERE until > now()", "FROM holdfast.sleeper"))
+    open_trap(connect(), "wake_sleepers", ("s.until > clock AND", ""))
+    open_trap(connect(), way, ("FROM holdfast.sleeper WHERE until > clock", "FROM holdfast.sleeper"))
     run_sync(connect(), WAYS[way])
     assert awake.heard() == [("own", "default")]
 
@@ -115,25 +115,26 @@ def test_one_notification_for_a_whole_transaction(connect: Connect) -> None:
             enqueue(user, job())
     assert sleeper.heard() == [("own", "default")]
     # The trap: a notification that names what it is about is never the same as the last.
-    open_trap(connect(), "wake_sleepers", (", given.queue)\n", ", given.queue || random())\n"))
+    open_trap(connect(), "wake_sleepers", (", given.queue);\n", ", given.queue || random());\n"))
     with user.transaction():
         for _ in range(3):
             enqueue(user, job())
     assert len(sleeper.heard()) == 3
 
 
-def test_one_sleeper_is_woken_and_it_serves_the_kind(connect: Connect) -> None:
+def test_two_sleepers_are_woken_and_they_serve_the_kind(connect: Connect) -> None:
     def heard() -> list[str]:
-        right, twin, wrong = Sleeper(connect, "k"), Sleeper(connect, "k"), Sleeper(connect, "m", seconds=20)
+        right = [Sleeper(connect, "k") for _ in range(3)]
+        wrong = Sleeper(connect, "m", seconds=20)
         far = Sleeper(connect, "k", queue="other", seconds=30)
         enqueue(connect(), job("k"))
-        names = {"k": [*right.heard(), *twin.heard()], "m": wrong.heard(), "other": far.heard()}
+        names = {"k": [note for one in right for note in one.heard()], "m": wrong.heard(), "other": far.heard()}
         connect().execute("DELETE FROM holdfast.sleeper")
         return [name for name, notes in names.items() for _ in notes]
 
-    assert heard() == ["k"]
+    assert heard() == ["k", "k"]
     open_trap(connect(), "wake_sleepers", ("AND given.kind = ANY (s.kinds)", ""))
-    assert heard() == ["m"], "somebody who has no use for the job was woken in vain"
+    assert heard() == ["k", "m"], "somebody who has no use for the job was woken in vain"
 
 
 def test_what_comes_back_wakes_too(connect: Connect) -> None:
@@ -145,7 +146,7 @@ def test_what_comes_back_wakes_too(connect: Connect) -> None:
     assert sleeper.heard() == [("own", "default")]
     worker.end([claimed[1]])
     assert sleeper.heard() == [("own", "default")], "promoted"
-    open_trap(connect(), "settle_jobs", ("ids || successors", "ids"))
+    open_trap(connect(), "settle_batch", ("ids || successors", "ids"))
     worker.end([taken for taken in worker.claim() if taken.order_key])
     assert sleeper.heard() == []
 
@@ -163,7 +164,7 @@ def leave_dead_sleepers(conn: Connection[Any], rows: int) -> None:
 def test_dead_sleepers_cost_an_enqueue_nothing(connect: Connect, way: str) -> None:
     conn = connect()
     alone = buffers(conn, WAYS[way])
-    look = "FROM holdfast.sleeper WHERE until > now()"
+    look = "FROM holdfast.sleeper WHERE until > clock"
     with held_snapshot(connect()):
         leave_dead_sleepers(conn, 20_000)
         assert buffers(conn, WAYS[way]) <= alone + 20
@@ -173,3 +174,37 @@ def test_dead_sleepers_cost_an_enqueue_nothing(connect: Connect, way: str) -> No
         open_trap(conn, way, ("FROM holdfast.sleeper WHERE until > clock_timestamp()", look))
         forget_settings(conn, way, "enable_seqscan")
         assert buffers(conn, WAYS[way]) > alone + 100
+
+
+def test_a_look_in_a_long_transaction_passes_by_those_who_slept_since_it_began(connect: Connect) -> None:
+    """They are bounded by the clock: by the time of the transaction's begin every record since would be visited."""
+    conn, other = connect(), connect()
+    conn.execute("BEGIN")
+    conn.execute("SELECT now()")
+    other.execute(
+        "INSERT INTO holdfast.sleeper SELECT clock_timestamp(), n, 'default', '{a}' FROM generate_series(1, 5000) AS n"
+    )
+    other.execute("INSERT INTO holdfast.sleeper SELECT clock_timestamp() + interval '10 s', 1, 'other', '{a}'")
+    fetched = "SELECT pg_stat_get_xact_tuples_returned('holdfast.sleeper_until'::regclass)"
+    conn.execute("SELECT holdfast.enqueue('a')")
+    assert number(conn, fetched) < 100
+    open_trap(other, "wake_sleepers", ("s.until > clock AND", "s.until > now() AND"))
+    conn.execute("SELECT holdfast.enqueue('a')")
+    assert number(conn, fetched) >= 5000
+    conn.execute("ROLLBACK")
+
+
+def test_a_look_among_many_sleepers_stops_at_two(connect: Connect) -> None:
+    conn = connect()
+    conn.execute(
+        "INSERT INTO holdfast.sleeper "
+        "SELECT clock_timestamp() + interval '9 s', n, 'default', '{a}' FROM generate_series(1, 1000) AS n"
+    )
+    fetched = "SELECT pg_stat_get_xact_tuples_returned('holdfast.sleeper_until'::regclass)"
+    conn.execute("BEGIN")
+    conn.execute("SELECT holdfast.enqueue('a')")
+    assert number(conn, fetched) < 20
+    open_trap(conn, "wake_sleepers", ("ORDER BY s.until DESC LIMIT 1", "ORDER BY md5(s.worker_id::text) LIMIT 1"))
+    conn.execute("SELECT holdfast.enqueue('a')")
+    assert number(conn, fetched) >= 1000
+    conn.execute("ROLLBACK")

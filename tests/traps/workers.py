@@ -11,11 +11,13 @@ from holdfast.lease import Lease
 from holdfast.new_job import Envelope, NewJob
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast.retry import Retry
+from holdfast.store.answer import Answer
 from holdfast.store.claim import WHOLE, ClaimedJob, Shards, claim_jobs
 from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.finish import Answer, Ending, finish_jobs
-from holdfast.store.lease import Busy, Held, renew_leases
+from holdfast.store.finish import Ending, finish_jobs
+from holdfast.store.lease import Held, renew_leases
 from holdfast.store.reap import ReapedJob, reap_jobs
+from holdfast.store.suspect import claim_suspects
 from holdfast.store.worker import register_worker
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast.abort import AbortReason
     from holdfast.store.floor import Floors
 
     Connect = Callable[..., psycopg.Connection[Any]]
@@ -101,18 +102,28 @@ class Worker:
             statement = claim_jobs(self.id, wanted, self.leases, floors=floors, reach=reach, shards=shards)
             claim = run_sync(self.conn, statement)
             if claim.jobs or not claim.again:
-                return claim.jobs
+                return claim.jobs or self.claim_alone()
         raise AssertionError("asked to come again for ever")
+
+    def claim_alone(self) -> list[ClaimedJob]:
+        """Take every job that was lost with its worker, as so many idle workers would."""
+        return [job for _ in range(100) for job in self.claim_suspects()]
+
+    def claim_suspects(self, most: int = 1) -> list[ClaimedJob]:
+        """Take jobs that were lost with their worker, as a worker with nothing else to do would."""
+        return run_sync(self.conn, claim_suspects(self.id, self.queues, self.leases, most))
 
     def end(
         self, jobs: Sequence[ClaimedJob], outcome: Outcome = COMPLETED, *, careful: bool = False
     ) -> dict[int, Answer]:
         """Finish all these jobs the same way; the answers by id. The short way answers only what was not done."""
-        answers: dict[int, Answer] = {job.id: "completed" for job in jobs} if isinstance(outcome, Completed) else {}
+        answers: dict[int, Answer] = (
+            {job.id: Answer.completed for job in jobs} if isinstance(outcome, Completed) else {}
+        )
         statement = finish_jobs(self.id, [Ending(job, outcome) for job in jobs], careful=careful)
         return answers | {held.id: answer for held, answer in run_sync(self.conn, statement).items()}
 
-    def renew(self, jobs: Iterable[ClaimedJob], lease: Lease | None = None) -> dict[int, AbortReason | Busy]:
+    def renew(self, jobs: Iterable[ClaimedJob], lease: Lease | None = None) -> dict[int, Answer]:
         held = {Held(job.id, job.token): lease or Lease() for job in jobs}
         return {claim.id: answer for claim, answer in run_sync(self.conn, renew_leases(self.id, held)).items()}
 

@@ -48,7 +48,7 @@ async def opened(arguments: argparse.Namespace) -> AsyncGenerator[Desk, None]:
 
 
 def person() -> Person:
-    """Say who is at the terminal. Who has the address of the database may do all that it lets them do."""
+    """Say who is at the terminal. A person with the address of the database may do all that its login allows."""
     uid = os.getuid()
     try:
         name = pwd.getpwuid(uid).pw_name

@@ -156,6 +156,9 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
         )
         return 0
     table.print_table(("field", "value"), [(name, value) for name, value in job.items() if value is not None])
+    if job.get("suspect") is not None:
+        alone = "alone" if job["suspect"] else "with no other job but those of its last worker"
+        print(f"\nIts worker was lost while it ran: it runs apart, {alone}, until it ends in another way.")
     if worker is not None:
         ended = f", {worker.stop_reason} {table.text(worker.stopped_at)}" if worker.stopped_at else ""
         print(f"\nWorker {worker.id}: {worker.name}{ended}")

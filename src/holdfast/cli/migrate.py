@@ -58,7 +58,7 @@ def _told(conn: psycopg.Connection[Any]) -> Iterator[None]:
             f"{conn.info.user} lacks a privilege: {error.diag.message_primary}. Migrate as the owner of the schema; "
             "the first time as a user who may CREATE in the database. Workers may --check."
         ) from error
-    except psycopg.errors.LockNotAvailable as error:
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         raise Stop(
             f"{error.diag.message_primary}. A long transaction or another migration is in the way; what was not "
             "applied is not begun, and running this again goes on from there."

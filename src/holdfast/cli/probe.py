@@ -7,28 +7,31 @@ A handler that blocks the event loop cannot keep this from answering: metrics ar
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
+import math
 import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from holdfast.cli.address import Address
+from holdfast.engine.keeper import Keeper, unwatched
+from holdfast.logs import Log
 from holdfast.telemetry import Telemetry, instrument
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from datetime import timedelta
 
+    import uvicorn
     from prometheus_client.registry import CollectorRegistry
     from starlette.requests import Request
     from starlette.responses import Response
 
     from holdfast.app import Holdfast
+    from holdfast.engine.keeper import Turn
     from holdfast.engine.worker import Worker
     from holdfast.settings import Settings
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # So many at once are answered; the others are told 503.
 MOST_REQUESTS = 20
@@ -42,15 +45,17 @@ class Probe:
     def __init__(self, settings: Settings, registry: CollectorRegistry | None = None) -> None:
         self._settings = settings
         self._registry = registry
+        self.keeper = Keeper()
         self._worker: Worker | None = None
         self._turned = time.monotonic()
 
     def watch(self, worker: Worker) -> None:
         self._worker = worker
 
-    async def turn(self) -> None:
+    async def turn(self, turn: Turn = unwatched) -> None:
         """Note, again and again, that the event loop turns."""
         while True:
+            turn(TURN_SECONDS)
             self._turned = time.monotonic()
             await asyncio.sleep(TURN_SECONDS)
 
@@ -68,16 +73,21 @@ class Probe:
         return said_live(Live())
 
     async def ready(self, _: Request) -> Response:
-        from holdfast.ops.health import Trouble, said_ready, troubles_of_worker
+        from holdfast.ops.health import Trouble, said_ready, said_worker_ready, troubles_of_worker
 
         if self._worker is None:
             return said_ready([Trouble(code="starting", text="The worker has not been made yet.")])
         if self._worker.stopping:
             return said_ready([Trouble(code="stopping", text="The worker was told to stop.")])
+        vitals, loops = self._worker.vitals, self._worker.keeper.vitals
         found = troubles_of_worker(
-            self._worker.vitals, heartbeat=self._settings.heartbeat, reap_interval=self._settings.reap_interval
+            vitals,
+            loops,
+            heartbeat=self._settings.heartbeat,
+            reap_interval=self._settings.reap_interval,
+            lease=self._settings.lease,
         )
-        return said_ready(list(found))
+        return said_worker_ready(list(found), vitals, loops)
 
     async def metrics(self, request: Request) -> Response:
         from holdfast.ops.health import exposition
@@ -93,13 +103,12 @@ async def probed(app: Holdfast, address: Address | None, settings: Settings) -> 
         yield Probe(settings)
         return
     probe = Probe(settings, _registry(app))
-    turning = asyncio.create_task(probe.turn(), name="holdfast-turn")
+    probe.keeper.start("probe turn", probe.turn)
     try:
-        with _Serving(probe, address):
+        with _Server(probe, address):
             yield probe
     finally:
-        turning.cancel()
-        await asyncio.gather(turning, return_exceptions=True)
+        await probe.keeper.stop()
 
 
 def _registry(app: Holdfast) -> CollectorRegistry:
@@ -114,24 +123,57 @@ def _registry(app: Holdfast) -> CollectorRegistry:
     return registry
 
 
-class _Serving:
-    """The thread, and the server in it."""
+class _Server:
+    """The thread, and the server in it. One that ends is followed by another on the same socket."""
 
     def __init__(self, probe: Probe, address: Address) -> None:
-        import uvicorn
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        site = Starlette(
+        self._site = Starlette(
             routes=[
                 Route("/live", probe.live),
                 Route("/ready", probe.ready),
                 Route("/metrics", probe.metrics),
             ]
         )
-        self._server = uvicorn.Server(
+        self._address = address
+        self._keeper = probe.keeper
+        self._stopped = False
+        self._server = self._new_server()
+
+    def __enter__(self) -> None:
+        self._socket = self._address.bind()
+        bound = Address(*self._socket.getsockname()[:2])
+        self._kept = self._keeper.start_thread("probe", self._run)
+        self._kept.wake = self._end
+        log.info("listening on http://%s", bound)
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped = True
+        self._kept.stop()
+        self._end()
+        if self._kept.thread is not None:
+            self._kept.thread.join(STOP_SECONDS)
+        self._socket.close()
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+
+    def _run(self, turn: Turn) -> None:
+        self._server = self._new_server()
+        if self._stopped:
+            return
+        turn(math.inf)
+        # It closes the socket that it is given.
+        self._server.run([self._socket.dup()])
+
+    def _new_server(self) -> uvicorn.Server:
+        import uvicorn
+
+        return uvicorn.Server(
             uvicorn.Config(
-                site,
+                self._site,
                 http="h11",
                 ws="none",
                 lifespan="off",
@@ -143,22 +185,3 @@ class _Serving:
                 timeout_graceful_shutdown=1,
             )
         )
-        self._address = address
-
-    def __enter__(self) -> None:
-        self._socket = self._address.bind()
-        bound = Address(*self._socket.getsockname()[:2])
-        self._thread = threading.Thread(target=self._run, name="holdfast-probe", daemon=True)
-        self._thread.start()
-        log.info("listening on http://%s", bound)
-
-    def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join(STOP_SECONDS)
-        self._socket.close()
-
-    def _run(self) -> None:
-        try:
-            self._server.run([self._socket])
-        except Exception:
-            log.exception("the probe failed")

@@ -7,7 +7,6 @@ Exit status: 0 when no runner failed, else 1.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from holdfast.cli import load, process, table
 from holdfast.cli.stop import Stop
 from holdfast.engine.tick import run_tick
 from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.engine.tick import TickResult
     from holdfast.engine.ticker import Ticked
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -38,24 +38,25 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     load.addresses(app, settings)
     process.start_log(arguments, settings)
-    status = 1
+    status, place = 1, process.Process(settings)
     try:
-        result = asyncio.run(_tick(app, settings))
+        result = place.run(_tick(app, settings, place))
         status = result.exit_code
         _print(result, as_json=arguments.json)
     except asyncio.CancelledError:
         log.warning("stopped by a signal before every runner had its turn")
     except (HoldfastError, Stop):
+        place.fail()
         raise
     except Exception:
         log.exception("the tick failed")
-    process.leave_threads(status)
+    place.leave(status)
     return status
 
 
-async def _tick(app: Holdfast, settings: Settings) -> TickResult:
+async def _tick(app: Holdfast, settings: Settings, place: process.Process) -> TickResult:
     task = asyncio.create_task(run_tick(app, settings))
-    process.on_signals(task.cancel)
+    place.on_signals(task.cancel, task.cancel)
     return await task
 
 

@@ -1,15 +1,15 @@
 """Run jobs until told to stop.
 
 SIGINT and SIGTERM stop gently: nothing more is taken, what has not started is given back, what runs may finish within
-the shutdown timeout. A second signal stops at once. Exit status: 0 when every job was finished or given back, else 1.
+the shutdown timeout. A second signal stops at once. The process ends within the shutdown timeout and ten seconds,
+whatever handlers do. Exit status: 0 when every job was finished or given back, 3 when the process had not stopped in
+time and was ended, 4 when a loop of the worker ended again and again, so that it could not go on, else 1.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import logging
 import os
 import sys
 from functools import partial
@@ -20,18 +20,26 @@ from holdfast.cli.address import Address
 from holdfast.cli.desk import require
 from holdfast.cli.probe import probed
 from holdfast.cli.stop import Stop
+from holdfast.engine.keeper import BROKEN_STATUS
 from holdfast.engine.supervisor import Supervisor
 from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 from holdfast.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.app import Holdfast
     from holdfast.engine.worker import Worker
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _MOST_PROCESSES = 256
 _MOST_SLOTS = 10_000
+# A process that has not ended this long after its own time is killed by its supervisor.
+_KILL_SECONDS = 2.0
+# A gentle stop that is called off may wait for the database; it is not waited for longer.
+_CALLED_OFF_SECONDS = 1.0
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -65,15 +73,16 @@ def run(arguments: argparse.Namespace) -> int:
         require("prometheus", "prometheus_client")
     if arguments.processes is not None:
         _command(arguments, arguments.processes - 1)  # there must be a port for the last of them too
-        return asyncio.run(_supervise(arguments))
-    status = 1
+        return asyncio.run(_supervise(arguments, settings))
+    status, place = 1, process.Process(settings)
     try:
-        status = asyncio.run(_work(app, arguments, settings))
+        status = place.run(_work(app, arguments, settings, place))
     except (HoldfastError, Stop):
+        place.fail()
         raise
     except Exception:
         log.exception("the worker failed")
-    process.leave_threads(status)
+    place.leave(status)
     return status
 
 
@@ -98,8 +107,9 @@ def _processes(text: str) -> int:
     return int(text)
 
 
-async def _supervise(arguments: argparse.Namespace) -> int:
-    supervisor = Supervisor(partial(_command, arguments), arguments.processes)
+async def _supervise(arguments: argparse.Namespace, settings: Settings) -> int:
+    seconds = settings.shutdown_timeout.total_seconds() + process.GRACE_SECONDS + _KILL_SECONDS
+    supervisor = Supervisor(partial(_command, arguments), arguments.processes, seconds=seconds)
     process.on_signals(supervisor.signalled)
     return 0 if await supervisor.run() else 1
 
@@ -116,31 +126,46 @@ def _command(arguments: argparse.Namespace, place: int) -> list[str]:
     return command
 
 
-async def _work(app: Holdfast, arguments: argparse.Namespace, settings: Settings) -> int:
+async def _work(app: Holdfast, arguments: argparse.Namespace, settings: Settings, place: process.Process) -> int:
     stops = _Stops()
-    process.on_signals(stops.told)
+    place.on_signals(stops.gently, stops.at_once, supervised=arguments.supervised)
     if arguments.supervised:
-        _watch_parent(stops)
+        _watch_parent(stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()))
     async with probed(app, arguments.http, settings) as probe:
         worker = app.worker(queues=arguments.queues)
         probe.watch(worker)
-        await _run(worker, stops)
+        await _run(worker, stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()))
     left = sum(len(pipeline.held) for pipeline in worker.pipelines)
     if left:
         log.error("jobs are left to the reaper: %d", left)
+    if worker.broken.is_set():
+        return BROKEN_STATUS
     return 1 if left else 0
 
 
-async def _run(worker: Worker, stops: _Stops) -> None:
+async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object]) -> None:
     try:
         async with worker:
             stops.starting = None
-            await stops.first.wait()
+            await _told_or_broken(worker, stops)
+            if worker.broken.is_set():
+                log.critical("a loop cannot go on: the worker stops with exit status %d", BROKEN_STATUS)
+                end_soon()
             await _stop(worker, stops)
     except asyncio.CancelledError:
         if not stops.second.is_set():
             raise
         log.warning("stopped before it had started")
+
+
+async def _told_or_broken(worker: Worker, stops: _Stops) -> None:
+    """Return when a signal asks to stop, or when a loop of the worker cannot go on."""
+    waiting = [asyncio.create_task(event.wait()) for event in (stops.first, worker.broken)]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 async def _stop(worker: Worker, stops: _Stops) -> None:
@@ -154,31 +179,30 @@ async def _stop(worker: Worker, stops: _Stops) -> None:
         return
     log.warning("stopping at once")
     gently.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await gently
+    await asyncio.wait((gently,), timeout=_CALLED_OFF_SECONDS)
     await worker.stop(at_once=True)
 
 
 class _Stops:
-    """What signals ask for: stopping, and stopping at once. A third one has its usual effect."""
+    """What signals ask for: stopping, and stopping at once."""
 
     def __init__(self) -> None:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         self.starting: asyncio.Task[object] | None = asyncio.current_task()
-        """What a second signal cancels while the worker has not started."""
+        """What stopping at once cancels while the worker has not started."""
 
-    def told(self) -> None:
-        if not self.first.is_set():
-            self.first.set()
-            return
+    def gently(self) -> None:
+        self.first.set()
+
+    def at_once(self) -> None:
+        self.first.set()
         self.second.set()
         if self.starting is not None:
             self.starting.cancel()
-        process.leave_signals()
 
 
-def _watch_parent(stops: _Stops) -> None:
+def _watch_parent(stops: _Stops, end_in_time: Callable[[], None]) -> None:
     """Stop gently when the supervisor is gone: nobody would pass signals on any more."""
     loop = asyncio.get_running_loop()
     lifeline = sys.stdin.fileno()
@@ -187,6 +211,7 @@ def _watch_parent(stops: _Stops) -> None:
         loop.remove_reader(lifeline)
         if not stops.first.is_set():
             log.error("the supervisor is gone")
-            stops.told()
+            end_in_time()
+            stops.gently()
 
     loop.add_reader(lifeline, ended)

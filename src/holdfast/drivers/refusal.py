@@ -38,6 +38,8 @@ def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR09
             return WrongIsolation(_said(exc, "message_primary", "message"))
         case "HF004":
             return ChainAwaited(_ids(exc))
+        case "HF005":
+            return InvalidEvent(_said(exc, "message_primary", "message"))
         case "23502" | "23514" if _broken_rule(exc):
             of_event = (_said(exc, "table_name", "table_name") or "").startswith(("event", "inbox"))
             return (InvalidEvent if of_event else InvalidJob)(_said(exc, "message_primary", "message"))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import time
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
@@ -32,6 +34,7 @@ from holdfast.trace import carry_trace, current_trace, id_of, trace_in
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from concurrent.futures import Future
 
     from holdfast.codec import JsonCodec
     from holdfast.connection import AsyncConnection, SyncConnection
@@ -62,14 +65,18 @@ class Attempt:
         "begun",
         "blockers",
         "busy",
+        "calls",
         "claimed",
         "completed",
         "deadline",
         "desk",
         "group",
         "held",
+        "held_since",
+        "in_loop",
         "kind",
         "lease",
+        "over",
         "seconds",
         "signal",
         "task",
@@ -93,12 +100,20 @@ class Attempt:
         """When its handler was called, by the monotonic clock; 0: it was not."""
         self.seconds: float | None = None
         """How long the handler took, where somebody wants to know."""
+        self.held_since = 0
+        """The round of the dispatcher's looks at what waits in which it began to."""
         self.deadline: float | None = None
-        """When it will have run too long, by the monotonic clock."""
+        """When its handler will have run too long, by the monotonic clock; None when that does not run."""
         self.busy: Busy | None = None
         """What the handler said of what it calls, when it sent the job back for that."""
         self.group: Sequence[Attempt] | None = None
         """All that one call of a batch's handler runs."""
+        self.in_loop = kind.is_async
+        """Its handler is a coroutine, which can be cancelled."""
+        self.calls: list[Future[Any]] | None = None
+        """What was handed to threads; None: nothing."""
+        self.over = False
+        """How it ended is known: nothing of it may start any more."""
         self.completed = False
         """Its handler completed it in a transaction of its own, which may or may not have committed."""
 
@@ -123,7 +138,7 @@ class Attempt:
     def cancel(self) -> None:
         """Cancel an async handler when the signals of all it runs have fired. Only in the loop's own thread."""
         alone = self.group is None or all(attempt.signal.aborted for attempt in self.group)
-        if self.task is not None and self.begun and self.kind.is_async and alone:
+        if self.task is not None and self.begun and self.in_loop and alone:
             self.task.cancel()
 
 
@@ -139,9 +154,13 @@ class Handlers:
         worker: str,
         retry: Retry,
         new: Callable[[], bool],
+        grace: Callable[[], float] = lambda: 0.0,
         spans: Spans | None = None,
     ) -> None:
-        """Take `retry`: for kinds that name none; `new()`: whether this process has started only just now."""
+        """Take `retry`: for kinds that name none; `new()`: whether this process has started only just now.
+
+        `grace()`: for how many seconds payloads of a version that cannot be read are given back.
+        """
         self.state: Any = None
         self.spans = spans
         self._codec = codec
@@ -150,6 +169,9 @@ class Handlers:
         self.worker = worker
         self._retry = retry
         self._new = new
+        self._grace = grace
+        self._unread: dict[tuple[str, int], tuple[float, float]] = {}
+        """When payloads of a kind and version could first not be read, and last."""
 
     async def outcome(self, attempt: Attempt) -> Outcome | None:  # noqa: PLR0911 - one line per way to end
         """Run the handler and say how it ended; None when the claim is lost and nothing may be written."""
@@ -160,8 +182,8 @@ class Handlers:
             return self.called_off(attempt)
         try:
             arguments = kind.arguments(claimed.payload or "{}", claimed.payload_version)
-        except Exception as exc:  # noqa: BLE001 - a validator of the application's may raise anything
-            return self.misfit(claimed, exc)
+        except BaseException as exc:  # noqa: BLE001 - a validator of the application's may raise anything
+            return self.misfit(attempt, exc)
         job = self.job(attempt)
         fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker}
         if job.headers or self.spans is not None:
@@ -222,10 +244,27 @@ class Handlers:
     def called(self, attempt: Attempt, job: Job[Any], handler: partial[Any]) -> Awaitable[object]:
         """Call the handler where it runs, with the middlewares around it."""
         step: Callable[[], Awaitable[object]]
-        step = handler if attempt.kind.is_async else partial(self._executors.run, attempt, job, handler)
+        step = handler if attempt.kind.is_async else partial(self._called_elsewhere, attempt, job, handler)
         for middleware in self._middlewares:
             step = partial(middleware, job, self.worker, step)
         return step()
+
+    async def _called_elsewhere(self, attempt: Attempt, job: Job[Any], handler: partial[Any]) -> object:
+        """Call a plain function in its thread or process; if it returns a coroutine, that is awaited in the loop."""
+        result = await self._executors.run(attempt, job, handler)
+        if not inspect.iscoroutine(result):
+            return result
+        together = attempt.group or (attempt,)
+        if all(each.signal.aborted for each in together):
+            result.close()
+            attempt.signal.raise_if_aborted()
+        for each in together:
+            each.in_loop = True
+        return await result
+
+    async def ended(self, attempt: Attempt) -> None:
+        """Return when nothing of this attempt runs any more."""
+        await self._executors.ended(attempt)
 
     def returned(self, attempt: Attempt, result: object) -> Outcome:
         if isinstance(result, Fail | Reschedule | Busy):
@@ -234,7 +273,7 @@ class Handlers:
             return completed(result, self._codec, attempt.claimed.kind, attempt.claimed.read_headers())
         except HoldfastError as exc:
             return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
-        except Exception as exc:  # noqa: BLE001 - a codec of the application's may raise anything, and recover
+        except BaseException as exc:  # noqa: BLE001 - a codec or a result may raise anything, and recover
             return self.raised(attempt, exc)
 
     def raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
@@ -244,7 +283,11 @@ class Handlers:
 
     def _failure(self, attempt: Attempt, exc: BaseException) -> Outcome:
         claimed, retry = attempt.claimed, attempt.kind.work.retry or self._retry
-        return outcome_of(exc, attempt=claimed.attempt, retry=retry, most=claimed.max_attempts)
+        try:
+            return outcome_of(exc, attempt=claimed.attempt, retry=retry, most=claimed.max_attempts)
+        except BaseException as odd:  # noqa: BLE001 - an error of the application's may do anything when it is looked at
+            error = RuntimeError(f"an error that cannot be read: looking at it raised {type(odd).__name__}")
+            return outcome_of(error, attempt=claimed.attempt, retry=retry, most=claimed.max_attempts)
 
     def aborted(self, attempt: Attempt) -> Outcome | None:
         match attempt.signal.reason:
@@ -256,9 +299,26 @@ class Handlers:
                 return self._failure(attempt, TimeoutError("the job ran longer than its max_runtime"))
         return None
 
-    def misfit(self, claimed: ClaimedJob, exc: Exception) -> Outcome:
+    def misfit(self, attempt: Attempt, exc: BaseException) -> Outcome:
         """In a rolling deploy somebody else may understand the payload: give it back, for a while."""
         failure = Failure.of(exc)
-        if isinstance(exc, InvalidJob) and (claimed.young or self._new()):
+        if isinstance(exc, InvalidJob) and (attempt.claimed.young or self._new() or self._may_fit_others(attempt)):
             return Released(MISFIT_PAUSE, failure)
         return Failed(failure, exc)
+
+    def _may_fit_others(self, attempt: Attempt) -> bool:
+        """Whether payloads of this version are new here, or newer than this code and served by another worker."""
+        if not (grace := self._grace()):
+            return False
+        claimed, now = attempt.claimed, time.monotonic()
+        first, last = self._unread.get((claimed.kind, claimed.payload_version), (now, now))
+        if now - last > grace + 10 * MISFIT_PAUSE.total_seconds():
+            # That was another deploy: they have not been there for long.
+            first = now
+        self._unread[claimed.kind, claimed.payload_version] = first, now
+        if now - first < grace:
+            return True
+        if claimed.payload_version <= attempt.kind.version:
+            return False
+        served = attempt.desk.served(claimed.kind)
+        return served is None or served >= claimed.payload_version

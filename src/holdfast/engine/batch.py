@@ -53,8 +53,8 @@ class Batches:
         else:
             try:
                 arguments = attempt.kind.arguments(claimed.payload or "{}", claimed.payload_version)
-            except Exception as exc:  # noqa: BLE001 - a validator of the application's may raise anything
-                early[attempt] = handlers.misfit(claimed, exc)
+            except BaseException as exc:  # noqa: BLE001 - a validator of the application's may raise anything
+                early[attempt] = handlers.misfit(attempt, exc)
             else:
                 return Item(handlers.job(attempt), arguments["args"])
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
@@ -21,14 +20,17 @@ from holdfast.engine.ticker import Ticker
 from holdfast.engine.timetable import Timetable
 from holdfast.errors import HoldfastError
 from holdfast.kind import retries_of
+from holdfast.logs import Log
 from holdfast.schedule import Every, parse
+from holdfast.store.answer import Answer
 from holdfast.store.run import Begun, begin_run, record_run
-from holdfast.store.schedule import PeriodicLook, enqueue_slot, look_at_periodic_jobs, set_next
+from holdfast.store.schedule import PeriodicLook, enqueue_slots, look_at_periodic_jobs, set_next
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
     from holdfast.engine.hook import Hooks
+    from holdfast.engine.keeper import Keeper
     from holdfast.engine.runner import Counts, Tick, TickFunction
     from holdfast.engine.site import Site
     from holdfast.engine.transition import Transitions
@@ -37,12 +39,14 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store.reap import ReapedJob
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 MINUTE = timedelta(minutes=1)
 # What a worker did is written this often.
 FOLDED = MINUTE
 UNLIMITED = 1_000_000
+# A statement moves so many schedules on to their next slots.
+SLOTS_AT_ONCE = 200
 # The share of a one-shot pass in which jobs may run.
 CLAIMING = 0.8
 # The words of `run` rows and of run-once for what a worker counts.
@@ -139,7 +143,7 @@ class Reaping:
                 others=True,
                 on_reaped=self._on_reaped,
             )
-        answers: Counter[str] = Counter()
+        answers: Counter[Answer] = Counter()
         while not tick.budget.spent and not tick.signal.aborted:
             most = tick.budget.most(MOST_AT_ONCE)
             reaped = await self._reaper.reap(most)
@@ -148,7 +152,11 @@ class Reaping:
             if len(reaped) < most:
                 break
         tick.look_again(self._interval)
-        return {"recovered": answers["pending"], "failed": answers["failed"], "cancelled": answers["cancelled"]}
+        return {
+            "recovered": answers[Answer.pending],
+            "failed": answers[Answer.failed],
+            "cancelled": answers[Answer.cancelled],
+        }
 
 
 class PeriodicJobs:
@@ -161,18 +169,21 @@ class PeriodicJobs:
 
     async def tick(self, tick: Tick) -> Counts:
         await self._timetable.register()
-        looks = await self._site.link.run(look_at_periodic_jobs(self._names))
-        enqueued, broken = 0, []
-        for look in looks:
-            if tick.budget.spent or tick.signal.aborted:
-                break
+        looks, broken = _readable(await self._site.link.run(look_at_periodic_jobs(self._names)))
+        if new := {look.name: look.text for look in looks if look.next_at is None}:
+            await self._site.link.run(set_next(new, now=looks[0].now))
+        due = [look for look in looks if look.due and look.next_at is not None]
+        enqueued = 0
+        while due and not tick.budget.spent and not tick.signal.aborted:
+            batch = due[: tick.budget.most(SLOTS_AT_ONCE)]
+            del due[: len(batch)]
             try:
-                if await self._moved(look):
-                    enqueued += 1
-                    tick.budget.spend()
+                done = await self._site.link.run(enqueue_slots(batch))
             except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as exc:
-                log.warning("a periodic job cannot be enqueued", extra={"schedule": look.name}, exc_info=exc)
-                broken.append(look.name)
+                done, refused = await self._one_by_one(batch, exc)
+                broken += refused
+            enqueued += done
+            tick.budget.spend(done)
         waits = [_wait(look) for look in looks if look.name not in broken]
         if waits:
             tick.look_again(min(waits))
@@ -180,12 +191,33 @@ class PeriodicJobs:
             raise HoldfastError(f"cannot be enqueued: {', '.join(broken)[:500]} (of the others: {enqueued})")
         return {"enqueued": enqueued}
 
-    async def _moved(self, look: PeriodicLook) -> bool:
-        """Enqueue what is due; False when nothing was, or somebody else did it."""
-        if look.next_at is None:
-            await self._site.link.run(set_next(look.name, seen=look.text, now=look.now))
-            return False
-        return bool(look.due) and await self._site.link.run(enqueue_slot(look))
+    async def _one_by_one(self, batch: Sequence[PeriodicLook], exc: Exception) -> tuple[int, list[str]]:
+        """Enqueue the others of a batch that was refused; answer how many, and the names of those that cannot be."""
+        if len(batch) == 1:
+            log.warning("a periodic job cannot be enqueued", extra={"schedule": batch[0].name}, exc_info=exc)
+            return 0, [batch[0].name]
+        enqueued, broken = 0, []
+        for look in batch:
+            try:
+                enqueued += await self._site.link.run(enqueue_slots([look]))
+            except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as refused:
+                broken += (await self._one_by_one([look], refused))[1]
+        return enqueued, broken
+
+
+def _readable(looks: Sequence[PeriodicLook]) -> tuple[list[PeriodicLook], list[str]]:
+    """Return those whose next slot can be worked out, and the names of the others: a row may be made by hand."""
+    readable, broken = [], []
+    for look in looks:
+        try:
+            if look.due or look.next_at is None:
+                parse(look.text).next(look.now)
+        except HoldfastError as exc:
+            log.warning("a schedule cannot be read", extra={"schedule": look.name}, exc_info=exc)
+            broken.append(look.name)
+        else:
+            readable.append(look)
+    return readable, broken
 
 
 def _wait(look: PeriodicLook) -> timedelta:
@@ -259,6 +291,7 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
     state: Any,
     transitions: Transitions,
     hooks: Hooks,
+    keeper: Keeper,
     counts: Callable[[], Mapping[str, int]] = dict,
     relayed: Mapping[str, Callable[[], Mapping[str, int]]] | None = None,
 ) -> AsyncIterator[Background]:
@@ -281,7 +314,7 @@ async def in_background(  # noqa: PLR0913 - what the application and the engine 
         outbox=minutes.tick,
         relay=None if not relayed else lambda site: Minutes(site, "relay", relayed[site.url]).tick,
     )
-    async with Background(tickers, settings=settings) as background:
+    async with Background(tickers, settings=settings, keeper=keeper) as background:
         yield background
     if "outbox" in names and sites[0].worker:
         with suppress(*LOST, TimeoutError):

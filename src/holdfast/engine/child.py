@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
+import os
 import pickle
+import signal
+import threading
+from contextlib import contextmanager
 from importlib import import_module
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any
 
 from holdfast.codec import JsonCodec
@@ -16,12 +22,14 @@ from holdfast.store.lease import Held
 from holdfast.trace import carry_trace, current_trace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from multiprocessing.connection import Connection
 
     from holdfast.connection import AsyncConnection, SyncConnection
     from holdfast.engine.attempt import Attempt
     from holdfast.job import Blocker, Progress
+
+_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)
 
 
 class ChildDied(Exception):  # noqa: N818 - a name says what happened
@@ -37,7 +45,8 @@ class Child:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve, args=(theirs,), name="holdfast-handler", daemon=True)
-        self._process.start()
+        with _held_back():
+            self._process.start()
         theirs.close()
 
     def call(self, attempt: Attempt, job: Job[Any], arguments: Mapping[str, object]) -> object:
@@ -119,8 +128,39 @@ class ChildRun:
         self._pipe.send(("progress", progress))
 
 
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Start a process that gets no signal of its group's before it has said that it does not react to them."""
+    # The first process that is started starts the tracker too, and that lets the signals through again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _outlast_signals() -> None:
+    """Do not react to what a terminal or systemd sends to all processes of a group: the worker decides when we end.
+
+    By a function that does nothing, not by ignoring them: programs that a handler starts would inherit that.
+    """
+    for number in _OF_THE_GROUP:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
+
+
+def _end_with_worker() -> None:
+    """End this process when the worker is gone, however it died."""
+    if (worker := multiprocessing.parent_process()) is not None:
+        worker.join()
+        os._exit(1)
+
+
 def _serve(pipe: Connection) -> None:
     """Run in the child: take a handler's name and its arguments, answer with what came of it."""
+    _outlast_signals()
+    threading.Thread(target=_end_with_worker, name="holdfast-worker-watch", daemon=True).start()
     while True:
         try:
             module, name, worker, fields, blockers, arguments, trace = pipe.recv()
@@ -135,11 +175,18 @@ def _serve(pipe: Connection) -> None:
             codec = found.codec if isinstance(found, Kind) else JsonCodec()
             held = Held(fields["id"], fields["token"])
             run = ChildRun(pipe, Completion(worker, held, fields["kind"], codec, fields["headers"]), blockers)
-            answer = ("returned", handler(Job(state=None, run=run, **fields), **arguments))
+            answer = ("returned", _plain(handler(Job(state=None, run=run, **fields), **arguments)))
             pickle.dumps(answer)
         except Exception as exc:  # noqa: BLE001 - carried to the parent, which decides
             answer = ("raised", _portable(exc))
         pipe.send(answer)
+
+
+def _plain(result: object) -> object:
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("a handler in a process returned a coroutine, and there is no event loop to await it in")
+    return result
 
 
 def _portable(exc: Exception) -> Exception:

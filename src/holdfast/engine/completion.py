@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 
+from holdfast.abort import AbortReason
 from holdfast.chain import Continue
 from holdfast.errors import HoldfastError, InvalidJob, LeaseLost
 from holdfast.outcome import Completed
+from holdfast.store.answer import Answer
 from holdfast.store.finish import complete_job
 from holdfast.trace import TRACEPARENT, current_trace, trace_in
 
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
     from holdfast.codec import JsonCodec
     from holdfast.new_job import NewJob
-    from holdfast.store.finish import Answer
     from holdfast.store.lease import Held
     from holdfast.store.statement import Statement
 
@@ -38,14 +39,16 @@ class Completion:
     def check(self, answer: Answer) -> None:
         """Return if the job is completed once the transaction commits."""
         match answer:
-            case "completed":
+            case Answer.completed:
                 return
-            case "busy":
+            case Answer.busy:
                 raise HoldfastError(f"job {self._held.id} could not be completed: somebody keeps its row locked")
-            case "pending" | "failed" | "cancelled":
+            case Answer.pending | Answer.failed:
                 raise HoldfastError(f"job {self._held.id} is {answer}")
-            case reason:
-                raise LeaseLost(reason)
+            case Answer.taken_by_another_worker | Answer.already_completed | Answer.not_found | Answer.cancelled:
+                raise LeaseLost(AbortReason(answer))
+            case never:
+                assert_never(never)
 
 
 def completed(result: object, codec: JsonCodec, kind: str, headers: Mapping[str, str] | None = None) -> Completed:

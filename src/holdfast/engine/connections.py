@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast import drivers
 from holdfast.errors import WrongIsolation
+from holdfast.logs import Log
 from holdfast.settings import SettingsError
 from holdfast.store.inspect import read_isolation, read_server
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.settings import Settings
     from holdfast.store.inspect import Isolation, Server
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # One to claim and one to finish; the heartbeat's; and the one that listens.
 LINKS, HEARTBEAT, LISTEN = 2, 1, 1

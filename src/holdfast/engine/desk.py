@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 from typing import TYPE_CHECKING
 
 from holdfast.drivers import run, run_sync
 from holdfast.engine.completion import Completion
+from holdfast.engine.keeper import unwatched
 from holdfast.engine.link import told
 from holdfast.errors import HoldfastError, LeaseLost
 from holdfast.job import Progress
+from holdfast.logs import Log
 from holdfast.store.progress import report_progress
+from holdfast.store.worker import served_version
 
 if TYPE_CHECKING:
     from holdfast.codec import JsonCodec
     from holdfast.connection import AsyncConnection, SyncConnection
     from holdfast.engine.attempt import Attempt
+    from holdfast.engine.keeper import Turn
     from holdfast.engine.link import Link
-    from holdfast.store.finish import Answer
+    from holdfast.store.answer import Answer
     from holdfast.store.lease import Held
 
 # What handlers say meanwhile is written together.
 REPORT_SECONDS = 1.0
 NOTE_LIMIT = 200
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Desk:
@@ -38,6 +42,8 @@ class Desk:
         self._loop = asyncio.get_running_loop()
         self._reports: dict[Held, Progress] = {}
         self._news = asyncio.Event()
+        self._asked: set[str] = set()
+        self._served: dict[str, int] = {}
 
     async def complete(self, attempt: Attempt, conn: AsyncConnection, result: object) -> None:
         completion = self._completion(attempt)
@@ -54,13 +60,25 @@ class Desk:
         self._reports[attempt.held] = Progress(progress.fraction, note)
         self._loop.call_soon_threadsafe(self._news.set)
 
-    async def run(self) -> None:
+    def served(self, kind: str) -> int | None:
+        """Return the newest payload version of this kind that a live worker takes; None: not known yet, ask again."""
+        self._asked.add(kind)
+        self._news.set()
+        return self._served.pop(kind, None)
+
+    async def run(self, turn: Turn = unwatched) -> None:
         while True:
+            turn(math.inf)
             await self._news.wait()
+            turn(REPORT_SECONDS)
             self._news.clear()
             reports, self._reports = self._reports, {}
+            asked, self._asked = self._asked, set()
             try:
-                await self._link.run(report_progress(self.worker, reports))
+                if reports:
+                    await self._link.run(report_progress(self.worker, reports))
+                for kind in asked:
+                    self._served[kind] = await self._link.run(served_version(kind))
             except Exception as exc:
                 # The next report says more than the one that was lost.
                 log.warning("report_progress failed", extra={"error": type(exc).__name__}, exc_info=told(exc))

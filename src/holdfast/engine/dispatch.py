@@ -7,77 +7,40 @@ import contextvars
 import sys
 import time
 from collections import deque
-from itertools import islice
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from holdfast.abort import AbortReason
 from holdfast.engine.batch import Batches
+from holdfast.failure import Failure
+from holdfast.logs import Log
+from holdfast.outcome import Retried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Sequence
+    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
     from holdfast.engine.attempt import Attempt, Handlers
+    from holdfast.engine.ready_jobs import ReadyJobs
     from holdfast.engine.slots import Slots
     from holdfast.outcome import Outcome
+    from holdfast.store.lease import Held
 
-    Ended = Callable[[Attempt, Outcome | None], None]
 
 # A run of handlers that never wait gives way to the other loops this often.
 TURN_SECONDS = 0.005
 # Nobody looks at a paced queue oftener.
 SHORTEST_WAIT = 0.001
 FEW = 10
+GIVEN_UP = frozenset(
+    {AbortReason.timeout, AbortReason.taken_by_another_worker, AbortReason.already_completed, AbortReason.not_found}
+)
+# A wait for quiet checks this often, in seconds.
+QUIET_PACE = 0.05
+# Two looks at what waits for a slot: it was there at the first, and still is at the second.
+LOOK_SECONDS = 2.5
 
-
-class Bench:
-    """The jobs of one database that wait for a slot: by queue, then by priority, then in the order of their claims."""
-
-    def __init__(self, ended: Ended) -> None:
-        self.ended = ended
-        self._queues: dict[str, dict[int, deque[Attempt]]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether anybody waits."""
-        return any(self._queues.values())
-
-    def add(self, attempt: Attempt) -> None:
-        claimed = attempt.claimed
-        levels = self._queues.setdefault(claimed.queue, {})
-        if (waiting := levels.get(claimed.priority)) is None:
-            waiting = levels[claimed.priority] = deque()
-            if len(levels) > 1:
-                self._queues[claimed.queue] = dict(sorted(levels.items()))
-        waiting.append(attempt)
-
-    def take(self, slots: Slots) -> Attempt | None:
-        """Take the next of the queue whose turn it is."""
-        for queue, levels in self._queues.items():
-            if levels and slots.may_start(queue):
-                level, waiting = next(iter(levels.items()))
-                attempt = waiting.popleft()
-                if not waiting:
-                    del levels[level]
-                if len(self._queues) > 1:
-                    self._queues[queue] = self._queues.pop(queue)
-                return attempt
-        return None
-
-    def take_more(self, first: Attempt, most: int) -> list[Attempt]:
-        """Take others of the same queue, priority and kind, in their order."""
-        levels = self._queues[first.claimed.queue]
-        waiting = levels.get(first.claimed.priority, deque())
-        more = list(islice((attempt for attempt in waiting if attempt.kind is first.kind), most))
-        if more:
-            taken = set(more)
-            levels[first.claimed.priority] = left = deque(attempt for attempt in waiting if attempt not in taken)
-            if not left:
-                del levels[first.claimed.priority]
-        return more
-
-    def clear(self) -> list[Attempt]:
-        """Take everybody off: they have not started."""
-        left = [attempt for levels in self._queues.values() for waiting in levels.values() for attempt in waiting]
-        self._queues.clear()
-        return left
+log = Log(__name__)
+_BROKEN = Retried(timedelta(seconds=15), Failure("broken", "something around the handler raised: see the worker's log"))
 
 
 class Dispatcher:
@@ -98,35 +61,75 @@ class Dispatcher:
         self._batches = Batches(handlers)
         self._clock = clock
         self._timed = timed
-        self._benches: deque[Bench] = deque()
+        self._ready: deque[ReadyJobs] = deque()
         self._dispatching = False
         self._soon = False
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Event()
         self._opening: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
+        self._looks = 0
+        self.apart = asyncio.Lock()
+        """Held by the one who has asked for quiet."""
+        self.held: list[Mapping[Held, Attempt]] = []
+        """What is held of each database, until the endings are written."""
         self.room: list[Callable[[], None]] = []
         """Called when more jobs may be wanted."""
 
-    def join(self, bench: Bench) -> None:
-        self._benches.append(bench)
+    def join(self, ready: ReadyJobs) -> None:
+        self._ready.append(ready)
 
-    def hold(self, bench: Bench, attempts: Sequence[Attempt]) -> None:
+    def hold(self, ready: ReadyJobs, attempts: Sequence[Attempt]) -> None:
         """Keep claimed jobs ready, and start what can be started."""
         for attempt in attempts:
-            bench.add(attempt)
+            attempt.held_since = self._looks
+            ready.add(attempt)
             self.slots.holds(attempt.claimed.queue, 1)
+        self.give_back_shut()
+        self._look_later()
         if len(attempts) > FEW:
             # Not at once: whoever claimed these may send for the next first, and they come while these run.
             self._dispatch_soon()
         else:
             self.dispatch()
 
-    def clear(self, bench: Bench) -> list[Attempt]:
-        left = bench.clear()
-        for attempt in left:
+    def give_back(self, ready: ReadyJobs, queues: Iterable[str] | None = None) -> None:
+        """Give back what waits there, of these queues (default: all)."""
+        self._give_back(ready, ready.take_all(ready.queues if queues is None else queues))
+
+    def give_back_of(self, queues: Iterable[str]) -> None:
+        """Give back what waits of these queues, of whatever database."""
+        for ready in list(self._ready):
+            self.give_back(ready, queues)
+
+    def give_back_shut(self) -> None:
+        """Give back what waits for queues that will start nothing soon: others may run it."""
+        self.give_back_of({queue for ready in self._ready for queue in ready.queues if self.slots.shut(queue)})
+
+    def _give_back(self, ready: ReadyJobs, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
             self.slots.holds(attempt.claimed.queue, -1)
-        return left
+        if attempts:
+            ready.give_back(attempts)
+
+    def _look_later(self) -> None:
+        if self._looking is None and any(self._ready):
+            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+
+    def _look(self) -> None:
+        """Give back what has waited for a slot for too long: its pace was misjudged, or what runs has become slow.
+
+        By our own looks, not by the time: a loop that stood still has missed both.
+        """
+        self._looking = None
+        self._looks += 1
+        if not self._soon:
+            for ready in list(self._ready):
+                for queue in ready.queues:
+                    if not self.slots.may_start(queue):
+                        self._give_back(ready, ready.take_old(queue, self._looks - 2))
+        self._look_later()
 
     def dispatch(self) -> None:
         """Start what can be started. A handler that ends at once calls this again: the outer call goes on."""
@@ -197,7 +200,7 @@ class Dispatcher:
     async def drained(self, seconds: float) -> bool:
         """Wait until nothing runs and nobody waits for a slot; False when that does not come within the time."""
         until = time.monotonic() + seconds
-        while self._tasks or any(self._benches):
+        while self._tasks or any(self._ready):
             left = until - time.monotonic()
             if left <= 0 or self.stalled(left, self.slots.queues):
                 return False
@@ -207,17 +210,42 @@ class Dispatcher:
                 await self.turn(left)
         return True
 
-    def _next(self) -> tuple[Bench, Attempt] | None:
-        benches = self._benches
-        for _ in range(len(benches)):
-            bench = benches[0]
-            if len(benches) > 1:
-                benches.rotate(-1)
-            if (attempt := bench.take(self.slots)) is not None:
-                return bench, attempt
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs and nobody waits for a slot."""
+        return not self._tasks and not self._soon and not any(self._ready)
+
+    async def quiet(self, seconds: float) -> bool:
+        """Want nothing more, give back what waits, and wait for what runs; False: it still does after so long.
+
+        A handler that goes on after its attempt was given up is not waited for.
+        """
+        self.slots.closed = True
+        for ready in list(self._ready):
+            self.give_back(ready)
+        until = time.monotonic() + seconds
+        while self._tasks and any(attempt.signal.reason not in GIVEN_UP for it in self.held for attempt in it.values()):
+            if time.monotonic() >= until:
+                return False
+            await self.turn(QUIET_PACE)
+        return True
+
+    def go_on(self) -> None:
+        """Want jobs again."""
+        self.slots.closed = False
+        self.dispatch()
+
+    def _next(self) -> tuple[ReadyJobs, Attempt] | None:
+        databases = self._ready
+        for _ in range(len(databases)):
+            ready = databases[0]
+            if len(databases) > 1:
+                databases.rotate(-1)
+            if (attempt := ready.take(self.slots)) is not None:
+                return ready, attempt
         return None
 
-    def _start(self, bench: Bench, attempt: Attempt, now: float) -> Attempt:
+    def _start(self, ready: ReadyJobs, attempt: Attempt, now: float) -> Attempt:
         """Return the attempt; without a task it has ended already."""
         work = attempt.kind.work
         self.slots.starts(attempt.claimed.queue)
@@ -226,9 +254,9 @@ class Dispatcher:
             3 * attempt.lease.seconds if work.max_runtime is None else work.max_runtime.total_seconds()
         )
         if work.batch is None:
-            run = self._attempt(bench, attempt)
+            run = self._attempt(ready, attempt)
         else:
-            run = self._batch(bench, self._group(bench, attempt, work.batch))
+            run = self._batch(ready, self._group(ready, attempt, work.batch))
         # Not the present context: that is often the one of the handler that has just ended.
         task = _start_task(run, self._context.copy())
         if not task.done():
@@ -240,9 +268,9 @@ class Dispatcher:
                 attempt.cancel()
         return attempt
 
-    def _group(self, bench: Bench, first: Attempt, most: int) -> Sequence[Attempt]:
+    def _group(self, ready: ReadyJobs, first: Attempt, most: int) -> Sequence[Attempt]:
         """Let one slot run as many as the kind takes in one call."""
-        group = [first, *bench.take_more(first, most - 1)]
+        group = [first, *ready.take_more(first, most - 1)]
         self.slots.holds(first.claimed.queue, 1 - len(group))
         for attempt in group:
             attempt.group = group
@@ -250,33 +278,50 @@ class Dispatcher:
             attempt.deadline = first.deadline
         return group
 
-    async def _batch(self, bench: Bench, group: Sequence[Attempt]) -> None:
+    async def _batch(self, ready: ReadyJobs, group: Sequence[Attempt]) -> None:
         for attempt in group:
             attempt.begun = True
         try:
             outcomes = await self._batches.outcomes(group)
+            for attempt in group:
+                attempt.over = True
+                if attempt.calls:
+                    await self._handlers.ended(attempt)
+        except BaseException as exc:  # noqa: BLE001 - whatever it is, the jobs must end
+            outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
             self.slots.ends(group[0].claimed.queue, len(group))
         if self._timed and group[0].task is not None:
             _time(group[0], self._clock())
         for attempt, outcome in zip(group, outcomes, strict=True):
-            bench.ended(attempt, outcome)
+            ready.ended(attempt, outcome)
         self._turn.set()
         if not self._dispatching:
             self.dispatch()
 
-    async def _attempt(self, bench: Bench, attempt: Attempt) -> None:
+    async def _attempt(self, ready: ReadyJobs, attempt: Attempt) -> None:
         attempt.begun = True
         try:
             outcome = await self._outcome(attempt)
+            attempt.over = True
+            if attempt.calls:
+                await self._handlers.ended(attempt)
+        except BaseException as exc:  # noqa: BLE001 - whatever it is, the job must end
+            outcome = _broken(attempt, exc)
         finally:
             self.slots.ends(attempt.claimed.queue)
         if self._timed and attempt.task is not None:
             _time(attempt, self._clock())
-        bench.ended(attempt, outcome)
+        ready.ended(attempt, outcome)
         self._turn.set()
         if not self._dispatching:
             self.dispatch()
+
+
+def _broken(attempt: Attempt, exc: BaseException) -> Outcome:
+    """Say how an attempt ended when not its handler raised, but what is around it: a tracer, say."""
+    log.error("an attempt broke outside its handler", extra={"job": attempt.claimed.id}, exc_info=exc)
+    return _BROKEN
 
 
 def _time(attempt: Attempt, now: float) -> None:

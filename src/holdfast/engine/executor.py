@@ -8,7 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.abort import AbortReason
 from holdfast.engine.child import Child, ChildDied
+from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +19,11 @@ if TYPE_CHECKING:
 
     from holdfast.engine.attempt import Attempt
     from holdfast.job import Job
+
+log = Log(__name__)
+
+# A thread whose attempt was given up has this long to end before the log says that it does not.
+REPORT_SECONDS = 1.0
 
 
 class Executors:
@@ -40,16 +48,40 @@ class Executors:
     async def run(self, attempt: Attempt, job: Job[Any], handler: partial[object]) -> object:
         if attempt.kind.work.executor == "process":
             return await self._run_in_process(attempt, job, handler.keywords)
-        return await self._in_thread(handler)
+        return await self._in_thread(attempt, handler)
 
-    async def _in_thread(self, function: Callable[[], object], give_up: Callable[[], None] | None = None) -> object:
-        """Run to the end. Who no longer wants the result does not wait for it, unless `give_up()` can end it."""
-        call = partial(contextvars.copy_context().run, _caught, function)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, call)
+    async def ended(self, attempt: Attempt) -> None:
+        """Return when no call of this attempt runs any more: its slot is free then, and its job may run again.
+
+        Whoever cancelled a call, a middleware's time limit say, has not ended its thread.
+        """
+        running = [call for call in attempt.calls or () if not call.cancel() and not call.done()]
+        if not running:
+            return
+        for each in attempt.group or (attempt,):
+            each.signal.abort(AbortReason.timeout)
+        waiting = {asyncio.wrap_future(call) for call in running}
+        _, waiting = await asyncio.wait(waiting, timeout=REPORT_SECONDS)
+        if waiting:
+            log.warning(
+                "a handler goes on in its thread after its attempt was given up; it keeps its slot until it returns",
+                extra={"job": attempt.claimed.id, "kind": attempt.claimed.kind},
+            )
+            await asyncio.wait(waiting)
+
+    async def _in_thread(
+        self, attempt: Attempt, function: Callable[[], object], give_up: Callable[[], None] | None = None
+    ) -> object:
+        """Run to the end. Without interest in the result nobody waits for it, unless `give_up()` can end it."""
+        if attempt.over:
+            raise HoldfastError(f"{attempt.claimed.kind}: called after its attempt had ended")
+        call = self._threads.submit(contextvars.copy_context().run, _caught, function)
+        attempt.calls = [*(attempt.calls or ()), call]
+        running = asyncio.wrap_future(call)
         try:
             result, error = await asyncio.shield(running)
         except asyncio.CancelledError:
-            # A middleware's time limit, say.
+            call.cancel()
             if give_up is not None:
                 give_up()
                 await asyncio.wait({running})
@@ -62,7 +94,7 @@ class Executors:
         child = await self._child()
         watch = asyncio.create_task(_kill_when_aborted(attempt, child))
         try:
-            return await self._in_thread(partial(child.call, attempt, job, arguments), give_up=child.kill)
+            return await self._in_thread(attempt, partial(child.call, attempt, job, arguments), give_up=child.kill)
         except ChildDied:
             attempt.signal.raise_if_aborted()
             raise

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, assert_never
 
 import psycopg
 
 from holdfast.abort import AbortReason
 from holdfast.drivers import run_sync
-from holdfast.engine.link import CONNECT, LOST, sever
+from holdfast.engine.keeper import unwatched
+from holdfast.engine.link import CONNECT, LOST, pin_names_of, sever
 from holdfast.engine.outage import Outage
+from holdfast.logs import Log
+from holdfast.store.answer import Answer
 from holdfast.store.lease import Held, renew_leases
 from holdfast.store.worker import QueueControl, beat_worker, read_queues
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from uuid import UUID
 
     from holdfast.engine.attempt import Attempt
+    from holdfast.engine.keeper import Keeper, Kept, Turn
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # A beat is due every second tick of the watch.
 MISSED_TICKS = 4
@@ -30,7 +34,7 @@ MISSED_TICKS = 4
 END_SECONDS = 1.0
 
 
-class Heartbeat(threading.Thread):
+class Heartbeat:
     """Renews every lease held, prefetched jobs included, until their endings are written."""
 
     def __init__(  # noqa: PLR0913 - what a heartbeat touches
@@ -42,33 +46,47 @@ class Heartbeat(threading.Thread):
         held: Mapping[Held, Attempt],
         counters: Callable[[], Mapping[str, int]],
         on_queues: Callable[[list[QueueControl]], None],
+        identity: UUID | None = None,
+        on_disowned: Callable[[int], None] = lambda _: None,
     ) -> None:
-        super().__init__(name=f"holdfast-heartbeat-{worker}", daemon=True)
+        """`on_disowned(worker)`: the row with this id is gone, or another's. Called at each beat while that is so."""
         self._url = url
-        self._worker = worker
+        self.worker = worker
         self.interval = interval
         self._held = held
         self._counters = counters
         self._on_queues = on_queues
+        self._identity = identity
+        self._on_disowned = on_disowned
         self._loop = asyncio.get_running_loop()
         self._ending = False
         self._woken = threading.Event()
         self._conn: psycopg.Connection[Any] | None = None
+        self._kept: Kept | None = None
         self.beats = 0
         self.beat_at = time.monotonic()
         """When the last beat was answered, by the monotonic clock; at first, when there could be one."""
 
+    def start(self, keeper: Keeper) -> None:
+        """Beat in a thread of its own."""
+        self._kept = keeper.start_thread("heartbeat", self.run)
+        self._kept.wake = self._woken.set
+
     def stop(self) -> None:
         """Ask the thread to end; it does within one statement."""
         self._ending = True
+        if self._kept is not None:
+            self._kept.stop()
         self._woken.set()
 
     def end(self) -> None:
-        """Wait until the thread has ended, whether or not it gets an answer."""
-        self.join(END_SECONDS)
-        if self.is_alive():
+        """Wait until the thread has ended, whether or not it gets an answer; one that is connecting is left alone."""
+        if self._kept is None or (thread := self._kept.thread) is None:
+            return
+        thread.join(END_SECONDS)
+        if thread.is_alive():
             self.interrupt()
-            self.join()
+            thread.join(END_SECONDS)
 
     def beat_every(self, seconds: float) -> None:
         """Keep another pace; a quicker one begins at once."""
@@ -77,10 +95,18 @@ class Heartbeat(threading.Thread):
         if quicker:
             self._woken.set()
 
-    def run(self) -> None:
-        outage = Outage(log, "heartbeat failed", worker=self._worker)
-        rest = self.interval
+    def run(self, turn: Turn = unwatched) -> None:
+        try:
+            self._beats(turn)
+        finally:
+            self._close()
+
+    def _beats(self, turn: Turn) -> None:
+        outage = Outage(log, "heartbeat failed", worker=self.worker)
+        # A thread that takes the place of one that ended does not wait: the leases have not been renewed meanwhile.
+        rest = self.interval if self._kept is None or not self._kept.ends else 0.0
         while not self._rest(rest):
+            turn(self.interval)
             try:
                 self._beat()
                 outage.over()
@@ -90,7 +116,6 @@ class Heartbeat(threading.Thread):
                 self._close()
                 if outage.seconds > self.interval:
                     self.abort_all()
-        self._close()
 
     def _rest(self, seconds: float) -> bool:
         """Rest until the next beat; True: there will be none."""
@@ -98,7 +123,7 @@ class Heartbeat(threading.Thread):
         self._woken.clear()
         return self._ending
 
-    async def watch(self) -> None:
+    async def watch(self, turn: Turn = unwatched) -> None:
         """Notice, in the loop, a beat that gets no answer at all.
 
         By our own ticks, not by the time: a process that was stopped and goes on has missed beats and not ticks, and
@@ -106,6 +131,7 @@ class Heartbeat(threading.Thread):
         """
         beats, missed = self.beats, 0
         while True:
+            turn(self.interval)
             await asyncio.sleep(self.interval / 2)
             missed = missed + 1 if self.beats == beats else 0
             beats = self.beats
@@ -125,19 +151,29 @@ class Heartbeat(threading.Thread):
     def _beat(self) -> None:
         if self._conn is None:
             self._conn = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **CONNECT)
+            pin_names_of(self._conn)
         now = time.monotonic()
         held = dict(self._held)
         late = {
-            key: AbortReason.timeout for key, attempt in held.items() if attempt.deadline and now > attempt.deadline
+            key: AbortReason.timeout
+            for key, attempt in held.items()
+            if (deadline := attempt.deadline) is not None and now > deadline
         }
         renewable = {key: attempt.lease for key, attempt in held.items() if key not in late}
-        answers = run_sync(self._conn, renew_leases(self._worker, renewable)) if renewable else {}
-        run_sync(self._conn, beat_worker(self._worker, self._counters()))
+        # First: under the id of another, nothing may be renewed.
+        worker = self.worker
+        if not run_sync(self._conn, beat_worker(worker, self._counters(), self._identity)):
+            self._tell(dict.fromkeys(held, AbortReason.not_found))
+            self._loop.call_soon_threadsafe(self._on_disowned, worker)
+            renewable = {}
+        answers = run_sync(self._conn, renew_leases(worker, renewable)) if renewable else {}
         queues = run_sync(self._conn, read_queues())
         self.beats += 1
         self.beat_at = time.monotonic()
         self._loop.call_soon_threadsafe(self._on_queues, queues)
-        self._tell(late | {key: answer for key, answer in answers.items() if answer != "busy"})
+        self._tell(
+            late | {key: reason for key, answer in answers.items() if (reason := stop_reason(answer)) is not None}
+        )
 
     def _tell(self, reasons: dict[Held, AbortReason]) -> None:
         """Fire the signals here, for threads that look at them, and let the loop cancel what it runs."""
@@ -155,3 +191,21 @@ class Heartbeat(threading.Thread):
                 conn.close()
             except LOST:
                 log.debug("the heartbeat's connection was gone already")
+
+
+def stop_reason(answer: Answer) -> AbortReason | None:
+    """Return why a handler must stop, by the answer to its renewal; None when it may go on."""
+    match answer:
+        case Answer.busy:
+            return None
+        case Answer.cancelled:
+            return AbortReason.cancelled
+        case Answer.already_completed:
+            return AbortReason.already_completed
+        case Answer.not_found:
+            return AbortReason.not_found
+        case Answer.taken_by_another_worker | Answer.completed | Answer.failed | Answer.pending:
+            # The last three are no answers to a renewal: whatever the job became, it is not ours.
+            return AbortReason.taken_by_another_worker
+        case never:
+            assert_never(never)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
+import math
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -12,13 +12,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
 from holdfast import logs
+from holdfast.engine.keeper import Keeper
 from holdfast.engine.runner import in_thread
+from holdfast.logs import Log
 from holdfast.outcome import Failed, Retried
+from holdfast.store.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
+    from holdfast.engine.keeper import Kept, Turn
     from holdfast.outcome import Outcome
     from holdfast.store.claim import ClaimedJob
     from holdfast.store.reap import ReapedJob
@@ -30,10 +34,12 @@ MOST_AT_ONCE = 100
 CALL_SECONDS = 30.0
 # At the stop, what waits may still be told for this long.
 STOP_SECONDS = 5.0
+# A call that is cancelled has this long to end.
+ABORT_GRACE = 1.0
 # Calls that never wait give way to the other loops this often.
 TURN_SECONDS = 0.001
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +66,16 @@ Hook: TypeAlias = Callable[[FailedAttempt], Awaitable[object] | object]
 class Hooks:
     """Calls the hooks while its `async with` block runs, beside everything else: each has a lane of its own."""
 
-    def __init__(self, worker: str, *, on_failure: Sequence[Hook], on_dead_letter: Sequence[Hook]) -> None:
+    def __init__(
+        self,
+        worker: str,
+        *,
+        on_failure: Sequence[Hook],
+        on_dead_letter: Sequence[Hook],
+        keeper: Keeper | None = None,
+    ) -> None:
         self._worker = worker
+        self._keeper = keeper or Keeper(worker)
         self._failure = [_Lane(hook) for hook in on_failure]
         self._dead_letter = [_Lane(hook) for hook in on_dead_letter]
         self._lanes = self._failure + self._dead_letter
@@ -71,7 +85,7 @@ class Hooks:
 
     async def __aenter__(self) -> Self:
         for lane in self._lanes:
-            lane.start()
+            lane.start(self._keeper)
         return self
 
     async def __aexit__(
@@ -100,7 +114,7 @@ class Hooks:
         """Tell of the dead letters among these. Their attempts are lost, not failed: nobody knows how they ended."""
         if self._dead_letter:
             for job in jobs:
-                if job.answer == "failed":
+                if job.answer is Answer.failed:
                     self._bury(job)
 
     def _bury(self, job: ReapedJob) -> None:
@@ -108,8 +122,8 @@ class Hooks:
             job_id=job.id,
             kind=job.kind,
             attempt=job.attempt,
-            error_code="lease_expired",
-            error=f"worker {job.worker} did not renew the lease",
+            error_code=job.error_code,
+            error=job.error,
             worker=self._worker,
             will_retry=False,
         )
@@ -128,7 +142,7 @@ class _Lane:
         self._left_out = 0
         self._wake = asyncio.Event()
         self._stopping = False
-        self._task: asyncio.Task[None] | None = None
+        self._kept: Kept | None = None
 
     def add(self, failed: FailedAttempt) -> None:
         if len(self._waiting) < MOST_WAITING:
@@ -141,25 +155,26 @@ class _Lane:
                 "a hook does not keep up, and is not told all", extra={"hook": self._name, "calls": self._left_out}
             )
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._run(), name=f"holdfast-hook-{self._name}")
+    def start(self, keeper: Keeper) -> None:
+        self._kept = keeper.start("hook", self._run, detail=self._name)
 
     async def stop(self, seconds: float) -> None:
         """Tell what waits, for so long."""
-        if self._task is None:
+        if self._kept is None:
             return
         self._stopping = True
         self._wake.set()
-        await asyncio.wait({self._task}, timeout=seconds)
-        if not self._task.done():
+        if not await self._kept.wait(seconds):
             log.error(
                 "a hook was not told all before the stop", extra={"hook": self._name, "calls": len(self._waiting)}
             )
-            self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+            self._kept.cancel()
+            await self._kept.wait(ABORT_GRACE)
 
-    async def _run(self) -> None:
+    async def _run(self, turn: Turn) -> None:
         while self._waiting or not self._stopping:
+            # An async hook is bounded; a plain one in its thread is not.
+            turn(CALL_SECONDS if self._waiting and self._is_async else math.inf)
             self._wake.clear()
             if self._waiting and self._is_async:
                 await self._call_some()

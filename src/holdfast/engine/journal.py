@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast import logs
+from holdfast.logs import Log
 from holdfast.outcome import Fail, Failed, Retried
 from holdfast.trace import id_of, trace_in
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 MOST_A_SECOND = 10
 SECOND = 1.0
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Journal:

@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import random
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.abort import AbortReason
+from holdfast.engine.keeper import unwatched
 from holdfast.engine.link import LOST
 from holdfast.engine.outage import Outage
 from holdfast.engine.ticker import ABORT_GRACE, Limits
+from holdfast.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from types import TracebackType
 
+    from holdfast.engine.keeper import Keeper, Kept, Turn
     from holdfast.engine.runner import Runner
     from holdfast.engine.ticker import Ticked, Ticker
     from holdfast.settings import Settings
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SHORTEST_REST = 0.001
 
@@ -59,8 +63,12 @@ class Pace:
 class Loop:
     """Calls a step again and again until it is stopped. The only loop of background mode."""
 
-    def __init__(self, name: str, step: Callable[[], Awaitable[Ticked]], pace: Pace) -> None:
+    def __init__(
+        self, name: str, step: Callable[[], Awaitable[Ticked]], pace: Pace, *, longest: float = math.inf
+    ) -> None:
+        """`longest`: how many seconds a step may take."""
         self.name = name
+        self._longest = longest
         self._step = step
         self._pace = pace
         self._outage = Outage(log, "a runner cannot reach its database", runner=name)
@@ -76,11 +84,13 @@ class Loop:
         self._stopping = True
         self._woken.set()
 
-    async def run(self) -> None:
+    async def run(self, turn: Turn = unwatched) -> None:
         while not self._stopping:
+            turn(self._longest)
             self._woken.clear()
             rest = await self._once()
             if not self._stopping:
+                turn(rest)
                 await self._rest(max(rest, SHORTEST_REST))
 
     async def _once(self) -> float:
@@ -105,15 +115,18 @@ class Loop:
 class Background:
     """The loops of all runners: started by `async with`, stopped gently when the block is left."""
 
-    def __init__(self, tickers: Sequence[tuple[Ticker, Sequence[Runner]]], *, settings: Settings) -> None:
+    def __init__(
+        self, tickers: Sequence[tuple[Ticker, Sequence[Runner]]], *, settings: Settings, keeper: Keeper
+    ) -> None:
         """`tickers`: for each database, which runners run against it."""
         self._tickers = [ticker for ticker, _ in tickers]
         self._settings = settings
         self.loops = [self._loop(ticker, runner) for ticker, runners in tickers for runner in runners]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._keeper = keeper
+        self._kept: list[Kept] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(loop.run(), name=f"holdfast-loop-{loop.name}") for loop in self.loops]
+        self._kept = [self._keeper.start("runner", loop.run, detail=loop.name) for loop in self.loops]
         return self
 
     async def __aexit__(
@@ -137,25 +150,22 @@ class Background:
             for ticker in self._tickers:
                 ticker.abort(AbortReason.shutdown)
                 # A statement that is cancelled waits for the server; one that is cut off does not.
-                ticker.site.link.hurry(2 * ABORT_GRACE)
+                ticker.site.hurry(2 * ABORT_GRACE)
             # Time for the functions to end, and for their endings to be written.
             left = await self._ended(3 * ABORT_GRACE)
-        for task in left:
-            log.warning("a loop did not end: %s", task.get_name())
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for task in self._tasks:
-            if not task.cancelled() and (error := task.exception()) is not None:
-                log.error("a loop broke: %s", task.get_name(), exc_info=error)
-        self._tasks = []
+        for kept in left:
+            log.warning("a loop did not end: %s", kept.name)
+            kept.cancel()
+        await asyncio.gather(*(kept.wait() for kept in left))
+        self._kept = []
 
-    async def _ended(self, seconds: float) -> set[asyncio.Task[None]]:
-        waiting = {task for task in self._tasks if not task.done()}
-        if waiting:
-            _, waiting = await asyncio.wait(waiting, timeout=max(0.0, seconds))
-        return waiting
+    async def _ended(self, seconds: float) -> list[Kept]:
+        """Wait for the loops; return those that have not ended."""
+        await asyncio.gather(*(kept.wait(max(0.0, seconds)) for kept in self._kept))
+        return [kept for kept in self._kept if not kept.done]
 
     def _loop(self, ticker: Ticker, runner: Runner) -> Loop:
         longest: Any = runner.max_runtime or self._settings.tick_overall_max
         limits = Limits(None, longest.total_seconds())
-        return Loop(runner.name, lambda: ticker.tick(runner, limits), Pace(self._settings))
+        step = partial(ticker.tick, runner, limits)
+        return Loop(runner.name, step, Pace(self._settings), longest=limits.seconds + ABORT_GRACE + runner.grace)

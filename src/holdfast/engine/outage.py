@@ -9,7 +9,7 @@ from holdfast.engine.link import pause, told
 from holdfast.failure import Failure
 
 if TYPE_CHECKING:
-    import logging
+    from holdfast.logs import Log
 
 SAY_EVERY = 60.0
 
@@ -17,7 +17,7 @@ SAY_EVERY = 60.0
 class Outage:
     """The failures in a row of one thing. An hour without a database is a page of the log, and says why."""
 
-    def __init__(self, log: logging.Logger, message: str, **extra: object) -> None:
+    def __init__(self, log: Log, message: str, **extra: object) -> None:
         """`extra`: what each line carries besides."""
         self._log = log
         self._message = message

@@ -51,14 +51,15 @@ class Pacing:
     def __bool__(self) -> bool:
         return bool(self._delays or self._buckets)
 
-    def control(self, rates: Mapping[str, float]) -> None:
-        """Obey these rates. A queue whose rate is what it was keeps its permits."""
-        buckets = {}
+    def control(self, rates: Mapping[str, float]) -> set[str]:
+        """Obey these rates. A queue whose rate is what it was keeps its permits. Return those that are slower now."""
+        before, buckets = self._buckets, {}
         for queue, rate in rates.items():
             if math.isfinite(rate):
                 known = self._buckets.get(queue)
                 buckets[queue] = known if known is not None and known.rate == rate else Bucket(rate, self._clock)
         self._buckets = buckets
+        return {name for name, bucket in buckets.items() if name not in before or bucket.rate < before[name].rate}
 
     def room(self, queue: str, slots: int) -> int | None:
         """How many jobs of this queue may start now, in so many free slots; None: it is not paced."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.engine.keeper import unwatched
 from holdfast.engine.outage import Outage
+from holdfast.logs import Log
+from holdfast.store.answer import Answer
 from holdfast.store.floor import ReapFloor
 from holdfast.store.reap import ReapedJob, reap_jobs
 from holdfast.store.statement import Statement, statements
@@ -16,15 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
+    from holdfast.engine.keeper import Turn
     from holdfast.engine.link import Link
     from holdfast.retry import Retry
     from holdfast.store.statement import Row
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 MOST_AT_ONCE = 500
 # Of those that are dead letters then, so many are named in the log.
 MOST_SAID = 20
+# A worker's row tells of a pass when the last that it tells of began so many intervals ago. Alarms wait for three.
+SAID_AFTER = 1.5
 
 
 class Reaper:
@@ -42,7 +47,7 @@ class Reaper:
         on_reaped: Callable[[Sequence[ReapedJob]], None] = lambda _: None,
     ) -> None:
         self._link = link
-        self._worker = worker
+        self.worker = worker
         self._retries = retries
         self._otherwise = otherwise
         self._interval = interval
@@ -54,9 +59,10 @@ class Reaper:
         self.reaped_at = time.monotonic()
         """When the last pass ended, by the monotonic clock; at first, when there could be one."""
 
-    async def run(self) -> None:
+    async def run(self, turn: Turn = unwatched) -> None:
         outage = Outage(log, "reap_jobs failed, trying again")
         while True:
+            turn()
             try:
                 while len(await self.reap()) == MOST_AT_ONCE:
                     pass
@@ -65,6 +71,7 @@ class Reaper:
                 self.floor.drop()
             else:
                 outage.over()
+            turn(self._interval)
             await asyncio.sleep(self._interval)
 
     async def reap(self, most: int = MOST_AT_ONCE) -> list[ReapedJob]:
@@ -74,9 +81,9 @@ class Reaper:
         reaped = await self._link.run(
             reap_jobs(self._retries, otherwise=self._otherwise, others=self._others, since=since, most=most)
         )
-        now = await self._link.run(Statement(statements()["reaped"], {"worker": self._worker}, _time))
+        now = await self._link.run(_reaped(self.worker, int(self._interval * SAID_AFTER * 1000)))
         # A full batch, or one that met a busy key, must be gone through again from its first.
-        again = len(reaped) == most or any(job.answer == "busy" for job in reaped)
+        again = len(reaped) == most or any(job.answer is Answer.busy for job in reaped)
         until = reaped[0].locked_until if again else now
         if until is not None:
             self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - begun)
@@ -85,13 +92,22 @@ class Reaper:
         if reaped:
             self.recovered += len(reaped)
             log.info("reaped", extra={"jobs": len(reaped), "stale": max(job.stale for job in reaped).total_seconds()})
-        if dead := [job.id for job in reaped if job.answer == "failed"]:
+        if culprits := [job.id for job in reaped if job.error_code == "crashed_alone"]:
+            log.error(
+                "jobs ended the process of their worker, running alone",
+                extra={"ids": culprits[:MOST_SAID], "jobs": len(culprits)},
+            )
+        if dead := [job.id for job in reaped if job.answer is Answer.failed]:
             log.error(
                 "jobs failed: no worker came back from the last attempt of each",
                 extra={"ids": dead[:MOST_SAID], "jobs": len(dead)},
             )
         self._on_reaped(reaped)
         return reaped
+
+
+def _reaped(worker: int, ms: int) -> Statement[datetime | None]:
+    return Statement(statements()["reaped"], {"worker": worker, "ms": ms}, _time)
 
 
 def _time(rows: Sequence[Row]) -> datetime | None:

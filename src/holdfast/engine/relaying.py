@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from holdfast.engine.keeper import Keeper
     from holdfast.engine.runner import Budget, Counts, Tick
     from holdfast.engine.transition import Transitions
 
@@ -36,7 +37,13 @@ class Relaying(Protocol):
 
 class MakeRelaying(Protocol):
     def __call__(
-        self, url: str, *, worker: Callable[[], int], heard: Callable[[], bool], transitions: Transitions
+        self,
+        url: str,
+        *,
+        worker: Callable[[], int],
+        heard: Callable[[], bool],
+        transitions: Transitions,
+        keeper: Keeper | None = None,
     ) -> Relaying:
         """`worker()`: the id of the worker's row, 0 while there is none. `heard()`: notifications reach us."""
         ...

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import psycopg
 
 from holdfast import drivers
-from holdfast.engine.link import CONNECT, LOST, severed_after
+from holdfast.engine.link import LOST, connect, severed_after
+from holdfast.logs import Log
 from holdfast.store.schedule import keep_singleton, take_singleton
+from holdfast.store.statement import pin_names
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 @asynccontextmanager
@@ -27,10 +28,11 @@ async def singleton(url: str, name: str, on_lost: Callable[[], None], *, seconds
     transaction id: vacuum does not notice it, however long the runner runs.
     """
     async with asyncio.timeout(seconds):
-        conn = await psycopg.AsyncConnection.connect(url, autocommit=False, prepare_threshold=None, **CONNECT)
+        conn = await connect(url, autocommit=False, prepare_threshold=None)
     try:
         await conn.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
         with severed_after(conn, seconds):
+            await drivers.run(conn, pin_names(local=True))
             held = await drivers.run(conn, take_singleton(name))
             await conn.execute(keep_singleton().encode())
         if not held:
@@ -53,6 +55,6 @@ async def _watch(conn: psycopg.AsyncConnection[object], name: str, on_lost: Call
     try:
         async for _ in conn.notifies():
             pass
-    except LOST as exc:
+    except Exception as exc:  # noqa: BLE001 - whatever it is, the lock may be gone
         log.warning("the lock of a runner is gone", extra={"runner": name, "error": type(exc).__name__})
     on_lost()

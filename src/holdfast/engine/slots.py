@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from operator import itemgetter
+from collections.abc import Mapping
+from datetime import timedelta
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.engine.pacing import Pacing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Sequence
+
+    from holdfast.kind import Kind
+    from holdfast.settings import Settings
 
 # Held ready is what will start within twice this much time at the present pace: a slow worker hoards nothing, and an
 # urgent job is claimed soon. The second half is claimed while the first runs, so that a quick worker need not wait.
 AHEAD_SECONDS = 0.05
 PACE_SECONDS = 0.02
+# A queue that starts nothing for longer than this has nothing held ready.
+LONGEST_HELD = 1.0
+LONGEST_DELAY = timedelta(days=1)
+MOST_SLOTS = 10_000
 
 Number = TypeVar("Number", int, float)
 
@@ -39,7 +47,8 @@ class Slots:
         `groups`: how many jobs one slot of the queue can run in one call.
         """
         self.concurrency = concurrency
-        self._batch = max(batch, *groups.values(), 0)
+        self.batch = max(batch, *groups.values(), 0)
+        """The most that one claim takes, of all queues together."""
         self._groups = groups
         self._settings = dict(queues)
         self._limits = dict(queues)
@@ -55,6 +64,8 @@ class Slots:
         self._pacing = Pacing(delays, clock)
         self.paced = bool(self._pacing)
         """Whether a free slot may be no reason to start; a flag, since it is asked for every job."""
+        self.closed = False
+        """Nothing more is wanted: suspects run apart, or will when what runs has ended."""
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -62,19 +73,26 @@ class Slots:
 
     def control(
         self, limits: Mapping[str, int], rates: Mapping[str, float] = MappingProxyType({}), *, of: object = None
-    ) -> None:
+    ) -> set[str]:
         """Obey the control table `of` a database: its concurrency and rate where it names one, else the worker's own.
 
-        Of several databases the strictest holds.
+        Of several databases the strictest holds. Return the queues that are held tighter than before: what was claimed
+        ahead for them was too much.
         """
         self._controls[of] = limits, rates
+        before = self._limits
         self._limits = self._settings | self._strictest([limits for limits, _ in self._controls.values()])
-        self._pacing.control(self._strictest([rates for _, rates in self._controls.values()]))
+        slower = self._pacing.control(self._strictest([rates for _, rates in self._controls.values()]))
         self.paced = bool(self._pacing)
+        return slower | {queue for queue, limit in self._limits.items() if limit < before[queue]}
 
     def rest(self, queue: str, seconds: float) -> None:
         """Start nothing of this queue for a while: what it calls is saturated."""
         self._resting[queue] = self._clock() + seconds
+
+    def openings(self) -> list[str]:
+        """Return the queues of which a job may start when nothing else runs."""
+        return [queue for queue, limit in self._limits.items() if limit > 0 and not self._rests(queue)]
 
     def may_start(self, queue: str) -> bool:
         if self._running_total >= self.concurrency or self._running[queue] >= self._limits[queue]:
@@ -85,6 +103,20 @@ class Slots:
             return True
         room = self._pacing.room(queue, self._limits[queue] - self._running[queue])
         return room is None or room > 0
+
+    def shut(self, queue: str) -> bool:
+        """Whether nothing of this queue will start soon, whatever ends meanwhile."""
+        limit = self._limits[queue]
+        if limit <= 0:
+            return True
+        if not self._resting and not self.paced:
+            return False
+        if (seconds := self._opens_in(queue)) is None or seconds <= LONGEST_HELD:
+            return False
+        if queue in self._resting:
+            return True
+        room = self._pacing.room(queue, limit - self._running[queue])
+        return room is not None and room <= 0
 
     def opens_in(self, queues: Iterable[str] | None = None) -> float | None:
         """In how many seconds one of these queues (default: all) may start more with nothing ending; None: never."""
@@ -109,18 +141,25 @@ class Slots:
         if self.paced:
             self._pacing.ends(queue)
 
+    def lend(self, slots: Mapping[str, int]) -> None:
+        """Count so many running jobs of each queue for nothing; a negative number counts them again."""
+        self._running.subtract(slots)
+        self._running_total -= sum(slots.values())
+
     def wanted(self) -> dict[str, int]:
         """Return how many jobs of each queue can be started now or will be soon; none of a queue that has enough."""
         self._count_pace()
+        if self.closed:
+            return {}
         free_in_all = max(0, self.concurrency - self._running_total)
         # Slots become free for all queues alike: one that has none of its own has one job ready for the next.
         soon = sum(self._pace.values()) * AHEAD_SECONDS >= 1
         useful = {}
         for queue, limit in self._limits.items():
-            if self._rests(queue):
+            if self._rests(queue) or limit <= 0:
                 continue
             waiting = self._waiting[queue]
-            ahead = min(self._batch, int(self._pace.get(queue, 0.0) * AHEAD_SECONDS))
+            ahead = min(self.batch, int(self._pace.get(queue, 0.0) * AHEAD_SECONDS))
             if waiting > ahead:
                 continue
             free = max(0, min(limit - self._running[queue], free_in_all))
@@ -130,8 +169,8 @@ class Slots:
             if self.paced and (paced := self._pacing.room(queue, limit - self._running[queue])) is not None:
                 count = min(count, paced - waiting)
             if count > 0:
-                useful[queue] = count
-        return _shared(self._batch, useful)
+                useful[queue] = min(count, self.batch)
+        return useful
 
     def _strictest(self, controls: Sequence[Mapping[str, Number]]) -> dict[str, Number]:
         named = [control.keys() & self._settings.keys() for control in controls]
@@ -159,10 +198,57 @@ class Slots:
             self._counted_at = now
 
 
-def _shared(room: int, useful: dict[str, int]) -> dict[str, int]:
-    """Give each what is useful to it, as far as there is room: who needs little has it, the others share the rest."""
-    given = {}
-    for place, (queue, count) in enumerate(sorted(useful.items(), key=itemgetter(1))):
-        given[queue] = min(count, -(-room // (len(useful) - place)))
-        room -= given[queue]
-    return {queue: count for queue, count in given.items() if count}
+def slots_of(
+    kinds: Mapping[str, Kind[..., Any]],
+    settings: Settings,
+    *,
+    queues: Mapping[str, int] | None,
+    next_job_delay: Mapping[str, timedelta],
+) -> Slots:
+    """Return the slots of a worker for these kinds. `queues`: handlers at once by queue; default: the settings."""
+    served = _checked(queues) if queues is not None else _queues(kinds, settings)
+    return Slots(
+        sum(served.values()) if queues is not None else settings.concurrency,
+        served,
+        batch=settings.batch_size,
+        delays=_delays(next_job_delay, served=served),
+        groups=_groups(kinds, served),
+    )
+
+
+def _queues(kinds: Mapping[str, Kind[..., Any]], settings: Settings) -> dict[str, int]:
+    """Every queue that a kind of ours names, with its own limit or the worker's."""
+    names = dict.fromkeys(["default", *(kind.envelope.queue for kind in kinds.values())])
+    return {name: settings.queue_concurrency.get(name, settings.concurrency) for name in names}
+
+
+def _checked(queues: Mapping[Any, Any]) -> dict[str, int]:
+    """Refuse what would serve nothing."""
+    example = 'queues: expected a mapping such as {"default": 10, "mail": 2}'
+    if not isinstance(queues, Mapping):
+        raise TypeError(f"{example}, got {type(queues).__name__}")
+    if not queues:
+        raise ValueError(f"{example}, got an empty one. Leave it out to serve all queues of the kinds")
+    for name, slots in queues.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"{example}, got {name!r} as the name of a queue")
+        if type(slots) is not int or not 1 <= slots <= MOST_SLOTS:
+            raise ValueError(f"{example}, with 1 to {MOST_SLOTS} handlers at once each, got {name!r}: {slots!r}")
+    return dict(queues)
+
+
+def _delays(given: Mapping[str, timedelta], *, served: Mapping[str, int]) -> dict[str, float]:
+    for queue, delay in given.items():
+        if queue not in served:
+            raise ValueError(f"next_job_delay: this worker serves no queue {queue}, but {', '.join(served)}")
+        if not timedelta(0) <= delay <= LONGEST_DELAY:
+            raise ValueError(f"next_job_delay of {queue} must be from 0 to a day")
+    return {queue: delay.total_seconds() for queue, delay in given.items()}
+
+
+def _groups(kinds: Mapping[str, Kind[..., Any]], served: Mapping[str, int]) -> dict[str, int]:
+    """Return how many jobs a slot of each queue can surely run in one call: where all of its kinds take so many."""
+    sizes: dict[str, list[int]] = {queue: [] for queue in served}
+    for kind in kinds.values():
+        sizes.setdefault(kind.envelope.queue, []).append(kind.work.batch or 1)
+    return {queue: min(sizes[queue]) for queue in served if sizes[queue] and min(sizes[queue]) > 1}

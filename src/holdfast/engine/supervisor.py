@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 import random
 import signal
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.logs import Log
+
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
     from collections.abc import Callable, Sequence
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 # A process that ran for this long was well: the next death is its first again.
 WELL_SECONDS = 60.0
+# What a process is sent for the first, the second and the third signal of ours. It may have had SIGTERM already, from
+# whoever stops a whole group of processes, so that another one must not mean more.
+_SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL)
 
 
 class Supervisor:
@@ -30,10 +34,11 @@ class Supervisor:
     is a pipe that ends when we do, however we die.
     """
 
-    def __init__(self, command: Callable[[int], Sequence[str]], processes: int) -> None:
-        """`command(place)`: for each place from 0 on."""
+    def __init__(self, command: Callable[[int], Sequence[str]], processes: int, *, seconds: float = 60.0) -> None:
+        """`command(place)`: for each place from 0 on. `seconds`: after a signal, how long processes have to end."""
         self._command = command
         self._processes = processes
+        self._seconds = seconds
         self._children: set[Process] = set()
         self._stopping = asyncio.Event()
         self._signals = 0
@@ -52,6 +57,17 @@ class Supervisor:
         """Pass a signal on: the first stops gently, the second at once, the third kills."""
         self._signals += 1
         self._stopping.set()
+        self._tell_all()
+        if self._signals == 1:
+            asyncio.get_running_loop().call_later(self._seconds, self._kill)
+
+    def _kill(self) -> None:
+        if self._children:
+            log.error("processes are killed, since they have not ended in time: %d", len(self._children))
+        self._signals = max(self._signals, len(_SIGNALS))
+        self._tell_all()
+
+    def _tell_all(self) -> None:
         for child in self._children:
             self._tell(child)
 
@@ -98,7 +114,7 @@ class Supervisor:
 
     def _tell(self, child: Process) -> None:
         with contextlib.suppress(ProcessLookupError):
-            child.send_signal(signal.SIGTERM if self._signals <= 2 else signal.SIGKILL)  # noqa: PLR2004 - the third
+            child.send_signal(_SIGNALS[min(self._signals, len(_SIGNALS)) - 1])
 
 
 def backoff(deaths: int) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from holdfast.engine.link import LOST, pause
 from holdfast.engine.runner import USABLE, Budget, Tick
 from holdfast.engine.singleton import singleton
 from holdfast.failure import Failure
+from holdfast.logs import Log
 from holdfast.store.run import Begun, begin_run, counts_json, record_run
 from holdfast.store.schedule import Slot, end_slot, take_singleton
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.store.run import RunOutcome
     from holdfast.store.statement import Statement
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Outcome: TypeAlias = Literal["completed", "failed", "cancelled", "lost", "skipped"]
 Skipped: TypeAlias = Literal["already running", "not due", "lock held elsewhere", "no time left"]
@@ -260,7 +260,7 @@ class _Call:
             return await self.runner.call(self.tick)
         except asyncio.CancelledError:
             raise
-        except (Exception, SystemExit) as exc:  # noqa: BLE001 - whatever a runner raises is an outcome
+        except BaseException as exc:  # noqa: BLE001 - whatever a runner raises is an outcome
             return exc
 
     def _ended(self, task: asyncio.Task[Counts | BaseException]) -> _Ended:

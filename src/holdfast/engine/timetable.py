@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from holdfast.abort import AbortReason
 from holdfast.engine.link import LOST
 from holdfast.engine.outage import Outage
+from holdfast.logs import Log
 from holdfast.schedule import parse
 from holdfast.store.schedule import (
     Look,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast.engine.runner import PeriodicJob, Runner
     from holdfast.engine.site import Site
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Timetable:
@@ -67,7 +67,7 @@ class Timetable:
             self._registered = False
             return None
         if look.next_at is None:
-            await self._site.link.run(set_next(name, seen=look.text, now=look.now))
+            await self._site.link.run(set_next({name: look.text}, now=look.now))
             return (parse(look.text).next(look.now) - look.now).total_seconds()
         if not look.claimable:
             return _wait(look)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.engine.observer import Observer
+from holdfast.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -36,7 +36,7 @@ Name: TypeAlias = Literal[
     "runner_already_running",
 ]
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Transition:
 
 
 class Transitions:
-    """Tells the listeners, in the order they were added. One that raises is logged and harms nobody.
+    """Tells the listeners, in the order they were added. One that raises, be it SystemExit, is logged and harms nobody.
 
     Observers among them are told of jobs by the batch, not one by one.
     """
@@ -102,5 +102,6 @@ class Transitions:
     def _call(self, name: str, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception:
+        except BaseException:
+            # Whatever a listener raises harms nobody, SystemExit neither.
             log.exception("a listener failed", extra={"transition": name})

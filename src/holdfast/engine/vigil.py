@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from holdfast.store.chain import ChainEnd
     from holdfast.store.statement import Statement
 
-# Seconds between two looks at everything. Who is told looks seldom, and renews its record long before it ends.
+# Seconds between two looks at everything. A listener looks seldom, and renews its record long before it ends.
 RENEW = 5.0
-# Who is told nothing looks soon at first, and then less and less often.
+# Without notifications one looks soon at first, and then less and less often.
 POLL_FIRST = 0.1
 POLL_LAST = 2.0
 

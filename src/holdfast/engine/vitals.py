@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+
+if TYPE_CHECKING:
+    from holdfast.engine.keeper import LoopVitals
 
 
 class Vitals(NamedTuple):
@@ -16,6 +19,10 @@ class Vitals(NamedTuple):
     """Since the last heartbeat that was answered."""
     reap: float | None = None
     """Since the last pass of the reaper."""
+    unwritten: float = 0.0
+    """For how long endings have waited while none was written; 0 when none waits."""
+    loops: tuple[LoopVitals, ...] = ()
+    """The loops and threads that serve it."""
 
 
 def database_of(url: str) -> str:

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import re
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import psycopg
 from psycopg import sql
 
 from holdfast.abort import AbortReason
-from holdfast.engine.link import CONNECT, SHORTEST_PAUSE, severed_after
+from holdfast.engine.keeper import unwatched
+from holdfast.engine.link import SHORTEST_PAUSE, connect, sever, severed_after
 from holdfast.engine.outage import Outage
+from holdfast.logs import Log
 from holdfast.store.sleeper import CHANNEL, channel_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-log = logging.getLogger(__name__)
+    import psycopg
+
+    from holdfast.engine.keeper import Turn
+
+log = Log(__name__)
 
 # A server that has not begun to tell us things within this many seconds is asked anew.
 LISTEN_SECONDS = 5.0
@@ -35,7 +40,8 @@ class Waker(Protocol):
     listening: asyncio.Event
     """Set while what PostgreSQL notifies reaches us. Only then does a sleeper rely on being woken."""
 
-    async def run(self) -> None: ...
+    async def run(self, turn: Turn = unwatched) -> None: ...
+    def rename(self, worker: int) -> None: ...
 
 
 class Listener:
@@ -46,24 +52,34 @@ class Listener:
     ) -> None:
         """`on_wake(queue)`: something may be due. `on_lost(text)`: a claim of ours was taken away or called off."""
         self._url = url
-        self._channels = (CHANNEL, channel_of(worker))
+        self.worker = worker
         self._on_wake = on_wake
         self._on_lost = on_lost
         self.listening = asyncio.Event()
+        self._conn: psycopg.AsyncConnection[Any] | None = None
 
-    async def run(self) -> None:
+    def rename(self, worker: int) -> None:
+        """Listen for another worker's id, on a new connection."""
+        self.worker = worker
+        if self._conn is not None:
+            sever(self._conn)
+
+    async def run(self, turn: Turn = unwatched) -> None:
         outage = Outage(log, "wake-ups interrupted, polling")
         rest = SHORTEST_PAUSE
         while True:
+            turn(LISTEN_SECONDS)
             try:
-                async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT) as conn:
+                async with await connect(self._url) as conn:
                     with severed_after(conn, LISTEN_SECONDS):
-                        for channel in self._channels:
+                        for channel in (CHANNEL, channel_of(self.worker)):
                             await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
                     self.listening.set()
                     outage.over()
+                    turn(math.inf)
                     # What was sent before we listened is not heard: look once.
                     self._on_wake("")
+                    self._conn = conn
                     async for notification in conn.notifies():
                         hear(notification.payload, on_wake=self._on_wake, on_lost=self._on_lost)
             except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and polling goes on

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import secrets
 import threading
@@ -16,9 +15,10 @@ import psycopg
 from psycopg import sql
 
 from holdfast.drivers import run_sync
-from holdfast.engine.link import CONNECT, LOST, Link, behind_pooler, pause, sever, told
+from holdfast.engine.link import CONNECT, LOST, Link, behind_pooler, pause, pin_names_of, sever, told
 from holdfast.engine.vigil import RENEW, Vigil
 from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 from holdfast.store.watcher import channel_of, forget_watcher
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
 
     from holdfast.store.chain import ChainEnd
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # A statement that has not answered by then counts as lost. Longer than the longest rest, which is one too.
 STATEMENT_SECONDS = 2 * RENEW
-# Who blocks a thread and is not answered leaves so much later than it said.
+# A caller that blocks a thread and gets no answer leaves this much later than its timeout.
 GRACE = 1.0
 # It will not be otherwise the next time: no schema, no rights.
 _HOPELESS = (HoldfastError, psycopg.ProgrammingError)
@@ -44,22 +44,36 @@ class Watchers:
 
     async def wait(self, url: str, chain: int, *, seconds: float, listen: bool) -> ChainEnd:
         """Return how the chain ended; TimeoutError when it has not, within the time."""
-        key = asyncio.get_running_loop(), url
-        if key not in self._found:
-            self._found[key] = Watcher(url, listen=listen, on_gone=partial(self._found.pop, key))
-        watcher = self._found[key]
+        watcher, failures = self._watcher(url, listen=listen), 0
         try:
             async with asyncio.timeout(seconds):
-                return await watcher.wait(chain)
+                while True:
+                    try:
+                        return await watcher.wait(chain)
+                    except WatchEnded:
+                        await asyncio.sleep(pause(failures))
+                        failures += 1
+                        watcher = self._watcher(url, listen=listen)
         except TimeoutError:
             raise TimeoutError(_late(chain, seconds)) from watcher.trouble
+
+    def _watcher(self, url: str, *, listen: bool) -> Watcher:
+        key = asyncio.get_running_loop(), url
+        found = self._found.get(key)
+        if found is None or found.task.done():
+            found = self._found[key] = Watcher(url, listen=listen, on_gone=partial(self._found.pop, key, None))
+        return found
+
+
+class WatchEnded(Exception):  # noqa: N818 - no error of those who wait: another watcher takes its place
+    """The watcher has ended before the chain."""
 
 
 class Watcher:
     """Runs from its first waiter to its last."""
 
     def __init__(self, url: str, *, listen: bool, on_gone: Callable[[], object]) -> None:
-        self.trouble: Exception | None = None
+        self.trouble: BaseException | None = None
         """Why nobody answers, while nobody does."""
         self._waiting: dict[int, list[asyncio.Future[ChainEnd]]] = {}
         self._vigil = Vigil(secrets.token_hex(8), self._ended)
@@ -68,7 +82,8 @@ class Watcher:
         self._listen = listen
         self._on_gone = on_gone
         self._stir = asyncio.Event()
-        self._task = asyncio.create_task(self._run())
+        self.task = asyncio.create_task(self._run(), name="holdfast-watcher")
+        self.task.add_done_callback(self._gone)
 
     async def wait(self, chain: int) -> ChainEnd:
         end: asyncio.Future[ChainEnd] = asyncio.get_running_loop().create_future()
@@ -97,15 +112,22 @@ class Watcher:
         try:
             while self._waiting:
                 await self._watch()
-                # Whoever comes meanwhile finds us here.
+                # A waiter that comes meanwhile finds us here.
                 if self.trouble is None:
                     with suppress(Exception):
                         await self._link.run(forget_watcher(self._vigil.listener))
         finally:
             self._on_gone()
-            for waiter in [waiter for waiters in self._waiting.values() for waiter in waiters]:
-                waiter.cancel()
             await self._link.close()
+
+    def _gone(self, task: asyncio.Task[None]) -> None:
+        """Let those who still wait go to another one: this has ended before its time, or the event loop ends."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            log.error("a watcher of chains ended", extra={"error": type(error).__name__}, exc_info=error)
+        for waiter in [waiter for waiters in self._waiting.values() for waiter in waiters]:
+            if not waiter.done():
+                waiter.set_exception(WatchEnded())
 
     async def _watch(self) -> None:
         failures = 0
@@ -115,7 +137,9 @@ class Watcher:
                 failures, self.trouble = 0, None
             except _HOPELESS as exc:
                 self._give_up(exc)
-            except Exception as exc:
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException as exc:
                 if not failures:
                     log.warning(
                         "waiting for chains interrupted", extra={"error": type(exc).__name__}, exc_info=told(exc)
@@ -204,8 +228,7 @@ def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> Chain
 
 def _keep(vigil: Vigil, conn: psycopg.Connection[Any], deadline: float, *, listen: bool) -> None:
     """Keep a vigil on this connection until it is over, or the time is."""
-    row = conn.execute("SELECT pg_backend_pid()").fetchone()
-    deaf = not listen or row is None or row[0] != conn.info.backend_pid
+    deaf = not (pin_names_of(conn) and listen)
     if not deaf:
         conn.execute(_listening(vigil))
     vigil.begin(deaf=deaf)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 import time
-from contextlib import AsyncExitStack, nullcontext
+from contextlib import AsyncExitStack, nullcontext, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,11 +18,14 @@ from holdfast.engine.builtin import in_background
 from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.executor import Executors
 from holdfast.engine.hook import Hooks
+from holdfast.engine.keeper import Keeper
 from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.runner import Budget, selected
 from holdfast.engine.site import Site
-from holdfast.engine.slots import Slots
+from holdfast.engine.slots import slots_of
 from holdfast.engine.transition import Transitions
+from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 from holdfast.store.claim import Shards
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from holdfast.codec import JsonCodec
     from holdfast.engine.attempt import Middleware
     from holdfast.engine.hook import Hook
+    from holdfast.engine.keeper import Kept
     from holdfast.engine.loop import Background
     from holdfast.engine.relaying import MakeRelaying, Relaying
     from holdfast.engine.runner import PeriodicJob, Runner
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from holdfast.kind import Kind
     from holdfast.settings import Settings
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # For this long after its start a worker believes that a payload it cannot read may be for older or newer code.
 DEPLOY_GRACE = 600.0
@@ -53,6 +56,8 @@ ABORT_GRACE = 1.0
 START_SECONDS = 1.5
 # Endings are written within this time, or left to the reaper.
 FLUSH_SECONDS = 5.0
+# Beyond the shutdown timeout, a stop takes at most this long: to abort, to write endings, to record the end.
+LAST_SECONDS = 5.0
 LONGEST_PAUSE = timedelta(days=1)
 
 
@@ -95,21 +100,18 @@ class Worker:
         self._lifespan = lifespan
         self._stack = AsyncExitStack()
         self._started = time.monotonic()
+        self._entered = False
         self._stopping = False
         self._stopped = False
         self._stop_lock = asyncio.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._transitions = Transitions(self.id, listeners)
-        self._hooks = Hooks(self.id, on_failure=on_failure, on_dead_letter=on_dead_letter)
-        served = dict(queues) if queues is not None else _queues(kinds, settings)
-        concurrency = sum(served.values()) if queues is not None else settings.concurrency
-        slots = Slots(
-            concurrency,
-            served,
-            batch=settings.batch_size,
-            delays=_delays(next_job_delay or {}, served=served),
-            groups=_groups(kinds, served),
-        )
-        self._executors = Executors(max(1, concurrency))
+        self.keeper = Keeper(self.id, on_broken=self._break)
+        self.broken = asyncio.Event()
+        """Set when a loop ends again and again, so that this process had better be replaced."""
+        self._hooks = Hooks(self.id, on_failure=on_failure, on_dead_letter=on_dead_letter, keeper=self.keeper)
+        slots = slots_of(kinds, settings, queues=queues, next_job_delay=next_job_delay or {})
+        self._executors = Executors(max(1, slots.concurrency))
         self._handlers = Handlers(
             codec=codec,
             executors=self._executors,
@@ -117,6 +119,7 @@ class Worker:
             worker=self.id,
             retry=settings.retry,
             new=lambda: time.monotonic() - self._started < DEPLOY_GRACE,
+            grace=lambda: DEPLOY_GRACE,
             spans=self._transitions.spans,
         )
         self._dispatcher = Dispatcher(slots, self._handlers, timed=self._transitions.observed)
@@ -140,13 +143,19 @@ class Worker:
                 shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
                 claiming=claiming and (runners is None or "outbox" in self._selected),
                 relaying=relays is not None and "relay" in self._selected,
+                lending=len(urls) > 1,
                 wake=wake,
                 patience=START_SECONDS if patience is None and len(urls) > 1 else patience,
+                on_broken=self._break,
             )
             for url in urls
         ]
 
     async def __aenter__(self) -> Self:
+        if self._entered:
+            raise HoldfastError("a worker runs once: for another run, call app.worker() again")
+        self._entered = True
+        self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             lifespan = nullcontext() if self._lifespan is None else self._lifespan()
             self._handlers.state = await stack.enter_async_context(lifespan)
@@ -193,6 +202,7 @@ class Worker:
                 worker=partial(getattr, pipeline, "worker"),
                 heard=partial(getattr, pipeline, "heard"),
                 transitions=self._transitions,
+                keeper=self.keeper,
             )
             self._relaying[pipeline.url] = await stack.enter_async_context(relaying)
             pipeline.on_events = relaying.wake
@@ -208,6 +218,7 @@ class Worker:
             state=self._handlers.state,
             transitions=self._transitions,
             hooks=self._hooks,
+            keeper=self.keeper,
             counts=lambda: self.counts,
             relayed={url: partial(getattr, relaying, "counts") for url, relaying in self._relaying.items()},
         )
@@ -230,6 +241,16 @@ class Worker:
         """How each database was last heard of. From any thread."""
         return [pipeline.vitals for pipeline in self.pipelines]
 
+    @property
+    def loops(self) -> list[Kept]:
+        """All loops and threads of this worker."""
+        return [*self.keeper.loops, *(kept for pipeline in self.pipelines for kept in pipeline.keeper.loops)]
+
+    def _break(self, _name: str) -> None:
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self.broken.set)
+
     async def drain(self, *, items: int, seconds: float) -> dict[str, int]:
         """Claim and run what is due, at most so many jobs, claiming nothing after so long; answer what happened.
 
@@ -243,6 +264,8 @@ class Worker:
             failures = await self._claim_due(items - claimed, until)
             drained = await self._dispatcher.drained(max(0.0, until - time.monotonic()))
             await self._flush()
+            if drained and not failures:
+                failures = await self._run_suspects(items - self._claimed_since(before), until)
         if not drained:
             for pipeline in self.pipelines:
                 pipeline.give_back_waiting()
@@ -253,8 +276,9 @@ class Worker:
             raise failures[0] if len(failures) == 1 else BaseExceptionGroup("several databases failed", failures)
         return {name: count - before.get(name, 0) for name, count in self.counts.items()}
 
-    async def _flush(self) -> None:
-        await asyncio.gather(*(pipeline.flush(FLUSH_SECONDS) for pipeline in self.pipelines))
+    async def _flush(self, seconds: float | None = None) -> None:
+        most = FLUSH_SECONDS if seconds is None else seconds
+        await asyncio.gather(*(pipeline.flush(most) for pipeline in self.pipelines))
 
     async def _claim_due(self, items: int, until: float) -> list[BaseException]:
         """Let each database have its share of the items, side by side, and what others leave of theirs."""
@@ -266,6 +290,16 @@ class Worker:
             ended = await asyncio.gather(*claims, return_exceptions=True)
             failures += [outcome for outcome in ended if isinstance(outcome, BaseException)]
             pipelines = [pipeline for pipeline, more in zip(pipelines, ended, strict=True) if more is True]
+        return failures
+
+    async def _run_suspects(self, items: int, until: float) -> list[BaseException]:
+        """Run jobs that were lost with their worker: nothing else runs now."""
+        failures: list[BaseException] = []
+        for pipeline in self.pipelines:
+            try:
+                items -= await pipeline.run_suspects(items, until)
+            except Exception as exc:  # noqa: BLE001 - the other databases have their turn
+                failures.append(exc)
         return failures
 
     async def _stop_background(self, seconds: float) -> None:
@@ -291,34 +325,31 @@ class Worker:
                 await self._stop(self._settings.shutdown_timeout.total_seconds())
 
     async def _stop(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: then it aborts what runs
-        await asyncio.gather(*(pipeline.stop_claiming() for pipeline in self.pipelines))
-        reason = "stopped"
-        drained, _ = await asyncio.gather(self._dispatcher.drained(timeout), self._stop_background(timeout))
-        if not drained:
-            reason = "stopped, with jobs aborted"
-            for pipeline in self.pipelines:
-                pipeline.abort_all(AbortReason.shutdown)
-            if not await self._dispatcher.drained(ABORT_GRACE):
-                reason = "stopped, with handlers that ignored it"
-                log.warning("handlers did not stop when told to; their jobs are left to the reaper")
-        await self._flush()
-        await asyncio.gather(*(pipeline.say_stopped(reason) for pipeline in self.pipelines))
+        """Stop within the timeout and `LAST_SECONDS`: each step takes what is left."""
+        last = time.monotonic() + timeout + LAST_SECONDS
+        for pipeline in self.pipelines:
+            pipeline.stop_claiming()
+        ending = asyncio.create_task(self._end_jobs(timeout))
+        await asyncio.gather(
+            ending,
+            self._stop_background(timeout),
+            *(pipeline.claims_ended(max(timeout, ABORT_GRACE)) for pipeline in self.pipelines),
+        )
+        await self._flush(max(ABORT_GRACE, min(FLUSH_SECONDS, last - time.monotonic() - ABORT_GRACE)))
+        left = max(ABORT_GRACE, last - time.monotonic())
+        await asyncio.gather(*(pipeline.say_stopped(ending.result(), left) for pipeline in self.pipelines))
         self._stopped = True
 
-
-def _queues(kinds: Mapping[str, Kind[..., Any]], settings: Settings) -> dict[str, int]:
-    """Every queue that a kind of ours names, with its own limit or the worker's."""
-    names = dict.fromkeys(["default", *(kind.envelope.queue for kind in kinds.values())])
-    return {name: settings.queue_concurrency.get(name, settings.concurrency) for name in names}
-
-
-def _delays(given: Mapping[str, timedelta], *, served: Mapping[str, int]) -> dict[str, float]:
-    for queue, delay in given.items():
-        if queue not in served:
-            raise ValueError(f"next_job_delay: this worker serves no queue {queue}, but {', '.join(served)}")
-        if not timedelta(0) <= delay <= LONGEST_PAUSE:
-            raise ValueError(f"next_job_delay of {queue} must be from 0 to a day")
-    return {queue: delay.total_seconds() for queue, delay in given.items()}
+    async def _end_jobs(self, timeout: float) -> str:  # noqa: ASYNC109 - as above
+        """Wait for what runs, then abort it; answer how that went."""
+        if await self._dispatcher.drained(timeout):
+            return "stopped"
+        for pipeline in self.pipelines:
+            pipeline.abort_all(AbortReason.shutdown)
+        if await self._dispatcher.drained(ABORT_GRACE):
+            return "stopped, with jobs aborted"
+        log.warning("handlers did not stop when told to; their jobs are left to the reaper")
+        return "stopped, with handlers that ignored it"
 
 
 def _polling(settings: Settings, interval: timedelta | None) -> Settings:
@@ -333,11 +364,3 @@ def _polling(settings: Settings, interval: timedelta | None) -> Settings:
         idle_min=min(settings.idle_min, interval),
         jitter=min(settings.jitter, interval),
     )
-
-
-def _groups(kinds: Mapping[str, Kind[..., Any]], served: Mapping[str, int]) -> dict[str, int]:
-    """Return how many jobs a slot of each queue can surely run in one call: where all of its kinds take so many."""
-    sizes: dict[str, list[int]] = {queue: [] for queue in served}
-    for kind in kinds.values():
-        sizes.setdefault(kind.envelope.queue, []).append(kind.work.batch or 1)
-    return {queue: min(sizes[queue]) for queue in served if sizes[queue] and min(sizes[queue]) > 1}

@@ -84,7 +84,7 @@ class Operations:
             self._room.pulse.end()
 
     async def close(self) -> None:
-        """End the streams and close the connections. Who asks afterwards opens them again."""
+        """End the streams and close the connections. A later request opens them again."""
         room, self._room = self._room, None
         if room is not None and room.loop is asyncio.get_running_loop():
             await room.close()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     Values: TypeAlias = dict[Instrument, dict[Labels, float]]
 
 MINUTES = 5
-# Who scrapes within this time of another gets the same answer.
+# A scrape within this time of another gets the same answer.
 FRESH_SECONDS = 1.0
 
 log = logging.getLogger(__name__)

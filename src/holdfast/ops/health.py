@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import CollectorRegistry
 
+    from holdfast.engine.keeper import LoopVitals
     from holdfast.engine.vitals import Vitals
     from holdfast.ops.desk import Desk
     from holdfast.ops.gauges import Gauges
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 # So many of the reaper's intervals may pass without it.
 REAP_INTERVALS = 3
+# So many heartbeats may pass while endings wait and none is written.
+WRITE_HEARTBEATS = 3
+# A statement ends within a lease, answered or not. A loop that is late by more than that many does not turn.
+LATE_LEASES = 2
 _JSON = "application/json"
 
 
@@ -39,9 +44,12 @@ class Trouble(Answer):
 
     code: Literal[
         "database_unreachable", "schema_not_migrated", "no_worker", "no_reaper", "starting", "stopping",
+        "loop_ended", "loop_stalled", "endings_unwritten",
     ]  # fmt: skip
     text: str
     database: str | None = None
+    loop: str | None = None
+    """The loop of the worker that it is about."""
     deployment_blocker: bool = False
     """True: it does not pass by itself, and jobs may be left lying."""
 
@@ -49,6 +57,24 @@ class Trouble(Answer):
 class Ready(Answer):
     ready: bool
     problems: list[Trouble]
+
+
+class LoopTurn(Answer):
+    """When a loop of a worker last turned."""
+
+    loop: str
+    database: str | None = None
+    running: bool
+    turned: float
+    """Seconds since its last turn."""
+    ends: int
+    """How often it has ended and was started again."""
+
+
+class WorkerReady(Ready):
+    """Whether one worker is ready, and how its loops are."""
+
+    loops: list[LoopTurn]
 
 
 async def live() -> Response:
@@ -83,10 +109,32 @@ def said_ready(problems: Sequence[Trouble]) -> Response:
     return Response(found.model_dump_json(), 503 if problems else 200, media_type=_JSON)
 
 
+def said_worker_ready(problems: Sequence[Trouble], vitals: Sequence[Vitals], loops: Sequence[LoopVitals]) -> Response:
+    """Answer for one worker. `loops`: those that belong to no single database."""
+    turns = [_turn(loop) for loop in loops] + [_turn(loop, of.database) for of in vitals for loop in of.loops]
+    found = WorkerReady(ready=not problems, problems=list(problems), loops=turns)
+    return Response(found.model_dump_json(), 503 if problems else 200, media_type=_JSON)
+
+
+def _turn(loop: LoopVitals, database: str | None = None) -> LoopTurn:
+    return LoopTurn(
+        loop=loop.name, database=database, running=loop.running, turned=round(loop.turned, 3), ends=loop.ends
+    )
+
+
 def troubles_of_worker(
-    vitals: Sequence[Vitals], *, heartbeat: timedelta, reap_interval: timedelta
+    vitals: Sequence[Vitals],
+    loops: Sequence[LoopVitals] = (),
+    *,
+    heartbeat: timedelta,
+    reap_interval: timedelta,
+    lease: timedelta,
 ) -> Iterator[Trouble]:
-    """Say what keeps a worker from working, from what it knows itself."""
+    """Say what keeps a worker from working, from what it knows itself.
+
+    `loops`: those that belong to no single database.
+    """
+    yield from _troubles_of_loops(loops, lease)
     for of in vitals:
         if of.beat is None or of.beat > 1.5 * heartbeat.total_seconds() + 0.5:
             since = "has not answered yet" if of.beat is None else f"has not answered for {of.beat:.0f} s"
@@ -97,6 +145,35 @@ def troubles_of_worker(
                 text=f"This worker has not reaped for {of.reap:.0f} s.",
                 database=of.database,
                 deployment_blocker=True,
+            )
+            yield from _troubles_of_loops(of.loops, lease, of.database)
+        else:
+            if of.unwritten > WRITE_HEARTBEATS * heartbeat.total_seconds():
+                yield Trouble(
+                    code="endings_unwritten",
+                    text=f"Jobs have ended, and for {of.unwritten:.0f} s none of their endings was written.",
+                    database=of.database,
+                    loop="finisher",
+                )
+            yield from _troubles_of_loops(of.loops, lease, of.database)
+
+
+def _troubles_of_loops(loops: Sequence[LoopVitals], lease: timedelta, database: str | None = None) -> Iterator[Trouble]:
+    for loop in loops:
+        if not loop.running:
+            yield Trouble(
+                code="loop_ended",
+                text=f"The loop {loop.name} has ended {loop.ends} times, and is being started again. See the log.",
+                database=database,
+                loop=loop.name,
+                deployment_blocker=loop.broken,
+            )
+        elif loop.late > LATE_LEASES * lease.total_seconds():
+            yield Trouble(
+                code="loop_stalled",
+                text=f"The loop {loop.name} has not turned for {loop.turned:.0f} s.",
+                database=database,
+                loop=loop.name,
             )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Who finds every connection taken waits so long at most; and a connection takes no longer to open.
+# If every connection is taken, a request waits so long at most; and a connection takes no longer to open.
 WAIT_SECONDS = 5.0
 LOCK_SECONDS = 1.0
 _CLOSE_SECONDS = 2.0

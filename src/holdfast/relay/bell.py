@@ -66,7 +66,9 @@ class Bell:
 
     async def safe(self) -> bool:
         """Tell whether everybody who could have missed the record has ended."""
-        if self._horizon is not None and await self._link.run(others_ended(self._horizon)):
+        horizon = self._horizon
+        # Another record may have been made meanwhile, with a horizon of its own.
+        if horizon is not None and await self._link.run(others_ended(horizon)) and self._horizon == horizon:
             self._horizon = None
         return self._horizon is None
 

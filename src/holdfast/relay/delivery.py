@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
-from holdfast.relay.message import Message, Refused, Unavailable
+from holdfast.logs import Log
+from holdfast.relay.message import LONGEST_REST, Message, Refused, Unavailable
 from holdfast.store.subscription import Delivery, ParkedEvent
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.retry import Retry
     from holdfast.store.position import LoggedEvent
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # The event's id, what goes out, and the trace of who published it.
 Parcel: TypeAlias = tuple[int, Message, str | None]
@@ -34,7 +34,7 @@ SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 5.0
 # An event that is to be tried again later than this is set aside, so that the others go on.
 PATIENCE = 5.0
-# Who waits looks at its lease this often.
+# A delivery that waits checks its lease this often.
 STEP = 0.5
 
 
@@ -211,7 +211,7 @@ class Courier:
 
 
 def _texts(headers: dict[str, object]) -> dict[str, str]:
-    """Who publishes from SQL may give numbers, and more: a header is text."""
+    """Headers of events that were published from SQL may be numbers, and more: a header is text."""
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in headers.items()}
 
 
@@ -232,10 +232,10 @@ def _lanes(parcels: Iterable[Parcel]) -> list[list[Parcel]]:
 
 
 def _pause(refusal: Exception, failures: int) -> float:
-    """Return how long to leave the sink alone: longer and longer, and at least as long as it says."""
+    """Return how long to leave the sink alone: longer and longer, and as long as it says, within a bound."""
     asked: float | None = getattr(refusal, "retry_after", None)
     growing = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10))
-    return max(asked or 0.0, growing * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
+    return max(min(LONGEST_REST, asked or 0.0), growing * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
 
 
 async def _all(walks: Iterable[Coroutine[None, None, int]]) -> list[int]:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 import psycopg
 
+from holdfast.engine.keeper import unwatched
 from holdfast.engine.link import LOST, pause
 from holdfast.engine.outage import Outage
 from holdfast.engine.runner import Budget
+from holdfast.logs import Log
 from holdfast.relay.delivery import Courier, LeaseOver
 from holdfast.relay.feed import FeedPartition
 from holdfast.relay.partition import Partition
@@ -33,17 +36,18 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 
     from holdfast.codec import JsonCodec
+    from holdfast.engine.keeper import Keeper, Kept, Turn
     from holdfast.engine.link import Link
     from holdfast.engine.transition import Transitions
     from holdfast.relay.bell import Bell
     from holdfast.relay.subscription import Relay
     from holdfast.store.subscription import Held, Membership
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # A lease is renewed this many times in its length, so that one failure does not end it.
 RENEWALS = 4
-# Who is told to stop may hand over the page it is at, within this time, where nothing has to be tried again.
+# A member that must stop may hand over the page it is at, within this time, where nothing has to be tried again.
 GENTLE_SECONDS = 5.0
 
 # Which partition, under which token.
@@ -51,7 +55,7 @@ Key: TypeAlias = tuple[int, int]
 
 
 class Serving(NamedTuple):
-    task: asyncio.Task[None]
+    kept: Kept
     budget: Budget
     """Ended when it shall stop."""
 
@@ -70,6 +74,7 @@ class Member:
         codec: JsonCodec,
         counts: Counter[str],
         transitions: Transitions,
+        keeper: Keeper,
     ) -> None:
         """`lease`: in seconds."""
         self._what = what
@@ -80,6 +85,7 @@ class Member:
         self._codec = codec
         self._counts = counts
         self._transitions = transitions
+        self._keeper = keeper
         self._subscribed: Subscribed | None = None
         self._database = ""
         self._alive_until = 0.0
@@ -89,11 +95,12 @@ class Member:
         self._ended = asyncio.Event()
         self._told: str | None = None
 
-    async def run(self) -> None:
+    async def run(self, turn: Turn = unwatched) -> None:
         """Take part until cancelled; then hand over what was read, and leave."""
         outage = Outage(log, "a subscription cannot take part", **self._extra())
         try:
             while True:
+                turn(self._lease / RENEWALS)
                 self._ended.clear()
                 rest = None
                 try:
@@ -167,7 +174,7 @@ class Member:
         Answers with what is held above the share and has no task: that one ended while the database was away.
         """
         held = _ours(membership)
-        self._serving = {key: serving for key, serving in self._serving.items() if not serving.task.done()}
+        self._serving = {key: serving for key, serving in self._serving.items() if not serving.kept.done}
         ours = [key for key in self._serving if key in held]
         locked = {(one.partition, one.token) for one in membership.held}
         for key in {*self._serving} - {*ours[: membership.share]}:
@@ -175,14 +182,15 @@ class Member:
                 self._stop(self._serving[key])
             else:
                 # Nothing that it does counts any more; and where it hangs, nobody need wait for it.
-                self._serving[key].task.cancel()
+                self._serving[key].kept.cancel()
         unserved = [key for key in held if key not in self._serving]
         room = max(0, membership.share - len(ours))
         for key in unserved[:room]:
             budget = Budget()
-            task = asyncio.create_task(self._serve(held[key], membership, budget))
-            task.add_done_callback(lambda _: self._ended.set())
-            self._serving[key] = Serving(task, budget)
+            serve = partial(self._serve, held[key], membership, budget)
+            kept = self._keeper.start("partition", serve, detail=f"{self._what.name} {key[0]}", once=True)
+            kept.on_end = self._ended.set
+            self._serving[key] = Serving(kept, budget)
         return [held[key] for key in unserved[room:]]
 
     async def _give_up(self, held: Held) -> None:
@@ -190,8 +198,9 @@ class Member:
         assert self._subscribed is not None  # noqa: S101 - joined before anything is held
         await self._link.run(advance_position(self._subscribed.id, self._worker(), held, held.position, free=True))
 
-    async def _serve(self, held: Held, membership: Membership, budget: Budget) -> None:
+    async def _serve(self, held: Held, membership: Membership, budget: Budget, turn: Turn) -> None:
         """Hand over what comes, until told to stop or the lease is lost."""
+        turn(math.inf)
         try:
             async with self._open(held, membership, budget) as partition:
                 sleeper = self._bell.sleeper()
@@ -257,7 +266,7 @@ class Member:
     def _stop(self, serving: Serving) -> None:
         if not serving.budget.ended:
             serving.budget.end()
-            asyncio.get_running_loop().call_later(GENTLE_SECONDS, serving.task.cancel)
+            asyncio.get_running_loop().call_later(GENTLE_SECONDS, serving.kept.cancel)
         self._bell.ring()
 
     async def _rest(self, failed: float | None) -> None:
@@ -276,20 +285,26 @@ class Member:
     async def _leave(self) -> None:
         for serving in self._serving.values():
             self._stop(serving)
-        tasks = [serving.task for serving in self._serving.values()]
+        kept = [serving.kept for serving in self._serving.values()]
         self._serving.clear()
-        if tasks:
-            tasks.append(asyncio.create_task(self._renew()))
-            await asyncio.wait(tasks[:-1], timeout=GENTLE_SECONDS)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if kept:
+            renewing = asyncio.create_task(self._renew())
+            await asyncio.gather(*(one.wait(GENTLE_SECONDS) for one in kept))
+            for one in kept:
+                one.cancel()
+            renewing.cancel()
+            await asyncio.gather(renewing, *(one.wait() for one in kept), return_exceptions=True)
         if self._subscribed is not None:
             with suppress(*LOST, TimeoutError, psycopg.Error):
                 await self._link.run(leave_subscription(self._subscribed.id, self._worker()))
 
     def _say(self, membership: Membership) -> None:
         """Tell once what keeps a subscription from being read as the code asks for."""
+        if membership.moved:
+            log.warning(
+                "the server's identifier changed and its transactions did not: taken for a pg_upgrade",
+                extra=self._extra(),
+            )
         told = "elsewhere" if membership.elsewhere else "cut" if membership.partitions != self._what.partitions else ""
         if told == self._told:
             return

@@ -28,6 +28,10 @@ class Message:
     content_type: str = "application/json"
 
 
+# A sink that asks to be left alone for longer, in seconds, is asked again after this: everything waits for the answer.
+LONGEST_REST = 300.0
+
+
 class Receipt(NamedTuple):
     """What the other side answered, where that is worth keeping."""
 
@@ -45,7 +49,7 @@ class Unavailable(HoldfastError):  # noqa: N818 - a name says what happened
     def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
         super().__init__(*([message] if message else []))
         self.retry_after = retry_after
-        """Seconds, when the sink knows."""
+        """Seconds, when the sink knows. Five minutes are the most that a relay waits before it asks again."""
 
 
 Publish: TypeAlias = Callable[[Message], Awaitable[Receipt | None]]

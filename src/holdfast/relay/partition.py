@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.logs import Log
 from holdfast.relay.delivery import Handed, LeaseOver
 from holdfast.store.position import Cut, Page, read_events
 from holdfast.store.subscription import advance_position, parked_keys, released_events, settle_parked
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.store.position import Position
     from holdfast.store.subscription import Held
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 PAGE = 2_000
 # Where time is limited the first page is of one event, so that a short pass gets on, however slow its sink is. Pages
@@ -66,8 +65,8 @@ class Partition:
                     looked = time.monotonic()
         finally:
             reading.cancel()
-            with suppress(asyncio.CancelledError):
-                await reading
+            # A cancel of this task is obeyed. Only how the reading ended does not matter.
+            await asyncio.gather(reading, return_exceptions=True)
         return confirmed
 
     async def _read(self, pages: asyncio.Queue[Page | None], budget: Budget) -> None:
@@ -84,7 +83,11 @@ class Partition:
     async def _next(self, pages: asyncio.Queue[Page | None], reading: asyncio.Task[None]) -> Page | None:
         """Return the next page, or raise what kept it from being read."""
         getting = asyncio.ensure_future(pages.get())
-        await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
+        try:
+            await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            getting.cancel()
+            raise
         if not getting.done() and reading.done() and pages.empty():
             getting.cancel()
             reading.result()

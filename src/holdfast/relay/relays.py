@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Self
 
+from holdfast.engine.keeper import Keeper
 from holdfast.engine.link import Link
 from holdfast.relay.bell import Bell
 from holdfast.relay.member import Member, side_by_side
@@ -16,12 +18,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast.codec import JsonCodec
+    from holdfast.engine.keeper import Kept, Turn
     from holdfast.engine.runner import Budget
     from holdfast.engine.transition import Transitions
     from holdfast.relay.subscription import Relay
     from holdfast.settings import Settings
 
 STATEMENT_SECONDS = 30.0
+# What is under way when it is left has this long to end; a statement that is cancelled waits for its server.
+LEAVE_SECONDS = 2.0
 
 
 class Relays:
@@ -37,6 +42,7 @@ class Relays:
         worker: Callable[[], int],
         heard: Callable[[], bool],
         transitions: Transitions,
+        keeper: Keeper | None = None,
     ) -> None:
         """`worker()`: the id of the worker's row. `heard()`: whether its notifications reach us."""
         self._subscriptions = subscriptions
@@ -44,6 +50,7 @@ class Relays:
         self._codec = codec
         self._worker = worker
         self._transitions = transitions
+        self._keeper = keeper or Keeper(transitions.worker)
         self._link = Link(url, timeout=STATEMENT_SECONDS)
         topics = [topic for what in subscriptions for topic in what.topics]
         self._bell = Bell(
@@ -53,23 +60,23 @@ class Relays:
             heard=heard,
             idle=(settings.idle_min.total_seconds(), settings.idle_max.total_seconds()),
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self._kept: list[Kept] = []
         self.counts: Counter[str] = Counter()
         """Events handed over, by subscription."""
 
     async def __aenter__(self) -> Self:
-        self._tasks = [
-            asyncio.create_task(self._run(what), name=f"holdfast-{what.name}") for what in self._subscriptions
+        self._kept = [
+            self._keeper.start("relay", partial(self._run, what), detail=what.name) for what in self._subscriptions
         ]
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await self._link.close()
+        for kept in self._kept:
+            kept.cancel()
+        await asyncio.gather(*(kept.wait(LEAVE_SECONDS) for kept in self._kept))
+        await self._link.abandon()
 
     def wake(self) -> None:
         """Let everybody look now."""
@@ -84,8 +91,8 @@ class Relays:
             await self._link.close()
         return {what.name: count for what, count in zip(self._subscriptions, done, strict=True)}
 
-    async def _run(self, what: Feed | Relay) -> None:
-        await self._member(what).run()
+    async def _run(self, what: Feed | Relay, turn: Turn) -> None:
+        await self._member(what).run(turn)
 
     def _member(self, what: Feed | Relay) -> Member:
         lease = self._settings.lease if isinstance(what, Feed) or what.lease is None else what.lease
@@ -98,4 +105,5 @@ class Relays:
             codec=self._codec,
             counts=self.counts,
             transitions=self._transitions,
+            keeper=self._keeper,
         )

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.store.lease import Busy, Held, reason_or_busy
+from holdfast.store.answer import Answer
+from holdfast.store.lease import Held
 from holdfast.store.statement import Row, Statement, number_array, statements, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.abort import AbortReason
     from holdfast.failure import Failure
     from holdfast.store.claim import ClaimedJob
 
-Became: TypeAlias = Literal["completed", "failed", "cancelled", "pending"]
-Answer: TypeAlias = "Became | Busy | AbortReason"
-_BECAME: dict[str, Became] = {
-    "completed": "completed",
-    "failed": "failed",
-    "cancelled": "cancelled",
-    "pending": "pending",
-}
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -60,9 +52,7 @@ def complete_job(worker: int, held: Held, result: str | None = None, next: str |
     `completed`, or why it is lost: then roll back. Outside READ COMMITTED it is refused with WrongIsolation.
     """
     params = {"id": held.id, "token": held.token, "worker": worker, "result": result, "next": next}
-    return Statement(
-        statements()["complete_job"], params, lambda rows: _BECAME.get(rows[0][0]) or reason_or_busy(rows[0][0])
-    )
+    return Statement(statements()["complete_job"], params, lambda rows: Answer(rows[0][0]))
 
 
 def is_plain(ending: Ending) -> bool:
@@ -72,7 +62,7 @@ def is_plain(ending: Ending) -> bool:
 
 
 def _answers(rows: Sequence[Row]) -> dict[Held, Answer]:
-    return {Held(job_id, token): _BECAME.get(answer) or reason_or_busy(answer) for job_id, token, answer in rows}
+    return {Held(job_id, token): Answer(answer) for job_id, token, answer in rows}
 
 
 def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast.store.statement import Row, Statement, statements
+from holdfast.store.statement import PINNED_PATH, Row, Statement, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,11 +134,16 @@ class Filter:
     order_key: str | None = None
 
 
-def limit_time(seconds: float, *, lock_seconds: float = 2) -> Statement[None]:
-    """Bound every later statement of the transaction, and say times in UTC."""
+def limit_time(seconds: float, *, lock_seconds: float = 2, pinned: bool = True) -> Statement[None]:
+    """Bound every later statement of the transaction, and return times in UTC.
+
+    `pinned`: also resolve unqualified names in `pg_catalog` alone. False on a connection whose owner goes on with
+    statements of their own in the same transaction.
+    """
     limits: dict[str, Parameter] = {
         "statement_ms": f"{int(seconds * 1000)}",
         "lock_ms": f"{int(lock_seconds * 1000)}",
+        "path": PINNED_PATH if pinned else None,
     }
     return Statement(statements()["limit_time"], limits, lambda _: None)
 
@@ -184,7 +189,7 @@ def read_worker(worker: int) -> Statement[WorkerLine | None]:
 
 
 def delete_job(job_id: int) -> Statement[Deletion]:
-    """Delete a job that waits, and keep nothing of it. Who comes after its chain is told that it did not complete."""
+    """Delete a job that waits, and keep nothing of it. Jobs after its chain learn that it did not complete."""
     return Statement(statements()["delete_job"], {"id": job_id}, _deletion)
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.abort import AbortReason
+from holdfast.store.answer import Answer
 from holdfast.store.statement import Statement, number_array, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
     from holdfast.lease import Lease
-
-Busy: TypeAlias = Literal["busy"]
 
 
 class Held(NamedTuple):
@@ -22,7 +21,7 @@ class Held(NamedTuple):
     token: int
 
 
-def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held, AbortReason | Busy]]:
+def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held, Answer]]:
     """Answer with what is not simply renewed.
 
     `cancelled`: renewed, and asked to stop. `busy`: still ours, but its row is locked just now. Else: lost, and why.
@@ -35,23 +34,20 @@ def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held
             "tokens": number_array(claim.token for claim in held),
             "leases": number_array(lease.milliseconds for lease in held.values()),
         },
-        lambda rows: {Held(job_id, token): reason_or_busy(answer) for job_id, token, answer in rows},
+        lambda rows: {Held(job_id, token): Answer(answer) for job_id, token, answer in rows},
     )
 
 
-def release_strays(worker: int, held: Iterable[Held]) -> Statement[int]:
+def release_strays(worker: int, held: Iterable[Held], identity: UUID | None = None) -> Statement[int]:
     """Give back, uncounted, what this worker claimed and does not know of: the answer was lost on the way.
 
-    Only while no claim of it is under way.
+    Only while no claim of it is under way. Nothing, if the worker's row does not have this `identity`.
     """
     known = list(held)
-    params: dict[str, str | int] = {
+    params: dict[str, str | int | None] = {
         "worker": worker,
+        "identity": None if identity is None else str(identity),
         "ids": number_array(claim.id for claim in known),
         "tokens": number_array(claim.token for claim in known),
     }
     return Statement(statements()["release_strays"], params, len)
-
-
-def reason_or_busy(answer: str) -> AbortReason | Busy:
-    return "busy" if answer == "busy" else AbortReason(answer)

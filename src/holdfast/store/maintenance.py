@@ -1,4 +1,4 @@
-"""Keeping the tables small: folding tallies, dropping days that are over, forgetting who slept and who worked."""
+"""Keeping the tables small: folding tallies, dropping days that are over, deleting what has ended elsewhere."""
 
 from __future__ import annotations
 
@@ -23,6 +23,13 @@ class ExpiredPartition(NamedTuple):
 
     name: str
     commands: list[str]
+
+
+class Deletion(NamedTuple):
+    """How many rows were deleted, oldest first, and the time of the last one: the next deletion begins there."""
+
+    rows: int
+    until: datetime | None
 
 
 def unfolded_spans(*, most: int, days: int = 4) -> Statement[list[TallySpan]]:
@@ -66,6 +73,16 @@ def delete_landmarks(*, most: int = 10_000) -> Statement[int]:
     return Statement(statements()["delete_landmarks"], {"most": most}, _number)
 
 
+def delete_windows(*, since: datetime | None, most: int) -> Statement[Deletion]:
+    """Delete windows of unique keys that have ended."""
+    return Statement(statements()["delete_windows"], {"since": _bound(since), "most": most}, _deletion)
+
+
+def delete_messages(*, since: datetime | None, most: int) -> Statement[Deletion]:
+    """Delete messages that the inbox has kept for as long as it should."""
+    return Statement(statements()["delete_messages"], {"since": _bound(since), "most": most}, _deletion)
+
+
 def unread_days(*, most: int) -> Statement[list[str]]:
     """Return the days of the log that are kept past their time, since a subscription has not read them."""
     return Statement(statements()["unread_days"], {"most": most}, lambda rows: [row[0] for row in rows])
@@ -80,3 +97,11 @@ def expired_partitions(*, most: int) -> Statement[list[ExpiredPartition]]:
 def _number(rows: Sequence[Row]) -> int:
     number: int = rows[0][0]
     return number
+
+
+def _bound(since: datetime | None) -> str:
+    return "-infinity" if since is None else since.isoformat()
+
+
+def _deletion(rows: Sequence[Row]) -> Deletion:
+    return Deletion._make(rows[0])

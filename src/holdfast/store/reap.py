@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.retry import Retry
+from holdfast.store.answer import Answer
 from holdfast.store.statement import Row, Statement, statements, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
-
-Verdict: TypeAlias = Literal["pending", "failed", "cancelled", "busy"]
 
 
 class ReapedJob(NamedTuple):
@@ -26,7 +25,10 @@ class ReapedJob(NamedTuple):
     locked_until: datetime
     stale: timedelta
     """For how long nobody held the job."""
-    answer: Verdict
+    error_code: str
+    """`crashed_alone`: it was all that its worker ran, so it was this job that ended the process."""
+    error: str
+    answer: Answer
     """What it became; `busy`: nothing yet, its order key is in use."""
 
 
@@ -59,4 +61,4 @@ def reap_jobs(  # noqa: PLR0913 - what a pass depends on
 
 
 def _reaped(rows: Sequence[Row]) -> list[ReapedJob]:
-    return [ReapedJob._make(row) for row in rows]
+    return [ReapedJob._make((*row[:-1], Answer(row[-1]))) for row in rows]

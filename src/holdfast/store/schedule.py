@@ -10,7 +10,7 @@ from holdfast.schedule import parse
 from holdfast.store.statement import Row, Statement, statements, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast.failure import Failure
@@ -95,10 +95,17 @@ def look_at_schedule(name: str) -> Statement[Look | None]:
     )
 
 
-def set_next(name: str, *, seen: str, now: datetime) -> Statement[bool]:
-    """Work out the first slot, as of the database's `now`; False: somebody else did, or edited it."""
-    params: dict[str, Parameter] = {"name": name, "seen": seen, "following": parse(seen).next(now).isoformat()}
-    return Statement(statements()["set_next"], params, bool)
+def set_next(seen: Mapping[str, str], *, now: datetime) -> Statement[int]:
+    """Work out the first slots, as of the database's `now`, of schedules whose texts were these; answer of how many.
+
+    Of the others somebody else did, or edited them.
+    """
+    params = {
+        "names": text_array(seen),
+        "seen": text_array(seen.values()),
+        "following": text_array(parse(text).next(now).isoformat() for text in seen.values()),
+    }
+    return Statement(statements()["set_next"], params, len)
 
 
 def claim_slot(name: str, look: Look, *, worker: int, lease: timedelta) -> Statement[Slot | None]:
@@ -163,17 +170,20 @@ def look_at_periodic_jobs(names: Iterable[str], *, most: int = 1000) -> Statemen
     )
 
 
-def enqueue_slot(look: PeriodicLook) -> Statement[bool]:
-    """Enqueue the job of a slot that is due, and move on to the next; False when somebody else did."""
+def enqueue_slots(looks: Sequence[PeriodicLook]) -> Statement[int]:
+    """Enqueue the jobs of slots that are due, and move on to the next; answer how many: others took the rest.
+
+    All or none: one job that cannot be enqueued is refused with all the others of the call.
+    """
     return Statement(
-        statements()["enqueue_slot"],
+        statements()["enqueue_slots"],
         {
-            "name": look.name,
-            "seen": look.text,
-            "seen_next": None if look.next_at is None else look.next_at.isoformat(),
-            "following": parse(look.text).next(look.now).isoformat(),
+            "names": text_array(look.name for look in looks),
+            "seen": text_array(look.text for look in looks),
+            "seen_next": text_array(None if look.next_at is None else look.next_at.isoformat() for look in looks),
+            "following": text_array(parse(look.text).next(look.now).isoformat() for look in looks),
         },
-        bool,
+        len,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -15,7 +15,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
-from holdfast.store.statement import statements
+from holdfast.store.statement import PINNED_PATH, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,6 +26,8 @@ Applied: TypeAlias = tuple[int, str, str]
 _FILE_NAME = re.compile(r"(\d{4})_[a-z_]+\.sql")
 # A migration whose name ends so takes away what the code before it needs. Every other one leaves that code working.
 _BREAKING = "_breaking"
+# So often a migration is begun again because the server broke a deadlock between it and a worker at its expense.
+_DEADLOCKS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,12 @@ def numbered(texts: Sequence[tuple[str, str]]) -> tuple[Migration, ...]:
 def migrate(conn: psycopg.Connection[Any]) -> list[str]:
     """Apply what is missing, each migration in a transaction of its own, then set the grants; return the names applied.
 
-    Any number of processes may do this at once.
+    Any number of processes may do this at once, also while workers work.
     """
     if conn.info.transaction_status != TransactionStatus.IDLE:
         raise UnsupportedConnection("migrate makes its own transactions: give it a connection that is not in one")
     names = []
-    while (migration := _take_step(conn)) is not None:
+    while (migration := _take_step_through(conn)) is not None:
         names.append(migration.name)
     return names
 
@@ -131,7 +133,16 @@ def missing_from(applied: Sequence[Applied]) -> tuple[Migration, ...]:
 def missing_roles(conn: psycopg.Connection[Any]) -> list[str]:
     """Return the roles that migrate was not permitted to create."""
     with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        cursor.execute(_begin_pinned(), prepare=False)
         return [role for (role,) in cursor.execute(statements()["missing_roles"].encode(), prepare=False)]
+
+
+def _take_step_through(conn: psycopg.Connection[Any]) -> Migration | None:
+    """Take the next step, again if it met a worker that wants the same tables in another order."""
+    for _ in range(_DEADLOCKS):
+        with suppress(psycopg.errors.DeadlockDetected):
+            return _take_step(conn)
+    return _take_step(conn)
 
 
 def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
@@ -145,6 +156,10 @@ def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
         step = _applying(missing[0]) if missing else _text("roles.sql")
         cursor.execute(step.encode(), prepare=False)
         return missing[0] if missing else None
+
+
+def _begin_pinned() -> bytes:
+    return f"SET LOCAL search_path = {PINNED_PATH}".encode()
 
 
 def _beginning() -> str:

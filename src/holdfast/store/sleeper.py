@@ -39,15 +39,21 @@ def rise(worker: int) -> Statement[None]:
 
 
 def wake_sleepers(queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
-    """Wake one sleeper for each of these queues and kinds."""
+    """Wake two sleepers for each of these queues and kinds."""
     pairs = [(queue, kind) for queue in queues for kind in kinds]
     params = {"queues": text_array(queue for queue, _ in pairs), "kinds": text_array(kind for _, kind in pairs)}
     return Statement(statements()["wake_sleepers"], params, lambda _: None)
 
 
-def look_ahead(queues: Iterable[str], kinds: Iterable[str]) -> Statement[Horizon]:
-    """Ask in a statement of its own, after the record has committed."""
-    params = {"queues": text_array(queues), "kinds": text_array(kinds)}
+def look_ahead(
+    worker: int | None, queues: Sequence[str] | None = None, kinds: Iterable[str] | None = None
+) -> Statement[Horizon]:
+    """Ask in a statement of its own, after the record has committed. Without queues or kinds: as registered."""
+    params: dict[str, str | int | None] = {
+        "worker": worker,
+        "queues": None if queues is None else text_array(sorted(queues)),
+        "kinds": None if kinds is None else text_array(sorted(kinds)),
+    }
     return Statement(statements()["look_ahead"], params, lambda rows: Horizon._make(rows[0]))
 
 

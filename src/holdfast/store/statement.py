@@ -19,6 +19,18 @@ Row: TypeAlias = tuple[Any, ...]
 _BLOCK = re.compile(r"^-- name: (\w+)\n(.+?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
 _SPECIAL = re.compile(r'(["\\])')
 
+PINNED_PATH = "pg_catalog, pg_temp"
+"""The search_path under which every statement of the library that names anything unqualified runs."""
+
+# What is left of a statement that only calls functions, without these, has no operator and no unqualified call in it.
+_QUALIFIED = re.compile(
+    r"--[^\n]*|%\(\w+\)s|::\w+(?:\[\])?|=>|'[^']*'|\w+\.\w+\s*\(|^SELECT \*|\bcoalesce\(", re.MULTILINE
+)
+_UNQUALIFIED = re.compile(
+    r"[-=<>~!@#%^&|+/?*]|\w\s*\(|\b(?:IN|BETWEEN|LIKE|DISTINCT|CASE|USING|ANY|ALL|SOME|INTERVAL|NULLIF)\b",
+    re.IGNORECASE,
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T_co]):
@@ -40,6 +52,22 @@ def statements() -> Mapping[str, str]:
                     raise ValueError(f"two statements are named {name}")
                 found[name] = sql.strip()
     return found
+
+
+@cache
+def names_nothing(sql: str) -> bool:
+    """Tell whether a statement has no function or operator in it that PostgreSQL looks up by the search_path.
+
+    A function or operator in `public` whose argument types match exactly is preferred over a polymorphic one of
+    `pg_catalog`, whatever the order of the search_path. A statement for which this is false is run where the
+    search_path is pinned, see `pin_names`.
+    """
+    return _UNQUALIFIED.search(_QUALIFIED.sub("", sql)) is None
+
+
+def pin_names(*, local: bool) -> Statement[None]:
+    """Resolve unqualified names in `pg_catalog` alone: in the session, or only in the transaction if `local`."""
+    return Statement(statements()["pin_names"], {"path": PINNED_PATH, "local": local}, lambda _: None)
 
 
 def number_array(numbers: Iterable[int]) -> str:

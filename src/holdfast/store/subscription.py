@@ -42,6 +42,8 @@ class Membership(NamedTuple):
     paused: bool
     elsewhere: bool
     """The positions are of another server: this database was restored, and must be rebased."""
+    moved: bool
+    """This call has found the server's identifier changed and the positions valid, as after pg_upgrade."""
     base_id: int
     partitions: int
     topics: tuple[str, ...]
@@ -131,9 +133,9 @@ def join_subscription(subscription: int, worker: int, *, lease_ms: int) -> State
         if not rows:
             return None
         *held, end = rows
-        share, paused, elsewhere, base_id, partitions, topics = end[13:]
+        share, paused, elsewhere, moved, base_id, partitions, topics = end[13:]
         ours = [Held(row[0], row[1], row[2], Position(*row[3:13])) for row in held]
-        return Membership(ours, share, paused, elsewhere, base_id, partitions, tuple(topics))
+        return Membership(ours, share, paused, elsewhere, moved, base_id, partitions, tuple(topics))
 
     params: dict[str, Parameter] = {"subscription": subscription, "worker": worker, "lease_ms": lease_ms}
     return Statement(statements()["join_subscription"], params, membership)

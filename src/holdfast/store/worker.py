@@ -12,10 +12,22 @@ from holdfast.store.statement import Row, Statement, statements, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from uuid import UUID
 
 
-def register_worker(name: str, *, queues: Iterable[str], kinds: Iterable[str]) -> Statement[int]:
-    """Answer with an id that no worker ever had: the second half of every fence."""
+def register_worker(
+    name: str,
+    *,
+    queues: Iterable[str],
+    kinds: Iterable[str],
+    identity: UUID | None = None,
+    versions: Mapping[str, int] | None = None,
+) -> Statement[int]:
+    """Answer with an id that no worker ever had: the second half of every fence.
+
+    `identity` proves whose row it is where an id could come again, which it does when the database is restored from a
+    backup. Statements that name none trust the id. `versions`: of the payloads that it takes, where newer than 1.
+    """
     return Statement(
         statements()["register_worker"],
         {
@@ -23,15 +35,23 @@ def register_worker(name: str, *, queues: Iterable[str], kinds: Iterable[str]) -
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "version": version("holdfast"),
-            "queues": text_array(queues),
-            "kinds": text_array(kinds),
+            "queues": text_array(sorted(queues)),
+            "kinds": text_array(sorted(kinds)),
+            "identity": _text(identity),
+            "versions": json.dumps(dict(versions)) if versions else None,
         },
         _number,
     )
 
 
-def stop_worker(worker: int, reason: str) -> Statement[None]:
-    return Statement(statements()["stop_worker"], {"worker": worker, "reason": reason}, lambda _: None)
+def served_version(kind: str) -> Statement[int]:
+    """Answer with the newest payload version of this kind that a live worker takes; 0 when none takes one beyond 1."""
+    return Statement(statements()["served_version"], {"kind": kind}, lambda rows: rows[0][0] or 0)
+
+
+def stop_worker(worker: int, reason: str, identity: UUID | None = None) -> Statement[None]:
+    params: dict[str, str | int | None] = {"worker": worker, "reason": reason, "identity": _text(identity)}
+    return Statement(statements()["stop_worker"], params, lambda _: None)
 
 
 class QueueControl(NamedTuple):
@@ -44,9 +64,11 @@ class QueueControl(NamedTuple):
     rate: float | None
 
 
-def beat_worker(worker: int, counters: Mapping[str, int]) -> Statement[bool]:
-    """Say that the worker lives; False when its row is gone."""
-    return Statement(statements()["beat_worker"], {"worker": worker, "counters": json.dumps(dict(counters))}, bool)
+def beat_worker(worker: int, counters: Mapping[str, int], identity: UUID | None = None) -> Statement[bool]:
+    """Say that the worker lives; False when its row is gone, or another's."""
+    params: dict[str, str | int | None] = {"worker": worker, "counters": json.dumps(dict(counters))}
+    params["identity"] = _text(identity)
+    return Statement(statements()["beat_worker"], params, lambda rows: bool(rows[0][0]))
 
 
 def read_queues() -> Statement[list[QueueControl]]:
@@ -56,6 +78,10 @@ def read_queues() -> Statement[list[QueueControl]]:
 def ensure_partitions(ahead: int = 14) -> Statement[int]:
     """Make the day partitions that are missing, `ahead` days from today; answer how many."""
     return Statement(statements()["ensure_partitions"], {"ahead": ahead}, _number)
+
+
+def _text(identity: UUID | None) -> str | None:
+    return None if identity is None else str(identity)
 
 
 def _number(rows: Sequence[Row]) -> int:

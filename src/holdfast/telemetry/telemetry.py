@@ -6,6 +6,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from holdfast.store.answer import Answer
 from holdfast.store.claim import ClaimedJob
 from holdfast.telemetry import instruments as it
 from holdfast.telemetry.series import Series
@@ -105,11 +106,11 @@ class Telemetry:
 
     def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
         self.series.add(it.REAPER_RUNS, {(worker,): 1})
-        taken = [job for job in jobs if job.answer != "busy"]
+        taken = [job for job in jobs if job.answer is not Answer.busy]
         if not taken:
             return
         became: Counter[Labels] = Counter((worker, job.kind, str(job.answer)) for job in taken)
-        failed: Counter[Labels] = Counter((worker, job.kind) for job in taken if job.answer == "failed")
+        failed: Counter[Labels] = Counter((worker, job.kind) for job in taken if job.answer is Answer.failed)
         self.series.add(it.REAPER_RECOVERED, became)
         self.series.add(it.RECOVERED_STUCK, {(worker,): len(taken)})
         self.series.add(it.DEAD_LETTER, failed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -21,6 +20,7 @@ from opentelemetry.trace import (
 )
 
 from holdfast.failure import Failure
+from holdfast.logs import Log
 from holdfast.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast.trace import trace_in
 
@@ -48,7 +48,7 @@ _OUTCOMES: dict[type[Outcome], str] = {
     Cancelled: "cancelled",
 }
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Tracing:

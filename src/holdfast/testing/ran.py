@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast.abort import AbortReason
-from holdfast.outcome import Completed, Failed, Released, Rescheduled, Retried
+from holdfast.engine.holding import Fate, fate
+from holdfast.outcome import Completed, Failed, Released, Retried
+from holdfast.store.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,11 +16,17 @@ if TYPE_CHECKING:
     from holdfast.codec import JsonCodec
     from holdfast.outcome import Outcome
     from holdfast.store.claim import ClaimedJob
-    from holdfast.store.finish import Answer
 
 Ended: TypeAlias = Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]
 
-_BACK: dict[type[Any], Ended] = {Retried: "retry", Rescheduled: "reschedule", Released: "released"}
+_WORDS: dict[Fate, Ended] = {
+    "job_completed": "completed",
+    "job_retried": "retry",
+    "job_rescheduled": "reschedule",
+    "job_released": "released",
+    "job_failed": "failed",
+    "job_cancelled": "cancelled",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +126,8 @@ def error_of(outcome: Outcome | None, ran: Ran) -> BaseException | None:
 
 
 def _ended(outcome: Outcome | None, answer: Answer) -> Ended:
-    if isinstance(answer, AbortReason):
-        return "lost"
-    if answer == "busy":
+    if answer is Answer.busy:
         raise AssertionError("another connection has the row of this job locked, so that its ending cannot be written")
-    return _BACK[type(outcome)] if answer == "pending" else answer
+    if outcome is None or isinstance(ended := fate(outcome, answer), AbortReason):
+        return "lost"
+    return _WORDS[ended]

@@ -22,6 +22,7 @@ from holdfast.lease import Lease
 from holdfast.new_job import OMITTED, NewJob
 from holdfast.outcome import Completed
 from holdfast.settings import read_retry
+from holdfast.store.answer import Answer
 from holdfast.store.blocker import read_blockers
 from holdfast.store.claim import claim_jobs
 from holdfast.store.enqueue import enqueue_job
@@ -29,6 +30,7 @@ from holdfast.store.finish import Ending, finish_jobs
 from holdfast.store.inspect import read_job
 from holdfast.store.reap import reap_jobs
 from holdfast.store.statement import Statement
+from holdfast.store.suspect import claim_suspects
 from holdfast.store.testing import catch_up, due_queues, lend_job, return_job
 from holdfast.store.worker import register_worker, stop_worker
 from holdfast.testing.ran import Drained, Ran, error_of, ran_of
@@ -43,7 +45,6 @@ if TYPE_CHECKING:
     from holdfast.job import Handle, Job
     from holdfast.outcome import Outcome
     from holdfast.store.claim import ClaimedJob
-    from holdfast.store.finish import Answer
     from holdfast.store.reap import ReapedJob
     from holdfast.testing.thread import Call
 
@@ -138,8 +139,8 @@ class Stage:
         if answer is None:
             # Out here, so that it keeps the causes it has.
             raise cast("BaseException", raised)
-        if attempt.completed and answer is AbortReason.already_completed:
-            return ran_of(job, await self._completed(job), "completed", self._app.codec)
+        if attempt.completed and answer is Answer.already_completed:
+            return ran_of(job, await self._completed(job), Answer.completed, self._app.codec)
         ran = ran_of(job, outcome, answer, self._app.codec)
         if raise_errors and (error := error_of(outcome, ran)) is not None:
             raise error
@@ -153,7 +154,7 @@ class Stage:
     async def _reap(self) -> list[Ran]:
         await self._run(catch_up())
         reaped = await self._run(reap_jobs(retries_of(self._kinds, self._retry)))
-        return [_lost(job) for job in reaped if job.answer != "busy"]
+        return [_lost(job) for job in reaped if job.answer is not Answer.busy]
 
     async def _due(self) -> list[str]:
         await self._run(catch_up())
@@ -184,8 +185,11 @@ class Stage:
         """Claim the first job of a queue."""
         while True:
             claim = await self._run(claim_jobs(self._worker, {queue: 1}, self._leases))
-            if claim.jobs or not claim.again:
-                return claim.jobs[0] if claim.jobs else None
+            if claim.jobs:
+                return claim.jobs[0]
+            if not claim.again:
+                # Every job runs alone here.
+                return next(iter(await self._run(claim_suspects(self._worker, [queue], self._leases))), None)
 
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:
@@ -217,7 +221,7 @@ class Stage:
 
     async def _finish(self, job: ClaimedJob, outcome: Outcome | None) -> Answer:
         if outcome is None:
-            return AbortReason.taken_by_another_worker
+            return Answer.taken_by_another_worker
         # Carefully: that answers every job with what became of it.
         answers = await self._run(finish_jobs(self._worker, [Ending(job, outcome)], careful=True))
         (answer,) = answers.values()
@@ -240,8 +244,7 @@ class PlainFunctions:
 
 
 def _lost(job: ReapedJob) -> Ran:
-    error = f"worker {job.worker} did not renew the lease"
-    return Ran(job.id, job.kind, job.attempt, "lost", error_code="lease_expired", error=error)
+    return Ran(job.id, job.kind, job.attempt, "lost", error_code=job.error_code, error=job.error)
 
 
 def as_text(statement: Statement[T]) -> Statement[T]:

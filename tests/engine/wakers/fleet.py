@@ -92,5 +92,5 @@ class Fleet:
 
 def listening(worker: Worker) -> bool:
     """Tell whether the worker relies on being woken."""
-    claimer = worker.pipelines[0]._claimer
-    return claimer is not None and claimer._listener is not None and claimer._listener.listening.is_set()
+    pipeline = worker.pipelines[0]
+    return pipeline.serving is not None and pipeline.heard

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.engine import claim
+from holdfast.engine import claim, sleep_record
 from holdfast.engine.wakers import bridge, station
 from holdfast.store.identity import identify_database
 from tests.engine.pace import ms
-from tests.engine.waiting import until
+from tests.engine.waiting import serving, until
 from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
 
 if TYPE_CHECKING:
@@ -160,7 +160,8 @@ class Waking:
     async def test_the_broker_is_restarted(
         self, fleet: Callable[[], Fleet], broker: Broker, how: signal.Signals, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(claim, "RECORD_SECONDS", 60.0)
+        monkeypatch.setattr(sleep_record, "RECORD_SECONDS", 60.0)
+        monkeypatch.setattr(claim, "RENEWED_AFTER", 59.0)
         async with fleet() as app:
             workers = [await app.start(name) for name in ("a", "b")]
             await until(lambda: all(map(listening, workers)))
@@ -260,15 +261,13 @@ def _frozen(broker: Broker) -> Iterator[None]:
 
 
 def _station(worker: Worker) -> station.Station:
-    claimer = worker.pipelines[0]._claimer
-    assert claimer is not None
+    claimer = serving(worker).claimer
     assert isinstance(claimer._listener, station.Station)
     return claimer._listener
 
 
 async def _claimed(worker: Worker) -> None:
     """Wait until the worker hears the broker, and has looked for jobs since."""
-    claimer = worker.pipelines[0]._claimer
-    assert claimer is not None
+    claimer = serving(worker).claimer
     await until(lambda: _station(worker)._echoed)
     await until(lambda: claimer.claims >= 2)

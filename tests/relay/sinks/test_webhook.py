@@ -18,7 +18,7 @@ import standardwebhooks
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
 from holdfast.relay.cloud_events import CloudEvents
-from holdfast.relay.message import Receipt, Refused, Unavailable
+from holdfast.relay.message import LONGEST_REST, Receipt, Refused, Unavailable
 from holdfast.relay.sinks.circuit import Breaker
 from holdfast.relay.sinks.signature import verify
 from holdfast.relay.sinks.webhook import (
@@ -150,6 +150,18 @@ async def test_what_retry_after_may_say(
         with pytest.raises(Unavailable) as failure:
             await publish(a_message())
     assert failure.value.retry_after == seconds
+
+
+async def test_who_asks_for_a_day_is_asked_again_after_minutes(
+    endpoint: Endpoint, sink: Callable[..., WebhookSink]
+) -> None:
+    endpoint.answers.append(answer(503, retry_after="86400"))
+    async with sink().open() as publish:
+        with pytest.raises(WebhookUnavailable):
+            await publish(a_message())
+        with pytest.raises(Unavailable, match="left alone") as second:
+            await publish(a_message())
+    assert LONGEST_REST - 60 < (second.value.retry_after or 0) <= LONGEST_REST
 
 
 async def test_while_the_circuit_is_open_nothing_is_sent(endpoint: Endpoint, sink: Callable[..., WebhookSink]) -> None:

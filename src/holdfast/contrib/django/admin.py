@@ -40,7 +40,7 @@ LARGEST_ID = 2**63 - 1
 def _limited(alias: str) -> Iterator[None]:
     """Let no question of the block take longer."""
     with transaction.atomic(using=alias):
-        run_sync(connections[alias], limit_time(SECONDS))
+        run_sync(connections[alias], limit_time(SECONDS, pinned=False))
         yield
 
 

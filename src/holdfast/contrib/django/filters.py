@@ -35,10 +35,21 @@ class Choice(SimpleListFilter):
 
 
 class Status(Choice):
+    """Scheduled jobs are pending too; they have a choice of their own, as they have an index of their own."""
+
     title = parameter_name = "status"
 
     def names(self) -> Sequence[str]:
-        return ("pending", "processing", "blocked")
+        return ("pending", "scheduled", "processing", "blocked")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "pending":
+                return queryset.filter(status="pending", later=None)
+            case "scheduled":
+                return queryset.filter(status="pending", later=True)
+            case _:
+                return super().queryset(request, queryset)
 
 
 class Kind(Choice):

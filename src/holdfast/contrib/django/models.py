@@ -56,6 +56,7 @@ class Work(models.Model):
 class Job(Work):
     """A live job."""
 
+    later = models.BooleanField(null=True)
     expires_at = models.DateTimeField(null=True)
     cancel_requested_at = models.DateTimeField(null=True)
     locked_by = models.BigIntegerField(null=True)

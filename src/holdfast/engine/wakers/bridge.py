@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 import time
 from contextlib import suppress
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from holdfast.engine.link import CONNECT, LOST, behind_pooler, severed_after
+from holdfast.engine.link import LOST, behind_pooler, connect, severed_after
 from holdfast.engine.wake import LISTEN_SECONDS
+from holdfast.logs import Log
 from holdfast.store.sleeper import CHANNEL, channel_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.wakers.carrier import Session
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # Seconds between two signs of life of a bridge.
 BEAT = 2.0
@@ -83,7 +83,7 @@ class Bridge:
 
     async def run(self) -> None:
         try:
-            async with await psycopg.AsyncConnection.connect(self._url, autocommit=True, **CONNECT) as conn:
+            async with await connect(self._url) as conn:
                 with severed_after(conn, LISTEN_SECONDS):
                     self.impossible = await behind_pooler(conn)
                 if not self.impossible:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Protocol
+
+from holdfast.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractAsyncContextManager
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # Seconds after which a broker that has not answered counts as down.
 PATIENCE = 2.0

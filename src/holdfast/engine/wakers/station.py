@@ -9,16 +9,20 @@ import re
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from holdfast.engine.keeper import unwatched
 from holdfast.engine.link import pause
-from holdfast.engine.wake import hear
+from holdfast.engine.wake import Listener, hear
 from holdfast.engine.wakers.bridge import BEAT, Bridge, Channels
+from holdfast.logs import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from holdfast.engine.keeper import Turn
+    from holdfast.engine.wake import Waker
     from holdfast.engine.wakers.carrier import Carrier, Session
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # A note is a queue's name or the loss of a claim. What is longer is not ours.
 LONGEST_NOTE = 512
@@ -28,6 +32,22 @@ LONGEST_PATIENCE = 1.0
 STEPS = 5
 
 _HERE = re.compile(r"here ([0-9]{1,18})")
+
+
+def waker(  # noqa: PLR0913 - what waking depends on
+    carrier: Carrier | None,
+    url: str,
+    database: str,
+    worker: int,
+    listen: bool,  # noqa: FBT001 - as in the settings
+    *,
+    on_wake: Callable[[str], None],
+    on_lost: Callable[[str], None],
+) -> Waker | None:
+    """Return what wakes a worker: a station of the broker, else a listener; None: it polls."""
+    if carrier is not None:
+        return Station(carrier, url, database=database, worker=worker, listen=listen, on_wake=on_wake, on_lost=on_lost)
+    return Listener(url, worker=worker, on_wake=on_wake, on_lost=on_lost) if listen else None
 
 
 class Station:
@@ -59,10 +79,18 @@ class Station:
         self._answered = False
         self._called = False
         self._echoed = False
+        self._turn: Turn = unwatched
         self.listening = asyncio.Event()
 
-    async def run(self) -> None:
+    def rename(self, worker: int) -> None:
+        """Be called by another id; the next call is not echoed, and connects anew."""
+        self._worker = worker
+        self._own = self._channels.of(worker)
+
+    async def run(self, turn: Turn = unwatched) -> None:
+        self._turn = turn
         while True:
+            turn(BEAT)
             try:
                 async with self._carrier.open(self._receive) as session, asyncio.TaskGroup() as tasks:
                     await session.subscribe(self._carrier.open_channel, self._channels.everyone, self._own)
@@ -85,6 +113,7 @@ class Station:
         # What producers said while we were not there is not heard: look once.
         self._on_wake("")
         while True:
+            self._turn(4 * BEAT)
             self._news.clear()
             self._answered = self._called = self._echoed = False
             await session.publish(self._channels.bridge, f"hello {self._worker}")

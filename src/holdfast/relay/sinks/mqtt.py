@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from holdfast.engine.runner import in_thread
 from holdfast.relay.cloud_events import renamed
 from holdfast.relay.message import Refused, Unavailable
 from holdfast.relay.sinks.address import Pattern, public
@@ -82,16 +83,15 @@ class MqttSink:
         client.connect_timeout = self.timeout.total_seconds()
         try:
             # Names are resolved and the connection is made in a thread; so is all that follows.
-            await asyncio.to_thread(
-                client.connect, parts.hostname or "", parts.port or _PORTS[parts.scheme], _KEEPALIVE
-            )
+            port = parts.port or _PORTS[parts.scheme]
+            await in_thread(lambda: client.connect(parts.hostname or "", port, _KEEPALIVE), name="mqtt")
             client.loop_start()
             await session.connected
             yield session
         finally:
             session.fail()
             client.disconnect()
-            await asyncio.to_thread(client.loop_stop)
+            await in_thread(client.loop_stop, name="mqtt")
 
 
 class _MqttSession:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+import math
 import random
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from holdfast.engine.keeper import Keeper
+from holdfast.logs import Log
 from holdfast.relay.message import Refused, Unavailable
 
 if TYPE_CHECKING:
@@ -15,9 +17,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
 
+    from holdfast.engine.keeper import Turn
     from holdfast.relay.message import Message, Publish, Receipt
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # Seconds between two tries to connect, at random.
 SHORTEST_PAUSE = 0.1
@@ -43,19 +46,18 @@ async def keep(name: str, connect: Connect, *, timeout: timedelta) -> AsyncItera
 
     A confirmation that is not there in time ends the connection, as does a connection that is not made in time.
     """
-    keeper = _Keeper(name, connect, timeout.total_seconds())
-    task = asyncio.create_task(keeper.run(), name=f"connection to {name}")
+    connection = _Connection(name, connect, timeout.total_seconds())
+    keeper = Keeper(sink=name)
+    keeper.start("sink connection", connection.run, detail=name)
     try:
-        await keeper.tried.wait()
-        yield keeper.publish
+        await connection.tried.wait()
+        yield connection.publish
     finally:
-        keeper.closing = True
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
+        connection.closing = True
+        await keeper.stop()
 
 
-class _Keeper:
+class _Connection:
     def __init__(self, name: str, connect: Connect, seconds: float) -> None:
         self.tried = asyncio.Event()
         self.closing = False
@@ -83,9 +85,10 @@ class _Keeper:
             raise Refused("a text of the message cannot be encoded") from None
         return None
 
-    async def run(self) -> None:
+    async def run(self, turn: Turn) -> None:
         try:
             while True:
+                turn(math.inf)
                 await self._serve()
                 self.tried.set()
                 if self.closing:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError
 from holdfast.relay.cloud_events import percent_encoded
-from holdfast.relay.message import Receipt, Refused, Unavailable
+from holdfast.relay.message import LONGEST_REST, Receipt, Refused, Unavailable
 from holdfast.relay.sinks.address import public
 from holdfast.relay.sinks.circuit import Breaker, Circuit
 from holdfast.relay.sinks.private import PrivateAddress, is_private, public_socket
@@ -194,7 +194,7 @@ class _Endpoint:
             self._circuit.succeed()
             raise WebhookRefused(said, receipt=receipt)
         if status in {429, 503}:
-            self._circuit.fail(rest=retry_after)
+            self._circuit.fail(rest=None if retry_after is None else min(LONGEST_REST, retry_after))
             raise WebhookUnavailable(said, receipt=receipt, retry_after=retry_after)
         self._circuit.fail()
         raise WebhookFailed(said, receipt=receipt, retry_after=retry_after)

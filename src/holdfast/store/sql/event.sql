@@ -9,4 +9,4 @@ SELECT holdfast.publish_events(%(events)s)
 -- name: receive_message
 -- Null, and nothing is received: the transaction is not the one that answered with this number just before. So there is none but those
 -- of single statements, and this one would commit before anything is done about the message.
-SELECT CASE WHEN pg_current_xact_id_if_assigned()::text = %(xid)s THEN holdfast.receive(%(consumer)s, %(message_id)s) END
+SELECT CASE WHEN pg_catalog.pg_current_xact_id_if_assigned()::text = %(xid)s THEN holdfast.receive(%(consumer)s, %(message_id)s) END

@@ -2,8 +2,14 @@
 -- may hold the jobs up. History has an index on id and none on what is filtered by here, so a rare kind may take the whole time.
 
 -- name: limit_time
-SELECT set_config('statement_timeout', %(statement_ms)s::text, true), set_config('lock_timeout', %(lock_ms)s::text, true),
-    set_config('TimeZone', 'UTC', true), set_config('jit', 'off', true)
+SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
+    pg_catalog.set_config('lock_timeout', %(lock_ms)s::text, true), pg_catalog.set_config('TimeZone', 'UTC', true),
+    pg_catalog.set_config('jit', 'off', true),
+    pg_catalog.set_config('search_path', coalesce(%(path)s::text, pg_catalog.current_setting('search_path')), true)
+
+-- name: pin_names
+-- Unqualified names mean what PostgreSQL means by them from here on: in the session, or with `local` in the transaction.
+SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 
 -- name: list_live_jobs
 SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, NULL::timestamptz,
@@ -69,7 +75,7 @@ FROM pg_roles r, pg_database d,
 WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
 
 -- name: read_isolation
-SELECT current_setting('default_transaction_isolation'), current_user::text
+SELECT pg_catalog.current_setting('default_transaction_isolation'), current_user::text
 
 -- name: list_roles
 SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r

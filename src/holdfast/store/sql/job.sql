@@ -14,8 +14,17 @@ SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
 SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s)
 
 -- name: claim_jobs
-SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(kinds)s::text[], %(leases)s::integer[],
-    %(floors)s::timestamptz[], %(reach)s::interval, %(shard_from)s::smallint, %(shard_to)s::smallint)
+SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(most)s::integer, %(start)s::integer,
+    %(kinds)s::text[], %(leases)s::integer[], %(lease_kinds)s::text[], %(lane_queues)s::text[], %(lane_kinds)s::text[],
+    %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[], %(reach)s::interval,
+    %(shard_from)s::smallint, %(shard_to)s::smallint, %(windows)s::integer, %(first_window)s::integer,
+    %(later_at)s::timestamptz, %(later_id)s::bigint)
+
+-- name: claim_suspects
+SELECT * FROM holdfast.claim_suspects(%(worker)s, %(queues)s::text[], %(kinds)s::text[], %(leases)s::integer[], %(most)s)
+
+-- name: next_suspect
+SELECT extract(epoch FROM holdfast.next_suspect(%(queues)s::text[], %(kinds)s::text[]))::double precision
 
 -- name: renew_leases
 SELECT id, token, answer FROM holdfast.renew_leases(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(leases)s::integer[])
@@ -27,10 +36,10 @@ SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint
 SELECT id, token, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s)
 
 -- name: release_strays
-SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[])
+SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(identity)s::uuid)
 
 -- name: reap_jobs
-SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, answer
+SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, error_code, error, answer
 FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(most)s)
 
 -- name: cancel_job

@@ -89,3 +89,22 @@ WITH gone AS (
         ORDER BY at LIMIT %(most)s))
     RETURNING at)
 SELECT count(*) FROM gone
+
+-- name: delete_windows
+-- From `since` on: beneath lie those that were deleted before, which an old snapshot may keep in the index. The hour is for a clock that
+-- is set back.
+WITH gone AS (
+    DELETE FROM holdfast.unique_window WHERE ctid = ANY (ARRAY(
+        SELECT w.ctid FROM holdfast.unique_window w WHERE w.ends_at >= %(since)s::timestamptz AND w.ends_at < now() - interval '1 hour'
+        ORDER BY w.ends_at LIMIT %(most)s))
+    RETURNING ends_at)
+SELECT count(*), max(ends_at) FROM gone
+
+-- name: delete_messages
+WITH gone AS (
+    DELETE FROM holdfast.inbox WHERE ctid = ANY (ARRAY(
+        SELECT i.ctid FROM holdfast.inbox i WHERE i.received_at >= %(since)s::timestamptz
+            AND i.received_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'inbox')
+        ORDER BY i.received_at LIMIT %(most)s))
+    RETURNING received_at)
+SELECT count(*), max(received_at) FROM gone

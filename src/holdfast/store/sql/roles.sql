@@ -52,12 +52,12 @@ BEGIN
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
-            ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
-            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally'),
+            ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally, holdfast.unique_window, holdfast.inbox'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.position'),
-            ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery, holdfast.inbox'),
+            ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery'),
             ('holdfast_worker', 'SELECT ON holdfast.event, holdfast.event_id_seq'),
             ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration'),
 
@@ -71,24 +71,32 @@ BEGIN
             ('holdfast_operator', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher, holdfast.schedule, holdfast.worker'),
-            ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt, holdfast.unique_window'),
-            ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark'),
+            ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
             ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue, holdfast.access_token, holdfast.audit'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
-            ('holdfast_operator', 'INSERT ON holdfast.delivery, holdfast.inbox'),
+            ('holdfast_operator', 'INSERT ON holdfast.delivery'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
             ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
 
             ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
             ('holdfast_viewer', 'SELECT ON holdfast.event_id_seq'),
-            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster,
+                holdfast.positions_are_valid'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census')
         ) AS x (member, rights) ON x.member = r.rolname
     LOOP
         EXECUTE format('GRANT %s TO %I', rights, member);
     END LOOP;
 
-    -- Who looks need not see digests.
+    -- Acting on jobs and subscriptions of others is for operators.
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_worker') THEN
+        REVOKE EXECUTE ON FUNCTION holdfast.act_on_jobs, holdfast.reschedule_job, holdfast.delete_job, holdfast.replay_subscription,
+            holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
+    END IF;
+
+    -- A viewer need not see digests.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_viewer') THEN
         REVOKE SELECT ON holdfast.access_token FROM holdfast_viewer;
     END IF;

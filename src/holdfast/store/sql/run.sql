@@ -1,5 +1,5 @@
 -- name: begin_run
-SELECT nextval('holdfast.run_id_seq'), now()
+SELECT pg_catalog.nextval('holdfast.run_id_seq'), pg_catalog.now()
 
 -- name: record_run
 SELECT holdfast.record_run(%(id)s, %(started_at)s::timestamptz, %(worker)s, %(runner)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)

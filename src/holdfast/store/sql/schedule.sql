@@ -13,9 +13,10 @@ SELECT schedule, now(), next_at, paused, triggered_at IS NOT NULL, slot_at, lock
 WHERE name = %(name)s AND what = 'runner'
 
 -- name: set_next
-UPDATE holdfast.schedule SET next_at = %(following)s::timestamptz
-WHERE name = %(name)s AND schedule = %(seen)s AND next_at IS NULL
-RETURNING name
+UPDATE holdfast.schedule s SET next_at = given.following
+FROM unnest(%(names)s::text[], %(seen)s::text[], %(following)s::timestamptz[]) AS given (name, seen, following)
+WHERE s.name = given.name AND s.schedule = given.seen AND s.next_at IS NULL
+RETURNING s.name
 
 -- name: claim_slot
 SELECT slot_at, started_at, lock_token, attempt, run_id
@@ -35,22 +36,25 @@ SELECT name, schedule, now(), next_at, triggered_at IS NOT NULL OR next_at <= no
 WHERE what = 'job' AND (NOT paused OR triggered_at IS NOT NULL) AND (declared IS NULL OR name = ANY (%(names)s::text[]))
 ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(most)s
 
--- name: enqueue_slot
--- The slot moves on and its job is enqueued in one statement: both or neither. The payload is passed on to the letter.
+-- name: enqueue_slots
+-- The slots move on and their jobs are enqueued in one statement: all or none. The payloads are passed on to the letter.
 WITH due AS MATERIALIZED (
-    SELECT name, job, least(next_at, now()) AS slot FROM holdfast.schedule
-    WHERE name = %(name)s AND what = 'job' AND schedule = %(seen)s AND next_at = %(seen_next)s::timestamptz
-        AND (triggered_at IS NOT NULL OR NOT paused AND next_at <= now())
-    FOR UPDATE SKIP LOCKED),
+    SELECT s.name, s.job, least(s.next_at, now()) AS slot, given.following FROM holdfast.schedule s
+        JOIN unnest(%(names)s::text[], %(seen)s::text[], %(seen_next)s::timestamptz[], %(following)s::timestamptz[])
+            AS given (name, seen, seen_next, following) ON given.name = s.name
+    WHERE s.what = 'job' AND s.schedule = given.seen AND s.next_at = given.seen_next
+        AND (s.triggered_at IS NOT NULL OR NOT s.paused AND s.next_at <= now())
+    ORDER BY s.name FOR UPDATE OF s SKIP LOCKED),
 moved AS (
     UPDATE holdfast.schedule s SET last_at = due.slot, triggered_at = NULL,
-        next_at = CASE WHEN s.next_at <= now() THEN %(following)s::timestamptz ELSE s.next_at END
+        next_at = CASE WHEN s.next_at <= now() THEN due.following ELSE s.next_at END
     FROM due WHERE s.name = due.name
-    RETURNING due.slot, CASE WHEN due.job -> 'unique_key' IS NULL
+    RETURNING due.name, CASE WHEN due.job -> 'unique_key' IS NULL
         THEN '{"unique_key":' || to_json('schedule:' || due.name || ':' || to_char(due.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
             || ',' || substr(ltrim(due.job::text, E' \t\r\n'), 2)
         ELSE due.job::text END AS job)
-SELECT enqueued.id, enqueued.created, moved.slot FROM moved, LATERAL holdfast.enqueue_jobs('[' || moved.job || ']') AS enqueued
+SELECT enqueued.id FROM (SELECT '[' || string_agg(job, ',' ORDER BY name) || ']' AS jobs FROM moved HAVING count(*) > 0) AS batch,
+    LATERAL holdfast.enqueue_jobs(batch.jobs) AS enqueued
 
 -- name: pause_schedule
 UPDATE holdfast.schedule SET paused = true WHERE name = %(name)s RETURNING name
@@ -74,7 +78,7 @@ SELECT name, what, schedule, schedule IS DISTINCT FROM split_part(declared, ' {'
 FROM holdfast.schedule ORDER BY name LIMIT %(most)s
 
 -- name: take_singleton
-SELECT pg_try_advisory_xact_lock(hashtextextended(%(key)s, 0))
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s, 0))
 
 -- name: keep_singleton
 -- In a transaction that stays open and idle as long as the runner runs: no timeout of the server's may end it.

@@ -8,7 +8,7 @@
 -- Before a search, in its transaction. A day that has just begun has no statistics, nor has a table whose jobs came since it was last counted.
 -- PostgreSQL then takes any stretch of ids for a two-hundredth of the table, and would gather and sort all of it where a walk down the
 -- index ends after a few hundred.
-SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)
+SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true)
 
 -- name: search_live_jobs
 WITH looked AS MATERIALIZED (

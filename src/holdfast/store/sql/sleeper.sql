@@ -8,7 +8,7 @@ DELETE FROM holdfast.sleeper WHERE worker_id = %(worker)s AND until > now() - in
 
 -- name: look_ahead
 -- A number of its own: the xmax of a snapshot is only the last one that has ended, and somebody with a later one may be under way.
-SELECT pg_current_xact_id()::text, holdfast.next_due(%(queues)s::text[], %(kinds)s::text[])
+SELECT pg_catalog.pg_current_xact_id()::text, holdfast.next_due(%(worker)s::bigint, %(queues)s::text[], %(kinds)s::text[])
 
 -- name: others_ended
 SELECT pg_snapshot_xmin(pg_current_snapshot()) >= %(xmax)s::text::xid8

@@ -4,7 +4,7 @@ SELECT id, partitions FROM holdfast.subscribe(%(name)s, %(target)s, %(topics)s::
 -- name: join_subscription
 SELECT (j.held).partition, (j.held).seq, (j.held).lock_token, (j.held).seen::text, (j.held).seen_id, (j.held).seen_top,
     (j.held).seen_xid::text, (j.held).next::text, (j.held).next_id, (j.held).next_top, (j.held).next_xid::text, (j.held).phase,
-    (j.held).last_id, j.share, j.paused, j.elsewhere, j.base_id, j.partitions, j.topics
+    (j.held).last_id, j.share, j.paused, j.elsewhere, j.moved, j.base_id, j.partitions, j.topics
 FROM holdfast.join_subscription(%(subscription)s, %(worker)s, %(lease_ms)s) AS j
 
 -- name: leave_subscription
@@ -46,7 +46,7 @@ SELECT holdfast.settle_parked(%(subscription)s, %(partition)s, %(token)s::bigint
 INSERT INTO holdfast.reader (until, worker_id, topics) VALUES (now() + interval '10 seconds', %(worker)s, %(topics)s::text[]) RETURNING until
 
 -- name: own_transaction
-SELECT pg_current_xact_id()::text
+SELECT pg_catalog.pg_current_xact_id()::text
 
 -- name: list_subscriptions
 SELECT name, target, partition, paused, elsewhere, worker_id, events, seconds, parked, at, phase FROM holdfast.lag()

@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
     atomic = False
     dependencies: ClassVar[Sequence[tuple[str, str]]] = ()
     operations: ClassVar[Sequence[Operation]] = (
-        BringUpToDate("0013_operations"),
+        BringUpToDate("0014_promotion"),
         *(
             migrations.CreateModel(
                 name=model,

@@ -3,7 +3,7 @@
 
 -- Why a claim no longer holds. `busy`: it does hold, but somebody has the row locked just now.
 CREATE FUNCTION holdfast.lost_reason(job_id bigint, token bigint, worker bigint) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     ours boolean;
     ended holdfast.status;
@@ -12,19 +12,16 @@ BEGIN
     IF FOUND THEN
         RETURN CASE WHEN ours THEN 'busy' ELSE 'taken_by_another_worker' END;
     END IF;
-    SELECT h.status INTO ended FROM holdfast.job_history h WHERE h.id = job_id AND h.finished_at > now() - interval '7 days' LIMIT 1;
-    IF FOUND THEN
-        RETURN CASE ended WHEN 'cancelled' THEN 'cancelled' ELSE 'already_completed' END;
-    END IF;
-    PERFORM FROM holdfast.job_failed f WHERE f.id = job_id AND f.finished_at > now() - interval '7 days' LIMIT 1;
-    RETURN CASE WHEN FOUND THEN 'taken_by_another_worker' ELSE 'not_found' END;
+    SELECT e.status INTO ended FROM holdfast.find_ended(job_id, now() - interval '7 days') AS e;
+    RETURN CASE ended WHEN 'completed' THEN 'already_completed' WHEN 'cancelled' THEN 'cancelled'
+        WHEN 'failed' THEN 'taken_by_another_worker' ELSE 'not_found' END;
 END $$;
 
 -- Renews every lease that a worker holds. Answers only what is not simply renewed: asked to stop (`cancelled`, renewed all the
 -- same), `busy`, or why it is lost. NO KEY: who comes after this chain in an open transaction has its row locked against leaving, no more.
 CREATE FUNCTION holdfast.renew_leases(worker bigint, ids bigint[], tokens bigint[], leases integer[])
     RETURNS TABLE (id bigint, token bigint, answer text)
-    LANGUAGE plpgsql VOLATILE
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_indexscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -63,7 +60,7 @@ CREATE TYPE holdfast.ending AS (
 -- lock_not_available, and settle_jobs does it without waiting. It gives up before the deadlock detector looks.
 CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigint[], results json[])
     RETURNS TABLE (id bigint, token bigint, answer text)
-    LANGUAGE plpgsql VOLATILE
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '100ms'
     SET jit = off SET enable_seqscan = off SET enable_indexscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -138,11 +135,11 @@ BEGIN
     RETURN QUERY SELECT * FROM holdfast.settle_jobs(others);
 END $$;
 
--- The one way out of `processing` for everything else: order keys, chains and blockers included. Four steps: lock own rows; lock the
--- keys of those that leave, their successors, and the jobs that wait for their chains; write; promote. Answers every job: what it
--- became, `busy`, or why it is lost. Whoever is not claimed leaves this way too: taken for holder 0, which is no worker's id.
-CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
-    LANGUAGE plpgsql VOLATILE
+-- What settle_jobs does, with endings that meet the same fate. Four steps: lock own rows; lock what else they touch, which are the keys of
+-- those that leave, their successors, and the jobs that wait for their chains; write; promote. Somebody who keeps one of these locks is not
+-- waited for: the ending that needs it is `busy`.
+CREATE FUNCTION holdfast.settle_batch(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -150,7 +147,7 @@ DECLARE
     ids bigint[];
     clock timestamptz := clock_timestamp();
     settled holdfast.ending[];
-    keys text[];
+    keyed bigint[];                 -- jobs that leave an order key
     ends bigint[];                  -- chains that end here
     enders bigint[];                -- jobs that end a chain for which somebody waits
     waiters bigint[] := '{}';
@@ -159,7 +156,7 @@ DECLARE
     leaving bigint[];
     successors bigint[];
     following bigint[];             -- the jobs that follow in their chains
-    stuck bigint[];
+    busy bigint[] := '{}';
 BEGIN
     PERFORM holdfast.need_partitions();
     given := ARRAY(SELECT DISTINCT ON (g.id, g.token, g.holder) g FROM unnest(given) AS g ORDER BY g.id, g.token, g.holder);
@@ -176,48 +173,34 @@ BEGIN
         SELECT h.*, CASE WHEN became = 'completed' AND next IS NOT NULL THEN nextval('holdfast.job_id_seq') END AS follower FROM held h)
     SELECT coalesce(array_agg(ROW (id, token, holder, outcome, delay_ms, result, error_code, error, next, forget, follower,
             became)::holdfast.ending), '{}'),
-        coalesce(array_agg(order_key) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}'),
+        coalesce(array_agg(id) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}'),
         array_agg(chain_id) FILTER (WHERE became <> 'pending' AND follower IS NULL),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND awaited), '{}'),
         coalesce(array_agg(id) FILTER (WHERE follower IS NOT NULL AND next -> 'blockers' IS NOT NULL), '{}'),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND blockers_left IS NOT NULL), '{}')
-    INTO settled, keys, ends, enders, named, had_blockers FROM decided;
+    INTO settled, keyed, ends, enders, named, had_blockers FROM decided;
 
-    IF keys <> '{}' THEN
-        -- Sorted, so that two finishers wait for each other in one direction only; claims never wait.
-        PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), k.hash)
-        FROM (SELECT DISTINCT hashtext(key) AS hash FROM unnest(keys) AS key ORDER BY 1) AS k;
+    IF current_setting('transaction_isolation') <> 'read committed' AND keyed || enders || named <> '{}' THEN
+        PERFORM holdfast.need_own_jobs(keyed || enders || named,
+            ARRAY(SELECT j.order_key FROM holdfast.job j WHERE j.id = ANY (keyed)));
+    END IF;
+    IF keyed <> '{}' THEN
+        busy := holdfast.lock_order_keys(keyed);
     END IF;
     IF named <> '{}' THEN
-        stuck := holdfast.hold_named_chains(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (named)));
-        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+        busy := busy || holdfast.hold_named_chains(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (named)));
     END IF;
     IF enders <> '{}' THEN
-        SELECT w.locked, w.stuck INTO waiters, stuck FROM holdfast.lock_waiters(enders) AS w;
-        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+        SELECT w.locked, busy || w.stuck INTO waiters, busy FROM holdfast.lock_waiters(enders) AS w;
     END IF;
-    IF keys <> '{}' THEN
-        -- A new snapshot: nobody parks or promotes in these keys until this transaction has ended. A successor whose row somebody
-        -- has locked cannot be promoted now, and forgetting it would strand it: its predecessor is `busy` and asks again. One that
-        -- waits for other chains is let go by those. What follows in a chain and in the same key has the place of who leaves, behind whoever
-        -- shares it: another replay of the same dead letter.
-        WITH next AS MATERIALIZED (
-            SELECT s.id AS leaves, n.id, n.status = 'blocked' AND (n.blockers_left > 0) IS NOT TRUE AS parked
-            FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
-                LATERAL (SELECT e.id, e.order_seq, e.status, e.blockers_left FROM holdfast.job e
-                         WHERE e.order_key = j.order_key AND (e.order_seq, e.id) > (j.order_seq, j.id)
-                         ORDER BY e.order_seq, e.id LIMIT 1) AS n
-            WHERE j.id = ANY (ids) AND s.verdict <> 'pending' AND j.order_key IS NOT NULL AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)
-                AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key OR (n.order_seq, n.id) < (j.order_seq, s.next_id))
-                AND (s.holder <> 0 OR (SELECT true FROM holdfast.order_stop o WHERE o.order_key = j.order_key) IS NULL)),
-        locked AS MATERIALIZED (
-            SELECT j.id FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.parked))
-            ORDER BY j.id FOR UPDATE SKIP LOCKED)
-        SELECT ARRAY(SELECT l.id FROM locked l),
-            ARRAY(SELECT n.leaves FROM next n WHERE n.parked AND n.id NOT IN (SELECT l.id FROM locked l))
-        INTO successors, stuck;
-        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (stuck));
+    IF keyed <> '{}' THEN
+        SELECT n.locked, busy || n.stuck INTO successors, busy
+        FROM holdfast.lock_successors(ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id = ANY (keyed) AND s.id <> ALL (busy))) AS n;
     END IF;
+    IF busy <> '{}' THEN
+        settled := ARRAY(SELECT s FROM unnest(settled) AS s WHERE s.id <> ALL (busy));
+    END IF;
+
     IF waiters <> '{}' THEN
         PERFORM holdfast.tell_waiters(waiters, ARRAY(
             SELECT ROW (coalesce(j.chain_id, j.id), j.id, s.verdict, s.result, s.error_code, s.error)::holdfast.chain_end
@@ -226,54 +209,7 @@ BEGIN
 
     leaving := ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending');
     IF leaving <> '{}' THEN
-        WITH gone AS (DELETE FROM holdfast.job j WHERE j.id = ANY (leaving) RETURNING j.*),
-        ended AS MATERIALIZED (
-            SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, coalesce(s.forget, false) AS forget
-            FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
-        kept AS (
-            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
-                payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-                last_error_code, last_error, next_id)
-            SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, attempt, max_attempts, priority, payload_version,
-                order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
-                coalesce(error_code, last_error_code), coalesce(error, last_error), next_id
-            FROM ended WHERE verdict <> 'failed' AND NOT forget),
-        buried AS (
-            INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
-                payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-                last_error_code, last_error, run_anyway, blockers)
-            SELECT id, created_at, available_at, clock, locked_by, verdict, attempt, max_attempts, priority, payload_version, order_block,
-                chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
-                coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, CASE WHEN blockers_left IS NOT NULL THEN
-                    ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END
-            FROM ended WHERE verdict = 'failed'),
-        -- From the rows that are gone, so that what follows may have their unique keys. In the same order key it has their place.
-        followed AS (
-            INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-                chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited)
-            SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), coalesce(n.max_attempts, 3), coalesce(n.priority, 5),
-                holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
-                coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
-                CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
-                coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
-                CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
-                nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited
-            FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
-            ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
-        stopped AS (
-            INSERT INTO holdfast.order_stop (order_key, job_id, stopped_at)
-            SELECT order_key, id, clock FROM ended WHERE verdict = 'failed' AND order_block AND order_key IS NOT NULL
-            ON CONFLICT (order_key) DO UPDATE SET job_id = excluded.job_id, stopped_at = excluded.stopped_at),
-        told AS (
-            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
-            SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
-                attempt, error_code, error
-            FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND locked_by <> 0)
-        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
-        SELECT date_trunc('minute', clock), count(*), sum(clock - available_at) FILTER (WHERE locked_by <> 0),
-            max(clock - available_at) FILTER (WHERE locked_by <> 0),
-            CASE WHEN locked_by <> 0 THEN holdfast.latency_bucket(clock - available_at) END, verdict::text::holdfast.outcome, queue, kind
-        FROM ended WHERE NOT forget GROUP BY verdict, queue, kind, 5;
+        PERFORM holdfast.leave_jobs(settled, clock);
         IF had_blockers <> '{}' THEN
             DELETE FROM holdfast.blocker b WHERE b.job_id = ANY (had_blockers) AND b.job_id = ANY (leaving);
         END IF;
@@ -284,34 +220,20 @@ BEGIN
     END IF;
 
     IF cardinality(leaving) < cardinality(settled) THEN
-        -- Never into the past: a job that reappears below the claim floors would wait for a sweep. A release and a reschedule
-        -- give the attempt back.
-        WITH back AS (
-            UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL,
-                available_at = clock + greatest(coalesce(s.delay_ms, 0), 0) * interval '1 millisecond',
-                attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
-                progress = NULL, progress_note = NULL,
-                last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
-            FROM unnest(settled) AS s WHERE j.id = ANY (ids) AND s.id = j.id AND s.verdict = 'pending'
-            RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, j.attempt, j.queue, j.kind),
-        told AS (
-            INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
-            SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
-                error_code, error FROM back)
-        INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
-        SELECT date_trunc('minute', clock), count(*), NULL, NULL, outcome, queue, kind FROM back GROUP BY outcome, queue, kind;
+        PERFORM holdfast.give_back_jobs(settled, clock);
     END IF;
 
     IF successors <> '{}' THEN
-        UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock)
-        WHERE j.id = ANY (successors) AND (j.blockers_left > 0) IS NOT TRUE;
+        UPDATE holdfast.job j SET status = 'pending', available_at = greatest(j.available_at, clock),
+            later = holdfast.is_later(j.available_at, NULL, clock)
+        WHERE j.id = ANY (successors);
     END IF;
 
-    IF EXISTS (SELECT FROM holdfast.sleeper WHERE until > now()) THEN
+    IF EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
         PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j
         WHERE j.id = ANY (ids || successors || waiters || following) AND j.status = 'pending' HAVING count(*) > 0;
     END IF;
-    IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
+    IF EXISTS (SELECT FROM holdfast.watcher WHERE until > clock) THEN
         PERFORM holdfast.tell_watchers(ends, ARRAY(SELECT 'ended ' || e FROM unnest(ends) AS e));
     END IF;
 
@@ -319,11 +241,103 @@ BEGIN
     FROM unnest(given) AS g LEFT JOIN unnest(settled) AS s ON s.id = g.id AND s.token = g.token;
 END $$;
 
+-- Moves the jobs that leave to history or to the dead letters, with all that follows from it.
+CREATE FUNCTION holdfast.leave_jobs(settled holdfast.ending[], clock timestamptz) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    IF EXISTS (SELECT FROM unnest(settled) AS s WHERE s.verdict = 'failed') THEN
+        INSERT INTO holdfast.order_stop (order_key, job_id, stopped_at)
+        SELECT j.order_key, j.id, clock FROM holdfast.job j
+        WHERE j.id = ANY (ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict = 'failed')) AND j.order_block AND j.order_key IS NOT NULL
+        ON CONFLICT (order_key) DO UPDATE SET job_id = excluded.job_id, stopped_at = excluded.stopped_at;
+    END IF;
+    WITH gone AS (
+        DELETE FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending')) RETURNING j.*),
+    ended AS MATERIALIZED (
+        SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, coalesce(s.forget, false) AS forget
+        FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
+    kept AS (
+        INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+            payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
+            last_error_code, last_error, next_id)
+        SELECT id, created_at, available_at, clock, nullif(locked_by, 0), verdict, attempt, max_attempts, priority, payload_version,
+            order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, result, order_key, unique_key,
+            coalesce(error_code, last_error_code), coalesce(error, last_error), next_id
+        FROM ended WHERE verdict <> 'failed' AND NOT forget),
+    buried AS (
+        INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
+            payload_version, order_block, chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
+            last_error_code, last_error, run_anyway, blockers)
+        SELECT id, created_at, available_at, clock, locked_by, verdict, attempt, max_attempts, priority, payload_version, order_block,
+            chain_id, replay_of, order_seq, queue, kind, payload, headers, order_key, unique_key,
+            coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, CASE WHEN blockers_left IS NOT NULL THEN
+                ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END
+        FROM ended WHERE verdict = 'failed'),
+    -- From the rows that are gone, so that what follows may have their unique keys. In the same order key it has their place.
+    followed AS (
+        INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
+            chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later)
+        SELECT e.next_id, clock, holdfast.due_at(n.at, n.delay_ms, clock), coalesce(n.max_attempts, 3), coalesce(n.priority, 5),
+            holdfast.shard_of(e.next_id, n.order_key), n.payload_version, nullif(n.order_block, false),
+            coalesce(n.expires_at, clock + n.expires_ms * interval '1 millisecond'), coalesce(e.chain_id, e.id),
+            CASE WHEN n.order_key = e.order_key THEN e.order_seq WHEN n.order_key IS NOT NULL THEN e.next_id END,
+            coalesce(n.queue, 'default'), n.kind, n.payload, coalesce(n.headers, e.headers), n.order_key, n.unique_key,
+            CASE WHEN cardinality(n.blockers) > 0 THEN 'blocked' ELSE 'pending' END::holdfast.status,
+            nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock)
+        FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
+        ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
+    told AS (
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
+        SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
+            attempt, error_code, error
+        FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND locked_by <> 0)
+    INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
+    SELECT date_trunc('minute', clock), count(*), sum(clock - available_at) FILTER (WHERE locked_by <> 0),
+        max(clock - available_at) FILTER (WHERE locked_by <> 0),
+        CASE WHEN locked_by <> 0 THEN holdfast.latency_bucket(clock - available_at) END, verdict::text::holdfast.outcome, queue, kind
+    FROM ended WHERE NOT forget GROUP BY verdict, queue, kind, 5;
+END $$;
+
+-- Gives back the jobs that are to run again.
+CREATE FUNCTION holdfast.give_back_jobs(settled holdfast.ending[], clock timestamptz) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    -- Never into the past: a job that reappears below the claim floors would wait for a sweep. A release and a reschedule
+    -- give the attempt back.
+    WITH back AS (
+        UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL,
+            available_at = clock + greatest(coalesce(s.delay_ms, 0), 0) * interval '1 millisecond',
+            attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
+            -- Lost with its worker, it is a suspect until it ends in any other way. One that a worker gives back has not ended.
+            suspect = CASE WHEN s.outcome = 'lost' THEN coalesce(j.suspect + 1, 0)
+                           WHEN s.outcome = 'released' AND s.error_code = 'lost_in_trial' THEN 1
+                           WHEN s.outcome = 'released' AND coalesce(s.delay_ms, 0) = 0 THEN j.suspect END,
+            -- A suspect has an index of its own.
+            later = CASE WHEN s.outcome <> 'lost' AND s.error_code IS DISTINCT FROM 'lost_in_trial' THEN holdfast.is_later(NULL, s.delay_ms, clock) END,
+            progress = NULL, progress_note = NULL,
+            last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
+        FROM unnest(settled) AS s
+        WHERE j.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x WHERE x.verdict = 'pending')) AND s.id = j.id
+        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, j.attempt, j.queue, j.kind),
+    told AS (
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
+        SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
+            error_code, error FROM back)
+    INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
+    SELECT date_trunc('minute', clock), count(*), NULL, NULL, outcome, queue, kind FROM back GROUP BY outcome, queue, kind;
+END $$;
+
 -- Ends a mixed batch in one call: plain completions as complete_jobs takes them, and all other endings. `endings` is the text of a
 -- JSON array of objects whose keys are the fields of `ending`.
 CREATE FUNCTION holdfast.finish_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], endings text)
     RETURNS TABLE (id bigint, token bigint, answer text)
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF ids <> '{}' THEN
         RETURN QUERY SELECT * FROM holdfast.complete_jobs(worker, ids, tokens, results);
@@ -333,30 +347,21 @@ BEGIN
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
 END $$;
 
--- Gives back, uncounted, what a worker holds and does not know of: a claim whose answer was lost on the way. At most 1000 at once.
-CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigint[])
-    RETURNS TABLE (id bigint, token bigint, answer text)
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
-#variable_conflict use_column
-BEGIN
-    RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
-        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
-        FROM holdfast.job j LEFT JOIN unnest(ids, tokens) AS g (id, token) ON g.id = j.id AND g.token = j.lock_token
-        WHERE j.status = 'processing' AND j.locked_by = worker AND g.id IS NULL LIMIT 1000));
-END $$;
-
--- Takes expired leases away, oldest first. The attempt was counted at the claim.
+-- Takes expired leases away, oldest first. The attempt was counted at the claim. Any of these jobs may have killed its worker, so they run
+-- apart from then on. Lost again among other suspects, an attempt does not count, and the job runs alone. Lost alone, it killed its worker.
 --   kinds    null: all of them
 --   delays   JSON: kind to the list of retry delays in milliseconds, by attempt; the last one repeats; '*' is for kinds not listed
 --   since    leases that ended before are left to a wider pass: beneath lie the dead entries of leases long gone
 CREATE FUNCTION holdfast.reap_jobs(kinds text[], delays json, jitter_ms integer, since timestamptz, most integer)
-    RETURNS TABLE (id bigint, kind text, worker_id bigint, lock_token bigint, attempt smallint, locked_until timestamptz, answer text)
-    LANGUAGE plpgsql VOLATILE
+    RETURNS TABLE (id bigint, kind text, worker_id bigint, lock_token bigint, attempt smallint, locked_until timestamptz, answer text,
+        error_code text, error text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
     expired holdfast.job[];
+    endings holdfast.ending[];
 BEGIN
     WITH due AS MATERIALIZED (
         SELECT j AS lost FROM holdfast.job j
@@ -366,14 +371,18 @@ BEGIN
     IF expired IS NULL THEN
         RETURN;
     END IF;
+    endings := ARRAY(
+        SELECT ROW (x.id, x.lock_token, x.locked_by, CASE WHEN x.suspect = 0 THEN 'released' ELSE 'lost' END,
+            coalesce((d.list ->> least(x.attempt, json_array_length(d.list)) - 1)::bigint, 0) + (random() * jitter_ms)::bigint, NULL,
+            CASE WHEN x.suspect IS NULL THEN 'lease_expired' WHEN x.suspect = 0 THEN 'lost_in_trial' ELSE 'crashed_alone' END,
+            CASE WHEN x.suspect > 0 THEN 'the worker''s process ended while this job ran alone, '
+                                         || CASE x.suspect WHEN 1 THEN 'once' ELSE x.suspect || ' times' END
+                 ELSE 'worker ' || x.locked_by || ' did not renew the lease' END,
+            NULL, NULL, NULL, NULL)::holdfast.ending
+        FROM unnest(expired) AS x, LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d);
     RETURN QUERY
-    SELECT x.id, x.kind, x.locked_by, x.lock_token, x.attempt, x.locked_until, s.answer
-    FROM holdfast.settle_jobs(ARRAY(
-            SELECT ROW (x.id, x.lock_token, x.locked_by, 'lost',
-                coalesce((d.list ->> least(x.attempt, json_array_length(d.list)) - 1)::bigint, 0) + (random() * jitter_ms)::bigint,
-                NULL, 'lease_expired', 'worker ' || x.locked_by || ' did not renew the lease', NULL, NULL, NULL, NULL)::holdfast.ending
-            FROM unnest(expired) AS x, LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d)) AS s
-        JOIN unnest(expired) AS x ON x.id = s.id
+    SELECT x.id, x.kind, x.locked_by, x.lock_token, x.attempt, x.locked_until, s.answer, e.error_code, e.error
+    FROM holdfast.settle_jobs(endings) AS s JOIN unnest(expired) AS x ON x.id = s.id JOIN unnest(endings) AS e ON e.id = s.id
     ORDER BY x.locked_until;
     -- The holder may live, and only have been slow: told now, it need not find out by its next heartbeat.
     PERFORM pg_notify('holdfast_' || x.locked_by, format('lost %s %s taken_by_another_worker', x.id, x.lock_token))

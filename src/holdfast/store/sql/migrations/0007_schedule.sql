@@ -22,19 +22,18 @@ CREATE TABLE holdfast.schedule (
     CHECK ((what = 'job') = (job IS NOT NULL))
 ) WITH (fillfactor = 50);
 
--- How long the days of each family are kept after they have ended. Workers may read it, and drop what it no longer protects.
+-- How long the days of each family, and the messages in the inbox, are kept after they have ended. Workers may read it, and drop what it no longer protects.
 CREATE TABLE holdfast.retention (
     family text COLLATE "C" PRIMARY KEY
-        CHECK (family IN ('job_history', 'job_failed', 'attempt', 'run', 'tally', 'unique_window')),
+        CHECK (family IN ('job_history', 'job_failed', 'attempt', 'run', 'tally')),
     keep   interval NOT NULL CHECK (keep >= interval '2 days')
 );
 INSERT INTO holdfast.retention (family, keep) VALUES
-    ('job_history', '14 days'), ('job_failed', '90 days'), ('attempt', '90 days'), ('run', '30 days'), ('tally', '90 days'),
-    ('unique_window', '2 days');
+    ('job_history', '14 days'), ('job_failed', '90 days'), ('attempt', '90 days'), ('run', '30 days'), ('tally', '90 days');
 
 CREATE FUNCTION holdfast.record_run(id bigint, started_at timestamptz, worker bigint, runner text, outcome text, counts json,
     error_code text, error text) RETURNS void
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM holdfast.need_partitions();
     INSERT INTO holdfast.run (id, started_at, finished_at, worker_id, runner, outcome, counts, error_code, error)
@@ -46,7 +45,7 @@ END $$;
 -- whoever comes second finds them changed.
 CREATE FUNCTION holdfast.claim_slot(given text, worker bigint, lease_ms integer, seen text, seen_next timestamptz, following timestamptz)
     RETURNS TABLE (slot_at timestamptz, started_at timestamptz, lock_token bigint, attempt smallint, run_id bigint)
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     held holdfast.schedule;
@@ -89,7 +88,7 @@ END $$;
 -- unless `outcome` is null.
 CREATE FUNCTION holdfast.end_slot(given text, worker bigint, token bigint, again boolean, outcome text, counts json, error_code text,
     error text) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     held holdfast.schedule;
 BEGIN
@@ -109,11 +108,11 @@ END $$;
 -- The days that are kept no longer, oldest first, each with the commands that remove it. The owner detaches a day beside readers and
 -- writers, then drops what nobody sees any more; who is not the owner asks drop_partition.
 CREATE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
-    LANGUAGE sql STABLE AS $$
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
-            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family, c.relname)
+            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family || '_days', c.relname)
                  WHEN i.inhrelid IS NOT NULL
-                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family, c.relname) END,
+                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family || '_days', c.relname) END,
             format('DROP TABLE holdfast.%I', c.relname)], NULL)
         ELSE ARRAY[format('SELECT holdfast.drop_partition(%L)', c.relname)] END
     FROM holdfast.retention r

@@ -14,32 +14,56 @@ CREATE TYPE holdfast.chain_end AS (
 );
 
 -- The ends of those chains that live no more. STABLE: all of it on one snapshot, so that no chain is seen between two of its jobs.
+-- The last job of a chain ended last, so it is looked for from today on backwards (see history_spans).
 CREATE FUNCTION holdfast.chain_ends(chains bigint[]) RETURNS SETOF holdfast.chain_end
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET enable_hashjoin = off SET enable_mergejoin = off
     SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    open bigint[] := ARRAY(SELECT c FROM (SELECT DISTINCT given AS c FROM unnest(chains) AS given) AS d
+        WHERE NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = c AND j.chain_id IS NULL)
+          AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.chain_id = c));
+    spans tstzrange[] := ARRAY[holdfast.todays_span()];
+    n integer := 1;
+    found holdfast.chain_end[];
 BEGIN
-    RETURN QUERY
-    SELECT c.id, e.id, CASE WHEN e.next_id IS NULL THEN e.status END, e.result, e.last_error_code, e.last_error
-    FROM (SELECT DISTINCT given AS id FROM unnest(chains) AS given) AS c
-        LEFT JOIN LATERAL (
-            SELECT * FROM (
-                (SELECT h.id, h.next_id, h.status, h.result, h.last_error_code, h.last_error FROM holdfast.job_history h
-                 WHERE h.id = c.id AND h.chain_id IS NULL LIMIT 1)
-                UNION ALL (SELECT h.id, h.next_id, h.status, h.result, h.last_error_code, h.last_error FROM holdfast.job_history h
-                 WHERE h.chain_id = c.id ORDER BY h.id DESC LIMIT 1)
-                UNION ALL (SELECT f.id, f.next_id, f.status, NULL, f.last_error_code, f.last_error FROM holdfast.job_failed f
-                 WHERE f.id = c.id AND f.chain_id IS NULL LIMIT 1)
-                UNION ALL (SELECT f.id, f.next_id, f.status, NULL, f.last_error_code, f.last_error FROM holdfast.job_failed f
-                 WHERE f.chain_id = c.id ORDER BY f.id DESC LIMIT 1)) AS last
-            ORDER BY last.id DESC LIMIT 1) AS e ON true
-    WHERE NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = c.id AND j.chain_id IS NULL)
-      AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.chain_id = c.id);
+    WHILE n <= cardinality(spans) AND open <> '{}' LOOP
+        found := '{}';
+        BEGIN
+            EXECUTE format($look$
+                SELECT coalesce(array_agg(ROW (c.id, e.id, e.status, e.result, e.last_error_code, e.last_error)::holdfast.chain_end), '{}')
+                FROM unnest($1) AS c (id), LATERAL (
+                    SELECT * FROM (
+                        (SELECT h.id, h.status, h.result, h.last_error_code, h.last_error FROM holdfast.job_history h
+                         WHERE h.id = c.id AND h.chain_id IS NULL AND h.next_id IS NULL AND h.finished_at >= %1$L AND h.finished_at < %2$L LIMIT 1)
+                        UNION ALL (SELECT h.id, h.status, h.result, h.last_error_code, h.last_error FROM holdfast.job_history h
+                         WHERE h.chain_id = c.id AND h.next_id IS NULL AND h.finished_at >= %1$L AND h.finished_at < %2$L
+                         ORDER BY h.id DESC LIMIT 1)
+                        UNION ALL (SELECT f.id, f.status, NULL, f.last_error_code, f.last_error FROM holdfast.job_failed f
+                         WHERE f.id = c.id AND f.chain_id IS NULL AND f.finished_at >= %1$L AND f.finished_at < %2$L LIMIT 1)
+                        UNION ALL (SELECT f.id, f.status, NULL, f.last_error_code, f.last_error FROM holdfast.job_failed f
+                         WHERE f.chain_id = c.id AND f.finished_at >= %1$L AND f.finished_at < %2$L ORDER BY f.id DESC LIMIT 1)) AS last
+                    ORDER BY last.id DESC LIMIT 1) AS e
+                $look$, lower(spans[n]), upper(spans[n])) INTO found USING open;
+            RAISE EXCEPTION USING ERRCODE = 'HF000';
+        EXCEPTION WHEN SQLSTATE 'HF000' THEN
+            NULL;
+        END;
+        RETURN QUERY SELECT f.* FROM unnest(found) AS f;
+        IF cardinality(found) > 0 THEN
+            open := ARRAY(SELECT o FROM unnest(open) AS o WHERE (o IN (SELECT f.chain_id FROM unnest(found) AS f)) IS NOT TRUE);
+        END IF;
+        IF n = 1 AND open <> '{}' THEN
+            spans := spans || holdfast.history_spans((SELECT min(o) FROM unnest(open) AS o));
+        END IF;
+        n := n + 1;
+    END LOOP;
+    RETURN QUERY SELECT o, NULL::bigint, NULL::holdfast.status, NULL::json, NULL::text, NULL::text FROM unnest(open) AS o;
 END $$;
 
 -- Keeps the live jobs of these chains from leaving unseen, and answers whose could be kept. `patient`: wait for whoever has one locked.
 CREATE FUNCTION holdfast.hold_chains(chains bigint[], patient boolean) RETURNS bigint[]
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     fresh bigint[];
     held bigint[];
@@ -72,7 +96,7 @@ END $$;
 -- The waiters, locked by this transaction, hear how chains ended, and are counted down; the last one lets them go. A blocker that did not
 -- complete lets its waiter go at once, to fail, unless that one runs anyway.
 CREATE FUNCTION holdfast.tell_waiters(waiters bigint[], ends holdfast.chain_end[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
@@ -91,7 +115,8 @@ BEGIN
         blocker_failed = CASE WHEN c.failed THEN true ELSE j.blocker_failed END,
         status = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended THEN 'pending' ELSE j.status END,
         available_at = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE OR j.blockers_left = c.ended
-            THEN greatest(j.available_at, clock_timestamp()) ELSE j.available_at END
+            THEN greatest(j.available_at, clock_timestamp()) ELSE j.available_at END,
+        later = holdfast.is_later(j.available_at, NULL, clock_timestamp())
     FROM counted c WHERE j.id = ANY (waiters) AND j.id = c.job_id AND j.blockers_left > 0;
 END $$;
 
@@ -99,7 +124,7 @@ END $$;
 -- waited for; who keeps it longer (a transaction that replaces it) is not: then the jobs that end the chain are stuck, and ask again.
 -- It gives up before the deadlock detector looks.
 CREATE FUNCTION holdfast.lock_waiters(enders bigint[], OUT locked bigint[], OUT stuck bigint[])
-    LANGUAGE plpgsql VOLATILE
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -120,10 +145,55 @@ BEGIN
     END IF;
 END $$;
 
+-- The order keys of these jobs, locked in one direction; claims never wait for them. A claim or another finish that has one is soon done, and
+-- is waited for; somebody's open transaction is not: then the jobs in that key are stuck, and ask again.
+CREATE FUNCTION holdfast.lock_order_keys(jobs bigint[], OUT stuck bigint[])
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    wanted integer[] := ARRAY(SELECT DISTINCT hashtext(j.order_key) FROM holdfast.job j WHERE j.id = ANY (jobs) ORDER BY 1);
+    missed integer[];
+BEGIN
+    stuck := '{}';
+    BEGIN
+        PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), hash) FROM unnest(wanted) AS hash;
+    EXCEPTION WHEN lock_not_available THEN
+        missed := ARRAY(SELECT hash FROM unnest(wanted) AS hash WHERE NOT pg_try_advisory_xact_lock(hashtext('holdfast.order_key'), hash));
+        stuck := ARRAY(SELECT j.id FROM holdfast.job j WHERE j.id = ANY (jobs) AND hashtext(j.order_key) = ANY (missed));
+    END;
+END $$;
+
+-- The jobs that are next in the order keys that these leave, locked, if they are parked. Call it in a statement after lock_order_keys: on a
+-- new snapshot, nobody parks or promotes in these keys until this transaction has ended. A successor whose row somebody has locked cannot
+-- be promoted now, and forgetting it would strand it: its predecessor is stuck, and asks again. One that waits for other chains is let go
+-- by those. What follows in a chain and in the same key has the place of who leaves, behind whoever shares it: another replay of the same
+-- dead letter.
+CREATE FUNCTION holdfast.lock_successors(settled holdfast.ending[], OUT locked bigint[], OUT stuck bigint[])
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
+    SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
+    SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    WITH next AS MATERIALIZED (
+        SELECT s.id AS leaves, n.id, n.status = 'blocked' AND (n.blockers_left > 0) IS NOT TRUE AS parked
+        FROM unnest(settled) AS s JOIN holdfast.job j ON j.id = s.id,
+            LATERAL (SELECT e.id, e.order_seq, e.status, e.blockers_left FROM holdfast.job e
+                     WHERE e.order_key = j.order_key AND (e.order_seq, e.id) > (j.order_seq, j.id)
+                     ORDER BY e.order_seq, e.id LIMIT 1) AS n
+        WHERE j.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x)) AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)
+            AND (s.next_id IS NULL OR s.next ->> 'order_key' IS DISTINCT FROM j.order_key OR (n.order_seq, n.id) < (j.order_seq, s.next_id))
+            AND (s.holder <> 0 OR (SELECT true FROM holdfast.order_stop o WHERE o.order_key = j.order_key) IS NULL)),
+    held AS MATERIALIZED (
+        SELECT j.id FROM holdfast.job j
+        WHERE j.id = ANY (ARRAY(SELECT n.id FROM next n WHERE n.parked)) AND (j.blockers_left > 0) IS NOT TRUE
+        ORDER BY j.id FOR UPDATE SKIP LOCKED)
+    SELECT ARRAY(SELECT h.id FROM held h),
+        ARRAY(SELECT n.leaves FROM next n WHERE n.parked AND n.id NOT IN (SELECT h.id FROM held h))
+    INTO locked, stuck;
+END $$;
+
 -- The jobs that must leave before this one may run: those of the chains it comes after, and those before it in its order key that wait
 -- themselves.
 CREATE FUNCTION holdfast.jobs_ahead(job_id bigint) RETURNS SETOF bigint
-    LANGUAGE plpgsql STABLE SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET plan_cache_mode = force_generic_plan AS $$
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     RETURN QUERY SELECT j.id FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.chain_id
         WHERE b.job_id = jobs_ahead.job_id AND b.status IS NULL AND j.chain_id IS NULL;
@@ -135,7 +205,7 @@ END $$;
 
 -- A new job is waited for by nobody. One that goes on a chain, is replayed or was replaced may be, and must not wait for its waiters.
 CREATE FUNCTION holdfast.refuse_circles(jobs bigint[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     wrong bigint;
 BEGIN
@@ -151,7 +221,7 @@ END $$;
 -- Jobs of this transaction, blocked with their count, come after these chains. A chain is either held alive or has ended: one that is
 -- seen neither way went on between two statements, and is looked for again.
 CREATE FUNCTION holdfast.name_blockers(jobs bigint[], chains bigint[], ordinals integer[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     open bigint[] := ARRAY(SELECT DISTINCT c FROM unnest(chains) AS c);
     ends holdfast.chain_end[];
@@ -180,7 +250,7 @@ END $$;
 
 -- Before jobs leave whose next ones come after other chains: those chains are held, without waiting. Answers the jobs that must ask again.
 CREATE FUNCTION holdfast.hold_named_chains(given holdfast.ending[]) RETURNS bigint[]
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     open bigint[] := ARRAY(SELECT DISTINCT b::bigint FROM unnest(given) AS g, json_array_elements_text(g.next -> 'blockers') AS b);
 BEGIN
@@ -192,7 +262,7 @@ END $$;
 
 -- After the jobs that follow were inserted: refuses what may not follow, and names what they come after.
 CREATE FUNCTION holdfast.check_following(given holdfast.ending[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     duplicate bigint;
 BEGIN
@@ -217,7 +287,7 @@ END $$;
 -- For maintenance: waiters whose blockers ended unseen are told. Looks at `most` of them, by chain, from `since` on; answers the
 -- chain to go on after, 0 when it was the last, and how many had ended.
 CREATE FUNCTION holdfast.repair_blockers(since bigint, most integer, OUT until bigint, OUT repaired integer)
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     looked bigint[] := ARRAY(
         SELECT b.chain_id FROM holdfast.blocker b WHERE b.status IS NULL AND b.chain_id > since ORDER BY b.chain_id LIMIT most);

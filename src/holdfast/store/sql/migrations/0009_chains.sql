@@ -1,24 +1,72 @@
 -- What ends a chain from outside its worker's batches, and who is told of it.
 
--- What a caller's transaction ends by these functions is seen on new snapshots, or it would forget who waits.
+-- For what lets other jobs go: on a snapshot as old as its transaction it would forget who has come to wait meanwhile, for ever.
 CREATE FUNCTION holdfast.need_read_committed() RETURNS void
-    LANGUAGE plpgsql STABLE AS $$
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION 'a job is completed or deleted in a READ COMMITTED transaction, and this one is %',
+        RAISE EXCEPTION 'this lets other jobs go on, and needs a READ COMMITTED transaction: this one is %',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'HF003';
+    END IF;
+END $$;
+
+-- The same, but a stricter transaction may decide about what nobody else can see: jobs and order keys of its own, as a user's test has
+-- them. What it wrote is newer than its snapshot.
+CREATE FUNCTION holdfast.need_own_jobs(ids bigint[], keys text[]) RETURNS void
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    oldest integer := age(pg_snapshot_xmax(pg_current_snapshot())::xid);
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' AND (
+        EXISTS (SELECT FROM holdfast.job j WHERE j.id = ANY (ids) AND age(j.xmin) > oldest)
+        OR EXISTS (SELECT FROM holdfast.job j WHERE j.order_key = ANY (keys) AND age(j.xmin) > oldest)
+        OR EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = ANY (keys) AND age(s.xmin) > oldest))
+    THEN
+        PERFORM holdfast.need_read_committed();
     END IF;
 END $$;
 
 -- Takes a job from whoever has it, for nobody: the next statement of this transaction settles it.
 CREATE FUNCTION holdfast.take_job(job_id bigint) RETURNS bigint
-    LANGUAGE sql VOLATILE AS $$
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE holdfast.job SET lock_token = nextval('holdfast.token'), locked_by = 0 WHERE id = job_id RETURNING lock_token
 $$;
 
+-- The one way out of `processing` for everything that complete_jobs does not do: order keys, chains and blockers included. Answers every
+-- job: what it became, `busy`, or why it is lost. A job that nobody has claimed leaves this way too: taken for holder 0, which is no worker's id.
+-- A job that follows with a unique key, or after other chains, may have to wait for an open transaction of somebody else. Such endings are
+-- written apart from all others, and wait for no lock longer than a tenth of a second: then all of them are `busy`. Ask again one by one.
+CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    plain holdfast.ending[];
+    apart holdfast.ending[];
+BEGIN
+    SELECT array_agg(g.ending) FILTER (WHERE NOT g.waits), array_agg(g.ending) FILTER (WHERE g.waits) INTO plain, apart
+    FROM (SELECT e AS ending, e.next ->> 'unique_key' IS NOT NULL OR e.next -> 'blockers' IS NOT NULL AS waits FROM unnest(given) AS e) AS g;
+    IF plain IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM holdfast.settle_batch(plain);
+    END IF;
+    IF apart IS NOT NULL THEN
+        BEGIN
+            RETURN QUERY SELECT * FROM holdfast.settle_apart(apart);
+        EXCEPTION WHEN lock_not_available THEN
+            RETURN QUERY SELECT a.id, a.token, 'busy' FROM unnest(apart) AS a;
+        END;
+    END IF;
+END $$;
+
+-- It gives up before the deadlock detector looks.
+CREATE FUNCTION holdfast.settle_apart(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+BEGIN
+    RETURN QUERY SELECT * FROM holdfast.settle_batch(given);
+END $$;
+
 -- Settles what must not be `busy`: who has a row locked for a moment is waited for, as long as lock_timeout says, at most two seconds.
 CREATE FUNCTION holdfast.settle_patiently(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     busy bigint[];
@@ -48,20 +96,30 @@ END $$;
 -- Completes a claimed job in its handler's own transaction, as the last statement before COMMIT: `completed`, or why it is lost.
 CREATE FUNCTION holdfast.complete_job(job_id bigint, token bigint, worker bigint, result json DEFAULT NULL, next json DEFAULT NULL)
     RETURNS text
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    fault text := CASE WHEN job_id IS NULL OR token IS NULL OR worker IS NULL THEN 'job_id, token, worker: ids expected, got null'
+        ELSE holdfast.next_fault(next) END;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
     PERFORM holdfast.need_read_committed();
     RETURN (SELECT s.answer FROM holdfast.settle_patiently(ARRAY[
         ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL)::holdfast.ending]) AS s);
 END $$;
 
--- Completes a chain from outside, whatever its job does just now: `completed`, `already_ended` or `not_found`. Who runs it is told.
+-- Completes a chain from outside, whatever its job does just now: `completed`, `already_ended` or `not_found`. The worker that runs it is notified.
 CREATE FUNCTION holdfast.complete_chain(chain bigint, result json DEFAULT NULL, next json DEFAULT NULL) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     live holdfast.job[];
     ended holdfast.chain_end;
+    fault text := CASE WHEN chain IS NULL THEN 'chain: an id expected, got null' ELSE holdfast.next_fault(next) END;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
     PERFORM holdfast.need_read_committed();
     FOR round IN 1..100 LOOP
         live := ARRAY(SELECT j FROM holdfast.job j WHERE j.id = chain AND j.chain_id IS NULL OR j.chain_id = chain ORDER BY j.id FOR UPDATE);
@@ -85,10 +143,13 @@ END $$;
 
 -- Deletes a job that waits, and keeps nothing of it: `deleted`, `processing` or `not_found`. For who waits for it, it did not complete.
 CREATE FUNCTION holdfast.delete_job(job_id bigint) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     state holdfast.status;
 BEGIN
+    IF job_id IS NULL THEN
+        PERFORM holdfast.refuse('job_id: an id expected, got null');
+    END IF;
     PERFORM holdfast.need_read_committed();
     SELECT j.status INTO state FROM holdfast.job j WHERE j.id = job_id FOR UPDATE;
     IF NOT FOUND THEN
@@ -111,7 +172,11 @@ DECLARE
     waiters bigint[];
     more bigint[];
     ended bigint[];
+    fault text := holdfast.ids_fault('chains', chains, 10000);
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
     PERFORM holdfast.need_read_committed();
     FOR round IN 1..1100 LOOP
         IF cardinality(doomed) > 1000 THEN
@@ -160,16 +225,18 @@ END $$;
 -- Tells those who watch these chains. Call it in a statement after the write, and only when anybody watches at all. Told of a chain that
 -- has not ended, they only look once more.
 CREATE FUNCTION holdfast.tell_watchers(chains bigint[], words text[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();     -- not now(), as in wake_sleepers
 BEGIN
     PERFORM pg_notify('holdfast_watch_' || w.listener, said.words)
-    FROM unnest(chains, words) AS said (chain_id, words) JOIN holdfast.watcher w ON w.chain_id = said.chain_id WHERE w.until > now();
+    FROM unnest(chains, words) AS said (chain_id, words) JOIN holdfast.watcher w ON w.chain_id = said.chain_id WHERE w.until > clock;
 END $$;
 
 -- How far running jobs have come, as their handlers say. Answers those that were written: what is locked, or lost, is not.
 CREATE FUNCTION holdfast.report_progress(worker bigint, ids bigint[], tokens bigint[], fractions real[], notes text[])
     RETURNS TABLE (id bigint, token bigint)
-    LANGUAGE plpgsql VOLATILE
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_indexscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column

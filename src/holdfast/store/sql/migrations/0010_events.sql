@@ -14,8 +14,11 @@ CREATE TABLE holdfast.event (
     key          text COLLATE "C" CHECK (octet_length(key) BETWEEN 1 AND 500),
     payload      json NOT NULL,
     headers      json CHECK (json_typeof(headers) = 'object'),
-    trace        text CHECK (octet_length(trace) <= 200)
-) PARTITION BY RANGE (published_at);
+    trace        text CHECK (octet_length(trace) <= 200),
+    late         boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
+) PARTITION BY LIST (late);
+CREATE TABLE holdfast.event_days PARTITION OF holdfast.event FOR VALUES IN (NULL) PARTITION BY RANGE (published_at);
+CREATE TABLE holdfast.event_late PARTITION OF holdfast.event FOR VALUES IN (true);
 CREATE INDEX event_id ON holdfast.event (id);
 CREATE INDEX event_xid ON holdfast.event (xid);
 
@@ -25,20 +28,40 @@ CREATE UNLOGGED TABLE holdfast.reader (
     until     timestamptz NOT NULL,
     worker_id bigint NOT NULL,
     topics    text[] NOT NULL
-);
+) WITH (vacuum_truncate = off);
 CREATE INDEX reader_until ON holdfast.reader (until);
 
 -- Wakes everybody who reads one of these topics. In a statement after the insert, like wake_sleepers.
 CREATE FUNCTION holdfast.wake_readers(given text[]) RETURNS void
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();     -- not now(), as in wake_sleepers
 BEGIN
+    IF current_setting('holdfast.notify', true) = 'off' THEN
+        RETURN;
+    END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         PERFORM pg_notify('holdfast', 'holdfast.event');
     ELSE
         PERFORM pg_notify('holdfast_' || worker_id, 'holdfast.event')
-        FROM (SELECT DISTINCT worker_id FROM holdfast.reader WHERE until > now() AND (topics && given OR topics = '{}')) AS r;
+        FROM (SELECT DISTINCT worker_id FROM holdfast.reader WHERE until > clock AND (topics && given OR topics = '{}')) AS r;
     END IF;
 END $$;
+
+-- Null: the event may be published.
+CREATE FUNCTION holdfast.event_fault(topic text, payload json, key text, headers json, version bigint, trace text) RETURNS text
+    LANGUAGE sql STABLE PARALLEL SAFE
+    RETURN CASE
+        WHEN topic IS NULL THEN 'topic: 1 to 200 bytes of text expected, got null'
+        WHEN octet_length(topic) NOT BETWEEN 1 AND 200 THEN holdfast.text_fault('topic', topic, 200)
+        WHEN octet_length(key) NOT BETWEEN 1 AND 500 THEN holdfast.text_fault('key', key, 500)
+        WHEN payload IS NULL THEN 'payload: JSON expected, got null'
+        WHEN pg_column_size(payload) > 16777220 THEN format('payload: at most 16 MiB expected, got %s bytes', pg_column_size(payload) - 4)
+        WHEN version NOT BETWEEN 1 AND 32767 THEN format('version: 1 to 32767 expected, got %s', version)
+        WHEN octet_length(trace) > 200 THEN format('trace: at most 200 bytes of text expected, got %s bytes', octet_length(trace))
+        WHEN json_typeof(headers) <> 'object' OR pg_column_size(headers) > 65536 OR strpos(headers::text, '\u') > 0
+            OR jsonb_path_exists(headers::jsonb, '$.* ? (@.type() <> "string")') THEN holdfast.header_fault(headers)
+    END;
 
 -- `events` is the text of a JSON array of objects: topic, payload, key, headers, version, trace. Answers in the order given.
 -- SECURITY DEFINER: a producer may call these functions and touch no table.
@@ -46,16 +69,29 @@ CREATE FUNCTION holdfast.publish_events(events text) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     writer xid8 := pg_current_xact_id();        -- before any id is drawn: readers reckon with that order
+    clock timestamptz := clock_timestamp();
+    made bigint;
 BEGIN
+    IF left(ltrim(left(events, 100), E' \t\r\n'), 1) IS DISTINCT FROM '[' THEN
+        PERFORM holdfast.refuse('events: the text of a JSON array expected, got '
+            || CASE WHEN events IS NULL THEN 'null' ELSE 'something else' END, 'HF005');
+    END IF;
     PERFORM holdfast.need_partitions();
     RETURN QUERY
     INSERT INTO holdfast.event AS e (id, published_at, xid, shard, version, topic, key, payload, headers, trace)
-    SELECT g.id, clock_timestamp(), writer, holdfast.shard_of(g.id, g.key), coalesce(g.version, 1), g.topic, g.key, g.payload, g.headers, g.trace
-    FROM (SELECT nextval('holdfast.event_id_seq') AS id, j.* FROM json_to_recordset(events::json)
-            AS j (topic text, payload json, key text, headers json, version smallint, trace text)) AS g
+    SELECT CASE WHEN g.fault IS NULL THEN g.id ELSE holdfast.refuse(g.fault, 'HF005')::bigint END, clock_timestamp(), writer,
+        holdfast.shard_of(g.id, g.key), coalesce(g.version, 1),
+        g.topic, g.key, g.payload, g.headers, g.trace
+    FROM (SELECT nextval('holdfast.event_id_seq') AS id, j.*,
+              holdfast.event_fault(j.topic, j.payload, j.key, j.headers, j.version, j.trace) AS fault
+          FROM json_to_recordset(events::json) AS j (topic text, payload json, key text, headers json, version bigint, trace text)) AS g
     RETURNING e.id;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    IF made > 1000000 THEN
+        PERFORM holdfast.refuse(format('events: at most 1000000 expected, got %s', made), 'HF005');
+    END IF;
     -- A statement of its own, after the insert. Under load nobody sleeps, and this one look is all there is.
-    IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.reader WHERE until > now()) THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.reader WHERE until > clock) THEN
         PERFORM holdfast.wake_readers(array_agg(DISTINCT j.topic)) FROM json_to_recordset(events::json) AS j (topic text);
     END IF;
 END $$;
@@ -68,44 +104,53 @@ CREATE FUNCTION holdfast.publish(
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     writer xid8 := pg_current_xact_id();        -- before the id is drawn: readers reckon with that order
+    clock timestamptz := clock_timestamp();
+    fault text := holdfast.event_fault(topic, payload, key, headers, version, trace);
     made bigint;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault, 'HF005');
+    END IF;
     PERFORM holdfast.need_partitions();
     made := nextval('holdfast.event_id_seq');
     INSERT INTO holdfast.event (id, published_at, xid, shard, version, topic, key, payload, headers, trace)
-    VALUES (made, clock_timestamp(), writer, holdfast.shard_of(made, publish.key), publish.version, publish.topic, publish.key,
+    VALUES (made, clock_timestamp(), writer, holdfast.shard_of(made, publish.key), coalesce(publish.version, 1), publish.topic, publish.key,
         publish.payload, publish.headers, publish.trace);
-    IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.reader WHERE until > now()) THEN
+    IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.reader WHERE until > clock) THEN
         PERFORM holdfast.wake_readers(ARRAY[topic]);
     END IF;
     RETURN made;
 END $$;
 
--- Messages that a consumer has dealt with, each in the transaction of what it did. Dropped by the day: a message that comes again later
--- than its day is kept is taken for a new one.
+-- Messages that a consumer has dealt with, each in the transaction of what it did. Not cut into days, which no index could reach over and
+-- each message would have to be looked for in. A message that comes again after its row was deleted is taken for a new one.
 CREATE TABLE holdfast.inbox (
     received_at timestamptz NOT NULL,
     consumer    text COLLATE "C" NOT NULL CHECK (octet_length(consumer) BETWEEN 1 AND 200),
-    message_id  text COLLATE "C" NOT NULL CHECK (octet_length(message_id) BETWEEN 1 AND 500)
-) PARTITION BY RANGE (received_at);
-CREATE INDEX inbox_message ON holdfast.inbox (message_id, consumer);
+    message_id  text COLLATE "C" NOT NULL CHECK (octet_length(message_id) BETWEEN 1 AND 500),
+    PRIMARY KEY (message_id, consumer)
+);
+CREATE INDEX inbox_received_at ON holdfast.inbox (received_at);
 
--- True: the message is new to this consumer, and from the caller's commit on it is not. Who comes second waits for who came first:
--- a lock decides and not an index, which could not reach over the days.
+-- True: the message is new to this consumer, and from the caller's commit on it is not. A second caller waits for the first.
+-- SECURITY DEFINER: a consumer may call it and touch no table.
 CREATE FUNCTION holdfast.receive(consumer text, message_id text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    fault text;
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION 'a message is received in a READ COMMITTED transaction, not in a % one',
             upper(current_setting('transaction_isolation')) USING ERRCODE = 'HF003';
     END IF;
-    PERFORM holdfast.need_partitions();
-    PERFORM pg_advisory_xact_lock(hashtext('holdfast.inbox'), hashtext(consumer || chr(10) || message_id));
-    IF EXISTS (SELECT FROM holdfast.inbox i WHERE i.message_id = receive.message_id AND i.consumer = receive.consumer) THEN
-        RETURN false;
+    fault := coalesce(CASE WHEN consumer IS NULL OR message_id IS NULL THEN 'consumer, message_id: text expected, got null' END,
+        holdfast.text_fault('consumer', consumer, 200), holdfast.text_fault('message_id', message_id, 500));
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault, 'HF005');
     END IF;
-    INSERT INTO holdfast.inbox (received_at, consumer, message_id) VALUES (clock_timestamp(), receive.consumer, receive.message_id);
-    RETURN true;
+    INSERT INTO holdfast.inbox (received_at, consumer, message_id) VALUES (clock_timestamp(), receive.consumer, receive.message_id)
+    ON CONFLICT DO NOTHING;
+    RETURN FOUND;
 END $$;
 
 -- What the other side answered, for sinks that keep it.
@@ -115,13 +160,17 @@ CREATE TABLE holdfast.delivery (
     subscription_id integer NOT NULL,
     status          integer,
     attempt         integer NOT NULL,
-    answer          text
-) PARTITION BY RANGE (answered_at);
+    answer          text,
+    late            boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
+) PARTITION BY LIST (late);
+CREATE TABLE holdfast.delivery_days PARTITION OF holdfast.delivery FOR VALUES IN (NULL) PARTITION BY RANGE (answered_at);
+CREATE TABLE holdfast.delivery_late PARTITION OF holdfast.delivery FOR VALUES IN (true);
 CREATE INDEX delivery_event ON holdfast.delivery (event_id);
 
 ALTER TABLE holdfast.retention DROP CONSTRAINT retention_family_check;
 ALTER TABLE holdfast.retention ADD CONSTRAINT retention_family_check CHECK (family IN
-    ('job_history', 'job_failed', 'attempt', 'run', 'tally', 'unique_window', 'event', 'inbox', 'delivery'));
+    ('job_history', 'job_failed', 'attempt', 'run', 'tally', 'event', 'inbox', 'delivery'));
 INSERT INTO holdfast.retention (family, keep) VALUES ('event', '7 days'), ('inbox', '14 days'), ('delivery', '30 days');
 
+SELECT holdfast.identify_rows(late) FROM unnest('{event_late,delivery_late}'::text[]) AS late;
 SELECT holdfast.ensure_partitions();

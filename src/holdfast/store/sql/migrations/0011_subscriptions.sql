@@ -3,7 +3,7 @@
 CREATE TABLE holdfast.subscription (
     id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    cluster    bigint NOT NULL,                 -- the server's own number: on another one the positions mean nothing
+    cluster    bigint NOT NULL,                 -- the identifier of the server that wrote the positions
     base_id    bigint NOT NULL DEFAULT 0,       -- events up to this one came with a restore, and their xids mean nothing
     partitions smallint NOT NULL CHECK (partitions BETWEEN 1 AND 64),
     paused     boolean NOT NULL DEFAULT false,
@@ -21,6 +21,7 @@ CREATE TABLE holdfast.subscription (
 --   next   the snapshot up to which is read now, if that is half done: the events between the two come after last_id, in phase 'late'
 --          those up to seen_id, in phase 'new' those above.
 --   phase  'again': before all that, what `seen` sees is handed over once more, after last_id.
+--   xid    the transaction that wrote the row, as its system column xmin: a restored row has the first and another of the second.
 CREATE TABLE holdfast.position (
     subscription_id integer NOT NULL,
     partition       smallint NOT NULL,
@@ -38,6 +39,7 @@ CREATE TABLE holdfast.position (
     next_xid        xid8,
     phase           text CHECK (phase IN ('again', 'late', 'new')),
     last_id         bigint,
+    xid             xid8 NOT NULL DEFAULT pg_current_xact_id(),
     PRIMARY KEY (subscription_id, partition, seq)
 );
 
@@ -46,7 +48,7 @@ CREATE UNLOGGED TABLE holdfast.member (
     until           timestamptz NOT NULL,
     worker_id       bigint NOT NULL,
     subscription_id integer NOT NULL
-);
+) WITH (vacuum_truncate = off);
 CREATE INDEX member_until ON holdfast.member (until, subscription_id);
 
 -- Events that a sink refused, and what came after them for their key where the key is parked.
@@ -69,13 +71,31 @@ CREATE INDEX parked_head ON holdfast.parked (subscription_id, key, event_id) WHE
 -- In a statement of its own: before a snapshot, a bound below which nothing new can come, save of who is under way; after it, one above
 -- which it sees nothing.
 CREATE FUNCTION holdfast.last_event_id() RETURNS bigint
-    LANGUAGE sql VOLATILE AS $$ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM holdfast.event_id_seq $$;
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM holdfast.event_id_seq $$;
 
-CREATE FUNCTION holdfast.cluster() RETURNS bigint LANGUAGE sql STABLE AS $$ SELECT system_identifier FROM pg_control_system() $$;
+CREATE FUNCTION holdfast.cluster() RETURNS bigint LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT system_identifier FROM pg_control_system() $$;
 
 CREATE FUNCTION holdfast.position_of(subscription integer, part integer) RETURNS SETOF holdfast.position
-    LANGUAGE sql STABLE ROWS 1 SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
     SELECT * FROM holdfast.position p WHERE p.subscription_id = subscription AND p.partition = part::smallint ORDER BY p.seq DESC LIMIT 1 $$;
+
+-- True when the positions of a subscription that were written on a server with another identifier go on as they are, as after pg_upgrade:
+--   The newest two rows of each partition are still those that their transactions wrote. One COPY gives every row the same xmin.
+--   Every transaction that runs or will run has a number above the stored ones: it cannot be taken for one that was seen.
+--   Nor can one that has published here before: no new event is one that was seen, or is of a transaction yet to come.
+-- The first tells a restored copy from the original, the others alone keep events from being lost.
+CREATE FUNCTION holdfast.positions_are_valid(subscription integer) RETURNS boolean
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+    SELECT coalesce(bool_and(p.xmin = p.xid::xid
+        AND greatest(pg_snapshot_xmax(p.seen), p.seen_xid, pg_snapshot_xmax(p.next), p.next_xid) <= pg_snapshot_xmin(pg_current_snapshot())
+        AND NOT EXISTS (
+            SELECT FROM (SELECT e.xid FROM holdfast.event e WHERE e.id > coalesce(p.next_top, p.seen_top) ORDER BY e.id DESC LIMIT 1000) AS e
+            WHERE pg_visible_in_snapshot(e.xid, coalesce(p.next, p.seen)) OR e.xid >= pg_snapshot_xmax(pg_current_snapshot()))), false)
+    FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, LATERAL (
+        SELECT p.xmin, p.* FROM holdfast.position p WHERE p.subscription_id = s.id AND p.partition = k::smallint
+        ORDER BY p.seq DESC LIMIT 2) AS p
+    WHERE s.id = subscription $$;
 
 -- Lays down positions that begin here and now, held by nobody. `again` : hand over once more what came after that id; null: nothing.
 CREATE FUNCTION holdfast.begin_here(subscription integer, again bigint) RETURNS void
@@ -105,7 +125,7 @@ BEGIN
     UPDATE holdfast.subscription s SET topics = subscribe.topics
     WHERE s.name = subscribe.name AND s.topics <> subscribe.topics RETURNING s.id INTO changed;
     IF FOUND THEN
-        -- Whoever holds a partition loses it: the page in its hands passes by events of the new topics.
+        -- A member that holds a partition loses it: the page in its hands passes by events of the new topics.
         INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid,
             next, next_id, next_top, next_xid, phase, last_id)
         SELECT p.subscription_id, p.partition, p.seq + 1, p.seen, p.seen_id, p.seen_top, p.seen_xid,
@@ -124,22 +144,29 @@ BEGIN
 END $$;
 
 -- A member says that it is there, and takes what nobody alive holds, up to its fair share. Answers with every position it holds, and last
--- with a row without one: how many it should hold, whether the subscription is paused, and whether its positions are of another server. How
--- it is cut and which topics it reads is asked with the positions, in one statement: whoever changes that takes all positions away.
+-- with a row without one: how many it should hold, whether the subscription is paused, whether its positions are of another server, and
+-- whether this call has found that they are valid though the server's identifier is another. How it is cut and which topics it reads is
+-- asked with the positions, in one statement: whoever changes that takes all positions away.
 CREATE FUNCTION holdfast.join_subscription(subscription integer, worker bigint, lease_ms integer)
-    RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, base_id bigint, partitions smallint, topics text[])
+    RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, moved boolean, base_id bigint, partitions smallint,
+        topics text[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 #variable_conflict use_column
 DECLARE
     given holdfast.subscription;
     share integer;
     elsewhere boolean;
+    moved boolean := false;
 BEGIN
     SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription;
     IF NOT FOUND THEN
         RETURN;                 -- somebody has deleted it
     END IF;
-    elsewhere := given.cluster <> holdfast.cluster();
+    elsewhere := given.cluster <> holdfast.cluster() AND NOT holdfast.positions_are_valid(subscription);
+    IF given.cluster <> holdfast.cluster() AND NOT elsewhere THEN
+        UPDATE holdfast.subscription s SET cluster = holdfast.cluster() WHERE s.id = subscription AND s.cluster = given.cluster;
+        moved := FOUND;         -- the first to come says so
+    END IF;
     INSERT INTO holdfast.member (until, worker_id, subscription_id)
     VALUES (now() + lease_ms * interval '1 millisecond', worker, subscription);
     SELECT ceil(given.partitions::numeric / greatest(count(DISTINCT m.worker_id), 1)) INTO share
@@ -159,9 +186,9 @@ BEGIN
     END IF;
     RETURN QUERY
     WITH read AS (SELECT s.* FROM holdfast.subscription s WHERE s.id = subscription)
-    SELECT p, share, s.paused, elsewhere, s.base_id, s.partitions, s.topics
+    SELECT p, share, s.paused, elsewhere, moved, s.base_id, s.partitions, s.topics
     FROM read AS s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p WHERE p.locked_by = worker
-    UNION ALL SELECT NULL, share, s.paused, elsewhere, s.base_id, s.partitions, s.topics FROM read AS s;
+    UNION ALL SELECT NULL, share, s.paused, elsewhere, moved, s.base_id, s.partitions, s.topics FROM read AS s;
 END $$;
 
 CREATE FUNCTION holdfast.leave_subscription(subscription integer, worker bigint) RETURNS void
@@ -170,12 +197,16 @@ BEGIN
     DELETE FROM holdfast.member m WHERE m.until > now() AND m.subscription_id = subscription AND m.worker_id = worker;
 END $$;
 
--- Hands over once more what was published since a time, or after an id, and then goes on. Who holds a partition loses it.
+-- Hands over once more what was published since a time, or after an id, and then goes on. A member that holds a partition loses it.
 CREATE FUNCTION holdfast.replay_subscription(subscription integer, since timestamptz, after bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     begin_at bigint := coalesce(after, (SELECT e.id - 1 FROM holdfast.event e WHERE e.published_at >= since ORDER BY e.id LIMIT 1));
+    fault text := CASE WHEN subscription IS NULL THEN 'subscription: an id expected, got null' ELSE holdfast.time_fault('since', since) END;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault, 'HF005');
+    END IF;
     IF begin_at IS NULL THEN
         RETURN NULL;            -- nothing was published since
     END IF;
@@ -195,7 +226,12 @@ DECLARE
     given holdfast.subscription;
     hindmost holdfast.position;
     again bigint;
+    fault text := CASE WHEN subscription IS NULL THEN 'subscription: an id expected, got null'
+        WHEN parts IS NULL OR parts NOT BETWEEN 1 AND 64 THEN format('parts: 1 to 64 expected, got %s', coalesce(parts::text, 'null')) END;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault, 'HF005');
+    END IF;
     SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription FOR UPDATE;
     IF given.makes_jobs THEN
         RETURN false;
@@ -222,6 +258,9 @@ CREATE FUNCTION holdfast.rebase_subscription(subscription integer) RETURNS bigin
 DECLARE
     unread bigint;
 BEGIN
+    IF subscription IS NULL THEN
+        PERFORM holdfast.refuse('subscription: an id expected, got null', 'HF005');
+    END IF;
     LOCK TABLE holdfast.event IN SHARE MODE;
     SELECT min(least(
         CASE WHEN p.phase = 'again' THEN p.last_id + 1 END,
@@ -256,11 +295,11 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
-    LANGUAGE sql VOLATILE AS $$
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
-            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family, c.relname)
+            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family || '_days', c.relname)
                  WHEN i.inhrelid IS NOT NULL
-                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family, c.relname) END,
+                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family || '_days', c.relname) END,
             format('DROP TABLE holdfast.%I', c.relname)], NULL)
         ELSE ARRAY[format('SELECT holdfast.drop_partition(%L)', c.relname)] END
     FROM holdfast.retention r
@@ -274,8 +313,9 @@ $$;
 -- How far behind each partition is: events of any topic, at most, and the age of the oldest it has not passed.
 CREATE FUNCTION holdfast.lag() RETURNS TABLE (name text, target text, partition smallint, paused boolean, elsewhere boolean, worker_id bigint,
         events bigint, seconds double precision, parked bigint, at timestamptz, phase text)
-    LANGUAGE sql VOLATILE SET jit = off SET enable_seqscan = off AS $$
-    SELECT s.name, s.target, p.partition, s.paused, s.cluster <> holdfast.cluster(),
+    LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+    SELECT s.name, s.target, p.partition, s.paused,
+        CASE WHEN s.cluster <> holdfast.cluster() THEN NOT holdfast.positions_are_valid(s.id) ELSE false END,
         (SELECT m.worker_id FROM holdfast.member m WHERE m.subscription_id = s.id AND m.worker_id = p.locked_by AND m.until > now() LIMIT 1),
         greatest(holdfast.last_event_id() - passed, 0),
         coalesce(greatest(extract(epoch FROM clock_timestamp() - (SELECT e.published_at FROM holdfast.event e WHERE e.id > passed ORDER BY e.id LIMIT 1)), 0), 0),

@@ -14,6 +14,7 @@ CREATE TABLE holdfast.landmark (
     at      timestamptz PRIMARY KEY,
     last_id bigint NOT NULL
 );
+CREATE INDEX landmark_last_id ON holdfast.landmark (last_id);
 
 -- The latest runs of all runners together. A run is written once a minute by each runner that did something, not once a job.
 CREATE INDEX run_started ON holdfast.run (started_at);
@@ -74,10 +75,15 @@ END $$;
 
 -- Gives a waiting job another time; one in the past means now. Answers `rescheduled`, or the status it has instead, or `not_found`.
 CREATE FUNCTION holdfast.reschedule_job(job_id bigint, due timestamptz) RETURNS text
-    LANGUAGE plpgsql VOLATILE SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     target holdfast.job;
+    fault text := CASE WHEN job_id IS NULL THEN 'job_id: an id expected, got null' WHEN due IS NULL THEN 'due: a time expected, got null'
+        ELSE holdfast.time_fault('due', due) END;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
     SELECT * INTO target FROM holdfast.job j WHERE j.id = job_id FOR UPDATE;
     IF NOT FOUND THEN
         RETURN 'not_found';
@@ -85,7 +91,9 @@ BEGIN
         RETURN target.status;
     END IF;
     -- Never earlier than now: claims do not look far back.
-    UPDATE holdfast.job SET available_at = greatest(due, clock_timestamp()) WHERE id = job_id;
+    UPDATE holdfast.job SET available_at = greatest(due, clock_timestamp()),
+        later = CASE WHEN suspect IS NULL THEN holdfast.is_later(due, NULL, clock_timestamp()) END
+    WHERE id = job_id;
     IF due <= clock_timestamp() THEN
         PERFORM holdfast.wake_sleepers(ARRAY[target.queue], ARRAY[target.kind]);
     END IF;
@@ -96,13 +104,21 @@ END $$;
 -- what was done, or why it was not. One that cannot be acted on holds up no other.
 CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestamptz[], due timestamptz)
     RETURNS TABLE (id bigint, done boolean, answer text)
-    LANGUAGE plpgsql VOLATILE AS $$
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     ended_at timestamptz;
     made bigint;
     holder text;
+    fault text := CASE WHEN action IS NULL OR action NOT IN ('retry', 'cancel', 'delete', 'reschedule')
+        THEN format('action: retry, cancel, delete or reschedule expected, got %s', coalesce(left(action, 40), 'null'))
+        ELSE coalesce(holdfast.ids_fault('ids', ids, 10000), holdfast.time_fault('due', due),
+            CASE WHEN cardinality(ended) > cardinality(ids)
+                THEN format('ended: at most %s times expected, got %s', cardinality(ids), cardinality(ended)) END) END;
 BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
     FOR id, ended_at IN SELECT g.id, min(g.at) FROM unnest(ids, ended) AS g (id, at) GROUP BY g.id ORDER BY g.id LOOP
         BEGIN
             CASE action
@@ -131,7 +147,7 @@ BEGIN
             WHEN lock_not_available OR deadlock_detected THEN
                 done := false;
                 answer := 'busy';
-                -- Who has waited once for one of them waits no more for the others.
+                -- After one wait for a lock, the other jobs are not waited for.
                 PERFORM set_config('lock_timeout', '5', true);
         END;
         RETURN NEXT;

@@ -1,0 +1,113 @@
+"""A worker's row is gone, or another's, as after a restore from a backup; the worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from chaos import application
+from chaos.application import app
+from chaos.fault import Fault
+from chaos.faults.process import some_replica
+from chaos.faults.server import terminate
+from holdfast.drivers import run
+from holdfast.engine.link import LOST
+from holdfast.store.finish import complete_job
+from holdfast.store.lease import Held
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import AsyncGenerator
+
+    from chaos.fault import Site
+
+RUNNING = 5
+"""So many jobs has the other one under way."""
+ELSEWHERE = "elsewhere"
+"""The queue that it serves: nobody else does."""
+# Nobody takes them away from it meanwhile.
+LEASE = "1 minute"
+
+_DELETE = """
+    WITH deleted AS (DELETE FROM holdfast.worker WHERE name = %s RETURNING *)
+    INSERT INTO chaos.gone (id, name, started_at, heartbeat_at, stopped_at, versions)
+    SELECT id, name, started_at, heartbeat_at, stopped_at, versions FROM deleted RETURNING id
+"""
+_GIVE = """
+    INSERT INTO holdfast.worker (id, name, queues) OVERRIDING SYSTEM VALUE VALUES (%s, 'another', %s)
+"""
+_HOLD = f"""
+    UPDATE holdfast.job SET status = 'processing', attempt = 1, locked_by = %s, lock_token = %s,
+        locked_until = now() + interval '{LEASE}' WHERE id = ANY (%s)
+"""
+_PROMISE = """
+    INSERT INTO chaos.promise (job, batch, n, workload, expected)
+    SELECT job, %s, 0, 'held', 'completed' FROM unnest(%s::bigint[]) AS p (job)
+"""
+
+
+class Other(NamedTuple):
+    """Somebody who has a replica's id, and runs jobs under it."""
+
+    worker: int
+    token: int
+    jobs: list[int]
+
+
+@asynccontextmanager
+async def deleted(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
+    """Take the row of a working replica away. It registers anew at its next heartbeat."""
+    replica = some_replica(site, dice)
+    try:
+        async with await site.ground.admin() as conn:
+            await conn.execute(_DELETE, [replica.name])
+    except LOST:
+        site.say("left out: the server does not answer, and no row can be taken away")
+    await asyncio.sleep(dice.uniform(0.5, 1.5))
+    yield
+
+
+@asynccontextmanager
+async def given_away(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
+    """Let another have a replica's id, and end every session: the replica looks for what it claimed and never heard of.
+
+    What the other has under way is not for it to give back.
+    """
+    other = await give_away(site, some_replica(site, dice).name)
+    await terminate(site, share=1)
+    await asyncio.sleep(3 * site.pace.heartbeat + dice.uniform(0.2, 1))
+    await end(site, other)
+    yield
+
+
+async def give_away(site: Site, name: str) -> Other:
+    """Let somebody else have the id of this replica, with jobs under way."""
+    async with await site.ground.admin() as conn, conn.transaction():
+        row = await (await conn.execute(_DELETE, [name])).fetchone()
+        assert row is not None, f"{name} has no row"
+        await conn.execute(_GIVE, [row[0], [ELSEWHERE]])
+        handles = await app.enqueue_many(conn, [application.plain.new() for _ in range(RUNNING)])
+        token = await (await conn.execute("SELECT nextval('holdfast.token')")).fetchone()
+        assert token is not None
+        other = Other(row[0], token[0], [handle.id for handle in handles])
+        await conn.execute(_HOLD, [*other])
+        batch = site.load.batch()
+        await conn.execute(_PROMISE, [batch, other.jobs])
+    site.load.tally.acknowledged[batch] = RUNNING
+    site.load.tally.jobs += RUNNING
+    return other
+
+
+async def end(site: Site, other: Other) -> None:
+    """Let the other complete what it runs, if that is still its own, and leave."""
+    async with await site.ground.admin() as conn:
+        for job in other.jobs:
+            await run(conn, complete_job(other.worker, Held(job, other.token)))
+        await conn.execute("DELETE FROM holdfast.worker WHERE id = %s AND name = 'another'", [other.worker])
+
+
+FAULTS = (
+    Fault("worker's row deleted", deleted),
+    Fault("worker's row given to another", given_away, alone=True),
+)

@@ -1,0 +1,311 @@
+"""What a registered worker does for one database: claim, hold, run, finish, renew, reap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from holdfast.abort import AbortReason
+from holdfast.engine.attempt import Attempt
+from holdfast.engine.claim import Claimer
+from holdfast.engine.desk import Desk
+from holdfast.engine.finish import Finisher
+from holdfast.engine.heartbeat import Heartbeat
+from holdfast.engine.isolation import Isolation
+from holdfast.engine.lending import Lending
+from holdfast.engine.ready_jobs import ReadyJobs
+from holdfast.engine.reap import Reaper
+from holdfast.engine.runner import in_thread
+from holdfast.engine.vitals import database_of
+from holdfast.kind import retries_of
+from holdfast.lease import Lease
+from holdfast.outcome import Released
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast.codec import JsonCodec
+    from holdfast.engine.dispatch import Dispatcher
+    from holdfast.engine.finish import Ended
+    from holdfast.engine.holding import Holding
+    from holdfast.engine.keeper import Keeper, Kept
+    from holdfast.engine.link import Link
+    from holdfast.engine.transition import Transitions
+    from holdfast.engine.vitals import Vitals
+    from holdfast.engine.wake import Waker
+    from holdfast.job import Blocker
+    from holdfast.kind import Kind
+    from holdfast.outcome import Outcome
+    from holdfast.settings import Settings
+    from holdfast.store.answer import Answer
+    from holdfast.store.claim import ClaimedJob, Shards
+    from holdfast.store.lease import Held
+    from holdfast.store.reap import ReapedJob
+    from holdfast.store.worker import QueueControl
+
+
+class Serving:
+    """Everything that a worker does for one database from its registration on: its parts, and how they are joined."""
+
+    def __init__(  # noqa: PLR0913 - what one database's share of a worker is made of
+        self,
+        url: str,
+        *,
+        worker: int,
+        identity: UUID,
+        claim_link: Link,
+        finish_link: Link,
+        kinds: Mapping[str, Kind[..., Any]],
+        codec: JsonCodec,
+        dispatcher: Dispatcher,
+        holding: Holding,
+        settings: Settings,
+        transitions: Transitions,
+        shards: Shards,
+        queues: Sequence[QueueControl],
+        waker: Waker | None,
+        woken: Callable[[str], None],
+        on_disowned: Callable[[int], None],
+    ) -> None:
+        """Nothing runs before `start`. `queues`: what the control table says of them now."""
+        self._url = url
+        self._kinds = kinds
+        self._dispatcher = dispatcher
+        self._holding = holding
+        self._settings = settings
+        self._claim_link = claim_link
+        self._finish_link = finish_link
+        self._waker = waker
+        self._woken = woken
+        self._stopping = False
+        lease = Lease(settings.lease.total_seconds())
+        self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
+        self._queue_leases: dict[str, Lease] = {}
+        self.paused: frozenset[str] = frozenset()
+        """The queues of which nothing starts, by the control table."""
+        self._ready = ReadyJobs(self._ended, self._give_back)
+        self._obey(queues)
+        self._interval = self._heartbeat_interval()
+        self._lending = Lending(
+            (claim_link, finish_link),
+            dispatcher,
+            holding.held,
+            database=database_of(url),
+            give_back=self.give_back_waiting,
+        )
+        self._claim_loop: Kept | None = None
+        self.finisher = Finisher(finish_link, worker, self._written, holding.refused)
+        self._desk = Desk(finish_link, worker, codec)
+        self.claimer = Claimer(
+            claim_link,
+            worker=worker,
+            identity=identity,
+            leases=self._leases,
+            queues=dispatcher.slots.queues,
+            most=dispatcher.slots.batch,
+            queue_leases=lambda: self._queue_leases,
+            wanted=self._wanted,
+            hold=self._hold,
+            held=holding.held,
+            listener=waker,
+            idle_min=settings.idle_min.total_seconds(),
+            idle_max=settings.idle_max.total_seconds(),
+            jitter=settings.jitter.total_seconds(),
+            shards=shards,
+            on_claim=transitions.claimed,
+        )
+        self._isolation = Isolation(
+            claim_link,
+            worker=worker,
+            dispatcher=dispatcher,
+            claimer=self.claimer,
+            queues=lambda: [name for name in dispatcher.slots.openings() if name not in self.paused],
+            leases=lambda: self._leases,
+            held=holding.held,
+            start=self._start_held,
+            give_back=self.give_back_waiting,
+            flushed=self.finisher.flushed,
+        )
+        self._reaper = Reaper(
+            claim_link,
+            worker=worker,
+            retries=retries_of(kinds, settings.retry),
+            otherwise=settings.retry,
+            interval=settings.reap_interval.total_seconds(),
+            on_reaped=self._reaped,
+        )
+        self.heartbeat = Heartbeat(
+            url,
+            worker=worker,
+            interval=self._interval,
+            held=holding.held,
+            counters=lambda: {**holding.counts, "ticks": self.claimer.claims},
+            on_queues=self._control,
+            identity=identity,
+            on_disowned=on_disowned,
+        )
+
+    def start(self, keeper: Keeper, *, claiming: bool, lending: bool) -> None:
+        """Start all loops. `lending`: other databases share the slots."""
+        self._dispatcher.join(self._ready)
+        self._dispatcher.held.append(self._holding.held)
+        self._dispatcher.room.append(self.claimer.room)
+        self.heartbeat.start(keeper)
+        if lending:
+            keeper.start("lending", self._lending.run)
+        keeper.start("reaper", self._reaper.run)
+        keeper.start("finisher", self.finisher.run)
+        keeper.start("progress", self._desk.run)
+        keeper.start("heartbeat watch", self.heartbeat.watch)
+        if self._waker is not None:
+            keeper.start("listener", self._waker.run)
+        if claiming:
+            self._claim_loop = keeper.start("claimer", self.claimer.run)
+            keeper.start("isolation", self._isolation.run)
+
+    def rename(self, worker: int) -> None:
+        """Go on under another id."""
+        for part in (self.finisher, self._desk, self.claimer, self._isolation, self._reaper, self.heartbeat):
+            part.worker = worker
+        if self._waker is not None:
+            self._waker.rename(worker)
+
+    def stop_claiming(self) -> None:
+        """Take nothing more, and give back what has not started, uncounted."""
+        self._stopping = True
+        self.claimer.stop()
+        self.give_back_waiting()
+
+    async def claims_ended(self, seconds: float) -> None:
+        """Wait so long for a claim under way: what it takes is given back."""
+        if self._claim_loop is not None:
+            await self._claim_loop.wait(seconds)
+            self._claim_loop.cancel()
+
+    async def end_heartbeat(self) -> None:
+        self.heartbeat.stop()
+        await in_thread(self.heartbeat.end, name="heartbeat")
+
+    def wake(self) -> None:
+        """Look for jobs now."""
+        self.claimer.wake()
+        self._isolation.wake()
+
+    def add_to(self, vitals: Vitals) -> Vitals:
+        """Return the vitals with what is known here. From any thread."""
+        now = time.monotonic()
+        return vitals._replace(
+            beat=now - self.heartbeat.beat_at,
+            reap=now - self._reaper.reaped_at,
+            unwritten=self.finisher.unwritten,
+        )
+
+    def give_back_waiting(self) -> None:
+        """Give back what has not started, uncounted."""
+        self._dispatcher.give_back(self._ready)
+
+    async def claim_due(self, items: int, until: float) -> bool:
+        """Claim and start what is due: at most `items` jobs, nothing after `until` by the monotonic clock.
+
+        Return whether more may be due than that many.
+        """
+        return await self.claimer.claim_due(items, until, self._dispatcher.slots.queues, stalled=self._stalled)
+
+    async def run_suspects(self, items: int, until: float) -> int:
+        """Run jobs that were lost with their worker while nothing else runs; return how many."""
+        return await self._isolation.run_apart(until, items, until - time.monotonic())
+
+    def _stalled(self, seconds: float, queues: set[str]) -> bool:
+        """Whether none of these queues will be wanted within so many seconds: they are paused, or rest for longer."""
+        return not self.finisher.full and self._dispatcher.stalled(seconds, queues - self.paused)
+
+    def _wanted(self) -> dict[str, int]:
+        if self.finisher.full:
+            return {}
+        wanted = self._dispatcher.slots.wanted()
+        return {queue: count for queue, count in wanted.items() if queue not in self.paused}
+
+    def _hold(self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]]) -> None:
+        self._start_held(jobs, blockers, give_back=self._dispatcher.slots.closed)
+
+    def _start_held(
+        self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]], *, give_back: bool = False
+    ) -> None:
+        attempts = []
+        for job in sorted(jobs, key=_URGENCY):
+            lease = self._queue_leases.get(job.queue) or self._leases[job.kind]
+            attempts.append(Attempt(job, self._kinds[job.kind], lease, self._desk, blockers.get(job.id, ())))
+        self._holding.add(attempts)
+        if self._stopping or give_back or not self.paused.isdisjoint(job.queue for job in jobs):
+            # Stopped or paused since the claim began.
+            none = self._stopping or give_back
+            left = [attempt for attempt in attempts if none or attempt.claimed.queue in self.paused]
+            self._give_back(left)
+            attempts = [attempt for attempt in attempts if attempt not in left]
+        self._dispatcher.hold(self._ready, attempts)
+
+    def _give_back(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.signal.abort(AbortReason.shutdown)
+            self._ended(attempt, Released())
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """Write how a handler ended, unless the claim is lost."""
+        # From here on it waits for the database, or for somebody's transaction, and its lease is renewed all the while.
+        attempt.deadline = None
+        self._lending.ended(attempt)
+        if attempt.busy is not None:
+            seconds = attempt.busy.retry_after.total_seconds()
+            self._dispatcher.slots.rest(attempt.claimed.queue, seconds)
+            self._dispatcher.give_back_shut()
+            asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
+        if outcome is None:
+            self._holding.forget(attempt)
+        else:
+            self.finisher.add(attempt, outcome)
+
+    def _written(self, batch: Sequence[Ended], answers: Mapping[Held, Answer]) -> None:
+        try:
+            self._holding.written(batch, answers)
+        finally:
+            self.claimer.room()
+
+    def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
+        self._holding.reaped(jobs)
+        if jobs:
+            self._woken("")
+
+    def _control(self, queues: Sequence[QueueControl]) -> None:
+        self._obey(queues)
+        # A slower pace begins when what was claimed at the quicker one has been renewed once more.
+        before, self._interval = self._interval, self._heartbeat_interval()
+        self.heartbeat.beat_every(min(before, self._interval))
+
+    def _obey(self, queues: Sequence[QueueControl]) -> None:
+        """Obey the control table."""
+        self.paused = frozenset(queue.name for queue in queues if queue.paused)
+        served = self._dispatcher.slots.queues
+        leases = {q.name: Lease(q.lease_ms / 1000) for q in queues if q.lease_ms and q.name in served}
+        if leases != self._queue_leases:
+            self._queue_leases = leases
+            for attempt in self._holding.held.values():
+                attempt.lease = leases.get(attempt.claimed.queue) or self._leases[attempt.claimed.kind]
+        tighter = self._dispatcher.slots.control(
+            {q.name: q.concurrency for q in queues if q.concurrency is not None},
+            {q.name: q.rate for q in queues if q.rate is not None},
+            of=self._url,
+        )
+        self._dispatcher.give_back(self._ready, self.paused)
+        self._dispatcher.give_back_of(tighter)
+        self._dispatcher.dispatch()
+
+    def _heartbeat_interval(self) -> float:
+        """Return the setting, or a quarter of the shortest lease in use: it must stay below a third."""
+        leases = [*self._leases.values(), *self._queue_leases.values()]
+        return min([self._settings.heartbeat.total_seconds(), *(lease.seconds / 4 for lease in leases)])
+
+
+_URGENCY = attrgetter("priority", "available_at", "id")

@@ -1,0 +1,96 @@
+"""Payloads: values as JSON, by the types that a handler or a model declares."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from types import SimpleNamespace, UnionType
+from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from pydantic import PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import PydanticSerializationError
+
+from holdfast.chain import Continue
+from holdfast.codec import parse_json
+from holdfast.errors import HoldfastError, InvalidJob
+from holdfast.failure import Failure
+from holdfast.outcome import Busy, Fail, Reschedule
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+A = TypeVar("A")
+
+_HIDDEN = '"**********"'
+
+
+def hints_of(kind: str, handler: Callable[..., Any], annotated: Mapping[str, Any]) -> dict[str, Any]:
+    module = getattr(inspect.unwrap(handler), "__globals__", {})
+    try:
+        return get_type_hints(SimpleNamespace(__annotations__=annotated), module, include_extras=True)
+    except NameError as exc:
+        raise InvalidJob(f"{kind}: an annotation names {exc.name}, which its module does not have at run time") from exc
+
+
+def result_type(annotation: Any) -> Any:
+    """Return what is left when a handler's signals and continuations are taken from what it returns."""
+    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
+    kept = [member for member in members if member not in {Fail, Reschedule, Busy}]
+    results = [get_args(member)[0] if get_origin(member) is Continue else member for member in kept]
+    return Union[tuple(results)] if results else None  # noqa: UP007 - made at run time
+
+
+def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
+    try:
+        return TypeAdapter(model)
+    except Exception as exc:
+        raise InvalidJob(f"{kind}: an argument of a type that cannot be validated: {Failure.of(exc).text}") from exc
+
+
+def from_json(adapter: TypeAdapter[A], text: str) -> A:
+    try:
+        # The adapter's own validate_json does the same after a dozen options.
+        return cast("A", adapter.validator.validate_json(text))
+    except ValidationError as exc:
+        # Half a surrogate pair is a fine Python string, and no JSON that pydantic reads.
+        if any(error["type"] == "json_invalid" for error in exc.errors(include_input=False, include_context=False)):
+            return adapter.validate_python(parse_json(text))
+        raise
+
+
+def dump_typed(adapter: TypeAdapter[A], value: A) -> object:
+    """Return the value as JSON says it; ValueError when something in it is not of its declared type."""
+    try:
+        return adapter.dump_python(adapter.validate_python(value), mode="json", by_alias=True, warnings="error")
+    except PydanticSerializationError:  # its text repeats the value
+        raise ValueError("it has a value that is not of the type it is declared with") from None
+
+
+def check_secrets(name: str, adapter: TypeAdapter[Any], text: str) -> None:
+    """Refuse a payload whose secrets pydantic has hidden, and so lost."""
+    if _HIDDEN in text and _has_secrets(adapter):
+        raise InvalidJob(
+            f"{name}: a SecretStr or SecretBytes is stored as asterisks: declare it as str or bytes, "
+            "and let a codec encrypt it"
+        )
+
+
+def _has_secrets(adapter: TypeAdapter[Any]) -> bool:
+    try:
+        return '"writeOnly": true' in json.dumps(adapter.json_schema(mode="serialization"), default=str)
+    except PydanticUserError:
+        return False
+
+
+def to_json(kind: str, value: object) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as exc:
+        raise InvalidJob(
+            f"{kind}: an upgrade returned a value that is not JSON-serializable ({type(exc).__name__})"
+        ) from exc
+
+
+def invalid(kind: str, exc: Exception) -> HoldfastError:
+    text = Failure.of(exc).text
+    return InvalidJob(text if text.startswith(kind) else f"{kind}: {text}")

@@ -1,0 +1,66 @@
+"""Every name in our SQL means what PostgreSQL means by it, whatever somebody puts in `public`."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast.store.statement import names_nothing, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Connection = psycopg.Connection[Any]
+
+# Why a function runs with its owner's rights. Every other one runs with its caller's.
+DEFINERS = {
+    "enqueue": "a producer may enqueue and touch no table",
+    "enqueue_jobs": "a producer may enqueue and touch no table",
+    "enqueue_group": "a producer may enqueue and touch no table",
+    "publish": "a producer may publish and touch no table",
+    "publish_events": "a producer may publish and touch no table",
+    "receive": "a consumer may use the inbox and touch no table",
+    "ensure_partitions": "only the owner of a table adds partitions to it",
+    "drop_partition": "only the owner of a table drops partitions of it",
+    "day_is_read": "a worker may read the log, and not its single days",
+    "delete_chains": "nobody else deletes from history",
+    "take_census": "viewers may let the live jobs be counted",
+}
+
+
+def test_no_function_looks_names_up_by_the_sessions_search_path(connect: Callable[..., Connection]) -> None:
+    """Its search_path is pinned, or its body was parsed when it was made (`RETURN …`)."""
+    open_ones = connect().execute(
+        """
+        SELECT oid::regprocedure::text FROM pg_proc
+        WHERE pronamespace = 'holdfast'::regnamespace AND prosqlbody IS NULL
+            AND 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(proconfig, '{}'))
+        """
+    )
+    assert open_ones.fetchall() == []
+
+
+def test_every_definer_has_a_reason(connect: Callable[..., Connection]) -> None:
+    found = connect().execute("SELECT proname FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace AND prosecdef")
+    assert {name for (name,) in found} == DEFINERS.keys()
+
+
+def test_statements_that_only_call_our_functions_are_told_from_others() -> None:
+    calls = {name for name, sql in statements().items() if names_nothing(sql)}
+    # The ones of the hot path, which are never wrapped in a transaction behind a pooler.
+    assert {"claim_jobs", "renew_leases", "complete_jobs", "finish_jobs", "enqueue_job", "publish_event"} <= calls
+    for sql in (
+        "SELECT count(*) FROM holdfast.job",
+        "SELECT id FROM holdfast.job WHERE status = 'pending'",
+        "SELECT id FROM holdfast.job WHERE status IN ('pending')",
+        "SELECT DISTINCT kind FROM holdfast.job",
+        "SELECT now()",
+        "SELECT holdfast.cancel_job(id) FROM holdfast.job ORDER BY -id",
+        "SELECT CASE status WHEN 'pending' THEN id END FROM holdfast.job",
+    ):
+        assert not names_nothing(sql), sql
+    for name in calls:
+        unqualified = re.findall(r"(?<![.\w])(\w+)\s*\(", re.sub(r"--.*|%\(\w+\)s", "", statements()[name]))
+        assert set(unqualified) <= {"coalesce"}, name
