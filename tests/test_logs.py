@@ -76,6 +76,23 @@ def test_a_json_line_says_when_where_what_and_for_which_job(stream: io.StringIO)
     assert list(outside) == ["time", "level", "logger", "message"]
 
 
+def test_the_message_of_an_engines_line_has_its_fields_and_our_formatters_say_them_once(
+    stream: io.StringIO, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure("json", "info", stream)
+    with bound(worker="w1", job=7):
+        Log("holdfast.test").info("100%% of %s", "it", extra={"error": "OSError", "why": "no route", "job": 7})
+        Log("holdfast.test").info("100% of it", extra={"url": "http://ada:hunter2@host"})
+    Log("holdfast.test").info("100% of it")
+    assert caplog.messages == [
+        '100% of it: job=7 worker=w1 error=OSError why="no route"',
+        "100% of it: job=7 worker=w1 url=http://ada:***@host",
+        "100% of it",
+    ]
+    assert [line["message"] for line in lines(stream)] == ["100% of it"] * 3
+    assert caplog.records[0].msg == "100%% of %s: %s"
+
+
 def test_time_is_iso_8601_in_utc(stream: io.StringIO) -> None:
     handler = configure("json", "info", stream)
     handler.handle(logging.makeLogRecord({"msg": "then", "created": 1_777_777_777.1234}))
@@ -310,7 +327,12 @@ def test_a_handler_that_raises_does_no_harm(
         log_it_fails(ours)
     finally:
         root.removeHandler(handler)
-    assert [record.getMessage() for record in handler.records] == ["line 0", "line 1", "line 2", "failed"]
+    assert [record.getMessage() for record in handler.records] == [
+        "line 0: job=0",
+        "line 1: job=1",
+        "line 2: job=2",
+        "failed",
+    ]
     assert [getattr(record, "job", None) for record in handler.records] == [0, 1, 2, None]
     assert {record.name for record in handler.records} == {"holdfast.test"}
     assert {record.filename for record in handler.records} == {"test_logs.py"}

@@ -53,6 +53,12 @@ export function advice({ code, about }: Problem): Advice {
         link: to("relays"),
         page: "Relays",
       };
+    case "relay_parked":
+      return {
+        what: "See why its sink refused them; release them once it is repaired.",
+        link: about ? to(["relays", about]) : to("relays"),
+        page: "Parked events",
+      };
     case "runner_failing":
       return {
         what: "See the errors of its last runs.",

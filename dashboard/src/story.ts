@@ -76,6 +76,9 @@ function present(job: JobStory): Step[] {
       return [
         ...asked,
         { tone: "idle", title: `Attempt ${job.attempt + 1} may start`, at: job.available_at, ahead: true },
+        ...(job.served === false
+          ? [{ tone: "bad" as const, title: "No live worker takes it", at: null, ahead: true }]
+          : []),
       ];
     case "processing":
       return [...asked, running(job)];

@@ -172,6 +172,7 @@ export interface JobStory {
   progress_note: string | null;
   error_code: string | null;
   error: string | null;
+  served: boolean | null;
   attempts: AttemptLine[];
   replay_of: string | null;
   replays: string[];
@@ -263,7 +264,7 @@ export interface PartitionLine {
 }
 
 export interface Problem {
-  code: "no_worker" | "no_reaper" | "unserved_kind" | "backlog" | "failing" | "stuck" | "relay_behind" | "relay_elsewhere" | "runner_failing" | "census_old";
+  code: "no_worker" | "no_reaper" | "unserved_kind" | "backlog" | "failing" | "stuck" | "relay_behind" | "relay_elsewhere" | "relay_parked" | "runner_failing" | "census_old";
   severity: Severity;
   text: string;
   about: string | null;

@@ -29,6 +29,7 @@ const job = (change: Partial<JobStory>): JobStory => ({
   result: null,
   redacted: false,
   trace: null,
+  served: null,
   progress: null,
   progress_note: null,
   error_code: null,

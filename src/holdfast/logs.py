@@ -60,10 +60,23 @@ _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICA
 _DIM = "2"
 
 
+class Said(str):
+    """The fields of a line as text, for formatters that print only the message. The formatters here leave it out."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, extra: Mapping[str, object] | None) -> Said:
+        """Join the fields of this task or thread and those of the line: `job=7 kind=receipt.send error=OSError`."""
+        fields = {**(extra or {}), **context.get()}
+        names = [*(name for name in FIELDS if name in fields), *(name for name in fields if name not in FIELDS)]
+        return cls(" ".join(f"{name}={_value(fields[name])}" for name in names if fields[name] is not None))
+
+
 class Log(logging.LoggerAdapter[logging.Logger]):
     """A logger for loops that must go on: a handler or filter of the application's that raises does no harm.
 
-    What it raised is written to standard error, at most once a minute.
+    What it raised is written to standard error, at most once a minute. The message ends with the fields of the line.
     """
 
     def __init__(self, name: str) -> None:
@@ -75,6 +88,9 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             return
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         try:
+            if said := Said.of(kwargs.get("extra")):
+                # The template stays the same for all lines of a kind, for tools that group by it.
+                msg, args = f"{msg if args else str(msg).replace('%', '%%')}: %s", (*args, said)
             self.logger.log(level, msg, *args, **kwargs)
         except BaseException:  # noqa: BLE001 - also SystemExit: a handler's trouble is no reason to end a worker
             self._complain()
@@ -133,7 +149,7 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": _masked(record.getMessage()),
+            "message": _masked(_message(record)),
         }
         line |= {name: _plain(value) for name, value in _fields(record)}
         if exception := _exception(record):
@@ -155,7 +171,7 @@ class HumanFormatter(logging.Formatter):
             [
                 self._in(_DIM, _time(record)),
                 self._in(_COLOURS.get(record.levelname, "0"), f"{record.levelname:<8}"),
-                f"{self._in(_DIM, f'{record.name}:')} {_one_line(_masked(record.getMessage()))}",
+                f"{self._in(_DIM, f'{record.name}:')} {_one_line(_masked(_message(record)))}",
                 *(f"{self._in(_DIM, f'{name}=')}{_value(value)}" for name, value in _fields(record)),
             ]
         )
@@ -208,6 +224,14 @@ def configure(
 
 def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _message(record: logging.LogRecord) -> str:
+    """Return the message without the fields, which are written apart."""
+    match record.args:
+        case (*args, Said()):
+            return str(record.msg).removesuffix(": %s") % tuple(args)
+    return record.getMessage()
 
 
 def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
+from holdfast.drivers import run_sync
 from holdfast.setting import SETTINGS
+from holdfast.store.census import take_census
 from holdfast.store.schema import migrations
+from holdfast.store.subscription import subscribe
+from holdfast.store.worker import register_worker
 from tests.cli.commands import Said, holdfast
 from tests.cli.pooler import pooler
 from tests.databases import clone
+from tests.traps.workers import enqueue, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -74,6 +79,35 @@ def test_for_people_with_an_application(database: str, shop: Path) -> None:
     assert "hush" not in said.out + said.err
     for subject in SUBJECTS:
         assert f"  {subject}  " in said.out
+
+
+def test_what_would_be_waited_for_in_vain(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, job("elsewhere", queue="far"))
+    run_sync(conn, take_census(every_ms=0))
+    subscription = run_sync(conn, subscribe("out", target="t", topics=(), partitions=2, beginning=True)).id
+    conn.execute(
+        "INSERT INTO holdfast.parked (subscription_id, partition, event_id, holds_key, parked_at) "
+        "VALUES (%(id)s, 0, 1, false, now()), (%(id)s, 1, 2, false, now())",
+        {"id": subscription},
+    )
+    said = holdfast("check", "shop:app", "--queues", "slow=1,slwo=1", "--json", database=database, cwd=shop)
+    assert said.status == 0
+    notes = [(one["subject"], one["says"]) for one in said.json["findings"] if one["verdict"] == "note"]
+    (named, queue), *others = notes
+    assert named == "kinds"
+    assert queue.startswith("no kind names the queue slwo: ")
+    assert others == [
+        ("kinds", "1 jobs of elsewhere are due in far, and no live worker takes them"),
+        ("events", "2 events of out are parked: holdfast events parked out"),
+    ]
+
+
+def test_show_says_that_no_live_worker_takes_a_job(database: str, conn: psycopg.Connection[Any]) -> None:
+    (waiting,) = enqueue(conn, job("k", queue="mail"))
+    said = holdfast("jobs", "show", str(waiting), database=database)
+    assert "\nNo live worker takes k from the queue mail.\n" in said.out
+    run_sync(conn, register_worker("w", queues=["mail"], kinds=["k"]))
+    assert holdfast("jobs", "show", "--json", str(waiting), database=database).json["served"] is True
 
 
 def test_no_database() -> None:

@@ -27,10 +27,14 @@ class Lines:
         self._caplog = caplog
 
     def of(self, job: int) -> list[tuple[str, str]]:
-        return [(line.levelname, line.getMessage()) for line in self.all() if vars(line)["job"] == job]
+        return [(line.levelname, without_fields(line)) for line in self.all() if vars(line)["job"] == job]
 
     def all(self) -> list[logging.LogRecord]:
         return [line for line in self._caplog.records if line.name == journal.__name__]
+
+
+def without_fields(line: logging.LogRecord) -> str:
+    return line.getMessage().partition(": ")[0]
 
 
 @pytest.fixture
@@ -60,6 +64,21 @@ async def test_a_bad_ending_is_a_line_that_says_why_and_where(app: Holdfast, led
     assert 'raise RuntimeError("the printer is on fire")' in logs.HumanFormatter().format(lines.all()[0])
 
 
+async def test_plain_logging_says_all_of_it_too(app: Holdfast, ledger: Ledger, lines: Lines) -> None:
+    @app.job("receipt.send", retry=AT_ONCE)
+    async def send(job: Job[None]) -> None:
+        raise RuntimeError("the printer is on fire, at ipp://ada:hunter2@print")
+
+    job = ledger.enqueue_one(send.new().options(max_attempts=2))
+    async with app.worker(id="w1", **QUICK):
+        await until(lambda: len(lines.all()) == 2)
+    again, last = (logging.Formatter("%(levelname)s: %(message)s").format(line).split("\n")[0] for line in lines.all())
+    belongs = f"job={job} kind=receipt.send chain={job} worker=w1"
+    why = 'error=RuntimeError why="the printer is on fire, at ipp://ada:***@print"'
+    assert again == f"WARNING: an attempt failed: {belongs} attempt=1 max_attempts=2 {why} again_in=0.0"
+    assert last == f"ERROR: a job failed: {belongs} attempt=2 max_attempts=2 {why}"
+
+
 async def test_what_a_handler_chose_to_say_has_no_traceback(app: Holdfast, ledger: Ledger, lines: Lines) -> None:
     @app.job("act")
     async def act(job: Job[None], how: str) -> object:
@@ -70,7 +89,7 @@ async def test_what_a_handler_chose_to_say_has_no_traceback(app: Holdfast, ledge
     ledger.enqueue(act.new("raised"), act.new("returned"))
     async with app.worker(**QUICK):
         await until(lambda: len(lines.all()) == 2)
-    assert {(line.getMessage(), vars(line)["why"]) for line in lines.all()} == {("a job failed", "it never will")}
+    assert {(without_fields(line), vars(line)["why"]) for line in lines.all()} == {("a job failed", "it never will")}
     assert not any(line.exc_info for line in lines.all())
 
 
@@ -118,8 +137,8 @@ async def test_a_flood_is_counted(app: Holdfast, ledger: Ledger, lines: Lines, m
     async with app.worker(queues={"default": 50}, **QUICK):
         await until(lambda: ledger.statuses() == {"failed": 500})
     *each, last = lines.all()
-    assert [line.getMessage() for line in each] == ["a job failed"] * journal.MOST_A_SECOND
-    assert last.getMessage() == "more attempts ended badly than are logged one by one"
+    assert [without_fields(line) for line in each] == ["a job failed"] * journal.MOST_A_SECOND
+    assert without_fields(last) == "more attempts ended badly than are logged one by one"
     assert vars(last)["attempts"] == 500 - journal.MOST_A_SECOND
 
 

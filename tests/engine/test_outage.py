@@ -236,6 +236,6 @@ async def test_a_statement_that_fails_oddly_stops_no_loop(
         }.items():
             ledger.do(f"ALTER FUNCTION holdfast.{name} RENAME TO {name}_away")
             jobs = ledger.enqueue(*[load.act.new(1 if name == "renew_leases" else 0) for _ in range(3)])
-            await until(lambda: said in caplog.messages)  # noqa: B023 - awaited here
+            await until(lambda: said in caplog.text)  # noqa: B023 - awaited here
             ledger.do(f"ALTER FUNCTION holdfast.{name}_away RENAME TO {name}")
             await until(lambda: all(ledger.status(job) == "completed" for job in jobs))  # noqa: B023 - awaited here

@@ -313,6 +313,7 @@ async def test_the_overview_counts_and_says_what_is_wrong(desk: Desk, conn: psyc
     seen = await desk.overview()
     assert (seen.depth.pending, seen.depth.due, seen.workers, seen.ok) == (3, 3, 0, False)
     assert [problem.code for problem in seen.problems] == ["no_worker", "unserved_kind"]
+    assert (await desk.job(1)).served is False
     assert len(seen.minutes) == 60
     run_sync(conn, register_worker("w", queues=["default"], kinds=["mail"]))
     complete(conn, [1, 2])

@@ -226,5 +226,5 @@ async def test_the_log_says_it_once(database: str, conn: Connection, caplog: pyt
             async with app.worker(id="one", **FAST), app.worker(id="two", **FAST):
                 await until(lambda: ledger.taken == [1])
     assert [record.getMessage() for record in caplog.records if "identifier" in record.getMessage()] == [
-        "the server's identifier changed and its transactions did not: taken for a pg_upgrade"
+        "the server's identifier changed and its transactions did not: taken for a pg_upgrade: subscription=out"
     ]

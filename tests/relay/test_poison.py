@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Holdfast, Retry
 from holdfast.drivers import run
+from holdfast.relay import delivery
 from holdfast.relay.message import Refused
 from holdfast.relay.sinks.nats import NatsSink
 from holdfast.store.subscription import (
@@ -158,6 +159,23 @@ async def test_a_released_key_waits_behind_what_is_refused_again(database: str) 
         refused.clear()
         await _release(conn)
         await until(lambda: sink.taken == [1, 6, 2, 3, 4, 5])
+
+
+async def test_a_parked_event_is_said_once_with_the_reason(database: str, caplog: pytest.LogCaptureFixture) -> None:
+    sink = Ledger(lambda n: Refused("the endpoint answered 404: no such thing") if n == 1 else None)
+    app = Holdfast(database)
+    sold = app.event("shop.sold", dict)
+    app.relay("out", sold, to=sink, poison="park_key")
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        first, *_ = await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in (1, 2, 3)])
+        await _parked(conn, 3)
+    [said] = [line for line in caplog.records if line.name == delivery.__name__]
+    assert said.levelname == "ERROR"
+    assert said.getMessage() == (
+        f"an event was parked: see `holdfast events parked out`: subscription=out event={first} attempt=1 "
+        'error=Refused why="the endpoint answered 404: no such thing"'
+    )
 
 
 async def _release(conn: psycopg.AsyncConnection[Any]) -> None:

@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.cli import database, load, session, table
 from holdfast.cli.stop import Stop
+from holdfast.cli.worker import queues
 from holdfast.engine.connections import room, too_strict
+from holdfast.engine.coverage import uncovered
 from holdfast.errors import HoldfastError
+from holdfast.kind import Kind
 from holdfast.setting import SETTINGS
 from holdfast.settings import Settings
 from holdfast.store import schema
+from holdfast.store.census import read_census
+from holdfast.store.fleet import list_workers, unserved
 from holdfast.store.inspect import list_roles, read_isolation, read_rights, read_server
+from holdfast.store.subscription import list_subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import psycopg
 
@@ -47,19 +54,30 @@ class Finding(NamedTuple):
 
 def configure(parser: argparse.ArgumentParser) -> None:
     load.configure(parser, optional=True)
+    parser.add_argument(
+        "--queues", type=queues, metavar="NAME=N,…", default={}, help="those that the worker will be told to serve"
+    )
     table.configure(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     app = load.load(arguments.app) if arguments.app else None
-    findings = [*_databases(app, settings)]
+    findings = [*_coverage(app, arguments.queues), *_databases(app, settings)]
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if arguments.json:
         _print_json(settings, app, findings, ok=not wrong)
     else:
         _print(settings, app, findings, wrong=wrong)
     return 1 if wrong else 0
+
+
+def _coverage(app: Holdfast | None, named: Iterable[str]) -> Iterator[Finding]:
+    if app is None:
+        return
+    handled = {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
+    for says in uncovered(handled, named):
+        yield Finding("note", "-", "kinds", says)
 
 
 def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
@@ -87,6 +105,7 @@ def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
             else:
                 yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
                 yield _rights(conn, server)
+                yield from _waiting(conn)
             yield _roles(conn)
             yield _isolation(conn)
             yield _connections(server, settings)
@@ -116,6 +135,19 @@ def _rights(conn: psycopg.Connection[Any], server: Server) -> Said:
         return "ok", "rights", f"{server.user} may work"
     may = "may look but not work" if rights.look else "may neither look nor work"
     return "wrong", "rights", f"{server.user} {may}: GRANT holdfast_worker TO {server.user}"
+
+
+def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
+    """Say what waits for something that does not come by itself, if this user may look."""
+    if not session.ask(conn, read_rights()).look:
+        return
+    for line in unserved(session.ask(conn, read_census()), session.ask(conn, list_workers(latest=0))):
+        yield "note", "kinds", f"{line.due} jobs of {line.kind} are due in {line.queue}, and no live worker takes them"
+    parked: Counter[str] = Counter()
+    for subscription in session.ask(conn, list_subscriptions()):
+        parked[subscription.name] += subscription.parked
+    for name, events in (+parked).items():
+        yield "note", "events", f"{events} events of {name} are parked: holdfast events parked {name}"
 
 
 def _roles(conn: psycopg.Connection[Any]) -> Said:

@@ -14,6 +14,7 @@ from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
 from holdfast.errors import DuplicateJob, InvalidJob
 from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
+from holdfast.store.fleet import is_served, list_workers
 from holdfast.store.inspect import (
     MOST,
     STATUSES,
@@ -144,10 +145,14 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     worker = session.ask(conn, read_worker(holder)) if holder else None
     original = session.ask(conn, read_job(job["replay_of"])) if job["replay_of"] else None
     replays = session.ask(conn, list_replays(arguments.id))
+    served = None
+    if job["status"] == "pending":
+        served = is_served(job["queue"], job["kind"], session.ask(conn, list_workers(latest=0)))
     if arguments.json:
         table.print_json(
             {
                 "job": job,
+                "served": served,
                 "worker": worker and worker._asdict(),
                 "attempts": [attempt._asdict() for attempt in attempts],
                 "replay_of": original,
@@ -156,6 +161,8 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
         )
         return 0
     table.print_table(("field", "value"), [(name, value) for name, value in job.items() if value is not None])
+    if served is False:
+        print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
     if job.get("suspect") is not None:
         alone = "alone" if job["suspect"] else "with no other job but those of its last worker"
         print(f"\nIts worker was lost while it ran: it runs apart, {alone}, until it ends in another way.")

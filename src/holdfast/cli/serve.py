@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import socket
@@ -21,6 +20,7 @@ from holdfast.cli import database, load, process, session
 from holdfast.cli.desk import require
 from holdfast.cli.stop import Stop
 from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 from holdfast.settings import Settings
 from holdfast.store.access import list_access_tokens
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast.app import Holdfast
     from holdfast.ops import JwtAccess
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 100

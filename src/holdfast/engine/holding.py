@@ -71,7 +71,7 @@ class Holding:
                 continue
             names.append(name)
             attempts.append(attempt)
-            if one_by_one or name in _BAD:
+            if one_by_one or name in _TOLD:
                 told.append((name, attempt, outcome))
         self.counts.update(names)
         for attempt in lost:
@@ -79,6 +79,8 @@ class Holding:
         for name, attempt, outcome in told:
             if name in _BAD:
                 self._failed(attempt, outcome, will_retry=name == "job_retried")
+            elif name == "job_released":
+                self.journal.released(attempt.claimed, outcome)
             self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
         self.journal.ended(names, attempts)
         self._transitions.ended(names, attempts)
@@ -119,6 +121,7 @@ class Holding:
 
 
 _BAD = frozenset({"job_retried", "job_failed"})
+_TOLD = _BAD | {"job_released"}
 
 
 def fate(outcome: Outcome, answer: Answer) -> Fate | AbortReason:

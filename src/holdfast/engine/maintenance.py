@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +15,8 @@ from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
 from holdfast.logs import Log
 from holdfast.store.blocker import repair_blockers
-from holdfast.store.census import take_census
+from holdfast.store.census import read_census, take_census
+from holdfast.store.fleet import list_workers, unserved
 from holdfast.store.maintenance import (
     delete_landmarks,
     delete_messages,
@@ -57,6 +59,9 @@ BATCH = 10_000
 MOST_BATCHES = 30
 # Live jobs are counted about once a tick; who looks at pages has it done more often.
 CENSUS_MS = 30_000
+# A restart takes some time; jobs that are due for longer wait for a worker that does not come.
+UNSERVED_AFTER = timedelta(minutes=1)
+MOST_UNSERVED = 20
 # A command that waits for readers is called off after this long, and tried again in the next tick.
 COMMAND_SECONDS = 5.0
 
@@ -68,6 +73,7 @@ class Maintenance:
         self._site = site
         self._link = site.link
         self._told: list[str] = []
+        self._unserved: set[tuple[str, str]] = set()
         self._repaired = 0
         """The chain after which the next repair begins."""
         self._deleted: dict[str, datetime | None] = {}
@@ -102,6 +108,7 @@ class Maintenance:
         yield "partitions_dropped", partial(self._drop, tick)
         yield "days_unread", self._warn
         yield "census", self._count
+        yield "kinds_unserved", self._warn_of_unserved
         for name, step in (
             ("blockers_repaired", self._repair),
             ("sleepers_deleted", partial(link.run, delete_sleepers())),
@@ -121,6 +128,20 @@ class Maintenance:
     async def _count(self) -> int:
         """Count the live jobs; that is for others to read."""
         await self._link.run(take_census(every_ms=CENSUS_MS))
+        return 0
+
+    async def _warn_of_unserved(self) -> int:
+        """Say it once when jobs of a kind are due for a while and no live worker takes them."""
+        census = await self._link.run(read_census())
+        found = {
+            (line.queue, line.kind): line
+            for line in unserved(census, await self._link.run(list_workers(latest=0)))
+            if line.oldest_due_at is not None and census.now - line.oldest_due_at > UNSERVED_AFTER
+        }
+        for of in [of for of in found if of not in self._unserved][:MOST_UNSERVED]:
+            extra = {"kind": found[of].kind, "queue": found[of].queue, "due": found[of].due}
+            log.warning("jobs are due, and no live worker takes them", extra=extra | {"database": self._site.name})
+        self._unserved = set(found)
         return 0
 
     async def _repair(self) -> int:

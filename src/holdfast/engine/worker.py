@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.abort import AbortReason
 from holdfast.engine.attempt import Handlers
 from holdfast.engine.builtin import in_background
+from holdfast.engine.coverage import uncovered
 from holdfast.engine.dispatch import Dispatcher
 from holdfast.engine.executor import Executors
 from holdfast.engine.hook import Hooks
@@ -124,12 +125,14 @@ class Worker:
         )
         self._dispatcher = Dispatcher(slots, self._handlers, timed=self._transitions.observed)
         self._kinds = kinds
+        self._told_queues = tuple(queues or ())
         self._runners = runners
         self._periodic = periodic
         self._relays = relays
         self._relaying: dict[str, Relaying] = {}
         self._background: Background | None = None
         self._selected = [] if runners is None else selected(settings.tick_runners, runners)
+        self._claims = claiming and (runners is None or "outbox" in self._selected)
         self.pipelines = [
             Pipeline(
                 url,
@@ -141,7 +144,7 @@ class Worker:
                 transitions=self._transitions,
                 hooks=self._hooks,
                 shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
-                claiming=claiming and (runners is None or "outbox" in self._selected),
+                claiming=self._claims,
                 relaying=relays is not None and "relay" in self._selected,
                 lending=len(urls) > 1,
                 wake=wake,
@@ -171,6 +174,8 @@ class Worker:
         self._transitions.tell("worker_started")
         queues = ",".join(self._dispatcher.slots.queues)
         log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(self._kinds)})
+        for lacking in uncovered(self._kinds, self._told_queues) if self._claims else ():
+            log.warning(lacking, extra={"worker": self.id})
         return self
 
     async def __aexit__(

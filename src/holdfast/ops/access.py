@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import inspect
-import logging
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
+from holdfast.logs import Log
 from holdfast.ops.origin import SAFE, check_header, check_origin
 from holdfast.ops.person import Person
 from holdfast.ops.refusal import Refused
@@ -32,7 +32,7 @@ Authenticate: TypeAlias = Callable[[Request], Person | Awaitable[Person | None] 
 FindToken: TypeAlias = "Callable[[str], Awaitable[AccessToken | None]]"
 By: TypeAlias = Literal["token", "jwt", "session", "host"]
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FRESH = 10.0
 """Seconds for which a token that was looked up is not looked up again."""

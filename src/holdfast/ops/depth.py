@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast.ops.answer import Depth, UnservedKind
+from holdfast.store import fleet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -28,19 +29,11 @@ def depth(lines: Iterable[Counted], now: datetime) -> Depth:
 
 def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[UnservedKind]:
     """Return kinds that have due jobs and no live worker that takes them, the longest waiting first."""
-    served = {
-        (queue, kind)
-        for worker in workers
-        if worker.state == "live"
-        for queue in worker.queues
-        for kind in worker.kinds
-    }
     found = [
         UnservedKind(
             kind=line.kind, queue=line.queue, due=line.due, oldest_due_seconds=_age(line.oldest_due_at, census.now)
         )
-        for line in census.lines
-        if line.due and (line.queue, line.kind) not in served
+        for line in fleet.unserved(census, workers)
     ]
     return sorted(found, key=lambda kind: -kind.oldest_due_seconds)
 

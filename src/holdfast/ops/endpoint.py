@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
+from holdfast.logs import Log
 from holdfast.ops.answer import Refusal
 from holdfast.ops.limit import Limited
 from holdfast.ops.person import Person
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.ops.application import Operations
     from holdfast.ops.routes import Route
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ANYBODY = Person("anybody", Role.VIEWER)
 _JSON = "application/json"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import defaultdict
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
+from holdfast.logs import Log
 from holdfast.ops.refusal import Refused
 from holdfast.store.readiness import read_readiness
 from holdfast.telemetry import instruments as it
@@ -32,7 +32,7 @@ MINUTES = 5
 # A scrape within this time of another gets the same answer.
 FRESH_SECONDS = 1.0
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Gauges:

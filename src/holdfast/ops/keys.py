@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import time
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,12 +16,13 @@ from jwt.exceptions import PyJWTError
 
 from holdfast.engine.runner import in_thread
 from holdfast.failure import Failure
+from holdfast.logs import Log
 from holdfast.ops.refusal import Refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FRESH = 300.0
 """Seconds after which keys are fetched anew."""

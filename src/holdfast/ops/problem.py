@@ -120,6 +120,16 @@ def _relays(seen: Seen) -> Iterator[Problem]:
             text=f"{name}: events wait for {seconds:.0f} seconds to be handed over.",
             about=name,
         )
+    parked: Counter[str] = Counter()
+    for line in seen.subscriptions:
+        parked[line.name] += line.parked
+    for name, events in sorted((+parked).items()):
+        yield Problem(
+            code="relay_parked",
+            severity="warning",
+            text=f"{name}: {events:,} events are parked: its sink refused them, or they wait behind one of their key.",
+            about=name,
+        )
 
 
 def _runners(seen: Seen) -> Iterator[Problem]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
+from holdfast.logs import Log
 from holdfast.ops.answer import Refusal
 from holdfast.ops.refusal import Refused
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 EVERY = 2.0
 LISTENERS = 200

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from typing import TYPE_CHECKING
 
+from holdfast.logs import Log
 from holdfast.ops.pulse import Pulse
 from holdfast.ops.refusal import Refused
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast.ops.desk import Desk
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 COUNT_EVERY = 5.0
 MINUTES = 60

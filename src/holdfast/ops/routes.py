@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.responses import JSONResponse, Response
 
+from holdfast.logs import Log
 from holdfast.ops import answer, health, question
 from holdfast.ops.answer import Answer
 from holdfast.ops.openapi import document
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast.ops.desk import Desk
     from holdfast.ops.person import Person
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
 

@@ -10,6 +10,7 @@ from holdfast.ops.answer import ChainEdge, ChainGraph, ChainNode, JobStory
 from holdfast.ops.refusal import Refused
 from holdfast.store.blocker import read_blockers
 from holdfast.store.chain import read_chain
+from holdfast.store.fleet import is_served, list_workers
 from holdfast.store.inspect import list_attempts, list_replays, read_job, read_worker
 from holdfast.store.search import list_blocked
 
@@ -38,6 +39,9 @@ async def read_story(talk: Talk, job_id: int, redaction: Redaction) -> JobStory:
     blockers = (await talk.ask(read_blockers([job_id]))).get(job_id, [])
     holder = row.get("locked_by") or row.get("worker_id")
     worker = await talk.ask(read_worker(holder)) if holder else None
+    served = None
+    if row["status"] == "pending":
+        served = is_served(row["queue"], row["kind"], await talk.ask(list_workers(latest=0)))
     payload = redaction.apply(row["kind"], row.get("payload"))
     headers = redaction.apply(row["kind"], row.get("headers"))
     result = redaction.apply(row["kind"], row.get("result"))
@@ -55,6 +59,7 @@ async def read_story(talk: Talk, job_id: int, redaction: Redaction) -> JobStory:
         trace=_trace(row.get("headers")),
         error_code=row["last_error_code"],
         error=row["last_error"],
+        served=served,
         attempts=[answer.AttemptLine.model_validate(attempt._asdict()) for attempt in attempts],
         replays=[replay.id for replay in replays],
         blockers=[answer.Blocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],

@@ -8,6 +8,7 @@ import random
 import time
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from holdfast.engine.journal import Flood
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
 from holdfast.logs import Log
@@ -81,6 +82,7 @@ class Courier:
         self._confirmed = confirmed
         self._retry: Retry | None = getattr(relay.to, "retry", None)
         self._rests_until = 0.0
+        self._flood = Flood(self._left_out)
         self.parked = parked
         """Keys that wait for a person."""
 
@@ -124,13 +126,14 @@ class Courier:
                 return True
             self._keep(handed, event_id, attempt, getattr(refusal, "receipt", None))
             self._transitions.relayed(self._relay.name, refused=1)
-            self._tell(event_id, attempt + outages, refusal)
             if isinstance(refusal, Unavailable) or (self._retry is None and not isinstance(refusal, Refused)):
                 # Nothing is wrong with the event: all of them wait, and the try does not count.
+                self._tell(event_id, attempt + outages, refusal)
                 attempt, outages = attempt - 1, outages + 1
                 self._rests_until = max(self._rests_until, time.monotonic() + _pause(refusal, outages))
                 continue
             wait = self._wait(refusal, attempt)
+            self._tell(event_id, attempt + outages, refusal, parked=wait is None and self._relay.poison != "block")
             if wait is None and self._relay.poison == "block":
                 await self._alone(_pause(refusal, attempt))
             elif wait is None or wait > PATIENCE:
@@ -164,17 +167,21 @@ class Courier:
         if holds and event.key is not None:
             self.parked.add(event.key)
 
-    def _tell(self, event_id: int, attempt: int, refusal: Exception) -> None:
-        if attempt & (attempt - 1) == 0:  # the 1st time, the 2nd, the 4th, …
-            log.warning(
-                "an event was not taken",
-                extra={
-                    "subscription": self._relay.name,
-                    "event": event_id,
-                    "attempt": attempt,
-                    "error": Failure.of(refusal).code,
-                },
-            )
+    def _tell(self, event_id: int, attempt: int, refusal: Exception, *, parked: bool = False) -> None:
+        """Say it the 1st time, the 2nd, the 4th, …, and when the event now waits for a person."""
+        if not (parked or attempt & (attempt - 1) == 0) or not self._flood.may_say():
+            return
+        failure = Failure.of(refusal)
+        extra = {"subscription": self._relay.name, "event": event_id, "attempt": attempt}
+        extra |= {"error": failure.code, "why": failure.text}
+        if parked:
+            log.error("an event was parked: see `holdfast events parked %s`", self._relay.name, extra=extra)
+        else:
+            log.warning("an event was not taken", extra=extra)
+
+    def _left_out(self, events: int) -> None:
+        extra = {"subscription": self._relay.name, "events": events}
+        log.error("more events were not taken than are logged one by one", extra=extra)
 
     async def _rested(self) -> None:
         """Wait while the sink takes nothing; and go no further without the lease."""

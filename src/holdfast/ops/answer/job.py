@@ -98,6 +98,8 @@ class JobStory(Answer):
     progress_note: str | None
     error_code: str | None
     error: str | None
+    served: bool | None
+    """Whether a live worker takes it; null: it does not wait."""
     attempts: list[AttemptLine]
     """Oldest first."""
     replay_of: Id | None

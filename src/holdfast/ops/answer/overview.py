@@ -13,7 +13,7 @@ class Problem(Answer):
 
     code: Literal[
         "no_worker", "no_reaper", "unserved_kind", "backlog", "failing", "stuck", "relay_behind", "relay_elsewhere",
-        "runner_failing", "census_old",
+        "relay_parked", "runner_failing", "census_old",
     ]  # fmt: skip
     severity: Severity
     text: str

@@ -1,0 +1,92 @@
+"""What would otherwise be waited for in vain is said, once."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from holdfast import Holdfast, Job
+from holdfast.engine import attempt
+from holdfast.engine.maintenance import Maintenance
+from holdfast.engine.runner import Budget, Tick
+from holdfast.engine.site import open_site
+from tests.engine.pace import QUICK, ms
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    import pytest
+
+    from tests.engine.ledger import Ledger
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line.getMessage() for line in caplog.records if line.levelno >= logging.WARNING]
+
+
+async def test_a_worker_without_kinds_says_so(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    async with app.worker(id="w1", **QUICK):
+        [said] = warnings(caplog)
+    assert said.startswith("no kind is registered, so no job runs: ")
+    assert said.endswith("worker=w1")
+
+
+async def test_a_queue_that_no_kind_names_is_said(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+    @app.job("mail.send", queue="mail")
+    async def send(job: Job[None]) -> None: ...
+
+    async with app.worker(queues={"mail": 1, "mial": 2}, **QUICK):
+        [said] = warnings(caplog)
+    assert said.startswith("no kind names the queue mial: ")
+    assert "the kinds name mail" in said
+    caplog.clear()
+    async with app.worker(**QUICK):
+        assert warnings(caplog) == []
+
+
+async def test_a_due_kind_without_a_worker_is_said_once(
+    database: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Holdfast(database)
+
+    @app.job("pdf.render", queue="pdf")
+    async def render(job: Job[None]) -> None: ...
+
+    async with open_site(database, name="test", seconds=30.0) as site:
+        maintenance = Maintenance(site)
+
+        async def tick() -> list[str]:
+            caplog.clear()
+            ledger.do("DELETE FROM holdfast.census")
+            await maintenance.tick(Tick(name="maintenance", budget=Budget()))
+            return warnings(caplog)
+
+        ledger.enqueue_one(render.new())
+        assert await tick() == [], "a worker may be starting"
+        ledger.do("UPDATE holdfast.job SET available_at = now() - interval '2 minutes'")
+        [said] = await tick()
+        assert said.startswith("jobs are due, and no live worker takes them: kind=pdf.render queue=pdf due=1 ")
+        assert await tick() == []
+        ledger.do("UPDATE holdfast.job SET available_at = now() + interval '1 hour'")
+        assert await tick() == []
+        ledger.do("UPDATE holdfast.job SET available_at = now() - interval '2 minutes'")
+        assert len(await tick()) == 1, "it is another time"
+
+
+async def test_a_payload_that_does_not_validate_is_said_once(
+    app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempt, "MISFIT_PAUSE", ms(10))
+
+    @app.job("act")
+    async def act(job: Job[None], pin: int) -> None: ...
+
+    job, _ = ledger.enqueue(act.new(1), act.new(2))
+    ledger.do("UPDATE holdfast.job SET payload = %s", '{"pin": "s3cret"}')
+    async with app.worker(**QUICK) as worker:
+        await until(lambda: worker.counts.get("job_released", 0) > 4)
+    [said] = [line for line in warnings(caplog) if "payload" in line]
+    assert said.startswith("a payload does not fit its handler: its job is given back, uncounted: job=")
+    assert "kind=act" in said
+    assert "pin: " in said
+    assert "s3cret" not in said
+    assert "pin: " in (ledger.job(job).error or "")
