@@ -171,10 +171,12 @@ class _Server:
     def _new_server(self) -> uvicorn.Server:
         import uvicorn
 
+        from holdfast.cli.connection import Connection
+
         return uvicorn.Server(
             uvicorn.Config(
                 self._site,
-                http="h11",
+                http=Connection,
                 ws="none",
                 lifespan="off",
                 log_config=None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import uvicorn
 
+from holdfast.cli.connection import Connection
 from holdfast.ops import end_streams
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 # What is being answered when it is told to stop may take this long.
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 30
-_MOST_AT_ONCE = 1_000
+# Connections. Below the 1,024 open files that a process may usually have.
+_MOST_AT_ONCE = 800
 
 
 class Server(uvicorn.Server):
@@ -35,6 +37,7 @@ def make_server(site: Starlette, *, behind_proxy: bool) -> Server:
     """Return a server that names no version, keeps no log of addresses, and believes no header but a known proxy's."""
     config = uvicorn.Config(
         site,
+        http=Connection,
         log_config=None,
         access_log=False,
         server_header=False,

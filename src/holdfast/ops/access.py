@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from holdfast.logs import Log
@@ -76,9 +77,8 @@ class Access:
     async def allowed(self, request: Request, needed: Role) -> Person:
         """Return who asks if they have the role."""
         caller = await self._caller(request)
-        # A browser sends cookies by itself, whoever made it ask; a bearer token it does not.
-        if caller.by in ("session", "host") and request.method not in SAFE and _bearer(request) is None:
-            check_header(request)
+        if caller.by in ("session", "host") and request.method not in SAFE:
+            _check_site(request)
         if not caller.person.role.may(needed):
             raise Refused(403, "forbidden", f"This needs the role {needed}.")
         return caller.person
@@ -100,7 +100,7 @@ class Access:
             return Caller(_person(await self._token(bearer, _address(request))), "token")
         if self._authenticate is not None and (person := await self._asked(self._authenticate, request)) is not None:
             return Caller(person, "host")
-        if bearer is not None:
+        if bearer is not None and (self._jwt is not None or self._authenticate is None):
             if self._jwt is None:
                 raise self._failed("bearer", _address(request))
             return Caller((await self._vouched(self._jwt, bearer, _address(request))).person, "jwt")
@@ -164,6 +164,10 @@ class Access:
                         answer = await answer
         except TimeoutError:
             raise Refused(503, "authentication_slow", "The site did not say in time who asks.") from None
+        except PermissionError:
+            raise Refused(403, "no_role", "The site knows you, but you have no role here.") from None
+        except HTTPException as exc:
+            raise _refused_by_host(exc) from exc
         if answer is not None and not isinstance(answer, Person):
             raise TypeError(f"authenticate returned {type(answer).__name__}, and not a Person or None")
         return answer
@@ -182,6 +186,28 @@ def _bearer(request: Request) -> str | None:
         return ""
     scheme, _, token = said[0].partition(" ") if said else ("", "", "")
     return token.strip() if scheme.lower() == "bearer" else None
+
+
+def _refused_by_host(exc: HTTPException) -> Exception:
+    """Return the refusal of a host whose own dependency says 401 or 403; anything else is a fault."""
+    match exc.status_code:
+        case 401:
+            return Refused(401, "unauthorized", "The site does not know you: sign in there.")
+        case 403:
+            return Refused(403, "no_role", "The site knows you, but you have no role here.")
+        case _:
+            return exc
+
+
+def _check_site(request: Request) -> None:
+    """Refuse what another site made a browser send.
+
+    A browser sends cookies by itself, whoever made it ask, and a bearer token beside them proves nothing: the cookie
+    may be what let the caller in. Only a caller without cookies needs no header.
+    """
+    if _bearer(request) is None or "cookie" in request.headers:
+        check_header(request)
+    check_origin(request)
 
 
 def _address(request: Request) -> str:

@@ -12,7 +12,7 @@ from holdfast.logs import Log
 from holdfast.ops.answer import Refusal
 from holdfast.ops.limit import Limited
 from holdfast.ops.person import Person
-from holdfast.ops.reading import check_length, check_target, read_body, read_path, read_query
+from holdfast.ops.reading import check_framing, check_length, check_target, read_body, read_path, read_query
 from holdfast.ops.refusal import Refused
 from holdfast.ops.role import Role
 from holdfast.ops.routes import Call
@@ -90,9 +90,10 @@ class Target:
                 await RedirectResponse(f"{root.rpartition('/')[2]}/")(scope, receive, send)
                 return
             try:
+                check_framing(scope)
                 check_target(scope)
             except Refused as exc:
-                await refusal(exc)(scope, receive, send)
+                await _refused_unread(exc, scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
@@ -105,6 +106,14 @@ def refusal(exc: Refused) -> Response:
     if isinstance(exc, Limited):
         headers["Retry-After"] = str(exc.seconds)
     return Response(said.model_dump_json(), exc.status, headers, _JSON)
+
+
+def _refused_unread(exc: Refused, scope: Scope) -> Response:
+    """Refuse what was not read; whatever else the client has sent on this connection is not read either."""
+    response = refusal(exc)
+    if scope["http_version"].startswith("1"):
+        response.headers["Connection"] = "close"
+    return response
 
 
 async def refused_by_starlette(_: Request, exc: Exception) -> Response:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -86,7 +87,7 @@ class JwtAccess:
             key = await self._keys.find(key_id, algorithm)
             if key is None:
                 return None
-            return jwt.decode(
+            claims: dict[str, Any] = jwt.decode(
                 token,
                 key.made(algorithm).key,
                 algorithms=[algorithm],
@@ -95,10 +96,15 @@ class JwtAccess:
                 leeway=LEEWAY,
                 options={"require": _REQUIRED},
             )
-        except (jwt.PyJWTError, json.JSONDecodeError, RecursionError, TypeError, ValueError):
+            return claims if _is_time(claims["exp"]) else None
+        except (jwt.PyJWTError, json.JSONDecodeError, OverflowError, RecursionError, TypeError, ValueError):
             return None
 
     def _role(self, claim: object) -> Role | None:
         words = claim if isinstance(claim, list) else [claim]
         found = [self._roles[word] for word in words if isinstance(word, str) and word in self._roles]
         return max(found, key=lambda role: sum(role.may(other) for other in Role), default=None)
+
+
+def _is_time(claim: object) -> bool:
+    return isinstance(claim, int | float) and math.isfinite(claim)

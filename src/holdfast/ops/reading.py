@@ -65,6 +65,14 @@ def check_target(scope: Mapping[str, Any]) -> None:
         raise Refused(404, "not_found", "There is nothing here.")
 
 
+def check_framing(scope: Mapping[str, Any]) -> None:
+    """Refuse a request whose length a proxy might read differently: another request could hide in its body."""
+    names = [name for name, _ in scope["headers"]]
+    encodings, lengths = names.count(b"transfer-encoding"), names.count(b"content-length")
+    if encodings + lengths > 1 or (encodings and scope.get("http_version") == "1.0"):
+        raise Refused(400, "ambiguous_length", "Send one Content-Length or one Transfer-Encoding, not both.")
+
+
 def read_query(request: Request, model: type[Q]) -> Q:
     said = request.query_params.multi_items()
     names = [name for name, _ in said]
