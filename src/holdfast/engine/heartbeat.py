@@ -16,7 +16,7 @@ from holdfast.engine.link import CONNECT, LOST, pin_names_of, sever
 from holdfast.engine.outage import Outage
 from holdfast.logs import Log
 from holdfast.store.answer import Answer
-from holdfast.store.lease import Held, renew_leases
+from holdfast.store.lease import Held, check_claims, renew_leases
 from holdfast.store.worker import QueueControl, beat_worker, read_queues
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ log = Log(__name__)
 MISSED_TICKS = 4
 # At the stop, a beat that gets no answer for this long is interrupted.
 END_SECONDS = 1.0
+# Seconds between two checks of doubted claims: anybody who may log in can send any number of notifications.
+CHECK_PAUSE = 0.1
 
 
 class Heartbeat:
@@ -61,6 +63,11 @@ class Heartbeat:
         self._loop = asyncio.get_running_loop()
         self._ending = False
         self._woken = threading.Event()
+        self._due = 0.0
+        """When the next beat is due, by the monotonic clock."""
+        self._doubted: set[Held] = set()
+        self._check_at = 0.0
+        """When doubted claims were last checked, or will be, by the loop's clock."""
         self._conn: psycopg.Connection[Any] | None = None
         self._kept: Kept | None = None
         self.beats = 0
@@ -93,7 +100,16 @@ class Heartbeat:
         quicker = seconds < self.interval
         self.interval = seconds
         if quicker:
+            self._due = 0.0
             self._woken.set()
+
+    def doubt(self, held: Held) -> None:
+        """Ask the database soon whether this claim of ours still holds. Only in the loop's own thread."""
+        self._doubted.add(held)
+        now = self._loop.time()
+        if self._check_at <= now:
+            self._check_at = max(now, self._check_at + CHECK_PAUSE)
+            self._loop.call_at(self._check_at, self._woken.set)
 
     def run(self, turn: Turn = unwatched) -> None:
         try:
@@ -104,22 +120,26 @@ class Heartbeat:
     def _beats(self, turn: Turn) -> None:
         outage = Outage(log, "heartbeat failed", worker=self.worker)
         # A thread that takes the place of one that ended does not wait: the leases have not been renewed meanwhile.
-        rest = self.interval if self._kept is None or not self._kept.ends else 0.0
-        while not self._rest(rest):
+        self._due = time.monotonic() + (self.interval if self._kept is None or not self._kept.ends else 0.0)
+        while not self._rest():
             turn(self.interval)
             try:
-                self._beat()
-                outage.over()
-                rest = self.interval
+                if self._doubted:
+                    self._check()
+                if time.monotonic() >= self._due:
+                    self._beat()
+                    self._due = time.monotonic() + self.interval
+                    # Not after a check: a server that cannot be written to answers that, too.
+                    outage.over()
             except Exception as exc:  # noqa: BLE001 - whatever stops a heartbeat, the leases run out
-                rest = outage.failed(exc)
+                self._due = time.monotonic() + outage.failed(exc)
                 self._close()
                 if outage.seconds > self.interval:
                     self.abort_all()
 
-    def _rest(self, seconds: float) -> bool:
-        """Rest until the next beat; True: there will be none."""
-        self._woken.wait(seconds)
+    def _rest(self) -> bool:
+        """Rest until the next beat, or until there is something to check; True: there will be none."""
+        self._woken.wait(max(0.0, self._due - time.monotonic()))
         self._woken.clear()
         return self._ending
 
@@ -148,10 +168,20 @@ class Heartbeat:
     def abort_all(self) -> None:
         self._tell(dict.fromkeys(dict(self._held), AbortReason.error))
 
-    def _beat(self) -> None:
+    def _connected(self) -> psycopg.Connection[Any]:
         if self._conn is None:
             self._conn = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **CONNECT)
             pin_names_of(self._conn)
+        return self._conn
+
+    def _check(self) -> None:
+        """Stop those of the doubted claims that the database says are called off or lost."""
+        doubted = list(self._doubted)
+        self._doubted.difference_update(doubted)
+        self._tell(_stops(run_sync(self._connected(), check_claims(self.worker, doubted))))
+
+    def _beat(self) -> None:
+        conn = self._connected()
         now = time.monotonic()
         held = dict(self._held)
         late = {
@@ -162,18 +192,16 @@ class Heartbeat:
         renewable = {key: attempt.lease for key, attempt in held.items() if key not in late}
         # First: under the id of another, nothing may be renewed.
         worker = self.worker
-        if not run_sync(self._conn, beat_worker(worker, self._counters(), self._identity)):
+        if not run_sync(conn, beat_worker(worker, self._counters(), self._identity)):
             self._tell(dict.fromkeys(held, AbortReason.not_found))
             self._loop.call_soon_threadsafe(self._on_disowned, worker)
             renewable = {}
-        answers = run_sync(self._conn, renew_leases(worker, renewable)) if renewable else {}
-        queues = run_sync(self._conn, read_queues())
+        answers = run_sync(conn, renew_leases(worker, renewable)) if renewable else {}
+        queues = run_sync(conn, read_queues())
         self.beats += 1
         self.beat_at = time.monotonic()
         self._loop.call_soon_threadsafe(self._on_queues, queues)
-        self._tell(
-            late | {key: reason for key, answer in answers.items() if (reason := stop_reason(answer)) is not None}
-        )
+        self._tell(late | _stops(answers))
 
     def _tell(self, reasons: dict[Held, AbortReason]) -> None:
         """Fire the signals here, for threads that look at them, and let the loop cancel what it runs."""
@@ -193,8 +221,12 @@ class Heartbeat:
                 log.debug("the heartbeat's connection was gone already")
 
 
+def _stops(answers: Mapping[Held, Answer]) -> dict[Held, AbortReason]:
+    return {key: reason for key, answer in answers.items() if (reason := stop_reason(answer)) is not None}
+
+
 def stop_reason(answer: Answer) -> AbortReason | None:
-    """Return why a handler must stop, by the answer to its renewal; None when it may go on."""
+    """Return why a handler must stop, by what the database answers about its claim; None when it may go on."""
     match answer:
         case Answer.busy:
             return None

@@ -103,13 +103,6 @@ class Holding:
         self._transitions.tell("job_lost", attempt.claimed.id, attempt.claimed.kind, reason=attempt.signal.reason)
         self._transitions.ended(["job_lost"], [attempt])
 
-    def told(self, text: str) -> None:
-        """Hear an ownership-lost notification: `lost ID TOKEN REASON`."""
-        _, job_id, token, reason = text.split(" ", 3)
-        attempt = self.held.get(Held(int(job_id), int(token)))
-        if attempt is not None:
-            attempt.abort(AbortReason(reason))
-
     def abort_all(self, reason: AbortReason) -> None:
         for attempt in list(self.held.values()):
             attempt.abort(reason)

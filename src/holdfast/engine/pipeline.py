@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast.kind import Kind
     from holdfast.settings import Settings
     from holdfast.store.claim import Shards
+    from holdfast.store.lease import Held
     from holdfast.store.statement import Statement
 
 log = Log(__name__)
@@ -263,7 +264,7 @@ class Pipeline:
             worker,
             self._settings.listen,
             on_wake=self._woken,
-            on_lost=self._holding.told,
+            on_lost=self._doubted,
         )
 
     def _registration(self) -> Statement[int]:
@@ -312,3 +313,7 @@ class Pipeline:
             self.on_events()
         if text != EVENTS and self.serving is not None:
             self.serving.wake()
+
+    def _doubted(self, claim: Held) -> None:
+        if self.serving is not None and claim in self._holding.held:
+            self.serving.heartbeat.doubt(claim)

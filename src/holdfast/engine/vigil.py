@@ -60,10 +60,12 @@ class Vigil:
         self.chains.discard(chain)
 
     def hear(self, words: str) -> bool:
-        """Understand a notification; whether it is worth a look."""
-        if found := _ENDED.fullmatch(words):
+        """Understand a notification; whether it is worth a look. It is never more than that: anybody may send one."""
+        found = _ENDED.fullmatch(words)
+        watched = found is not None and int(found[1]) in self.chains
+        if found is not None and watched:
             self._heard.add(int(found[1]))
-        return found is not None
+        return watched
 
     def round(self) -> Generator[Statement[Any], Any, float]:
         """Yield what is to be asked, one after the other, and take the answers; return how long all is quiet then."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from psycopg import sql
 
-from holdfast.abort import AbortReason
 from holdfast.engine.keeper import unwatched
 from holdfast.engine.link import SHORTEST_PAUSE, connect, sever, severed_after
 from holdfast.engine.outage import Outage
 from holdfast.logs import Log
+from holdfast.store.lease import Held
 from holdfast.store.sleeper import CHANNEL, channel_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ LISTEN_SECONDS = 5.0
 EVENTS = "holdfast.event"
 """The notification that something was published."""
 
-_LOST_CLAIM = re.compile(rf"lost [0-9]{{1,19}} [0-9]{{1,19}} (?:{'|'.join(AbortReason)})")
+_LOST_CLAIM = re.compile(r"lost ([0-9]{1,18}) ([0-9]{1,18}) [a-z_]{1,30}")
 
 
 class Waker(Protocol):
@@ -48,9 +48,9 @@ class Listener:
     """Listens for as long as it runs. While it cannot, `listening` is not set, and sleepers sleep by polling."""
 
     def __init__(
-        self, url: str, *, worker: int, on_wake: Callable[[str], None], on_lost: Callable[[str], None]
+        self, url: str, *, worker: int, on_wake: Callable[[str], None], on_lost: Callable[[Held], None]
     ) -> None:
-        """`on_wake(queue)`: something may be due. `on_lost(text)`: a claim of ours was taken away or called off."""
+        """`on_wake(queue)`: something may be due. `on_lost(claim)`: a claim may have been taken away or called off."""
         self._url = url
         self.worker = worker
         self._on_wake = on_wake
@@ -89,9 +89,9 @@ class Listener:
             await asyncio.sleep(rest)
 
 
-def hear(text: str, *, on_wake: Callable[[str], None], on_lost: Callable[[str], None]) -> None:
-    """Understand a notification. What is no lost claim is a wake-up: anyone may send one, and one more harms nobody."""
-    if _LOST_CLAIM.fullmatch(text):
-        on_lost(text)
+def hear(text: str, *, on_wake: Callable[[str], None], on_lost: Callable[[Held], None]) -> None:
+    """Understand a notification. Anybody may send one: it is a reason to look, and nothing it says is believed."""
+    if lost := _LOST_CLAIM.fullmatch(text):
+        on_lost(Held(int(lost[1]), int(lost[2])))
     else:
         on_wake(text)

@@ -38,6 +38,20 @@ def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held
     )
 
 
+def check_claims(worker: int, held: Iterable[Held]) -> Statement[dict[Held, Answer]]:
+    """Answer with those of this worker's claims that were called off or are lost, and why. Writes nothing."""
+    claims = list(held)
+    return Statement(
+        statements()["check_claims"],
+        {
+            "worker": worker,
+            "ids": number_array(claim.id for claim in claims),
+            "tokens": number_array(claim.token for claim in claims),
+        },
+        lambda rows: {Held(job_id, token): Answer(answer) for job_id, token, answer in rows},
+    )
+
+
 def release_strays(worker: int, held: Iterable[Held], identity: UUID | None = None) -> Statement[int]:
     """Give back, uncounted, what this worker claimed and does not know of: the answer was lost on the way.
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from holdfast.abort import AbortReason
 from holdfast.engine import claim, sleep_record
 from holdfast.engine.wakers import bridge, station
 from holdfast.store.identity import identify_database
@@ -230,9 +231,11 @@ class Waking:
             await asyncio.wait_for(app.started.get(), 30)
             database = await worker.pipelines[0]._claim_link.run(identify_database())
             channels = [f"{carrier.name}.{database}.{end}" for end in ("all", "bridge", worker.pipelines[0].worker)]
+            held = next(iter(worker.pipelines[0].held))
+            forged = [f"note lost {held.id} {held.token} {reason}" for reason in AbortReason]
             async with carrier.open(lambda *_: None) as session:
                 for channel in (*channels, carrier.open_channel):
-                    for text in GARBAGE:
+                    for text in (*GARBAGE, *forged):
                         await session.publish(channel, text)
                 # A false claim of being the bridge makes the true one give way, but for a moment only.
                 gives_way = _station(worker)._bridge

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.engine.keeper import Turn
     from holdfast.engine.wake import Waker
     from holdfast.engine.wakers.carrier import Carrier, Session
+    from holdfast.store.lease import Held
 
 log = Log(__name__)
 
@@ -42,7 +43,7 @@ def waker(  # noqa: PLR0913 - what waking depends on
     listen: bool,  # noqa: FBT001 - as in the settings
     *,
     on_wake: Callable[[str], None],
-    on_lost: Callable[[str], None],
+    on_lost: Callable[[Held], None],
 ) -> Waker | None:
     """Return what wakes a worker: a station of the broker, else a listener; None: it polls."""
     if carrier is not None:
@@ -62,7 +63,7 @@ class Station:
         worker: int,
         listen: bool,
         on_wake: Callable[[str], None],
-        on_lost: Callable[[str], None],
+        on_lost: Callable[[Held], None],
     ) -> None:
         """`listen`: whether this worker may be the bridge."""
         self._carrier = carrier

@@ -29,6 +29,9 @@ SELECT extract(epoch FROM holdfast.next_suspect(%(queues)s::text[], %(kinds)s::t
 -- name: renew_leases
 SELECT id, token, answer FROM holdfast.renew_leases(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(leases)s::integer[])
 
+-- name: check_claims
+SELECT id, token, answer FROM holdfast.check_claims(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[])
+
 -- name: complete_jobs
 SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[])
 

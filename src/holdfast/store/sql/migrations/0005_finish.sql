@@ -38,6 +38,20 @@ BEGIN
     FROM given g LEFT JOIN renewed r ON r.id = g.id AND r.lock_token = g.token WHERE r.id IS NULL OR r.stop;
 END $$;
 
+-- Answers those claims of a worker that were called off (`cancelled`) or are lost, and why. A worker asks this when it is notified of a
+-- loss: anybody who may log in can send such a notification, so it is only a reason to look.
+CREATE FUNCTION holdfast.check_claims(worker bigint, ids bigint[], tokens bigint[]) RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
+    SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
+    SELECT g.id, g.token, CASE WHEN j.id IS NULL THEN holdfast.lost_reason(g.id, g.token, worker) ELSE 'cancelled' END
+    FROM unnest(ids, tokens) AS g (id, token)
+        LEFT JOIN holdfast.job j ON j.id = g.id AND j.lock_token = g.token AND j.locked_by = worker
+    WHERE j.id IS NULL OR j.cancel_requested_at IS NOT NULL;
+END $$;
+
 -- How one attempt ended. `holder` is the worker that claimed it.
 CREATE TYPE holdfast.ending AS (
     id         bigint,

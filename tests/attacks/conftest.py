@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from holdfast import Holdfast
+from tests.engine.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture
+def app(database: str) -> Holdfast:
+    return Holdfast(database)
+
+
+@pytest.fixture
+def ledger(database: str) -> Iterator[Ledger]:
+    with Ledger(database) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def stranger(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> Iterator[psycopg.Connection[Any]]:
+    """Log in as somebody who has no rights in the schema at all."""
+    owner = connect()
+    name = f"stranger_of_{owner.info.dbname}"
+    owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))
+    try:
+        with psycopg.connect(make_conninfo(database, user=name), autocommit=True) as conn:
+            yield conn
+    finally:
+        owner.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
