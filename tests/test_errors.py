@@ -6,7 +6,15 @@ import pytest
 
 from holdfast import errors
 from holdfast.abort import AbortReason
-from holdfast.errors import DuplicateJob, HoldfastError, InvalidJob, LeaseLost, PayloadTooLarge, SchemaMissing
+from holdfast.errors import (
+    AlreadyReplayed,
+    DuplicateJob,
+    HoldfastError,
+    InvalidJob,
+    LeaseLost,
+    PayloadTooLarge,
+    SchemaMissing,
+)
 
 
 def tree() -> list[type[HoldfastError]]:
@@ -27,6 +35,7 @@ def test_every_error_is_drawn_in_the_tree() -> None:
     "error",
     [
         DuplicateJob(7),
+        AlreadyReplayed(7),
         PayloadTooLarge(kind="mail", size=11, limit=10),
         LeaseLost(AbortReason.timeout),
         InvalidJob("no"),

@@ -21,6 +21,7 @@ PUBLIC = {
     "Counts",
     "Cron",
     "DeclaredKind",
+    "AlreadyReplayed",
     "DuplicateJob",
     "Event",
     "Every",

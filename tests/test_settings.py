@@ -63,6 +63,7 @@ def test_the_defaults() -> None:
         "archive_endpoint": None,
         "listen": True,
         "max_connections": 6,
+        "secret_names": None,
         "log_format": "auto",
         "log_level": "info",
     }

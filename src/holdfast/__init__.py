@@ -9,6 +9,7 @@ from holdfast.engine.hook import FailedAttempt
 from holdfast.engine.runner import Budget, Counts, Tick
 from holdfast.errors import (
     Aborted,
+    AlreadyReplayed,
     ChainAwaited,
     ChainFailed,
     DuplicateJob,
@@ -44,6 +45,7 @@ __all__ = [
     "AbortReason",
     "AbortSignal",
     "Aborted",
+    "AlreadyReplayed",
     "BatchKind",
     "Blocker",
     "Budget",

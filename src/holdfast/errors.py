@@ -5,6 +5,7 @@
     ├── InvalidEvent            a topic, a key, a header or a payload that cannot be published or read
     ├── PayloadTooLarge         kind, size, limit
     ├── DuplicateJob            existing_id
+    ├── AlreadyReplayed         replay_id: a job runs this dead letter again, or has completed it
     ├── ChainFailed             chain_id, status, error_code, error: a chain that was waited for did not complete
     ├── ChainAwaited            waiters: jobs of other chains wait for a chain that was to be deleted
     ├── WrongIsolation          what can be done in a READ COMMITTED transaction only
@@ -72,6 +73,17 @@ class DuplicateJob(HoldfastError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.existing_id,)
+
+
+class AlreadyReplayed(HoldfastError):
+    """This dead letter was replayed already."""
+
+    def __init__(self, replay_id: int | None = None) -> None:
+        super().__init__(None if replay_id is None else f"This dead letter was replayed already, as job {replay_id}")
+        self.replay_id = replay_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.replay_id,)
 
 
 class ChainFailed(HoldfastError):

@@ -1,4 +1,4 @@
-"""What went wrong, made fit to be stored and shown: normalized, bounded, without passwords or data."""
+"""What went wrong, made fit to be stored and shown: normalized, bounded, without secrets or data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+
+from holdfast.masking import mask
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,14 +19,9 @@ TEXT_LIMIT = 2_000
 _WINDOW = 8_192
 _READ = 65_536
 _SHOWN_ERRORS = 5
-_MASK = "***"
 
 _DROPPED = re.compile("[\x00\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _CONTROL = re.compile("[\x01-\x1f\x7f-\x9f]")
-_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,200}:)[^\s]{1,2048}@", re.IGNORECASE)
-_CUT_URL_PASSWORD = re.compile(r"(://[^\s:/@]{0,200}:)[^\s@]+\Z")
-_VALUE = r"""('(?:[^'\\]|\\.){0,2048}'|"(?:[^"\\]|\\.){0,2048}"|[^\s,;&)\]}]+)"""
-_KEY_PASSWORD = re.compile(rf"(\b\w{{0,40}}(?:password|passwd|pwd)(?:\s?=\s?|[\"']\s?:\s?)){_VALUE}", re.IGNORECASE)
 # Where a database error stops saying what happened and begins to quote data or statements.
 _DATABASE_TAIL = re.compile(
     r"(?:\n(?:DETAIL|HINT|CONTEXT|QUERY|STATEMENT|LINE \d+):|\[SQL: |\[parameters: |\(Background on this error ).*",
@@ -48,9 +45,9 @@ class Failure:
     """At most 2,000 characters, one line."""
 
     def __post_init__(self) -> None:
-        code = _one_line(self.code)[:CODE_LIMIT] or "Error"
+        code = mask(_one_line(self.code))[:CODE_LIMIT] or "Error"
         object.__setattr__(self, "code", code)
-        object.__setattr__(self, "text", _bounded(_masked(_one_line(self.text))) or code)
+        object.__setattr__(self, "text", _bounded(mask(_one_line(self.text), _WINDOW)) or code)
 
     @classmethod
     def of(cls, exc: BaseException) -> Failure:
@@ -154,12 +151,6 @@ def _is_from(exc: BaseException, package: str) -> bool:
 def _one_line(text: str) -> str:
     text = _CONTROL.sub(" ", _DROPPED.sub("", text[:_READ]))
     return " ".join(text.encode("utf-8", "replace").decode().split())
-
-
-def _masked(text: str) -> str:
-    if len(text) > _WINDOW:
-        text = _CUT_URL_PASSWORD.sub(rf"\1{_MASK}", text[:_WINDOW])
-    return _KEY_PASSWORD.sub(rf"\1{_MASK}", _URL_PASSWORD.sub(rf"\1{_MASK}@", text))
 
 
 def _bounded(text: str) -> str:

@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, TextIO, TypedDict
 
+from holdfast.masking import MASK, is_secret, mask, mask_value
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from contextvars import Token
@@ -52,8 +54,6 @@ _WRITTEN = ("time", "level", "logger", "message", "exception", "stack")
 _LONGEST_NUMBER = 10**18
 _READ = 65_536
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_URL_PASSWORD = re.compile(r"(\b[a-z][a-z0-9+.-]{0,30}://[^\s:/]{0,200}:)[^\s]{1,2048}@", re.IGNORECASE)
-_KEY_PASSWORD = re.compile(r"""(\bpassword=)('(?:[^'\\]|\\.){0,2048}'|[^\s'"&]+)""", re.IGNORECASE)
 # Where a database error quotes rows.
 _ROWS = re.compile(r"^[ |]*(?:DETAIL:|\[parameters:) .*\n?", re.MULTILINE)
 _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
@@ -241,7 +241,8 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
             yield name, own[name]
     for name, value in own.items():
         if name not in _STANDARD:
-            yield f"extra_{name}" if name in _WRITTEN else name, value
+            hidden = isinstance(value, str) and is_secret(name)
+            yield f"extra_{name}" if name in _WRITTEN else name, MASK if hidden else value
 
 
 def _exception(record: logging.LogRecord) -> str:
@@ -255,19 +256,15 @@ def _exception(record: logging.LogRecord) -> str:
 
 def _lines(text: str) -> str:
     """Keep the lines, of a long text the first and the last."""
-    text = _secretless(_ROWS.sub("", text)).strip()
+    text = mask(_ROWS.sub("", text)).strip()
     if len(text) > TEXT_LIMIT:
         text = f"{text[: TEXT_LIMIT // 2]}\n…\n{text[-TEXT_LIMIT // 2 :]}"
     return "\n".join(_CONTROL.sub(" ", line) for line in text.split("\n"))
 
 
 def _masked(text: str) -> str:
-    text = _secretless(text[:_READ])
+    text = mask(text, _READ)
     return text if len(text) <= TEXT_LIMIT else text[: TEXT_LIMIT - 1] + "…"
-
-
-def _secretless(text: str) -> str:
-    return _KEY_PASSWORD.sub(r"\1***", _URL_PASSWORD.sub(r"\1***@", text))
 
 
 def _one_line(text: str) -> str:
@@ -293,7 +290,7 @@ def _plain(value: object) -> Any:
     if isinstance(value, str):
         return _masked(value)
     try:
-        said = _secretless(json.dumps(value, default=_text, allow_nan=False))
-        return json.loads(said) if len(said) <= TEXT_LIMIT else _text(value)
+        said = json.dumps(value, default=_text, allow_nan=False)
+        return mask_value(json.loads(said)) if len(said) <= TEXT_LIMIT else _text(value)
     except (TypeError, ValueError, RecursionError):
         return _text(value)

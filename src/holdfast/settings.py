@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast.errors import HoldfastError
+from holdfast.masking import MASK, mask
 from holdfast.retry import Retry
 from holdfast.setting import SETTINGS
 
@@ -23,14 +24,11 @@ _MS = timedelta(milliseconds=1)
 _PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 _WAITS = ("retry.base", "retry.maximum")
 _UNSET = "unset"
-_MASK = "***"
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SHAPE = "postgresql://user:password@host:port/dbname"
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,40})://", re.IGNORECASE)
 _ADDRESS = re.compile(r"postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
-_URL_PASSWORD = re.compile(r"(://[^\s:]*:)\S*@")
-_KEY_PASSWORD = re.compile(r"(password\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)", re.IGNORECASE)
 
 
 class SettingsError(HoldfastError):
@@ -90,6 +88,7 @@ class Settings:
     archive_endpoint: str | None
     listen: bool
     max_connections: int
+    secret_names: tuple[str, ...] | None
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)
@@ -251,11 +250,7 @@ def _is_queues(given: object) -> bool:
 
 
 def _cut(text: str) -> str:
-    return repr(f"{_masked(text):.100}")
-
-
-def _masked(text: str) -> str:
-    return _KEY_PASSWORD.sub(rf"\1{_MASK}", _URL_PASSWORD.sub(rf"\1{_MASK}@", text))
+    return repr(f"{mask(text):.100}")
 
 
 _PARSE: dict[Unit, Callable[[str], Any]] = {
@@ -271,10 +266,10 @@ _WRITE: dict[Unit, Callable[[Any], str]] = {
     "ms": lambda value: f"{value / _MS:.15g}",
     "true or false": lambda value: str(value).lower(),
     "names": ",".join,
-    "addresses": lambda value: _masked(" ".join(value)),
+    "addresses": lambda value: mask(" ".join(value)),
     "queues": lambda value: ",".join(f"{name}={number}" for name, number in sorted(value.items())),
-    "text": _masked,
-    "secret": lambda _: _MASK,
+    "text": mask,
+    "secret": lambda _: MASK,
 }
 _TYPES: dict[Unit, type] = {
     "ms": timedelta, "number": int, "true or false": bool, "names": tuple, "addresses": tuple, "queues": Mapping,

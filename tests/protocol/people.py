@@ -123,7 +123,7 @@ class People(Stage):
                 "replay",
                 inside,
                 self.crew.outside,
-                replay_job(dead.id),
+                replay_job(dead.id, again=True),
                 lambda view, made, _, low: producing.replayed(view, dead.id, made, low),
             )
         except (psycopg.errors.UniqueViolation, DuplicateJob):

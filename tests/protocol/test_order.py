@@ -25,7 +25,7 @@ def test_a_dead_letter_replayed_twice_takes_one_place_after_the_other(worker: Wo
     order_key = OrderKey("a", on_failure="block" if policy == "block" else "next")
     dead, later = enqueue(worker.conn, *[job(order_key=order_key) for _ in range(2)])
     worker.end(worker.claim(1), FAILED)
-    first, second = (run_sync(worker.conn, replay_job(dead)) for _ in range(2))
+    first, second = (run_sync(worker.conn, replay_job(dead, again=True)) for _ in range(2))
     assert drain(worker) == [first, second, later]
 
 

@@ -263,7 +263,7 @@ def test_a_chain_goes_on_in_a_key_where_somebody_shares_its_place(connect: Conne
         worker = Worker(conn)
         (dead,) = enqueue(conn, job(order_key=OrderKey("a", on_failure="next")))
         worker.end(worker.claim(), FAILED)
-        replays = [run_sync(conn, replay_job(dead)) or 0 for _ in range(2)]
+        replays = [run_sync(conn, replay_job(dead, again=True)) or 0 for _ in range(2)]
         (first,) = worker.claim()
         assert first.id == replays[0]
         worker.end([first], Completed(next=job(order_key="a").as_json()))

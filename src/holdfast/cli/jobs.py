@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import psycopg
@@ -12,7 +13,7 @@ from holdfast.cli import database, selection, session, table
 from holdfast.cli.audited import audited
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
-from holdfast.errors import DuplicateJob, InvalidJob
+from holdfast.errors import AlreadyReplayed, DuplicateJob, InvalidJob
 from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
 from holdfast.store.fleet import is_served, list_workers
 from holdfast.store.inspect import (
@@ -62,6 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         own.add_argument("ids", type=_id, metavar="ID", nargs="*")
         own.set_defaults(refuse=own.error)
         selection.configure(own)
+        if name == "retry":
+            own.add_argument("--again", action="store_true", help="also what was replayed before; only by ids")
     resume = _action(actions, "resume-key", "let an order key go on that a failed job has stopped", _resume_key)
     resume.add_argument("key", metavar="KEY")
 
@@ -185,11 +188,12 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _acting(act: Callable[[Connection, int], Done]) -> Callable[[Connection, argparse.Namespace], int]:
+def _acting(act: Callable[..., Done]) -> Callable[[Connection, argparse.Namespace], int]:
     """Act on each job in a transaction of its own, and tell of each."""
 
     def acting(conn: Connection, arguments: argparse.Namespace) -> int:
-        done = [act(conn, job_id) for job_id in dict.fromkeys(arguments.ids)]
+        act_ = partial(act, again=True) if getattr(arguments, "again", False) else act
+        done = [act_(conn, job_id) for job_id in dict.fromkeys(arguments.ids)]
         if arguments.json:
             table.print_json([one._asdict() for one in done])
         else:
@@ -204,9 +208,11 @@ def _act(conn: Connection, action: str, job_id: int, statement: Statement[T], *,
     return audited(conn, statement, f"jobs.{action}", str(job_id), undone=undone, jobs=1)
 
 
-def _retry(conn: Connection, job_id: int) -> Done:
+def _retry(conn: Connection, job_id: int, *, again: bool = False) -> Done:
     try:
-        made = _act(conn, "retry", job_id, replay_job(job_id), undone=[None])
+        made = _act(conn, "retry", job_id, replay_job(job_id, again=again), undone=[None])
+    except AlreadyReplayed as error:
+        return Done(job_id, "refused", f"replayed already, as job {error.replay_id}: --again replays it once more")
     except DuplicateJob as error:
         return Done(job_id, "refused", f"another live job has its unique key: {error.existing_id}")
     except InvalidJob as error:

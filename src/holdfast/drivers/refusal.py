@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import (
+    AlreadyReplayed,
     ChainAwaited,
     DuplicateJob,
     HoldfastError,
@@ -40,6 +41,8 @@ def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR09
             return ChainAwaited(_ids(exc))
         case "HF005":
             return InvalidEvent(_said(exc, "message_primary", "message"))
+        case "HF006":
+            return AlreadyReplayed(next(iter(_ids(exc)), None))
         case "23502" | "23514" if _broken_rule(exc):
             of_event = (_said(exc, "table_name", "table_name") or "").startswith(("event", "inbox"))
             return (InvalidEvent if of_event else InvalidJob)(_said(exc, "message_primary", "message"))

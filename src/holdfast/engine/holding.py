@@ -9,7 +9,6 @@ from holdfast.abort import AbortReason
 from holdfast.engine.journal import Journal
 from holdfast.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast.store.answer import Answer
-from holdfast.store.lease import Held
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.engine.hook import Hooks
     from holdfast.engine.transition import Transitions
     from holdfast.outcome import Outcome
+    from holdfast.store.lease import Held
     from holdfast.store.reap import ReapedJob
 
 Fate: TypeAlias = Literal[

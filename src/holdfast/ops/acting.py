@@ -137,7 +137,7 @@ async def _act(pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None
         try:
             async with pool.act() as talk:
                 these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
-                part = await talk.ask(act_on_jobs(action.action, these, action.at))
+                part = await talk.ask(act_on_jobs(action.action, these, action.at, again=action.again))
                 done = sum(one.done for one in part)
                 if written is None:
                     target = str(ids[0]) if len(ids) == 1 else None
@@ -157,4 +157,6 @@ async def _act(pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None
 def _why(answer: str) -> str:
     if answer.startswith("duplicate of "):
         return f"another live job has its unique key: {answer.removeprefix('duplicate of ')}"
+    if answer.startswith("replayed as "):
+        return f"it was replayed already, as job {answer.removeprefix('replayed as ')}: `again` replays it once more"
     return _WHY.get(answer, answer)

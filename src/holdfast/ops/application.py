@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route as StarletteRoute
 
+from holdfast.masking import NAMES
 from holdfast.ops.access import Access
 from holdfast.ops.desk import Desk
 from holdfast.ops.endpoint import Endpoint, Target, refused_by_starlette
@@ -24,7 +25,7 @@ from holdfast.ops.limit import Failures
 from holdfast.ops.outbox import OutboxEndpoints
 from holdfast.ops.page import pages
 from holdfast.ops.probes import Probes
-from holdfast.ops.redaction import FIELDS, Redaction
+from holdfast.ops.redaction import Redaction
 from holdfast.ops.room import Room
 from holdfast.ops.routes import ROUTES
 from holdfast.ops.session import Sessions
@@ -125,7 +126,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     address = url or (app.url if app is not None else None) or next(iter(settings.database_urls), None)
     if address is None:
         raise SettingsError(["no database: give operations() an address, or set HOLDFAST_DATABASE_URL"])
-    redaction = Redaction(FIELDS | set(redact_fields), redact)
+    redaction = Redaction(NAMES | set(redact_fields), redact)
     kept = Operations(
         lambda: Room(
             Desk(address, connections=connections, timeout=timeout, redaction=redaction),

@@ -91,6 +91,8 @@ class JobAction(Question):
     filter: JobFilter | None = None
     at: AwareDatetime | None = None
     """Of `reschedule`: when; a time in the past means now."""
+    again: bool = False
+    """Of `retry` by ids: also dead letters of which a replay lives or has completed."""
     preview: bool = True
     """True: only say what would be done."""
     most: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = 100
@@ -103,6 +105,8 @@ class JobAction(Question):
             raise ValueError("an empty filter would act on everything: say at least one thing of the jobs")
         if (self.action == "reschedule") != (self.at is not None):
             raise ValueError("`at` is for reschedule, and reschedule needs it")
+        if self.again and (self.action != "retry" or self.ids is None):
+            raise ValueError("`again` is for retry by ids")
         return self
 
 

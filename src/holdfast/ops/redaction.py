@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from holdfast.codec import WRAPPED, parse_json
 from holdfast.errors import InvalidJob
+from holdfast.masking import NAMES, is_secret, mask, plain_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     Redactor: TypeAlias = Callable[[str, Any], Any]
 
 HIDDEN = "[redacted]"
-FIELDS = frozenset(
-    {"password", "passwd", "secret", "token", "api_key", "authorization", "cookie", "set_cookie", "credit_card",
-     "card_number", "cvv", "cvc", "iban", "ssn", "private_key", "session_id"}
-)  # fmt: skip
-_ENDINGS = ("password", "passwd", "secret", "token", "apikey", "privatekey")
-_SEPARATORS = re.compile(r"[\s._-]+")
 _DEEPEST = 50
 
 
@@ -34,15 +28,16 @@ class Shown(NamedTuple):
 class Redaction:
     """Hides fields by their names at any depth, then lets a function of the application hide more.
 
-    Case and separators of a name do not count, and names that end in `password`, `secret`, `token` and the like are
-    hidden too. `function(kind, value)` returns what may be shown. When it fails, nothing is. What the codec has wrapped
+    The rule is that of `holdfast.masking`: case and separators of a name do not count, names that end in `password`,
+    `secret`, `token` and the like are hidden too, and so are secrets within texts.
+    `function(kind, value)` returns what may be shown. When it fails, nothing is. What the codec has wrapped
     is unwrapped first.
 
-    >>> Redaction().apply("mail.send", {"to": "a@b.c", "auth": {"X-Api-Key": "x", "refreshToken": "y"}})
-    Shown(value={'to': 'a@b.c', 'auth': {'X-Api-Key': '[redacted]', 'refreshToken': '[redacted]'}}, redacted=True)
+    >>> Redaction().apply("mail.send", {"to": "a@b.c", "with": {"X-Api-Key": "x", "url": "https://me:hush@b.c/"}})
+    Shown(value={'to': 'a@b.c', 'with': {'X-Api-Key': '[redacted]', 'url': 'https://me:***@b.c/'}}, redacted=True)
     """
 
-    fields: frozenset[str] = FIELDS
+    fields: frozenset[str] = NAMES
     function: Redactor | None = None
 
     def __post_init__(self) -> None:
@@ -74,7 +69,7 @@ class _Look:
         if depth > _DEEPEST:
             return self._hidden()
         if isinstance(value, str):
-            return value if value.isascii() else value.encode("utf-8", "replace").decode()
+            return self._masked(value if value.isascii() else value.encode("utf-8", "replace").decode())
         if isinstance(value, list):
             return [self.kept(inner, depth + 1) for inner in value]
         if not isinstance(value, dict):
@@ -82,7 +77,7 @@ class _Look:
         if value.keys() == {WRAPPED} and isinstance(text := value[WRAPPED], str):
             return self._unwrapped(text, depth)
         return {
-            self.kept(name, depth): self._hidden() if self._hides(plain_name(name)) else self.kept(inner, depth + 1)
+            self.kept(name, depth): self._hidden() if is_secret(name, self._fields) else self.kept(inner, depth + 1)
             for name, inner in value.items()
         }
 
@@ -96,9 +91,7 @@ class _Look:
         self.hid = True
         return HIDDEN
 
-    def _hides(self, name: str) -> bool:
-        return name in self._fields or name.endswith(_ENDINGS)
-
-
-def plain_name(name: str) -> str:
-    return _SEPARATORS.sub("", name).lower()
+    def _masked(self, text: str) -> str:
+        masked = mask(text)
+        self.hid = self.hid or masked != text
+        return masked

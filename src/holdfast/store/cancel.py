@@ -17,9 +17,12 @@ def cancel_job(job_id: int) -> Statement[Cancellation]:
     return Statement(statements()["cancel_job"], {"id": job_id}, _only)
 
 
-def replay_job(job_id: int) -> Statement[int | None]:
-    """Enqueue a dead letter again, as a new job that names it; None if there is no such dead letter."""
-    return Statement(statements()["replay_job"], {"id": job_id}, _only)
+def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
+    """Enqueue a dead letter again, as a new job that names it; None if there is no such dead letter.
+
+    Raises `AlreadyReplayed` while such a job lives, and when the last one completed, unless `again`.
+    """
+    return Statement(statements()["replay_job"], {"id": job_id, "again": again}, _only)
 
 
 def resume_order_key(key: str) -> Statement[bool]:

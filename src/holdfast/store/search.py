@@ -208,11 +208,12 @@ def list_blocked(chain: int, most: int = 100) -> Statement[list[BlockedJob]]:
 
 
 def act_on_jobs(
-    action: str, jobs: Mapping[int, datetime | None], due: datetime | None = None
+    action: str, jobs: Mapping[int, datetime | None], due: datetime | None = None, *, again: bool = False
 ) -> Statement[list[Acted]]:
     """`retry`, `cancel`, `delete` or `reschedule` these; answer what came of each. READ COMMITTED.
 
-    To each belongs when it ended: None where that is not known, and then a dead letter is looked for.
+    `again`: a retry makes another replay although one lives or has completed. To each belongs when it ended: None where
+    that is not known, and then a dead letter is looked for.
     """
     ended = [time.isoformat() for time in jobs.values() if time is not None]
     params: dict[str, Parameter] = {
@@ -220,6 +221,7 @@ def act_on_jobs(
         "ids": number_array(jobs),
         "ended": text_array(ended) if len(ended) == len(jobs) else None,
         "due": None if due is None else due.isoformat(),
+        "again": again,
     }
     return Statement(statements()["act_on_jobs"], params, lambda rows: [Acted._make(row) for row in rows])
 

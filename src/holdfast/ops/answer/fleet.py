@@ -6,7 +6,7 @@ from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import Literal
 
 from holdfast.ops.answer.overview import Depth, Latency, UnservedKind  # noqa: TC001 - pydantic reads the annotations
-from holdfast.ops.answer.part import Answer, Id
+from holdfast.ops.answer.part import Answer, ErrorText, Id
 
 
 class RunLine(Answer):
@@ -18,7 +18,7 @@ class RunLine(Answer):
     outcome: str | None
     counts: dict[str, int]
     error_code: str | None
-    error: str | None
+    error: ErrorText | None
 
 
 class RunnerLine(Answer):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import Any, Literal
 
-from holdfast.ops.answer.part import Answer, Id, Status
+from holdfast.ops.answer.part import Answer, ErrorText, Id, Status
 
 
 class JobLine(Answer):
@@ -54,7 +54,7 @@ class AttemptLine(Answer):
     worker: Id | None
     worker_name: str | None
     error_code: str | None
-    error: str | None
+    error: ErrorText | None
 
 
 class Blocker(Answer):
@@ -97,7 +97,7 @@ class JobStory(Answer):
     progress: float | None
     progress_note: str | None
     error_code: str | None
-    error: str | None
+    error: ErrorText | None
     served: bool | None
     """Whether a live worker takes it; null: it does not wait."""
     attempts: list[AttemptLine]
@@ -137,7 +137,7 @@ class DeadLetterGroup(Answer):
     kind: str
     queue: str
     error_code: str
-    error: str | None
+    error: ErrorText | None
     """Of the newest."""
     jobs: int
     first_at: datetime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 
-from holdfast.ops.answer.part import Answer
+from holdfast.ops.answer.part import Answer, ErrorText
 
 
 class StatsQueue(Answer):
@@ -25,7 +25,7 @@ class StatsRuntime(Answer):
     retried_total: int
     dead_letter_total: int
     recovered_stuck_total: int
-    last_error: str | None
+    last_error: ErrorText | None
 
 
 class StatsConfig(Answer):

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+
+from holdfast.masking import mask
 
 Id = Annotated[
     int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,19}$"})
 ]
 Status = Literal["blocked", "pending", "processing", "completed", "failed", "cancelled"]
+ErrorText = Annotated[str, AfterValidator(mask)]
+"""Masked when it is stored, and again here: rows may be older than the rule, or written by others."""
 Severity = Literal["critical", "warning"]
 
 

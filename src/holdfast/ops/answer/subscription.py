@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 
-from holdfast.ops.answer.part import Answer, Id
+from holdfast.ops.answer.part import Answer, ErrorText, Id
 
 
 class PartitionLine(Answer):
@@ -39,7 +39,7 @@ class ParkedLine(Answer):
     parked_at: datetime
     released_at: datetime | None
     error_code: str | None
-    error: str | None
+    error: ErrorText | None
 
 
 class ParkedPage(Answer):

@@ -49,7 +49,7 @@ FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(si
 SELECT holdfast.cancel_job(%(id)s)
 
 -- name: replay_job
-SELECT holdfast.replay_job(%(id)s)
+SELECT holdfast.replay_job(%(id)s, again => %(again)s)
 
 -- name: resume_order_key
 SELECT holdfast.resume_order_key(%(key)s)

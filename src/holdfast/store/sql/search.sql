@@ -148,4 +148,4 @@ WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(most
 
 -- name: act_on_jobs
 SELECT id, done, answer
-FROM holdfast.act_on_jobs(%(action)s, %(ids)s::text::bigint[], %(ended)s::text::timestamptz[], %(due)s::text::timestamptz)
+FROM holdfast.act_on_jobs(%(action)s, %(ids)s::text::bigint[], %(ended)s::text::timestamptz[], %(due)s::text::timestamptz, %(again)s)

@@ -90,13 +90,15 @@ END $$;
 
 -- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
 -- key it takes its old place. Give the time when it ended if it is known: by its id alone it is looked for in every day that is kept.
-CREATE FUNCTION holdfast.replay_job(job_id bigint, ended timestamptz DEFAULT NULL) RETURNS bigint
+-- Whoever asks twice gets one: refused while a replay of it lives, or when the last one completed, unless `again`.
+CREATE FUNCTION holdfast.replay_job(job_id bigint, ended timestamptz DEFAULT NULL, again boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
     dead holdfast.job_failed;
     made bigint;
     holder bigint;
+    replayed timestamptz;
     fault text := CASE WHEN job_id IS NULL THEN 'job_id: an id expected, got null' ELSE holdfast.time_fault('ended', ended) END;
 BEGIN
     IF fault IS NOT NULL THEN
@@ -117,6 +119,21 @@ BEGIN
     END IF;
     IF dead.order_key IS NOT NULL OR dead.blockers IS NOT NULL THEN
         PERFORM holdfast.need_read_committed();
+    END IF;
+    IF again IS NOT TRUE THEN
+        -- Two who ask at once: the second looks when the first has committed.
+        PERFORM pg_advisory_xact_lock(hashtext('holdfast.replay'), hashtext(job_id::text));
+        SELECT r.replay_id INTO holder FROM holdfast.replay r JOIN holdfast.job j ON j.id = r.replay_id WHERE r.job_id = dead.id LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT r.replay_id, r.replayed_at INTO holder, replayed FROM holdfast.replay r WHERE r.job_id = dead.id
+            ORDER BY r.replayed_at DESC, r.replay_id DESC LIMIT 1;
+            IF NOT EXISTS (SELECT FROM holdfast.find_ended(holder, replayed) AS e WHERE e.status = 'completed') THEN
+                holder := NULL;
+            END IF;
+        END IF;
+        IF holder IS NOT NULL THEN
+            RAISE EXCEPTION 'this dead letter was replayed already, as job %', holder USING ERRCODE = 'HF006', DETAIL = holder::text;
+        END IF;
     END IF;
     INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
         order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, suspect)

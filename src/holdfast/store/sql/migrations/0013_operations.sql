@@ -102,7 +102,7 @@ END $$;
 
 -- Acts on jobs one by one, in the order of their ids, so that two who act wait for each other in one direction only. Answers every job:
 -- what was done, or why it was not. One that cannot be acted on holds up no other.
-CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestamptz[], due timestamptz)
+CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestamptz[], due timestamptz, again boolean DEFAULT false)
     RETURNS TABLE (id bigint, done boolean, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -123,7 +123,7 @@ BEGIN
         BEGIN
             CASE action
                 WHEN 'retry' THEN
-                    made := holdfast.replay_job(id, ended_at);
+                    made := holdfast.replay_job(id, ended_at, again);
                     done := made IS NOT NULL;
                     answer := coalesce(made::text, 'not_failed');
                 WHEN 'cancel' THEN
@@ -141,6 +141,10 @@ BEGIN
                 GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
                 done := false;
                 answer := 'duplicate of ' || holder;
+            WHEN SQLSTATE 'HF006' THEN
+                GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
+                done := false;
+                answer := 'replayed as ' || holder;
             WHEN SQLSTATE 'HF002' THEN
                 done := false;
                 answer := SQLERRM;

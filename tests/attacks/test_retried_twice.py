@@ -1,0 +1,94 @@
+"""The same retry is sent three times: by an impatient person, a proxy that repeats, or two at once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import AlreadyReplayed, Fail, Holdfast, Job
+from holdfast.drivers import run_sync
+from holdfast.ops.desk import Desk
+from holdfast.ops.person import Person
+from holdfast.ops.question import JobAction
+from holdfast.ops.role import Role
+from holdfast.store.cancel import replay_job
+from tests.engine.pace import PATIENT
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+
+    from holdfast.ops.answer import JobActionResult
+    from tests.engine.ledger import Ledger
+
+ANN = Person("ann", Role.OPERATOR)
+
+
+async def dead_letter(app: Holdfast, ledger: Ledger, *, fails: int) -> int:
+    """Return a charge that failed; it does so `fails` times in all."""
+    runs: list[int] = []
+
+    @app.job("charge")
+    async def charge(job: Job[None]) -> None:
+        runs.append(job.id)
+        if len(runs) <= fails:
+            raise Fail("declined")
+
+    job = ledger.enqueue_one(charge.new())
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.status(job) == "failed")
+    return job
+
+
+async def retry(app: Holdfast, job: int, *, again: bool = False) -> JobActionResult:
+    async with Desk(str(app.url)) as desk:
+        return await desk.act_on_jobs(JobAction(action="retry", ids=[job], preview=False, again=again), ANN)
+
+
+async def test_three_identical_requests_make_one_replay(app: Holdfast, ledger: Ledger) -> None:
+    dead = await dead_letter(app, ledger, fails=1)
+    answers = [await retry(app, dead) for _ in range(3)]
+    assert [answer.done for answer in answers] == [1, 0, 0]
+    replay = ledger.value("SELECT id FROM holdfast.job WHERE replay_of = %s", dead)
+    assert answers[1].refused[0].why.startswith(f"it was replayed already, as job {replay}")
+    assert ledger.value("SELECT count(*) FROM holdfast.replay") == 1
+
+
+async def test_two_at_once_make_one_replay(app: Holdfast, ledger: Ledger) -> None:
+    dead = await dead_letter(app, ledger, fails=1)
+    answers = await asyncio.gather(*[retry(app, dead) for _ in range(5)])
+    assert sum(answer.done for answer in answers) == 1
+    assert ledger.value("SELECT count(*) FROM holdfast.job WHERE replay_of = %s", dead) == 1
+
+
+async def test_what_a_replay_has_completed_is_not_done_once_more(app: Holdfast, ledger: Ledger) -> None:
+    dead = await dead_letter(app, ledger, fails=1)
+    assert (await retry(app, dead)).done == 1
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.completed() == 1)
+    assert (await retry(app, dead)).done == 0
+    assert (await retry(app, dead, again=True)).done == 1
+
+
+async def test_what_failed_again_may_be_replayed_again(app: Holdfast, ledger: Ledger) -> None:
+    dead = await dead_letter(app, ledger, fails=2)
+    assert (await retry(app, dead)).done == 1
+    async with app.worker(**PATIENT):
+        await until(lambda: ledger.value("SELECT count(*) FROM holdfast.job_failed") == 2)
+    assert (await retry(app, dead)).done == 1
+
+
+async def test_in_sql_and_at_the_terminal_too(
+    app: Holdfast, ledger: Ledger, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
+    dead = await dead_letter(app, ledger, fails=1)
+    conn = connect()
+    replay = run_sync(conn, replay_job(dead))
+    with pytest.raises(AlreadyReplayed) as refused:
+        run_sync(conn, replay_job(dead))
+    assert refused.value.replay_id == replay
+    assert run_sync(conn, replay_job(dead, again=True)) is not None
