@@ -1,0 +1,93 @@
+"""The table of statements and their tests, read from the marks; `python -m tests.seeds.table` writes docs/seeds.md."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tests.seeds.statement import DOCUMENTS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+HERE = Path(__file__).parent
+DOCS = HERE.parent.parent / "docs"
+PAGE = DOCS / "seeds.md"
+
+_HEAD = """\
+# The statements of the documents, and their tests
+
+Holdfast replaces the workers that five documents describe. Each of their statements below, on modes, endpoints,
+settings, abort reasons, leases, retries and cycles, is proved by a test in `tests/seeds/`, against a real PostgreSQL.
+Where Holdfast differs on purpose, the last column names the decision; the test then shows what Holdfast does.
+
+Not built yet, and so not here: the archive and export cycles, the endpoint that waits for an invoice's PDF, and the
+tenders example.
+
+This page is generated: `python -m tests.seeds.table`.
+"""
+
+
+class Statement(NamedTuple):
+    document: str
+    text: str
+    differs: str
+    """The file of a decision, or nothing."""
+    test: str
+    """`test_module.py::test_function`."""
+
+
+class Table(NamedTuple):
+    statements: list[Statement]
+    unmarked: list[str]
+    """Tests that name no statement."""
+
+
+def read_table() -> Table:
+    """Import every test module of this folder and read the marks of its tests."""
+    table = Table([], [])
+    for path in sorted(HERE.glob("test_*.py")):
+        if path.stem == "test_table":
+            continue
+        module = importlib.import_module(f"tests.seeds.{path.stem}")
+        for name, test in vars(module).items():
+            if name.startswith("test_") and callable(test):
+                place = f"{path.name}::{name}"
+                found = [Statement(*mark.args, place) for mark in _marks(test)]
+                table.statements.extend(found)
+                if not found:
+                    table.unmarked.append(place)
+    return table
+
+
+def page(statements: list[Statement]) -> str:
+    parts = [_HEAD]
+    for document in DOCUMENTS:
+        lines = [one for one in statements if one.document == document]
+        parts += [f"\n## {document}\n\n{len(lines)} statements.\n\n| statement | test | differs by |\n|---|---|---|\n"]
+        parts += [f"| {_cell(one.text)} | `{one.test}` | {_link(one.differs)} |\n" for one in lines]
+    return "".join(parts)
+
+
+def _marks(test: Any) -> Iterator[pytest.Mark]:
+    for mark in getattr(test, "pytestmark", []):
+        if mark.name == "statement":
+            yield mark
+        elif mark.name == "parametrize":
+            for case in mark.args[1]:
+                yield from (each for each in getattr(case, "marks", ()) if each.name == "statement")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _link(decision: str) -> str:
+    return f"[{decision[:4]}](decisions/{decision})" if decision else ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(read_table().statements))
