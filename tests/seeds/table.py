@@ -11,8 +11,6 @@ from tests.seeds.statement import DOCUMENTS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pytest
-
 HERE = Path(__file__).parent
 DOCS = HERE.parent.parent / "docs"
 PAGE = DOCS / "seeds.md"
@@ -56,7 +54,7 @@ def read_table() -> Table:
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test):
                 place = f"{path.name}::{name}"
-                found = [Statement(*mark.args, place) for mark in _marks(test)]
+                found = [Statement(document, text, differs, place) for document, text, differs in _marks(test)]
                 table.statements.extend(found)
                 if not found:
                     table.unmarked.append(place)
@@ -72,13 +70,13 @@ def page(statements: list[Statement]) -> str:
     return "".join(parts)
 
 
-def _marks(test: Any) -> Iterator[pytest.Mark]:
+def _marks(test: Any) -> Iterator[tuple[str, str, str]]:
     for mark in getattr(test, "pytestmark", []):
         if mark.name == "statement":
-            yield mark
+            yield mark.args
         elif mark.name == "parametrize":
             for case in mark.args[1]:
-                yield from (each for each in getattr(case, "marks", ()) if each.name == "statement")
+                yield from (each.args for each in getattr(case, "marks", ()) if each.name == "statement")
 
 
 def _cell(text: str) -> str:

@@ -13,7 +13,7 @@ from holdfast import Holdfast, Job, Retry
 from holdfast.ops import operations
 from tests.databases import clone
 from tests.engine.ledger import Ledger
-from tests.engine.pace import ms
+from tests.engine.pace import AT_ONCE, ms
 from tests.engine.waiting import until
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT, make_token
@@ -34,10 +34,10 @@ STATS, RUN_ONCE = ("GET", "/outbox/stats"), ("POST", "/outbox/run-once")
 def make_app(url: str) -> Holdfast:
     app = Holdfast(url)
 
-    @app.job("done")
+    @app.job("done", retry=AT_ONCE)
     async def done(job: Job[Any]) -> None: ...
 
-    @app.job("again", retry=Retry(3, base=ms(0), jitter=ms(0)))
+    @app.job("again", retry=AT_ONCE)
     async def again(job: Job[Any]) -> None:
         if job.attempt == 1:
             raise ValueError("once more")
