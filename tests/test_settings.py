@@ -62,6 +62,7 @@ def test_the_defaults() -> None:
         "archive_region": None,
         "archive_endpoint": None,
         "listen": True,
+        "tracebacks": True,
         "max_connections": 6,
         "secret_names": None,
         "log_format": "auto",

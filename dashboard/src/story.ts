@@ -11,6 +11,9 @@ export interface Step {
   worker?: string | null;
   code?: string | null;
   text?: string | null;
+  /** How many seconds the handler ran. */
+  seconds?: number | null;
+  traceback?: string | null;
   /** Jobs and chains to go to. */
   jobs?: string[];
   chains?: string[];
@@ -62,6 +65,8 @@ function attempt(line: AttemptLine, job: JobStory): Step {
     worker: line.worker_name ?? line.worker,
     code: line.error_code,
     text: line.error,
+    seconds: line.seconds,
+    traceback: line.traceback,
   };
 }
 

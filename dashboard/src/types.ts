@@ -11,6 +11,9 @@ export interface AttemptLine {
   worker_name: string | null;
   error_code: string | null;
   error: string | null;
+  started_at: string | null;
+  seconds: number | null;
+  traceback: string | null;
 }
 
 export interface AuditLine {
@@ -458,6 +461,7 @@ export interface JobAction {
   ids?: string[] | null;
   filter?: JobFilter | null;
   at?: string | null;
+  again?: boolean;
   preview?: boolean;
   most?: number;
 }

@@ -48,6 +48,9 @@ const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine =
   worker_name: null,
   error_code: null,
   error: null,
+  started_at: null,
+  seconds: null,
+  traceback: null,
 });
 const titles = (story: JobStory) => told(story).map((step) => step.title);
 

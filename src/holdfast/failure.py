@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
 
 CODE_LIMIT = 100
 TEXT_LIMIT = 2_000
+TRACEBACK_LIMIT = 8_000
 # Looked at before masking: what is masked may be longer than what stays.
 _WINDOW = 8_192
 _READ = 65_536
 _SHOWN_ERRORS = 5
+_MOST_FRAMES = 30
 
 _DROPPED = re.compile("[\x00\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 _CONTROL = re.compile("[\x01-\x1f\x7f-\x9f]")
@@ -70,6 +73,29 @@ def only_leaf(exc: BaseException) -> BaseException:
     while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:
         exc = exc.exceptions[0]
     return exc
+
+
+def traceback_of(exc: BaseException) -> str | None:
+    """Return where an error was raised, and those before it; None when it was made and not raised.
+
+    At most 8,000 characters. The texts of the errors are those of `Failure`: Python's own may quote payloads.
+    """
+    try:
+        parts: list[str] = []
+        raised: BaseException | None = only_leaf(exc)
+        if raised is None or raised.__traceback__ is None:
+            return None
+        while raised is not None and len(parts) < _SHOWN_ERRORS:
+            frames = traceback.format_list(traceback.extract_tb(raised.__traceback__, limit=-_MOST_FRAMES))
+            failure = Failure.of(raised)
+            parts.insert(0, f"{''.join(frames)}{type(raised).__name__}: {failure.text}")
+            raised = raised.__cause__ or (None if raised.__suppress_context__ else raised.__context__)
+        text = "\n\nThen:\n\n".join(parts)
+        text = "\n".join(mask(_CONTROL.sub(" ", _DROPPED.sub("", line))) for line in text.split("\n"))
+        # The end tells most: there the last error was raised.
+        return text if len(text) <= TRACEBACK_LIMIT else f"…{text[1 - TRACEBACK_LIMIT :]}"
+    except Exception:  # noqa: BLE001 - whatever an error does when it is looked at, the attempt ends
+        return None
 
 
 def _code(exc: BaseException) -> str:

@@ -70,7 +70,7 @@ class Said(str):
         """Join the fields of this task or thread and those of the line: `job=7 kind=receipt.send error=OSError`."""
         fields = {**(extra or {}), **context.get()}
         names = [*(name for name in FIELDS if name in fields), *(name for name in fields if name not in FIELDS)]
-        return cls(" ".join(f"{name}={_value(fields[name])}" for name in names if fields[name] is not None))
+        return cls(mask(" ".join(f"{name}={_value(fields[name])}" for name in names if fields[name] is not None)))
 
 
 class Log(logging.LoggerAdapter[logging.Logger]):

@@ -87,6 +87,8 @@ SETTINGS = (
             "connections a process is reckoned to need per database", lowest=3, highest=1000),
     Setting("HOLDFAST_SECRET_NAMES", "secret_names", "names", "",
             "more names whose values are masked in errors, logs, traces and pages; only from the environment"),
+    Setting("HOLDFAST_TRACEBACKS", "tracebacks", "true or false", "true",
+            "keep the tracebacks of failed attempts, masked, in the table `attempt`"),
     Setting("HOLDFAST_LOG_FORMAT", "log_format", "word", "auto",
             "`human`, `json`, or `auto`: human on a terminal, else JSON", words=("auto", "human", "json")),
     Setting("HOLDFAST_LOG_LEVEL", "log_level", "word", "info", "the least level logged",

@@ -87,6 +87,7 @@ class Settings:
     archive_region: str | None
     archive_endpoint: str | None
     listen: bool
+    tracebacks: bool
     max_connections: int
     secret_names: tuple[str, ...] | None
     log_format: str

@@ -10,13 +10,14 @@ from psycopg import sql
 from holdfast.drivers import run_sync
 from holdfast.setting import SETTINGS
 from holdfast.store.census import take_census
+from holdfast.store.finish import Ending, finish_jobs
 from holdfast.store.schema import migrations
 from holdfast.store.subscription import subscribe
 from holdfast.store.worker import register_worker
 from tests.cli.commands import Said, holdfast
 from tests.cli.pooler import pooler
 from tests.databases import clone
-from tests.traps.workers import enqueue, job
+from tests.traps.workers import FAILED, RETRIED, Worker, enqueue, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,6 +109,21 @@ def test_show_says_that_no_live_worker_takes_a_job(database: str, conn: psycopg.
     assert "\nNo live worker takes k from the queue mail.\n" in said.out
     run_sync(conn, register_worker("w", queues=["mail"], kinds=["k"]))
     assert holdfast("jobs", "show", "--json", str(waiting), database=database).json["served"] is True
+
+
+def test_show_prints_the_last_traceback_and_how_long_attempts_ran(database: str, conn: psycopg.Connection[Any]) -> None:
+    worker = Worker(conn)
+    (made,) = enqueue(conn, job("k"))
+    traced = "  File 'shop.py', line 1, in send\nOSError: no \x1b[31mroute"
+    for outcome in (RETRIED, FAILED):
+        [claimed] = worker.claim()
+        run_sync(conn, finish_jobs(worker.id, [Ending(claimed, outcome, 1.5, f"{traced} {claimed.attempt}")]))
+    said = holdfast("jobs", "show", str(made), database=database).out
+    assert "ATTEMPT  OUTCOME  STARTED" in said
+    assert said.count("  1.500  ") == 2
+    assert "\nTraceback of attempt 2\n    File 'shop.py', line 1, in send\n  OSError: no \\x1b[31mroute 2\n" in said
+    story = holdfast("jobs", "show", "--json", str(made), database=database).json
+    assert [one["traceback"] for one in story["attempts"]] == [f"{traced} 1", f"{traced} 2"]
 
 
 def test_no_database() -> None:

@@ -30,10 +30,17 @@ export function Timeline({ story }: { story: JobStory }) {
               {step.at && <Moment at={step.at} />}
               {gap(steps[place - 1], step)}
               {step.worker && ` on ${step.worker}`}
+              {step.seconds != null && `, ran for ${duration(step.seconds)}`}
             </p>
             <Links step={step} />
             {step.code && <code class="text-bad">{step.code}</code>}
             {step.text && <p class="timeline-text">{step.text}</p>}
+            {step.traceback && (
+              <details>
+                <summary>Traceback</summary>
+                <pre class="error-text">{step.traceback}</pre>
+              </details>
+            )}
             {step.tone === "busy" && story.progress !== null && !step.jobs && (
               <progress max={1} value={story.progress} aria-label="Progress" />
             )}

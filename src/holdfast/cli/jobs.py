@@ -29,9 +29,9 @@ from holdfast.store.inspect import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Sequence
 
-    from holdfast.store.inspect import JobLine
+    from holdfast.store.inspect import AttemptLine, JobLine
     from holdfast.store.statement import Statement
 
 T = TypeVar("T")
@@ -175,9 +175,13 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     if attempts:
         print(f"\nAttempts ({len(attempts)})")
         table.print_table(
-            ("attempt", "outcome", "ended", "worker", "error"),
-            [(a.attempt, a.outcome, a.ended_at, a.worker_name, a.error or a.error_code) for a in attempts],
+            ("attempt", "outcome", "started", "seconds", "ended", "worker", "error"),
+            [
+                (a.attempt, a.outcome, a.started_at, a.seconds, a.ended_at, a.worker_name, a.error or a.error_code)
+                for a in attempts
+            ],
         )
+        _print_traceback(attempts)
     else:
         print("\nNo attempt was recorded: a first one that completes leaves none.")
     if original is not None:
@@ -186,6 +190,15 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
         print("\nReplayed as")
         table.print_table(("id", "status", "created"), replays)
     return 0
+
+
+def _print_traceback(attempts: Sequence[AttemptLine]) -> None:
+    """Print the last one; all that are kept are in the JSON."""
+    last = next((attempt for attempt in reversed(attempts) if attempt.traceback), None)
+    if last is not None and last.traceback:
+        print(f"\nTraceback of attempt {last.attempt}")
+        for line in last.traceback.split("\n"):
+            print(f"  {table.text(line)}" if line else "")
 
 
 def _acting(act: Callable[..., Done]) -> Callable[[Connection, argparse.Namespace], int]:

@@ -14,7 +14,7 @@ from holdfast.abort import AbortReason
 from holdfast.engine.batch import Batches
 from holdfast.failure import Failure
 from holdfast.logs import Log
-from holdfast.outcome import Retried
+from holdfast.outcome import Completed, Retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -291,7 +291,7 @@ class Dispatcher:
             outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
             self.slots.ends(group[0].claimed.queue, len(group))
-        if self._timed and group[0].task is not None:
+        if (self._timed and group[0].task is not None) or any(type(one) is not Completed for one in outcomes):
             _time(group[0], self._clock())
         for attempt, outcome in zip(group, outcomes, strict=True):
             ready.ended(attempt, outcome)
@@ -310,7 +310,7 @@ class Dispatcher:
             outcome = _broken(attempt, exc)
         finally:
             self.slots.ends(attempt.claimed.queue)
-        if self._timed and attempt.task is not None:
+        if (self._timed and attempt.task is not None) or type(outcome) is not Completed:
             _time(attempt, self._clock())
         ready.ended(attempt, outcome)
         self._turn.set()

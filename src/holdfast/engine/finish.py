@@ -15,9 +15,9 @@ from holdfast.abort import AbortReason
 from holdfast.engine.keeper import unwatched
 from holdfast.engine.outage import Outage
 from holdfast.errors import DuplicateJob, InvalidJob
-from holdfast.failure import Failure
+from holdfast.failure import Failure, traceback_of
 from holdfast.logs import Log
-from holdfast.outcome import Completed, Failed
+from holdfast.outcome import Completed, Fail, Failed, Retried
 from holdfast.store.answer import Answer
 from holdfast.store.finish import Ending, finish_jobs
 
@@ -67,15 +67,18 @@ class Finisher:
     for as long as the worker lives.
     """
 
-    def __init__(self, link: Link, worker: int, written: Written, refused: Callable[[Attempt], None]) -> None:
+    def __init__(
+        self, link: Link, worker: int, written: Written, refused: Callable[[Attempt], None], *, tracebacks: bool = True
+    ) -> None:
         """`written(batch, answers)`: their fate is known; what has no answer is completed.
 
-        `refused(attempt)`: the database does not accept its ending.
+        `refused(attempt)`: the database does not accept its ending. `tracebacks`: keep those of failed attempts.
         """
         self._link = link
         self.worker = worker
         self._written = written
         self._refused = refused
+        self._tracebacks = tracebacks
         self._outage = Outage(log, "finish_jobs failed, trying again")
         self._ready: list[Ended] = []
         self._again: deque[Sequence[Ended]] = deque()
@@ -203,7 +206,7 @@ class Finisher:
 
         Raises what is the fault of an ending: the same call would be refused again.
         """
-        endings = [Ending(attempt.claimed, outcome) for attempt, outcome in batch]
+        endings = [self._ending(attempt, outcome) for attempt, outcome in batch]
         careful = False
         while True:
             try:
@@ -222,6 +225,14 @@ class Finisher:
             else:
                 self._outage.over()
                 return answers
+
+    def _ending(self, attempt: Attempt, outcome: Outcome) -> Ending:
+        if type(outcome) is Completed:
+            return Ending(attempt.claimed, outcome)
+        raised = outcome.exception if isinstance(outcome, Retried | Failed) else None
+        # A handler that says Fail has said what there is to say.
+        kept = self._tracebacks and raised is not None and not isinstance(raised, Fail)
+        return Ending(attempt.claimed, outcome, attempt.seconds, traceback_of(raised) if kept and raised else None)
 
     def _settle(self, batch: Sequence[Ended]) -> None:
         """Note that these need not be written again by whoever goes on after a loop that ended."""

@@ -97,7 +97,7 @@ class Serving:
             give_back=self.give_back_waiting,
         )
         self._claim_loop: Kept | None = None
-        self.finisher = Finisher(finish_link, worker, self._written, holding.refused)
+        self.finisher = Finisher(finish_link, worker, self._written, holding.refused, tracebacks=settings.tracebacks)
         self._desk = Desk(finish_link, worker, codec)
         self.claimer = Claimer(
             claim_link,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holdfast.store.claim import ClaimedJob
 
 _MILLISECOND = timedelta(milliseconds=1)
+_MOST_MS = 2**31 - 1
 
 
 class Ending(NamedTuple):
@@ -25,6 +26,9 @@ class Ending(NamedTuple):
 
     job: ClaimedJob
     outcome: Outcome
+    seconds: float | None = None
+    """How long its handler ran; written for endings that leave a row in `attempt`."""
+    traceback: str | None = None
 
 
 def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False) -> Statement[dict[Held, Answer]]:
@@ -66,10 +70,10 @@ def _answers(rows: Sequence[Row]) -> dict[Held, Answer]:
 
 
 def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
-    tokens = [job.token for job, _ in endings]
-    results = [outcome.result for _, outcome in endings if isinstance(outcome, Completed)]
+    tokens = [ending.job.token for ending in endings]
+    results = [ending.outcome.result for ending in endings if isinstance(ending.outcome, Completed)]
     return {
-        "ids": number_array([job.id for job, _ in endings]),
+        "ids": number_array([ending.job.id for ending in endings]),
         "tokens": number_array(tokens[:1] if len(set(tokens)) == 1 else tokens),
         "results": "{}" if results.count(None) == len(results) else text_array(results),
     }
@@ -77,6 +81,10 @@ def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
 
 def _ending_json(ending: Ending) -> str:
     fields: dict[str, Any] = {"id": ending.job.id, "token": ending.job.token}
+    if ending.seconds is not None:
+        fields["ran_ms"] = min(round(ending.seconds * 1000), _MOST_MS)
+    if ending.traceback is not None:
+        fields["traceback"] = ending.traceback
     match ending.outcome:
         case Completed(result, following):
             # Spliced in as they are: both are JSON already.

@@ -54,6 +54,10 @@ class AttemptLine(NamedTuple):
     worker_name: str | None
     error_code: str | None
     error: str | None
+    started_at: datetime | None
+    seconds: float | None
+    """How long the handler ran."""
+    traceback: str | None
 
 
 class ReplayLine(NamedTuple):

@@ -55,6 +55,11 @@ class AttemptLine(Answer):
     worker_name: str | None
     error_code: str | None
     error: ErrorText | None
+    started_at: datetime | None
+    seconds: float | None
+    """How long the handler ran; null: not known, as of a worker that was lost."""
+    traceback: ErrorText | None
+    """Of the last twenty attempts that raised, if `HOLDFAST_TRACEBACKS` is on."""
 
 
 class Blocker(Answer):

@@ -43,8 +43,10 @@ SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
 LIMIT 1
 
 -- name: list_attempts
--- The latest are kept when there are too many.
-SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error
+-- The latest are kept when there are too many, and of the last twenty of them the tracebacks, which are long.
+SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error,
+    a.ended_at - a.ran_ms * interval '1 millisecond', a.ran_ms / 1000.0::double precision,
+    CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 20 THEN a.traceback END
 FROM holdfast.attempt a LEFT JOIN holdfast.worker w ON w.id = a.worker_id
 WHERE a.job_id = %(id)s ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(most)s
 

@@ -130,8 +130,10 @@ CREATE TABLE holdfast.attempt (
     lock_token bigint,
     outcome    holdfast.outcome NOT NULL,
     attempt    smallint NOT NULL,
+    ran_ms     integer,                         -- how long the handler ran; null: not known
     error_code text,
     error      text,
+    traceback  text,                            -- of the error, masked and bounded
     late       boolean DEFAULT nullif(current_setting('holdfast.late', true), '')::boolean
 ) PARTITION BY LIST (late);
 CREATE TABLE holdfast.attempt_days PARTITION OF holdfast.attempt FOR VALUES IN (NULL) PARTITION BY RANGE (ended_at);

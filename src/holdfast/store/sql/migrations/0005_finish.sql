@@ -65,7 +65,9 @@ CREATE TYPE holdfast.ending AS (
     next       json,                -- the job that follows in the chain, if this one completes: an object of new_job's fields
     forget     boolean,             -- true: it was deleted, and nothing is kept of it
     next_id    bigint,              -- its id: given here
-    verdict    holdfast.status      -- what the job becomes: decided here, from the outcome and the row
+    verdict    holdfast.status,     -- what the job becomes: decided here, from the outcome and the row
+    ran_ms     integer,             -- how long the handler ran; null: not known
+    traceback  text
 );
 
 -- The common batch: completed, without order keys or blockers, and nobody's blocker. One statement; what is in it and not for the short
@@ -141,7 +143,7 @@ BEGIN
     -- What is in history now is done; but the same job may have been given twice, under the token of an earlier claim too.
     WITH asked AS MATERIALIZED (
         SELECT g.id, coalesce(g.token, tokens[1]) AS token, g.result FROM unnest(ids, tokens, results) AS g (id, token, result))
-    SELECT array_agg(ROW (a.id, a.token, worker, 'completed', NULL, a.result, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending) INTO others
+    SELECT array_agg(ROW (a.id, a.token, worker, 'completed', NULL, a.result, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending) INTO others
     FROM asked a
     WHERE a.id NOT IN (SELECT h.id FROM holdfast.job_history h WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker)
        OR a.token < (SELECT max(o.token) FROM asked o WHERE o.id = a.id);
@@ -186,7 +188,7 @@ BEGIN
     decided AS MATERIALIZED (
         SELECT h.*, CASE WHEN became = 'completed' AND next IS NOT NULL THEN nextval('holdfast.job_id_seq') END AS follower FROM held h)
     SELECT coalesce(array_agg(ROW (id, token, holder, outcome, delay_ms, result, error_code, error, next, forget, follower,
-            became)::holdfast.ending), '{}'),
+            became, ran_ms, traceback)::holdfast.ending), '{}'),
         coalesce(array_agg(id) FILTER (WHERE order_key IS NOT NULL AND became <> 'pending'), '{}'),
         array_agg(chain_id) FILTER (WHERE became <> 'pending' AND follower IS NULL),
         coalesce(array_agg(id) FILTER (WHERE became <> 'pending' AND follower IS NULL AND awaited), '{}'),
@@ -271,7 +273,7 @@ BEGIN
     WITH gone AS (
         DELETE FROM holdfast.job j WHERE j.id = ANY (ARRAY(SELECT s.id FROM unnest(settled) AS s WHERE s.verdict <> 'pending')) RETURNING j.*),
     ended AS MATERIALIZED (
-        SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, coalesce(s.forget, false) AS forget
+        SELECT gone.*, s.verdict, s.outcome, s.result, s.error, s.error_code, s.next, s.next_id, s.ran_ms, s.traceback, coalesce(s.forget, false) AS forget
         FROM gone JOIN unnest(settled) AS s ON s.id = gone.id),
     kept AS (
         INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt, max_attempts, priority,
@@ -304,9 +306,9 @@ BEGIN
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
     told AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback)
         SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
-            attempt, error_code, error
+            attempt, error_code, error, ran_ms, traceback
         FROM ended WHERE (attempt > 1 OR verdict <> 'completed') AND locked_by <> 0)
     INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, bucket, outcome, queue, kind)
     SELECT date_trunc('minute', clock), count(*), sum(clock - available_at) FILTER (WHERE locked_by <> 0),
@@ -338,11 +340,11 @@ BEGIN
             last_error_code = coalesce(s.error_code, j.last_error_code), last_error = coalesce(s.error, j.last_error)
         FROM unnest(settled) AS s
         WHERE j.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x WHERE x.verdict = 'pending')) AND s.id = j.id
-        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, j.attempt, j.queue, j.kind),
+        RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, s.ran_ms, s.traceback, j.attempt, j.queue, j.kind),
     told AS (
-        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error)
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback)
         SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
-            error_code, error FROM back)
+            error_code, error, ran_ms, traceback FROM back)
     INSERT INTO holdfast.tally (minute, jobs, latency, latency_max, outcome, queue, kind)
     SELECT date_trunc('minute', clock), count(*), NULL, NULL, outcome, queue, kind FROM back GROUP BY outcome, queue, kind;
 END $$;
@@ -357,7 +359,8 @@ BEGIN
         RETURN QUERY SELECT * FROM holdfast.complete_jobs(worker, ids, tokens, results);
     END IF;
     RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
-        SELECT ROW (e.id, e.token, worker, e.outcome, e.delay_ms, e.result, e.error_code, e.error, e.next, NULL, NULL, NULL)::holdfast.ending
+        SELECT ROW (e.id, e.token, worker, e.outcome, e.delay_ms, e.result, e.error_code, e.error, e.next, NULL, NULL, NULL, e.ran_ms,
+            e.traceback)::holdfast.ending
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
 END $$;
 
@@ -392,7 +395,7 @@ BEGIN
             CASE WHEN x.suspect > 0 THEN 'the worker''s process ended while this job ran alone, '
                                          || CASE x.suspect WHEN 1 THEN 'once' ELSE x.suspect || ' times' END
                  ELSE 'worker ' || x.locked_by || ' did not renew the lease' END,
-            NULL, NULL, NULL, NULL)::holdfast.ending
+            NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM unnest(expired) AS x, LATERAL (SELECT coalesce(delays -> x.kind, delays -> '*', '[0]') AS list) AS d);
     RETURN QUERY
     SELECT x.id, x.kind, x.locked_by, x.lock_token, x.attempt, x.locked_until, s.answer, e.error_code, e.error

@@ -21,7 +21,7 @@ CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigi
 #variable_conflict use_column
 BEGIN
     RETURN QUERY SELECT * FROM holdfast.settle_jobs(ARRAY(
-        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
+        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM holdfast.job j LEFT JOIN unnest(ids, tokens) AS g (id, token) ON g.id = j.id AND g.token = j.lock_token
         WHERE j.status = 'processing' AND j.locked_by = worker AND g.id IS NULL
             AND EXISTS (SELECT FROM holdfast.worker w WHERE w.id = worker AND w.identity = coalesce(release_strays.identity, w.identity)) LIMIT 1000));
@@ -47,7 +47,7 @@ BEGIN
         AND (target.awaited IS NULL OR current_setting('transaction_isolation') = 'read committed')
     THEN
         SELECT s.answer INTO answer FROM holdfast.settle_jobs(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL,
-            'cancelled', NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
+            'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
         IF answer = 'cancelled' THEN
             RETURN 'cancelled';
         END IF;

@@ -106,7 +106,7 @@ BEGIN
     END IF;
     PERFORM holdfast.need_read_committed();
     RETURN (SELECT s.answer FROM holdfast.settle_patiently(ARRAY[
-        ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL)::holdfast.ending]) AS s);
+        ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s);
 END $$;
 
 -- Completes a chain from outside, whatever its job does just now: `completed`, `already_ended` or `not_found`. The worker that runs it is notified.
@@ -135,7 +135,7 @@ BEGIN
     -- A dead letter that was replayed twice lives twice: both end, and one goes on.
     PERFORM FROM holdfast.settle_patiently(ARRAY(
         SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'completed', NULL, result, NULL, NULL,
-            CASE WHEN l.id = (live[cardinality(live)]).id THEN next END, NULL, NULL, NULL)::holdfast.ending FROM unnest(live) AS l));
+            CASE WHEN l.id = (live[cardinality(live)]).id THEN next END, NULL, NULL, NULL, NULL, NULL)::holdfast.ending FROM unnest(live) AS l));
     PERFORM pg_notify('holdfast_' || l.locked_by, format('lost %s %s already_completed', l.id, l.lock_token))
     FROM unnest(live) AS l WHERE l.status = 'processing';
     RETURN 'completed';
@@ -158,7 +158,7 @@ BEGIN
         RETURN 'processing';
     END IF;
     PERFORM FROM holdfast.settle_patiently(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL, 'deleted', NULL, NULL,
-        true, NULL, NULL)::holdfast.ending]);
+        true, NULL, NULL, NULL, NULL)::holdfast.ending]);
     RETURN 'deleted';
 END $$;
 
@@ -208,7 +208,7 @@ BEGIN
            OR EXISTS (SELECT FROM holdfast.job_history h WHERE h.id = d AND h.chain_id IS NULL OR h.chain_id = d)
            OR EXISTS (SELECT FROM holdfast.job_failed f WHERE f.id = d AND f.chain_id IS NULL OR f.chain_id = d));
     PERFORM FROM holdfast.settle_patiently(ARRAY(
-        SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'cancelled', NULL, NULL, 'deleted', NULL, NULL, true, NULL, NULL)::holdfast.ending
+        SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'cancelled', NULL, NULL, 'deleted', NULL, NULL, true, NULL, NULL, NULL, NULL)::holdfast.ending
         FROM unnest(live) AS l));
     DELETE FROM holdfast.job_history h WHERE h.id = ANY (ended);
     DELETE FROM holdfast.job_failed f WHERE f.id = ANY (ended);
