@@ -117,7 +117,7 @@ class PlainSession:
         if rows:
             unknown = [False] * (len(ClaimedJob._fields) - len(rows[0]))
             endings = completed([ClaimedJob._make([*row, *unknown]) for row in rows])
-            cursor = await self._conn.execute(FINISH, {"ids": number_array([job.id for job, _ in endings])})
+            cursor = await self._conn.execute(FINISH, {"ids": number_array([ending.job.id for ending in endings])})
             assert cursor.rowcount == len(rows)
         return len(rows)
 
