@@ -19,6 +19,8 @@ from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT, make_token
 from tests.ops.serving import Served
 
+ANN, BOB = Person("ann", Role.OPERATOR), Person("bob", Role.OPERATOR)
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -54,7 +56,7 @@ class Listening:
         self.reading = asyncio.Event()
         self.reading.set()
         self._left = asyncio.Event()
-        self._response = PulseResponse(pulse, self._still)
+        self._response = PulseResponse(pulse, ANN, self._still)
         self.task = asyncio.create_task(self._response({"type": "http"}, self._receive, self._send))
 
     def leave(self) -> None:
@@ -175,7 +177,7 @@ async def test_a_stream_ends_after_its_time_and_when_the_server_stops() -> None:
     await gone(listener)
     assert listener.ended
     with pytest.raises(Refused, match="stopping"):
-        pulse.check()
+        pulse.check(ANN)
 
 
 async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
@@ -204,11 +206,11 @@ async def test_no_more_listen_than_may() -> None:
     listeners = [Listening(pulse), Listening(pulse)]
     await until(lambda: pulse.listeners == 2)
     with pytest.raises(Refused) as refused:
-        pulse.check()
+        pulse.check(BOB)
     assert (refused.value.status, refused.value.code) == (503, "too_many_listeners")
     listeners[0].leave()
     await gone(listeners[0])
-    pulse.check()
+    pulse.check(BOB)
     listeners[1].leave()
     await gone(listeners[1])
 
@@ -287,14 +289,20 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
     from datetime import timedelta
 
     assert shop.app.url is not None
-    site = operations(shop.app, timeout=PATIENT, pulse_every=timedelta(milliseconds=200))
-    headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
+    site = operations(
+        shop.app,
+        authenticate=lambda request: Person(request.headers["x-who"], Role.VIEWER),
+        timeout=PATIENT,
+        pulse_every=timedelta(milliseconds=200),
+    )
     begun = time.monotonic()
     with Served(site) as served:
         limits = httpx.Limits(max_connections=60)
         async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, limits=limits, trust_env=False) as client:
             async with asyncio.timeout(SECONDS):
-                heard = await asyncio.gather(*(listen(client, 3, headers) for _ in range(50)))
+                heard = await asyncio.gather(
+                    *(listen(client, 3, {"x-who": f"viewer {number}"}) for number in range(50))
+                )
         assert heard == [3] * 50
         room = site.state.operations._room
         await until(lambda: room.pulse.listeners == 0 and room.pulse._reader is None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.ops.answer import JobActionResult, Looked, RefusedJob
-from holdfast.ops.finding import find, line, narrowed, search_of
+from holdfast.ops.finding import find_asked, line, narrowed, search_of
 from holdfast.ops.refusal import Refused
 from holdfast.store.audit import add_to_audit, record_audit
 from holdfast.store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.ops.person import Person
     from holdfast.ops.pool import Pool, Talk
     from holdfast.ops.question import JobAction
+    from holdfast.ops.redaction import Redaction
     from holdfast.store.search import FoundJob
 
 # What an action can be done to.
@@ -38,17 +39,19 @@ _WHY = {
 }
 
 
-async def act(pool: Pool, action: JobAction, by: Person) -> JobActionResult:
-    return await _acted(pool, action, _OF[action.action], by)
+async def act(pool: Pool, action: JobAction, by: Person, redaction: Redaction) -> JobActionResult:
+    return await _acted(pool, action, _OF[action.action], by, redaction)
 
 
-async def cancel_waiting(pool: Pool, action: JobAction, by: Person) -> JobActionResult:
+async def cancel_waiting(pool: Pool, action: JobAction, by: Person, redaction: Redaction) -> JobActionResult:
     """Cancel what the filter finds of jobs that have not started: first those that others stand before."""
-    return await _acted(pool, action, ("blocked", "pending"), by)
+    return await _acted(pool, action, ("blocked", "pending"), by, redaction)
 
 
-async def _acted(pool: Pool, action: JobAction, statuses: tuple[str, ...], by: Person) -> JobActionResult:
-    matched = await _matched(pool, action, statuses)
+async def _acted(
+    pool: Pool, action: JobAction, statuses: tuple[str, ...], by: Person, redaction: Redaction
+) -> JobActionResult:
+    matched = await _matched(pool, action, statuses, redaction)
     jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched.jobs}
     acted = matched.refused
     if not action.preview:
@@ -75,7 +78,7 @@ class _Matched(NamedTuple):
     capped: bool
 
 
-async def _matched(pool: Pool, action: JobAction, statuses: tuple[str, ...]) -> _Matched:
+async def _matched(pool: Pool, action: JobAction, statuses: tuple[str, ...], redaction: Redaction) -> _Matched:
     async with pool.look() as talk:
         at = await talk.ask(read_clock())
         if action.filter is None:
@@ -86,7 +89,7 @@ async def _matched(pool: Pool, action: JobAction, statuses: tuple[str, ...]) -> 
         if which.status is not None and which.status not in statuses:
             told = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
             raise Refused(409, "wrong_status", told)
-        found, capped, looked = await _find(talk, action, which, statuses)
+        found, capped, looked = await _find(talk, action, which, statuses, redaction)
         return _Matched(found, [], looked, at, capped=capped)
 
 
@@ -106,14 +109,16 @@ def _unfit(action: JobAction, job: FoundJob | None) -> str:
 
 
 async def _find(
-    talk: Talk, action: JobAction, which: Search, statuses: tuple[str, ...]
+    talk: Talk, action: JobAction, which: Search, statuses: tuple[str, ...], redaction: Redaction
 ) -> tuple[list[FoundJob], bool, Looked]:
     # A dead letter that runs again already is not run a third time by a filter; who names it, may.
     which = Search(**{name: getattr(which, name) for name in Search.__dataclass_fields__} | {"replayed": False})
     found: list[FoundJob] = []
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
-        one = await find(talk, narrowed(which, status), most=max(1, action.most - len(found)))
+        text = None if action.filter is None else action.filter.text
+        most = max(1, action.most - len(found))
+        one = await find_asked(talk, narrowed(which, status), text, redaction, most=most)
         found += one.jobs
         jobs += one.looked.jobs
         back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)

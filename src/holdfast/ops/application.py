@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holdfast.ops.pulse import Pulse
     from holdfast.ops.redaction import Redactor
     from holdfast.ops.routes import Route
+    from holdfast.ops.share import Shares
     from holdfast.store.access import AccessToken
 
 
@@ -75,6 +76,10 @@ class Operations:
     @property
     def desk(self) -> Desk:
         return self._opened().desk
+
+    @property
+    def shares(self) -> Shares:
+        return self._opened().shares
 
     @property
     def pulse(self) -> Pulse:
@@ -130,6 +135,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     kept = Operations(
         lambda: Room(
             Desk(address, connections=connections, timeout=timeout, redaction=redaction),
+            connections=connections,
             every=pulse_every,
             listeners=pulse_listeners,
         ),

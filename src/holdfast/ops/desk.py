@@ -23,7 +23,7 @@ from holdfast.ops.answer import (
     StatsRuntime,
 )
 from holdfast.ops.depth import depth
-from holdfast.ops.finding import find, line, search_of
+from holdfast.ops.finding import find, find_asked, line, search_of
 from holdfast.ops.overview import read_overview
 from holdfast.ops.pool import Pool
 from holdfast.ops.question import JobAction, JobFilter
@@ -161,7 +161,9 @@ class Desk:
 
     async def jobs(self, search: JobSearch) -> JobPage:
         async with self._pool.look() as talk:
-            found = await find(talk, search_of(search), most=search.most, before=search.before)
+            found = await find_asked(
+                talk, search_of(search), search.text, self._redaction, most=search.most, before=search.before
+            )
         return JobPage(jobs=[line(job) for job in found.jobs], next=found.next, looked=found.looked)
 
     async def job(self, job_id: int) -> JobStory:
@@ -169,7 +171,7 @@ class Desk:
             return await story.read_story(talk, job_id, self._redaction)
 
     async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
-        return await acting.act(self._pool, action, by)
+        return await acting.act(self._pool, action, by, self._redaction)
 
     async def chains(self, search: ChainSearch) -> ChainPage:
         """Return chains of more than one job, or that wait for others or are waited for, by their first jobs."""
@@ -227,7 +229,7 @@ class Desk:
         """Pause or resume a queue, or cancel what waits in it."""
         if action.action == "drain":
             cancel = JobAction(action="cancel", filter=JobFilter(queue=name), preview=action.preview, most=action.most)
-            return await acting.cancel_waiting(self._pool, cancel, by)
+            return await acting.cancel_waiting(self._pool, cancel, by, self._redaction)
         async with self._pool.act() as talk:
             await talk.ask(pause_queue(name, paused=action.action == "pause"))
             await self._written(talk, by, f"queue.{action.action}", name)

@@ -67,7 +67,11 @@ class Endpoint:
             query=None if route.query is None else read_query(request, route.query),
             body=None if route.body is None else await read_body(request, route.body),
         )
-        answer = await route.handler(call)
+        if route.role is None:
+            answer = await route.handler(call)
+        else:
+            async with operations.shares.turn(by):
+                answer = await route.handler(call)
         return answer if isinstance(answer, Response) else Response(answer.model_dump_json(), media_type=_JSON)
 
     def _refused_method(self) -> Response:

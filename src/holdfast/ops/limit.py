@@ -20,11 +20,13 @@ _SITE_BITS = 64
 
 
 class Limited(Refused):
-    """Too many failures; `seconds` until the next try."""
+    """Too many failures, or requests at once; `seconds` until the next try."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(
+        self, seconds: float, code: str = "too_many_failures", message: str = "Too many tries failed."
+    ) -> None:
         self.seconds = max(1, math.ceil(seconds))
-        super().__init__(429, "too_many_failures", f"Too many tries failed: try again in {self.seconds} s.")
+        super().__init__(429, code, f"{message} Try again in {self.seconds} s.")
 
 
 class _Window(NamedTuple):

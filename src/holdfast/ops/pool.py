@@ -37,6 +37,14 @@ class Talk:
     async def ask(self, statement: Statement[T]) -> T:
         return await run(self._conn, statement)
 
+    async def try_to_ask(self, statement: Statement[T]) -> T | None:
+        """Return None when the statement takes too long; the transaction goes on."""
+        try:
+            async with self._conn.transaction():
+                return await run(self._conn, statement)
+        except psycopg.errors.QueryCanceled:
+            return None
+
 
 class Pool:
     """Opened by the first who asks, so that an application may mount it without a lifespan."""

@@ -12,17 +12,23 @@ from starlette.responses import Response
 
 from holdfast.logs import Log
 from holdfast.ops.answer import Refusal
+from holdfast.ops.limit import Limited
 from holdfast.ops.refusal import Refused
+from holdfast.ops.role import Role
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.types import Receive, Scope, Send
 
+    from holdfast.ops.person import Person
+
 log = Log(__name__)
 
 EVERY = 2.0
 LISTENERS = 200
+OWN_LISTENERS = 20
+"""Streams of one caller: a person has so many tabs."""
 HEARTBEAT = 15.0
 """Seconds after which a quiet stream says that it lives, and every stream looks whether its listener still may."""
 LIFE = 300.0
@@ -35,9 +41,10 @@ _ALIVE = b": alive\n\n"
 class Listener:
     """Is woken when there is something new. Nothing is queued for it: who is slow gets the newest, and less often."""
 
-    __slots__ = ("gone", "woken")
+    __slots__ = ("by", "gone", "woken")
 
-    def __init__(self) -> None:
+    def __init__(self, by: Person) -> None:
+        self.by = by
         self.woken = asyncio.Event()
         self.gone = False
 
@@ -75,16 +82,19 @@ class Pulse:
     def listeners(self) -> int:
         return len(self._listeners)
 
-    def check(self) -> None:
-        """Refuse when nobody more can listen."""
+    def check(self, by: Person) -> None:
+        """Refuse when nobody more can listen, or this caller has their part of the streams. Viewers leave a quarter."""
         if self._ended:
             raise Refused(503, "stopping", "This server is stopping.")
-        if self.listeners >= self._most:
-            raise Refused(503, "too_many_listeners", f"{self._most} already listen: ask for the overview now and then.")
+        if sum(listener.by == by for listener in self._listeners) >= min(OWN_LISTENERS, max(1, self._most // 2)):
+            raise Limited(1, "too_many_of_yours", "You have too many live streams open.")
+        most = max(1, self._most * 3 // 4) if by.role is Role.VIEWER else self._most
+        if self.listeners >= most:
+            raise Refused(503, "too_many_listeners", f"{most} already listen: ask for the overview now and then.")
 
     @contextmanager
-    def listening(self) -> Iterator[Listener]:
-        listener = Listener()
+    def listening(self, by: Person) -> Iterator[Listener]:
+        listener = Listener(by)
         self._listeners.add(listener)
         if self._reader is None and not self._ended:
             self._reader = asyncio.create_task(self._go_on(), name="holdfast-pulse")
@@ -131,14 +141,15 @@ class PulseResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, pulse: Pulse, still: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, pulse: Pulse, by: Person, still: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._pulse = pulse
+        self._by = by
         self._still = still
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI calls it
-        with self._pulse.listening() as listener:
+        with self._pulse.listening(self._by) as listener:
             watching = asyncio.create_task(_watch(receive, listener))
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})

@@ -48,7 +48,7 @@ class JobFilter(Question):
     created_from: AwareDatetime | None = None
     created_until: AwareDatetime | None = None
     text: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")] | None = None
-    """Somewhere in the payload as it is stored; upper and lower case are the same."""
+    """Somewhere in what is shown of the payload; upper and lower case are the same."""
 
 
 class JobSearch(JobFilter):

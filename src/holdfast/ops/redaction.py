@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HIDDEN = "[redacted]"
 _DEEPEST = 50
+_WRITTEN = ((",", ":"), (", ", ": "))
 
 
 class Shown(NamedTuple):
@@ -55,6 +56,15 @@ class Redaction:
         except Exception:  # noqa: BLE001 - whatever it raises, what it was to hide stays hidden
             return Shown(HIDDEN, redacted=True)
         return Shown(kept, redacted=look.hid or after != before)
+
+    def shows(self, kind: str, payload: str, text: str) -> bool:
+        """Tell whether a text stands in what is shown of a payload, upper and lower case being the same."""
+        try:
+            shown = self.apply(kind, parse_json(payload)).value
+        except InvalidJob:
+            return False
+        wanted = text.lower()
+        return any(wanted in json.dumps(shown, ensure_ascii=False, separators=by).lower() for by in _WRITTEN)
 
 
 class _Look:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from holdfast.logs import Log
 from holdfast.ops.pulse import Pulse
 from holdfast.ops.refusal import Refused
+from holdfast.ops.share import Shares
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -24,7 +25,8 @@ MINUTES = 60
 class Room:
     """Opened without waiting, since the desk connects when it is first asked."""
 
-    def __init__(self, desk: Desk, *, every: timedelta, listeners: int) -> None:
+    def __init__(self, desk: Desk, *, connections: int, every: timedelta, listeners: int) -> None:
+        self.shares = Shares(connections)
         self.loop = asyncio.get_running_loop()
         self.desk = desk
         self.pulse = Pulse(self._read, every=every.total_seconds(), most=listeners)

@@ -99,7 +99,7 @@ async def _sign_out(call: Call) -> Response:
 
 async def _pulse(call: Call) -> Response:
     pulse = call.operations.pulse
-    pulse.check()
+    pulse.check(call.by)
 
     async def still() -> bool:
         try:
@@ -112,7 +112,7 @@ async def _pulse(call: Call) -> Response:
             return False
         return True
 
-    return PulseResponse(pulse, still)
+    return PulseResponse(pulse, call.by, still)
 
 
 async def _stats(call: Call) -> answer.Stats:

@@ -27,7 +27,7 @@ MOST_ACTED_ON = 1_000
 AFTER_ALL = 2**63 - 1
 _EVER = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime(9999, 1, 1, tzinfo=UTC)
-_FIELDS = ("status", "kind", "queue", "order_key", "unique_key", "error_code", "text")
+_FIELDS = ("status", "kind", "queue", "order_key", "unique_key", "error_code")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,6 @@ class Search:
     error_code: str | None = None
     created_from: datetime | None = None
     created_until: datetime | None = None
-    text: str | None = None
     first: bool = False
     """Only the first jobs of chains that have more than one, or wait for others, or are waited for."""
     replayed: bool = True
@@ -174,6 +173,18 @@ def group_dead_letters(which: Search, span: Span, *, look: int, most: int) -> St
         return DeadLetterLook(rows[0][0], rows[0][1], groups)
 
     return Statement(statements()["group_dead_letters"], params, read)
+
+
+def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[int, str]]:
+    """Answer with the payloads of these jobs, as JSON text; those of more bytes than `largest` are left out."""
+    ended = text_array(None if job.finished_at is None else job.finished_at.isoformat() for job in jobs)
+    params: dict[str, Parameter] = {
+        "ids": number_array(job.id for job in jobs),
+        "ended": ended,
+        "largest": largest,
+        "most": len(jobs),
+    }
+    return Statement(statements()["read_payloads"], params, lambda rows: {id_: text for id_, text in rows if text})
 
 
 def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, FoundJob]]:

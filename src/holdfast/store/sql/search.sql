@@ -2,7 +2,7 @@
 -- paid for by every job so that a person may search, and no search can hold the jobs up. The next look begins where this one ended.
 -- Each of the three homes is asked alone, in one snapshot, and the answers are put together by id.
 -- What was looked at is folded as it comes, and only what is shown is read again, each row from the one day that has it.
--- Upper and lower case of a text are the same; the comparison of plain letters costs half of what the others need.
+-- A text is not looked for here: what is redacted may not be found, and only the application knows what that is.
 
 -- name: follow_ids
 -- Before a search, in its transaction. A day that has just begun has no statistics, nor has a table whose jobs came since it was last counted.
@@ -20,11 +20,8 @@ WITH looked AS MATERIALIZED (
                  AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
                  AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
                  AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
-                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND (j.awaited OR j.blockers_left IS NOT NULL) IS TRUE)
-                 AND (%(any_text)s::boolean OR CASE WHEN octet_length(w.text) = char_length(w.text)
-                     THEN strpos(lower(j.payload::text COLLATE "C"), lower(w.text COLLATE "C")) > 0
-                     ELSE strpos(lower(j.payload::text), lower(w.text)) > 0 END) AS found
-          FROM holdfast.job j, (SELECT %(text)s::text AS text) AS w
+                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND (j.awaited OR j.blockers_left IS NOT NULL) IS TRUE) AS found
+          FROM holdfast.job j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint
           ORDER BY j.id DESC LIMIT %(look)s) AS l)
 SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
@@ -44,11 +41,8 @@ WITH looked AS MATERIALIZED (
                  AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
                  AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
                  AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
-                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.next_id IS NOT NULL)
-                 AND (%(any_text)s::boolean OR CASE WHEN octet_length(w.text) = char_length(w.text)
-                     THEN strpos(lower(j.payload::text COLLATE "C"), lower(w.text COLLATE "C")) > 0
-                     ELSE strpos(lower(j.payload::text), lower(w.text)) > 0 END) AS found
-          FROM holdfast.job_history j, (SELECT %(text)s::text AS text) AS w
+                 AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.next_id IS NOT NULL) AS found
+          FROM holdfast.job_history j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(look)s) AS l)
 SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
@@ -69,11 +63,8 @@ WITH looked AS MATERIALIZED (
                  AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
                  AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.blockers IS NOT NULL)
-                 AND (%(any_replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id))
-                 AND (%(any_text)s::boolean OR CASE WHEN octet_length(w.text) = char_length(w.text)
-                     THEN strpos(lower(j.payload::text COLLATE "C"), lower(w.text COLLATE "C")) > 0
-                     ELSE strpos(lower(j.payload::text), lower(w.text)) > 0 END) AS found
-          FROM holdfast.job_failed j, (SELECT %(text)s::text AS text) AS w
+                 AND (%(any_replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id)) AS found
+          FROM holdfast.job_failed j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(look)s) AS l)
 SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
@@ -81,6 +72,15 @@ SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.prio
 FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_failed j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+
+-- name: read_payloads
+-- Of these jobs, each from the home and the day that has it. One that is too large is not searched.
+SELECT g.id, CASE WHEN octet_length(p.payload::text) <= %(largest)s THEN p.payload::text END
+FROM unnest(%(ids)s::text::bigint[], %(ended)s::text::timestamptz[]) AS g (id, ended), LATERAL (
+    SELECT j.payload FROM holdfast.job j WHERE g.ended IS NULL AND j.id = g.id
+    UNION ALL SELECT j.payload FROM holdfast.job_history j WHERE j.id = g.id AND j.finished_at = g.ended
+    UNION ALL SELECT j.payload FROM holdfast.job_failed j WHERE j.id = g.id AND j.finished_at = g.ended LIMIT 1) AS p
+LIMIT %(most)s
 
 -- name: read_landmarks
 -- Between which ids the jobs were enqueued that were created within these times. An id may be drawn long after its transaction began,
