@@ -45,13 +45,18 @@ RUN = (
         doc.case("archive-export runs at 03:47 every day", Cron("47 3 * * *"), ["03:47", "03:47"]),
     ],
 )
-async def test_frequencies(app: Holdfast, every: Every | Cron, slots: list[str]) -> None:
-    app.runner("frequency", every=every)(lambda _: None)  # it is accepted as a cycle's frequency
+async def test_frequencies(database: str, ledger: Ledger, every: Every | Cron, slots: list[str]) -> None:
     found, at = list[str](), MIDNIGHT
     for _ in slots:
         at = every.next(at)
         found.append(f"{at:%H:%M}")
     assert found == slots
+    name = f"frequency {slots[0]} {len(slots)}"
+    async with crew(database, runner := Runner(name, lambda _: None, every=every)) as cycles:
+        await cycles.ticker.tick(runner, PLENTY)
+    [(stored, following)] = ledger.rows("SELECT schedule, next_at FROM holdfast.schedule WHERE name = %s", name)
+    assert stored == every.text
+    assert every.next(following - timedelta(seconds=1)) == following, "a slot of this schedule is next"
 
 
 @doc.says("a worker runs several cycles, each in a loop of its own")

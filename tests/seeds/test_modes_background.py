@@ -18,7 +18,7 @@ from holdfast.failure import Failure
 from tests.cli import commands
 from tests.engine.fleet import SOON
 from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from tests.engine.waiting import after, until
 from tests.seeds.statement import MODES, Document
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ async def test_no_new_ticks(app: Holdfast) -> None:
         await until(lambda: ticks)
         await worker.stop()
         made = len(ticks)
-        await asyncio.sleep(0.05)
+        await after(0.05)
         assert len(ticks) == made
 
 

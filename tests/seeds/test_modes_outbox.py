@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Fail, Holdfast, Job, Retry, Unique
+from holdfast.ops import operations
 from holdfast.telemetry import instrument
 from tests.engine.fleet import SOON
 from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
+from tests.engine.waiting import after, until
+from tests.ops.asking import Asked, ask
 from tests.seeds.statement import DIFFERENCES, MODES, Document
 from tests.traps.workers import Worker, enqueue, expire_leases, job
 
@@ -253,7 +256,7 @@ async def test_heavy(app: Holdfast, ledger: Ledger) -> None:
     ledger.enqueue(*[render.new() for _ in range(5)], *[act.new() for _ in range(5)])
     async with app.worker(**QUICK):
         await until(lambda: len(light) == 5 and len(heavy) == 2)
-        await asyncio.sleep(0.05)
+        await after(0.05)
         assert len(heavy) == 2
         go.set()
         await until(lambda: len(heavy) == 5)
@@ -296,3 +299,28 @@ def measured(database: str) -> CollectorRegistry:
 def test_watched(measured: CollectorRegistry, name: str, least: float) -> None:
     found = [one.value for family in measured.collect() for one in family.samples if one.name == name]
     assert sum(found) >= least
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        doc.case("the count of due pending jobs is watched", "holdfast_queue_due", 2),
+        doc.case("the age of the oldest pending job is watched", "holdfast_queue_oldest_pending_age_seconds", 60),
+    ],
+)
+async def test_queue_health(app: Holdfast, ledger: Ledger, name: str, least: float) -> None:
+    enqueue(ledger.conn, job("health", queue="health"), job("health", queue="health"))
+    ledger.do("UPDATE holdfast.job SET available_at = now() - interval '90 seconds' WHERE queue = 'health'")
+    site = operations(app, timeout=timedelta(seconds=20), public_metrics=True)
+    try:
+        async with app.worker(**QUICK):
+
+            async def shown() -> bool:
+                answered = await ask(site, Asked("GET", "/metrics"))
+                families = text_string_to_metric_families(answered.body.decode())
+                samples = [one for family in families for one in family.samples if one.name == name]
+                return any(one.value >= least for one in samples if one.labels.get("queue") == "health")
+
+            await until(shown, every=0.1)
+    finally:
+        await site.state.operations.close()

@@ -15,7 +15,7 @@ from holdfast.ops import operations
 from holdfast.telemetry import instrument
 from tests.engine.ledger import Ledger
 from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
+from tests.engine.waiting import after, until
 from tests.ops.asking import Asked, ask
 from tests.seeds.statement import DIFFERENCES, RULES, Document
 from tests.traps.workers import Worker, enqueue, expire_leases, job
@@ -172,7 +172,7 @@ async def test_concurrency(app: Holdfast, ledger: Ledger) -> None:
     ids = ledger.enqueue(*[act.new() for _ in range(25)])
     async with app.worker(**QUICK):
         await until(lambda: len(running) == 10)
-        await asyncio.sleep(0.05)
+        await after(0.05)
         assert len(running) == 10
         go.set()
         await until(lambda: all(ledger.status(one) == "completed" for one in ids))
@@ -204,7 +204,7 @@ async def test_bounded_memory(app: Holdfast, ledger: Ledger) -> None:
     held = "SELECT count(*) FROM holdfast.job WHERE kind = 'flood' AND status = 'processing'"
     async with app.worker(queues={"flood": 2}, **(QUICK | {"shutdown_timeout": ms(0)})):
         await until(lambda: ledger.value(held) >= 2)
-        await asyncio.sleep(0.1)
+        await after(0.1)
         assert ledger.value(held) <= 2 + Settings.load({}).batch_size
     ledger.do("DELETE FROM holdfast.job WHERE id = ANY (%s)", ids)
 
