@@ -148,7 +148,7 @@ async def test_active_heartbeat(app: Holdfast, ledger: Ledger) -> None:
         return job.attempt
 
     one = ledger.enqueue_one(act.new())
-    lease: Any = QUICK | {"lease": ms(1_500), "heartbeat": ms(200)}
+    lease: Any = QUICK | {"lease": ms(3_000), "heartbeat": ms(300)}
     async with app.worker(**lease):
         await until(lambda: ledger.status(one) == "processing")
         first = ledger.value("SELECT locked_until FROM holdfast.job WHERE id = %s", one)
@@ -238,7 +238,7 @@ async def test_no_processing_without_lease(app: Holdfast, ledger: Ledger) -> Non
 async def test_no_infinite_processing(app: Holdfast, ledger: Ledger) -> None:
     reasons: list[Any] = []
 
-    @app.job("infinite", lease=Lease(1), retry=AT_ONCE)
+    @app.job("infinite", lease=Lease(1.5), retry=AT_ONCE)
     async def act(job: Job[Any]) -> None:
         if reasons:
             return
