@@ -42,6 +42,9 @@ def make_app(url: str) -> Holdfast:
         if job.attempt == 1:
             raise ValueError("once more")
 
+    @app.job("stuck", retry=Retry(3, base=timedelta(hours=1), maximum=timedelta(hours=1)))
+    async def stuck(job: Job[Any]) -> None: ...
+
     @app.job("dead", retry=Retry(1))
     async def dead(job: Job[Any]) -> None:
         raise ValueError("it broke")
@@ -191,8 +194,8 @@ def summary(server: Server, template: str) -> Any:
         token = make_token(url, "developer")
         with Ledger(url) as ledger:
             kinds: Any = app.kinds
-            ledger.enqueue(kinds["done"].new())
-            expire_leases(ledger.conn, Worker(ledger.conn, "done").claim())
+            ledger.enqueue(kinds["stuck"].new())  # it is recovered, and waits
+            expire_leases(ledger.conn, Worker(ledger.conn, "stuck").claim())
             ledger.enqueue(kinds["done"].new(), kinds["done"].new(), kinds["dead"].new())
             async with serving(app) as site:
                 answered = await ask(site, Asked(*RUN_ONCE, headers=bearer(token)))
