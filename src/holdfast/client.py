@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast.drivers import run, run_sync
 from holdfast.engine.completion import completed
+from holdfast.engine.transition import Transitions
 from holdfast.engine.watcher import Watchers, wait_for_end
 from holdfast.new_job import LAST_ID
 from holdfast.registry import Registry, check_events, check_jobs
@@ -49,12 +50,12 @@ class Client(Registry):
     async def enqueue(self, conn: AsyncConnection, job: NewJob[R]) -> Handle[R]:
         """Enqueue in the transaction that `conn` is in: the job exists when it commits, and never if it does not."""
         check_jobs([job])
-        return await run(conn, enqueue_job(job))
+        return self._enqueued_one(job, await run(conn, enqueue_job(job)))
 
     async def enqueue_many(self, conn: AsyncConnection, jobs: Sequence[NewJob[R]]) -> list[Handle[R]]:
         """Enqueue any number of jobs with one statement; the handles are in the order of the jobs."""
         check_jobs(jobs)
-        return await run(conn, enqueue_jobs(jobs)) if jobs else []
+        return self._enqueued(jobs, await run(conn, enqueue_jobs(jobs))) if jobs else []
 
     async def enqueue_group(self, conn: AsyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
         """Enqueue jobs that run side by side, and one that runs when their chains have all completed; answer with that.
@@ -62,22 +63,42 @@ class Client(Registry):
         How the others ended it finds in `job.blockers`, in the order of the jobs.
         """
         check_jobs([*jobs, then])
-        return await run(conn, enqueue_group(jobs, then) if jobs else enqueue_job(then))
+        handle = await run(conn, enqueue_group(jobs, then) if jobs else enqueue_job(then))
+        return self._enqueued_one(then, handle, jobs)
 
     def enqueue_sync(self, conn: SyncConnection, job: NewJob[R]) -> Handle[R]:
         """Do as `enqueue` does, on a sync connection."""
         check_jobs([job])
-        return run_sync(conn, enqueue_job(job))
+        return self._enqueued_one(job, run_sync(conn, enqueue_job(job)))
 
     def enqueue_many_sync(self, conn: SyncConnection, jobs: Sequence[NewJob[R]]) -> list[Handle[R]]:
         """Do as `enqueue_many` does, on a sync connection."""
         check_jobs(jobs)
-        return run_sync(conn, enqueue_jobs(jobs)) if jobs else []
+        return self._enqueued(jobs, run_sync(conn, enqueue_jobs(jobs))) if jobs else []
 
     def enqueue_group_sync(self, conn: SyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
         """Do as `enqueue_group` does, on a sync connection."""
         check_jobs([*jobs, then])
-        return run_sync(conn, enqueue_group(jobs, then) if jobs else enqueue_job(then))
+        handle = run_sync(conn, enqueue_group(jobs, then) if jobs else enqueue_job(then))
+        return self._enqueued_one(then, handle, jobs)
+
+    def _enqueued_one(self, job: NewJob[Any], handle: Handle[R], others: Sequence[NewJob[Any]] = ()) -> Handle[R]:
+        self._enqueued([job, *others], [handle])
+        return handle
+
+    def _enqueued(self, jobs: Sequence[NewJob[Any]], handles: list[Handle[R]]) -> list[Handle[R]]:
+        """Tell the listeners of this process, if there are any."""
+        if self.listeners:
+            known = len(handles) == len(jobs)
+            made = [job for job, handle in zip(jobs, handles, strict=True) if handle.created] if known else jobs
+            Transitions("", self.listeners).enqueued(made, [one for one in handles if one.created or not known])
+        return handles
+
+    def _cancelled(self, job_id: int, answer: Cancellation) -> Cancellation:
+        """Tell of a job that was cancelled while it waited; of one that runs, its worker tells."""
+        if self.listeners and answer == "cancelled":
+            Transitions("", self.listeners).tell("job_cancelled", job_id)
+        return answer
 
     async def publish(self, conn: AsyncConnection, event: NewEvent) -> int:
         """Publish in the transaction that `conn` is in; the answer is the event's id."""
@@ -101,11 +122,11 @@ class Client(Registry):
 
     async def cancel(self, conn: AsyncConnection, job_id: int) -> Cancellation:
         """Cancel a waiting job, or ask the worker that runs it to stop."""
-        return await run(conn, cancel_job(_id(job_id)))
+        return self._cancelled(job_id, await run(conn, cancel_job(_id(job_id))))
 
     def cancel_sync(self, conn: SyncConnection, job_id: int) -> Cancellation:
         """Do as `cancel` does, on a sync connection."""
-        return run_sync(conn, cancel_job(_id(job_id)))
+        return self._cancelled(job_id, run_sync(conn, cancel_job(_id(job_id))))
 
     async def resume_order_key(self, conn: AsyncConnection, key: str) -> bool:
         """Let an order key go on that a failed job has stopped, without that job; False when it was not stopped."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
     from holdfast.engine.finish import Ended
     from holdfast.engine.hook import Hooks
-    from holdfast.engine.transition import Transitions
+    from holdfast.engine.transition import Name, Transitions
     from holdfast.outcome import Outcome
     from holdfast.store.lease import Held
     from holdfast.store.reap import ReapedJob
@@ -100,7 +100,9 @@ class Holding:
         self.held.pop(attempt.held, None)
         self.counts["job_lost"] += 1
         self.journal.lost(attempt)
-        self._transitions.tell("job_lost", attempt.claimed.id, attempt.claimed.kind, reason=attempt.signal.reason)
+        reason = attempt.signal.reason
+        name: Name = "job_completed_elsewhere" if reason is AbortReason.already_completed else "job_lost"
+        self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, reason=reason)
         self._transitions.ended(["job_lost"], [attempt])
 
     def abort_all(self, reason: AbortReason) -> None:

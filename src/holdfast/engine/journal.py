@@ -96,10 +96,10 @@ class Journal:
 
     def released(self, job: ClaimedJob, outcome: Outcome) -> None:
         """Say, once for each kind and version, that payloads cannot be read here and are given back uncounted."""
-        of = job.kind, job.payload_version
-        if not isinstance(outcome, Released) or outcome.failure is None or of in self._unread:
+        if not isinstance(outcome, Released) or outcome.failure is None:
             return
-        if len(self._unread) < MOST_UNREAD:
+        of = job.kind, job.payload_version
+        if of not in self._unread and len(self._unread) < MOST_UNREAD:
             self._unread.add(of)
             extra = {"payload_version": job.payload_version, "error": outcome.failure.code, "why": outcome.failure.text}
             with self._bound(job):

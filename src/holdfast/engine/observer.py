@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
     from holdfast.engine.ticker import Ticked
     from holdfast.engine.transition import Name, Transition
+    from holdfast.new_job import NewJob
     from holdfast.outcome import Outcome
     from holdfast.store.claim import ClaimedJob
     from holdfast.store.reap import ReapedJob
@@ -29,6 +30,9 @@ class Observer(Protocol):
 
     def __call__(self, transition: Transition, /) -> None:
         """Hear a transition that is not one of a job."""
+
+    def enqueued(self, jobs: Sequence[NewJob[Any]]) -> None:
+        """Hear of jobs that this process enqueued, in a transaction that may not have committed yet."""
 
     def claimed(self, worker: str, jobs: Sequence[ClaimedJob], seconds: float) -> None:
         """Hear of one claim, which may have found nothing."""

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from holdfast.engine.attempt import Attempt
     from holdfast.engine.observer import Spans
     from holdfast.engine.ticker import Ticked
+    from holdfast.job import Handle
+    from holdfast.new_job import NewJob
     from holdfast.store.claim import ClaimedJob
     from holdfast.store.reap import ReapedJob
 
@@ -24,6 +26,7 @@ Name: TypeAlias = Literal[
     "worker_started",
     "worker_stopping",
     "worker_stopped",
+    "job_enqueued",
     "job_claimed",
     "job_completed",
     "job_retried",
@@ -32,6 +35,7 @@ Name: TypeAlias = Literal[
     "job_failed",
     "job_cancelled",
     "job_reaped",
+    "job_completed_elsewhere",
     "job_lost",
     "runner_already_running",
 ]
@@ -67,6 +71,15 @@ class Transitions:
     @property
     def observed(self) -> bool:
         return bool(self._observers)
+
+    def enqueued(self, jobs: Sequence[NewJob[Any]], handles: Sequence[Handle[Any]]) -> None:
+        """Tell of jobs that were enqueued: the listeners of those with a handle, the observers of all of them."""
+        if self._listeners:
+            for job, handle in zip(jobs, handles, strict=False):
+                if handle.created:
+                    self.tell("job_enqueued", handle.id, job.kind, queue=job.envelope.queue)
+        for observer in self._observers:
+            self._call("enqueued", partial(observer.enqueued, jobs))
 
     def claimed(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
         for observer in self._observers:

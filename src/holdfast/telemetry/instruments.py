@@ -64,6 +64,7 @@ TICK_DURATION = _histogram("tick.duration", SECONDS, "s", "How long a tick took.
 TICK_PROCESSED = _histogram(
     "tick.processed", ITEMS, "{item}", "How much a tick did. Of outbox: jobs claimed.", "worker", "runner"
 )
+ENQUEUED = _counter("enqueued", "job", "Jobs that this process enqueued, committed or not.", "queue", "kind")
 PROCESSED = _counter("processed", "attempt", "Attempts that ended, by outcome.", "worker", "queue", "kind", "outcome")
 RETRIED = _counter("retried", "attempt", "Attempts that failed and will be made again.", "worker", "kind")
 DEAD_LETTER = _counter("dead_letter", "job", "Jobs that became dead letters.", "worker", "kind")
@@ -87,8 +88,8 @@ RELAY_PUBLISHED = _counter(
 RELAY_REFUSED = _counter("relay.refused", "try", "Tries to hand an event over that failed.", "worker", "subscription")
 
 PROCESS = (
-    TICKS, TICK_DURATION, TICK_PROCESSED, PROCESSED, RETRIED, DEAD_LETTER, RECOVERED_STUCK, ATTEMPT_DURATION, HELD,
-    WORKER_UP, REAPER_RECOVERED, REAPER_STALE, REAPER_RUNS, RELAY_PUBLISHED, RELAY_REFUSED,
+    TICKS, TICK_DURATION, TICK_PROCESSED, ENQUEUED, PROCESSED, RETRIED, DEAD_LETTER, RECOVERED_STUCK, ATTEMPT_DURATION,
+    HELD, WORKER_UP, REAPER_RECOVERED, REAPER_STALE, REAPER_RUNS, RELAY_PUBLISHED, RELAY_REFUSED,
 )  # fmt: skip
 
 # What the database says of all workers together.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.store.answer import Answer
 from holdfast.store.claim import ClaimedJob
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast.engine.observer import Spans
     from holdfast.engine.ticker import Ticked
     from holdfast.engine.transition import Name, Transition
+    from holdfast.new_job import NewJob
     from holdfast.store.reap import ReapedJob
     from holdfast.telemetry.instruments import Instrument
     from holdfast.telemetry.series import Labels
@@ -81,6 +82,10 @@ class Telemetry:
             # A one-shot pass beside a worker is a second one of the same name.
             self._running[transition.worker] += change
             self.series.set(it.WORKER_UP, {(transition.worker,): float(self._running[transition.worker] > 0)})
+
+    def enqueued(self, jobs: Sequence[NewJob[Any]]) -> None:
+        counts: Counter[Labels] = Counter((job.envelope.queue, job.kind) for job in jobs)
+        self.series.add(it.ENQUEUED, counts)
 
     def claimed(self, worker: str, jobs: Sequence[ClaimedJob], seconds: float) -> None:
         self._tick(worker, "outbox", "completed", seconds, len(jobs))
