@@ -75,7 +75,7 @@ def fill(conn: psycopg.Connection[Any], size: Size) -> Estate:
         fill_fleet(conn, runs_a_day=size.runs_a_day)
         fill_relays(conn)
     conn.execute("VACUUM (ANALYZE)")
-    conn.execute("SELECT holdfast.take_census('0', 50000, false)")
+    conn.execute("SELECT holdfast.take_census('0', false)")
     checkpoint(conn)
     return _estate(conn, size)
 

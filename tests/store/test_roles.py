@@ -269,7 +269,7 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
     ("verb", "permitted"),
     [
         ("INSERT", f"{LIVE} {HISTORY} access_token audit landmark queue replay"),
-        ("UPDATE", f"{LIVE} access_token audit queue run"),
+        ("UPDATE", f"{LIVE} queue run"),
         ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],

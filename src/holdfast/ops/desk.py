@@ -121,7 +121,7 @@ class Desk:
 
     async def count(self, *, small: bool) -> bool:
         """Let live jobs be counted anew, if that was not done lately; with `small` only where they are few."""
-        return await self.ask(take_census(every_ms=1_000 if small else 5_000, whole=small))
+        return await self.ask(take_census(every_ms=200 if small else 5_000, whole=small))
 
     # --- overview
 

@@ -18,9 +18,6 @@ BOUNDS = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
     1800.0, 3600.0, 7200.0, 21600.0, 86400.0,
 )  # fmt: skip
-# Of live jobs, so many pages of 8 kB are looked at; of more, a sample of as many. A page counts only a small table.
-MOST_PAGES = 50_000
-MOST_PAGES_OF_A_PAGE = 1_000
 MOST_TALLIES = 50_000
 
 
@@ -71,7 +68,6 @@ def take_census(*, every_ms: int = 5_000, whole: bool = False) -> Statement[bool
     """Count the live jobs if that was not done lately; with `whole` only where there are few. False: not counted."""
     params: dict[str, Parameter] = {
         "every_ms": every_ms,
-        "most_pages": MOST_PAGES_OF_A_PAGE if whole else MOST_PAGES,
         "whole": whole,
     }
     return Statement(statements()["take_census"], params, lambda rows: bool(rows[0][0]))

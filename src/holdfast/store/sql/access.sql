@@ -19,7 +19,7 @@ VALUES (%(who)s, %(role)s, %(action)s, %(target)s, %(jobs)s, %(detail)s::json) R
 
 -- name: add_to_audit
 -- More of the same action, in a later transaction.
-UPDATE holdfast.audit SET jobs = jobs + %(jobs)s WHERE id = %(id)s RETURNING id
+SELECT holdfast.add_to_audit(%(id)s, %(jobs)s)
 
 -- name: list_audit
 SELECT id, at, who, role, action, target, jobs, detail::text FROM holdfast.audit WHERE id < %(before)s ORDER BY id DESC LIMIT %(most)s

@@ -1,7 +1,7 @@
 -- Counts for people: the census of live jobs, and tallies of what ended.
 
 -- name: take_census
-SELECT holdfast.take_census(%(every_ms)s * interval '1 millisecond', %(most_pages)s, %(whole)s)
+SELECT holdfast.take_census(%(every_ms)s * interval '1 millisecond', %(whole)s)
 
 -- name: read_census
 SELECT now(), c.at, c.seconds, c.sampled, c.lines::text

@@ -86,4 +86,4 @@ WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer', '
 -- name: read_rights
 SELECT has_table_privilege('holdfast.job', 'SELECT'),
     has_table_privilege('holdfast.job', 'UPDATE') AND has_table_privilege('holdfast.job', 'DELETE'),
-    has_table_privilege('holdfast.audit', 'INSERT') LIMIT 1
+    has_any_column_privilege('holdfast.audit', 'INSERT') LIMIT 1

@@ -73,7 +73,10 @@ BEGIN
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher, holdfast.schedule, holdfast.worker'),
             ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
-            ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue, holdfast.access_token, holdfast.audit'),
+            ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue'),
+            ('holdfast_operator', 'INSERT ON holdfast.access_token'),
+            ('holdfast_operator', 'UPDATE (revoked_at) ON holdfast.access_token'),
+            ('holdfast_operator', 'INSERT (who, role, action, target, jobs, detail) ON holdfast.audit'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
             ('holdfast_operator', 'INSERT ON holdfast.delivery'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
@@ -93,7 +96,7 @@ BEGIN
     -- Acting on jobs and subscriptions of others is for operators.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_worker') THEN
         REVOKE EXECUTE ON FUNCTION holdfast.act_on_jobs, holdfast.reschedule_job, holdfast.delete_job, holdfast.replay_subscription,
-            holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
+            holdfast.repartition_subscription, holdfast.rebase_subscription, holdfast.add_to_audit FROM holdfast_worker;
     END IF;
 
     -- A viewer need not see digests.

@@ -281,6 +281,9 @@ DECLARE
     top bigint;
     writer xid8;
 BEGIN
+    IF part IS NULL OR part !~ '^event_[0-9]{8}$' THEN
+        RETURN false;
+    END IF;
     IF EXISTS (SELECT FROM pg_locks l WHERE l.relation = to_regclass('holdfast.' || part) AND l.mode = 'RowExclusiveLock'
             AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())) THEN
         RETURN false;

@@ -19,25 +19,39 @@ CREATE INDEX landmark_last_id ON holdfast.landmark (last_id);
 -- The latest runs of all runners together. A run is written once a minute by each runner that did something, not once a job.
 CREATE INDEX run_started ON holdfast.run (started_at);
 
+-- So many pages of 8 kB are counted; of more, a sample of as many. A page counts only a small table.
+CREATE FUNCTION holdfast.census_pages(whole boolean) RETURNS bigint
+    LANGUAGE sql IMMUTABLE RETURN CASE WHEN whole THEN 1000 ELSE 50000 END;
+
 -- Counts the live jobs unless that was done within `every` and within a hundred times as long as it took: it takes no more than a
 -- hundredth of the time, whatever there is to count. Five minutes are the most: a count that had to wait for a lock took long and cost
--- nothing. At most `most_pages` are looked at; of a larger table only a sample, or, with
--- `whole`, nothing: a page may count a small table itself, and never a large one. False: nothing was counted.
--- SECURITY DEFINER: who only looks may let the count be made.
-CREATE FUNCTION holdfast.take_census(every interval, most_pages integer, whole boolean) RETURNS boolean
+-- nothing. Of a table with more than `census_pages` only a sample is looked at, or, with
+-- `whole`, nothing: a page may count a small table itself, and never a large one. That is cheap, so it rests ten times as long as it took, and
+-- two seconds at most. False: nothing was counted.
+-- SECURITY DEFINER: who only looks may let the count be made. How exact it is, is not theirs to choose, and a transaction that counts and stays open
+-- holds nobody up for more than a minute: then another one counts beside it.
+CREATE FUNCTION holdfast.take_census(every interval, whole boolean) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
     began timestamptz := clock_timestamp();
     pages bigint := pg_relation_size('holdfast.job') / current_setting('block_size')::bigint;
+    most_pages bigint := holdfast.census_pages(whole);
+    rest double precision;
+    alone boolean;
     last holdfast.census;
     part double precision;
     counted json;
     processing json;
 BEGIN
     SELECT * INTO last FROM holdfast.census c WHERE c.at <= began ORDER BY c.at DESC LIMIT 1;
-    IF FOUND AND last.at > began - greatest(every, least(100 * last.seconds, 300) * interval '1 second') OR whole AND pages > most_pages
-        OR NOT pg_try_advisory_xact_lock(hashtext('holdfast.census'), 0)
+    rest := CASE WHEN whole THEN least(10 * last.seconds, 2) ELSE least(100 * last.seconds, 300) END;
+    IF last.at > began - greatest(least(every, interval '5 minutes'), rest * interval '1 second')
+        OR whole AND pages > most_pages
     THEN
+        RETURN false;
+    END IF;
+    alone := pg_try_advisory_xact_lock(hashtext('holdfast.census'), 0);
+    IF NOT alone AND last.at > began - interval '1 minute' THEN
         RETURN false;
     END IF;
     part := least(1, most_pages::double precision / greatest(pages, 1));
@@ -66,10 +80,12 @@ BEGIN
     ON CONFLICT DO NOTHING;
     -- One from the future was made before the clock was set back.
     DELETE FROM holdfast.census WHERE at = ANY (ARRAY(
-        SELECT c.at FROM holdfast.census c WHERE c.at < began - interval '10 minutes' OR c.at > began LIMIT 1000));
-    INSERT INTO holdfast.landmark (at, last_id)
-    SELECT date_trunc('minute', began), s.last_value FROM holdfast.job_id_seq s
-    ON CONFLICT DO NOTHING;
+        SELECT c.at FROM holdfast.census c WHERE c.at < began - interval '10 minutes' OR c.at > began LIMIT 1000 FOR UPDATE SKIP LOCKED));
+    IF alone THEN               -- else it might wait for the landmark of whoever counts beside it
+        INSERT INTO holdfast.landmark (at, last_id)
+        SELECT date_trunc('minute', began), s.last_value FROM holdfast.job_id_seq s
+        ON CONFLICT DO NOTHING;
+    END IF;
     RETURN true;
 END $$;
 
@@ -169,7 +185,7 @@ CREATE TABLE holdfast.access_token (
     revoked_at timestamptz
 );
 
--- What people did, in the transaction in which it was done. Kept: people do little.
+-- What people did, in the transaction in which it was done. Kept: people do little. Whoever may write it down may not change it afterwards.
 CREATE TABLE holdfast.audit (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),
@@ -180,3 +196,17 @@ CREATE TABLE holdfast.audit (
     jobs   integer,                             -- on how many
     detail json NOT NULL DEFAULT '{}'
 );
+
+-- An action on many jobs goes on in several transactions: it was done to so many more. SECURITY DEFINER: nothing else of a line can be changed.
+CREATE FUNCTION holdfast.add_to_audit(line bigint, more integer) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    fault text := CASE WHEN line IS NULL THEN 'line: an id expected, got null'
+        WHEN more IS NULL OR more NOT BETWEEN 1 AND 1000 THEN format('more: 1 to 1000 jobs expected, got %s', coalesce(more::text, 'null')) END;
+BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
+    UPDATE holdfast.audit SET jobs = jobs + more WHERE id = line AND at > clock_timestamp() - interval '10 minutes';
+    RETURN FOUND;
+END $$;

@@ -1,0 +1,139 @@
+"""What the least of the database's logins try to do to the others."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.drivers import run_sync
+from holdfast.errors import InvalidJob
+from holdfast.ops import Role
+from holdfast.store.access import make_access_token, revoke_access_token
+from holdfast.store.audit import add_to_audit, list_audit, record_audit
+from holdfast.store.census import read_census, take_census
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Connection = psycopg.Connection[Any]
+    Login = Callable[[str], Connection]
+
+LARGE = "to_json(repeat('x', 17000000))"
+
+_numbers = count(1)
+
+
+@pytest.fixture
+def owner(connect: Callable[..., Connection]) -> Connection:
+    return connect()
+
+
+@pytest.fixture
+def login(owner: Connection, connect: Callable[..., Connection]) -> Iterator[Login]:
+    made: list[sql.Identifier] = []
+
+    def login(role: str) -> Connection:
+        name = f"test_least_{role}_{next(_numbers)}"
+        made.append(sql.Identifier(name))
+        owner.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE {}").format(made[-1], sql.Identifier(role)))
+        return connect(user=name)
+
+    yield login
+    for name in made:
+        owner.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+def counted(conn: Connection) -> int:
+    return sum(line.pending for line in run_sync(conn, read_census()).lines)
+
+
+def enqueue(conn: Connection, jobs: int) -> None:
+    conn.execute("SELECT count(holdfast.enqueue('mail.send')) FROM generate_series(1, %s)", [jobs])
+
+
+def test_a_viewer_does_not_choose_how_much_is_counted(owner: Connection, login: Login) -> None:
+    enqueue(owner, 500)
+    viewer = login("holdfast_viewer")
+    with pytest.raises(psycopg.errors.UndefinedFunction):
+        viewer.execute("SELECT holdfast.take_census('0', 0, false)")
+    for every in ("0", "-1000 years", "100000 years", None):
+        viewer.execute("SELECT holdfast.take_census(%s::interval, false)", [every])
+    assert counted(owner) == 500
+
+
+def test_a_viewer_whose_transaction_stays_open_holds_up_no_other_count(owner: Connection, login: Login) -> None:
+    run_sync(owner, take_census(every_ms=0))
+    owner.execute("UPDATE holdfast.census SET at = at - interval '11 minutes'")
+    viewer = login("holdfast_viewer")
+    viewer.execute("SELECT pg_advisory_lock(hashtext('holdfast.census'), 0)")
+    with viewer.transaction():
+        viewer.execute("SELECT holdfast.take_census('0', false)")
+        enqueue(owner, 3)
+        owner.execute("SET lock_timeout = '2s'")
+        assert run_sync(owner, take_census(every_ms=0))
+        assert counted(owner) == 3
+    viewer.execute("SELECT pg_advisory_unlock_all()")
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        "UPDATE holdfast.audit SET who = 'somebody else'",
+        "UPDATE holdfast.audit SET jobs = 0",
+        "UPDATE holdfast.audit SET detail = '{}'",
+        "DELETE FROM holdfast.audit",
+        "TRUNCATE holdfast.audit",
+        "INSERT INTO holdfast.audit (at, who, role, action) VALUES ('2000-01-01', 'w', 'viewer', 'a')",
+        "UPDATE holdfast.access_token SET role = 'developer'",
+        "UPDATE holdfast.access_token SET digest = repeat('0', 64)",
+        "UPDATE holdfast.access_token SET expires_at = NULL",
+    ],
+)
+@pytest.mark.parametrize("role", ["holdfast_operator", "holdfast_worker", "holdfast_viewer", "holdfast_producer"])
+def test_nobody_rewrites_what_was_done(login: Login, role: str, attack: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        login(role).execute(attack)
+
+
+def test_an_operator_writes_down_what_was_done_and_how_much_more(owner: Connection, login: Login) -> None:
+    operator = login("holdfast_operator")
+    line = run_sync(operator, record_audit("ann", Role.OPERATOR, "jobs.delete", jobs=100))
+    run_sync(operator, add_to_audit(line, 50))
+    with pytest.raises(InvalidJob):
+        run_sync(operator, add_to_audit(line, -150))
+    assert [entry.jobs for entry in run_sync(operator, list_audit())] == [150]
+    owner.execute("UPDATE holdfast.audit SET at = at - interval '1 hour'")
+    run_sync(operator, add_to_audit(line, 1))
+    assert [entry.jobs for entry in run_sync(operator, list_audit())] == [150]
+    run_sync(operator, make_access_token("0" * 12, name="bob", role="viewer", digest="0" * 64, days=1.0))
+    assert run_sync(operator, revoke_access_token("0" * 12))
+
+
+@pytest.mark.parametrize("role", ["holdfast_worker", "holdfast_viewer", "holdfast_producer"])
+def test_only_operators_add_to_the_audit(login: Login, role: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        login(role).execute("SELECT holdfast.add_to_audit(1, 1)")
+
+
+@pytest.mark.parametrize("part", ["job", "access_token", "job; DROP TABLE holdfast.job", "", None])
+def test_a_worker_looks_into_no_other_table_through_the_log(login: Login, part: str | None) -> None:
+    assert login("holdfast_worker").execute("SELECT holdfast.day_is_read(%s)", [part]).fetchone() == (False,)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "enqueue('k', {large})",
+        "enqueue_jobs(json_build_array(json_build_object('kind', 'k', 'payload', {large}))::text)",
+        "enqueue_group('[]', json_build_object('kind', 'k', 'payload', {large})::text, false)",
+        "publish('t', {large})",
+        "publish_events(json_build_array(json_build_object('topic', 't', 'payload', {large}))::text)",
+    ],
+)
+def test_a_producer_hands_in_no_payload_without_limit(login: Login, call: str) -> None:
+    with pytest.raises(psycopg.Error, match="payload: at most 16 MiB expected"):
+        login("holdfast_producer").execute(f"SELECT holdfast.{call.format(large=LARGE)}".encode())
