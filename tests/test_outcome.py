@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from datetime import timedelta
 
 import pytest
@@ -23,6 +24,15 @@ def decide(exc: BaseException, attempt: int = 1, retry: Retry | None = None) -> 
 def test_an_error_is_retried_after_the_wait_of_its_attempt_and_jitter() -> None:
     expected = Retried(timedelta(seconds=10, milliseconds=250), Failure("ValueError", "no"))
     assert decide(ValueError("no"), attempt=2) == expected
+
+
+def test_fail_may_have_a_code() -> None:
+    for raised, code in ((Fail("no"), "Fail"), (Fail("no", code="card_declined"), "card_declined")):
+        assert outcome_of(raised, attempt=1, retry=Retry()) == Failed(Failure(code, "no"))
+    assert pickle.loads(pickle.dumps(Fail("no", code="declined"))).code == "declined"  # noqa: S301 - our own
+    for wrong in ("", "x" * 101):
+        with pytest.raises(ValueError, match="code must be"):
+            Fail("no", code=wrong)
 
 
 def test_the_last_attempt_fails() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.failure import Failure, only_leaf, retryable
+from holdfast.failure import CODE_LIMIT, Failure, only_leaf, retryable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,13 +72,19 @@ Outcome: TypeAlias = Completed | Retried | Rescheduled | Released | Failed | Can
 
 
 class Fail(Exception):
-    """Raise or return to end the job as failed, whatever attempts are left."""
+    """Raise or return to end the job as failed, whatever attempts are left.
+
+    `code`: groups dead letters, at most 100 characters. Defaults to `Fail`.
+    """
 
     retryable = False
 
-    def __init__(self, why: str) -> None:
+    def __init__(self, why: str, *, code: str | None = None) -> None:
         super().__init__(why)
         self.why = why
+        if code is not None and (not isinstance(code, str) or not 1 <= len(code) <= CODE_LIMIT):
+            raise ValueError(f"code must be a text of 1 to {CODE_LIMIT} characters")
+        self.code = type(self).__name__ if code is None else code
 
 
 class Reschedule(Exception):

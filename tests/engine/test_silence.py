@@ -90,3 +90,24 @@ async def test_a_payload_that_does_not_validate_is_said_once(
     assert "pin: " in said
     assert "s3cret" not in said
     assert "pin: " in (ledger.job(job).error or "")
+
+
+async def test_a_worker_that_vanished_is_named(app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    ledger.enqueue_one(act.new())
+    gone = ledger.value("INSERT INTO holdfast.worker (name) VALUES ('web-1:17') RETURNING id")
+    ledger.do(
+        "UPDATE holdfast.job SET status = 'processing', attempt = 1, locked_by = %s, lock_token = 1, "
+        "locked_until = now() - interval '1 second'",
+        gone,
+    )
+    async with app.worker(**QUICK):
+        await until(lambda: any("renew the leases" in line for line in warnings(caplog)))
+    [said] = [line for line in warnings(caplog) if "renew the leases" in line]
+    assert said.startswith("a worker did not renew the leases of its jobs: lost_worker=web-1:17 jobs=1 heartbeat_at=")
+
+
+async def test_two_workers_of_a_process_have_names_of_their_own(app: Holdfast) -> None:
+    assert app.worker().id != app.worker().id

@@ -10,6 +10,8 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
+from holdfast.contrib.django.connections import FreshConnections
+from holdfast.kind import Kind
 from holdfast.testing import Testing
 from tests.django_config import connected
 from tests.testing.invoices import Invoice, app, charge, create_tables, pay, send_receipt
@@ -65,6 +67,15 @@ class InvoiceTests(TestCase):
     def test_the_whole_story(self) -> None:
         story = Story()
         story.tell_sync(Testing(story.app, connection))
+
+
+def test_a_test_case_with_the_django_integration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wrapper closes old connections around each handler, and must leave the test's own alone."""
+    fresh = FreshConnections()
+    for kind in app.kinds.values():
+        if isinstance(kind, Kind):
+            monkeypatch.setattr(kind, "handler", fresh(kind.handler))
+    test_a_test_case()
 
 
 def test_a_test_case() -> None:

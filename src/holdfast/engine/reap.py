@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast.engine.keeper import unwatched
+from holdfast.engine.link import LOST
 from holdfast.engine.outage import Outage
 from holdfast.logs import Log
 from holdfast.store.answer import Answer
 from holdfast.store.floor import ReapFloor
+from holdfast.store.inspect import read_worker
 from holdfast.store.reap import ReapedJob, reap_jobs
 from holdfast.store.statement import Statement, statements
 
@@ -28,6 +32,7 @@ log = Log(__name__)
 MOST_AT_ONCE = 500
 # Of those that are dead letters then, so many are named in the log.
 MOST_SAID = 20
+MOST_WORKERS_SAID = 5
 # A worker's row tells of a pass when the last that it tells of began so many intervals ago. Alarms wait for three.
 SAID_AFTER = 1.5
 
@@ -103,7 +108,19 @@ class Reaper:
                 extra={"ids": dead[:MOST_SAID], "jobs": len(dead)},
             )
         self._on_reaped(reaped)
+        with suppress(*LOST, TimeoutError):  # it is written and told already
+            await self._name_vanished(reaped)
         return reaped
+
+    async def _name_vanished(self, reaped: Sequence[ReapedJob]) -> None:
+        """Say which workers lost these jobs, and when they were last heard of."""
+        jobs = Counter(job.worker for job in reaped)
+        for worker, count in jobs.most_common(MOST_WORKERS_SAID):
+            lost = await self._link.run(read_worker(worker))
+            extra: dict[str, object] = {"lost_worker": lost.name if lost else worker, "jobs": count}
+            if lost is not None:
+                extra["heartbeat_at"] = lost.heartbeat_at.isoformat(timespec="seconds")
+            log.warning("a worker did not renew the leases of its jobs", extra=extra)
 
 
 def _reaped(worker: int, ms: int) -> Statement[datetime | None]:

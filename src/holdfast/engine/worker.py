@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import time
 from contextlib import AsyncExitStack, nullcontext, suppress
@@ -96,7 +97,7 @@ class Worker:
         `patience`: a database that has not answered within so many seconds is served when it does. Default: of several,
         1.5; a single one is waited for until it cannot be reached.
         """
-        self.id = id or f"{socket.gethostname()}:{os.getpid()}"
+        self.id = id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
         self._settings = settings
         self._lifespan = lifespan
         self._stack = AsyncExitStack()

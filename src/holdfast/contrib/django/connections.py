@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from asgiref.sync import sync_to_async
-from django.db import close_old_connections, connections
+from django.db import connections
 from psycopg.pq import Conninfo
 
 from holdfast.errors import UnsupportedConnection
@@ -27,11 +27,11 @@ class FreshConnections:
     def __call__(self, handler: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(handler)
         def run(*args: Any, **kwargs: Any) -> Any:
-            close_old_connections()
+            _close_old_connections()
             try:
                 return handler(*args, **kwargs)
             finally:
-                close_old_connections()
+                _close_old_connections()
 
         @wraps(handler)
         async def run_async(*args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,17 @@ class FreshConnections:
 
     async def _close(self) -> None:
         """Close in the thread where the handler's own `sync_to_async`, and so the ORM, has its connections."""
-        await sync_to_async(close_old_connections if self._running == 1 else _close_broken_connections)()
+        await sync_to_async(_close_old_connections if self._running == 1 else _close_broken_connections)()
+
+
+def _close_old_connections() -> None:
+    """Do as Django's `close_old_connections` does, but leave a connection alone that is inside `atomic`.
+
+    Django's would close it, since its autocommit is off there. In a test that is how handlers run.
+    """
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def _close_broken_connections() -> None:
