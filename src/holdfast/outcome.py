@@ -82,7 +82,7 @@ class Fail(Exception):
     def __init__(self, why: str, *, code: str | None = None) -> None:
         super().__init__(why)
         self.why = why
-        if code is not None and (not isinstance(code, str) or not 1 <= len(code) <= CODE_LIMIT):
+        if code is not None and not 1 <= len(code) <= CODE_LIMIT:
             raise ValueError(f"code must be a text of 1 to {CODE_LIMIT} characters")
         self.code = type(self).__name__ if code is None else code
 
