@@ -237,10 +237,13 @@ def test_a_table_of_waits_in_code_stays_until_the_environment_says_how_long() ->
             "OUTBOX_REAP_INTERVAL_MS (60000) must be below OUTBOX_LEASE_DURATION_MS (60000)",
         ),
         (
-            {"OUTBOX_WORKER_POLL_MS": "30001"},
+            {"OUTBOX_WORKER_POLL_MS": "30001", "WORKER_IDLE_BACKOFF_MAX_MS": "30000"},
             "OUTBOX_WORKER_POLL_MS (30001) must be at most WORKER_IDLE_BACKOFF_MAX_MS (30000)",
         ),
-        ({"OUTBOX_RETRY_MAX_MS": "4999"}, "OUTBOX_RETRY_BASE_MS (5000) must be at most OUTBOX_RETRY_MAX_MS (4999)"),
+        (
+            {"OUTBOX_RETRY_BASE_MS": "5000", "OUTBOX_RETRY_MAX_MS": "4999"},
+            "OUTBOX_RETRY_BASE_MS (5000) must be at most OUTBOX_RETRY_MAX_MS (4999)",
+        ),
         (
             {"WORKER_TICK_SHARD_INDEX": "1"},
             "WORKER_TICK_SHARD_INDEX (1) must be set together with WORKER_TICK_SHARD_COUNT (unset)",
@@ -304,6 +307,51 @@ def test_what_cannot_be_is_refused_and_names_what_to_change(environ: dict[str, s
 )
 def test_code_is_checked_too(code: dict[str, object], said: str) -> None:
     assert problems({}, **code) == (said,)
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({"OUTBOX_LEASE_DURATION_MS": "30000"}, {"heartbeat": 7_500, "reap_interval": 5_000}),
+        ({"OUTBOX_WORKER_PROCESSING_TIMEOUT_MS": "45000"}, {"heartbeat": 11_250, "reap_interval": 7_500}),
+        (
+            {"OUTBOX_LEASE_DURATION_MS": "12000"},
+            {"heartbeat": 3_000, "reap_interval": 2_000, "shutdown_timeout": 12_000},
+        ),
+        # A worker that was not heard of for a minute is taken for dead, however long its leases are.
+        ({"OUTBOX_LEASE_DURATION_MS": "600000"}, {"heartbeat": 15_000, "reap_interval": 10_000}),
+        ({"OUTBOX_WORKER_POLL_MS": "45000"}, {"idle_min": 45_000, "idle_max": 45_000}),
+        ({"WORKER_IDLE_BACKOFF_MAX_MS": "400"}, {"idle_min": 400, "idle_max": 400}),
+    ],
+)
+def test_a_default_follows_the_setting_it_depends_on(environ: dict[str, str], expected: dict[str, int]) -> None:
+    settings = Settings.load(environ)
+    assert {name: getattr(settings, name) for name in expected} == {name: ms * MS for name, ms in expected.items()}
+
+
+def test_the_defaults_of_retries_follow_each_other() -> None:
+    assert Settings.load({"OUTBOX_RETRY_BASE_MS": "200000"}).retry.maximum == 200_000 * MS
+    assert read_retry({"OUTBOX_RETRY_MAX_MS": "1000"}).base == 1_000 * MS
+
+
+def test_only_given_values_contradict_each_other() -> None:
+    given = {"OUTBOX_LEASE_DURATION_MS": "30000", "OUTBOX_LEASE_HEARTBEAT_MS": "10000"}
+    assert problems(given) == (
+        "OUTBOX_LEASE_HEARTBEAT_MS (10000) must be below a third of OUTBOX_LEASE_DURATION_MS (30000)",
+    )
+
+
+def test_settings_are_fitted_to_the_shortest_lease_of_a_kind() -> None:
+    leases = {"kind short": timedelta(seconds=6), "kind long": timedelta(minutes=5)}
+    fitted = Settings.load({}).fitted(leases)
+    assert (fitted.shutdown_timeout, fitted.reap_interval) == (6_000 * MS, 1_000 * MS)
+    given = Settings.load({"WORKER_SHUTDOWN_TIMEOUT_MS": "20000"}, reap_interval=timedelta(seconds=8))
+    with pytest.raises(SettingsError) as refused:
+        given.fitted(leases)
+    assert refused.value.problems == (
+        "WORKER_SHUTDOWN_TIMEOUT_MS (20000) must be at most the lease of kind short (6000)",
+        "reap_interval (code) (8000) must be below the lease of kind short (6000)",
+    )
 
 
 def test_everything_that_is_wrong_is_said_at_once_and_nothing_follows_from_it() -> None:

@@ -153,6 +153,8 @@ export interface JobStory {
   priority: number;
   attempt: number;
   max_attempts: number;
+  max_runtime_ms: number | null;
+  max_runtime_default: boolean | null;
   created_at: string;
   available_at: string;
   finished_at: string | null;

@@ -11,6 +11,8 @@ const job = (change: Partial<JobStory>): JobStory => ({
   priority: 0,
   attempt: 0,
   max_attempts: 3,
+  max_runtime_ms: 180_000,
+  max_runtime_default: true,
   created_at: "2026-07-03T12:00:00Z",
   available_at: "2026-07-03T12:00:01Z",
   finished_at: null,

@@ -10,14 +10,15 @@ from functools import cached_property
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_origin, overload
 
-from pydantic import TypeAdapter
-
 from holdfast.errors import InvalidJob
 from holdfast.kind import Kind, is_async
-from holdfast.payload import adapter_of, hints_of, invalid, result_type
+from holdfast.payload import adapter_of, hints_of, invalid
+from holdfast.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pydantic import TypeAdapter
 
     from holdfast.chain import Continue
     from holdfast.codec import JsonCodec
@@ -81,14 +82,15 @@ class BatchKind(Kind[[A], T_co]):
         return adapter_of(self.name, _arguments_of(self.name, self.handler))
 
     @cached_property
-    def _result_adapter(self) -> TypeAdapter[Any]:
-        annotation = inspect.signature(self.handler).return_annotation
-        if annotation is inspect.Signature.empty:
-            return TypeAdapter(Any)
-        hint = hints_of(self.name, self.handler, {"return": annotation})["return"]
-        members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-        each = [get_args(member)[0] for member in members if get_args(member)]
-        return adapter_of(self.name, result_type(Union[tuple(each)]) if each else type(None))  # noqa: UP007 - at run time
+    def returns(self) -> Result:
+        return Result(self.name, self.handler, _each)
+
+
+def _each(hint: Any) -> Any:
+    """Return what of a batch's results is one job's."""
+    members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    each = [get_args(member)[0] for member in members if get_args(member)]
+    return Union[tuple(each)] if each else type(None)  # noqa: UP007 - at run time
 
 
 def _alone(job: Job[Any]) -> None:

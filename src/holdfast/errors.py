@@ -15,6 +15,7 @@
     ├── KindTaken
     ├── SubscriptionTaken
     ├── UnsupportedConnection   a pool, an engine, a library we do not know, sync where async is needed or the reverse
+    ├── DatabaseRefused         at a worker's first start: no such database or role, or a wrong password
     ├── SchemaMissing           the database was never migrated
     ├── SchemaOutdated          the database is older than this code
     ├── SchemaUnknown           the database is newer than this code, or was changed by hand
@@ -143,6 +144,10 @@ class SubscriptionTaken(HoldfastError):
 
 class UnsupportedConnection(HoldfastError):
     """Holdfast cannot run a statement on this object."""
+
+
+class DatabaseRefused(HoldfastError):
+    """The server refuses the address of the database, and that does not pass by itself."""
 
 
 class SchemaMissing(HoldfastError):

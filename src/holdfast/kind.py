@@ -27,7 +27,8 @@ from holdfast.failure import Failure
 from holdfast.job import Blocker, Job
 from holdfast.lease import Lease
 from holdfast.new_job import Envelope, NewJob
-from holdfast.payload import adapter_of, check_secrets, dump_typed, from_json, hints_of, invalid, result_type, to_json
+from holdfast.payload import adapter_of, check_secrets, dump_typed, from_json, hints_of, invalid, to_json
+from holdfast.result import Result
 from holdfast.retry import Retry
 from holdfast.settings import read_retry
 
@@ -46,6 +47,8 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
 MOST_IN_A_BATCH = 10_000
+# Without a `max_runtime` of its own, a handler may run for so many leases.
+LEASES_OF_A_RUN = 3
 _Parameter = inspect.Parameter
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
 
@@ -75,6 +78,16 @@ class Work:
             raise ValueError(f"a batch is of 1 to {MOST_IN_A_BATCH} jobs")
         if self.max_runtime is not None and self.max_runtime <= timedelta(0):
             raise ValueError("max_runtime must be longer than nothing")
+
+    def limit(self, lease: Lease) -> dict[str, int]:
+        """Return what limits the time of a handler, in milliseconds; `lease`: where the kind has none of its own."""
+        if self.max_runtime is None:
+            return {"lease": (self.lease or lease).milliseconds}
+        return {"max_runtime": round(self.max_runtime.total_seconds() * 1000)}
+
+    def longest(self, lease: Lease) -> float:
+        """For how many seconds a handler may run whose job has this lease."""
+        return LEASES_OF_A_RUN * lease.seconds if self.max_runtime is None else self.max_runtime.total_seconds()
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
@@ -186,10 +199,7 @@ class Kind(Generic[P, T_co]):
 
     def read_result(self, text: str | None) -> Any:
         """Return what a chain that began with this kind ended with; InvalidJob when it is not of the annotated type."""
-        try:
-            return from_json(self._result_adapter, self.codec.plain(text or "null"))
-        except ValidationError as exc:
-            raise invalid(self.name, exc) from None
+        return self.returns.read(self.codec.plain(text or "null"))
 
     def upgrade(self, *, from_version: int) -> Callable[[UpgradeT], UpgradeT]:
         """Register the function that turns a payload of `from_version` into one of the next version."""
@@ -233,12 +243,9 @@ class Kind(Generic[P, T_co]):
         return adapter_of(self.name, arguments)
 
     @cached_property
-    def _result_adapter(self) -> TypeAdapter[Any]:
-        annotation = inspect.signature(self.handler).return_annotation
-        if annotation is inspect.Signature.empty:
-            return TypeAdapter(Any)
-        hints = hints_of(self.name, self.handler, {"return": annotation})
-        return adapter_of(self.name, result_type(hints["return"]))
+    def returns(self) -> Result:
+        """How its results are stored and read."""
+        return Result(self.name, self.handler, lambda hint: hint)
 
 
 class DeclaredKind(Generic[A]):

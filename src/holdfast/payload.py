@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 import json
-from types import SimpleNamespace, UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 from pydantic import PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
-from holdfast.chain import Continue
 from holdfast.codec import parse_json
 from holdfast.errors import HoldfastError, InvalidJob
 from holdfast.failure import Failure
-from holdfast.outcome import Busy, Fail, Reschedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,14 +28,6 @@ def hints_of(kind: str, handler: Callable[..., Any], annotated: Mapping[str, Any
         return get_type_hints(SimpleNamespace(__annotations__=annotated), module, include_extras=True)
     except NameError as exc:
         raise InvalidJob(f"{kind}: an annotation names {exc.name}, which its module does not have at run time") from exc
-
-
-def result_type(annotation: Any) -> Any:
-    """Return what is left when a handler's signals and continuations are taken from what it returns."""
-    members = get_args(annotation) if get_origin(annotation) in {Union, UnionType} else (annotation,)
-    kept = [member for member in members if member not in {Fail, Reschedule, Busy}]
-    results = [get_args(member)[0] if get_origin(member) is Continue else member for member in kept]
-    return Union[tuple(results)] if results else None  # noqa: UP007 - made at run time
 
 
 def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:

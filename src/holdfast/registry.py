@@ -71,7 +71,10 @@ class Registry:
         version: int = 1,
         executor: Executor = "thread",
     ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
-        """Register a handler, `async def` or plain, whose first parameter is the job."""
+        """Register a handler, `async def` or plain, whose first parameter is the job.
+
+        `max_runtime`: an attempt that runs longer is aborted with `timeout` and fails. Default: three times the lease.
+        """
         work = Work(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
@@ -287,6 +290,8 @@ class Registry:
     def _register(self, kind: AnyKind) -> None:
         if kind.name in self._kinds:
             raise KindTaken(f"{kind.name} is registered already")
+        if isinstance(kind, Kind):
+            kind.returns.check()
         self._kinds[kind.name] = kind
 
 

@@ -110,11 +110,40 @@ class Settings:
         reader = _Reader(environ, {name: value for name, value in overrides.items() if value is not None})
         for setting in SETTINGS:
             reader.read(setting)
+        reader.follow()
         if problems := [*reader.problems, *_problems(reader.values, reader.sources)]:
             raise SettingsError(problems)
         plain = {name: value for name, value in reader.values.items() if "." not in name}
         notes = (*reader.notes, *_unknown(environ))
         return cls(**plain, retry=reader.made_retry(), sources=reader.sources, notes=notes)
+
+    def fitted(self, leases: Mapping[str, timedelta]) -> Self:
+        """Return the settings of a worker that has these leases too: defaults follow the shortest, by what has it.
+
+        A `SettingsError` names what was given and does not go with a lease.
+        """
+        if problems := [said for name, lease in leases.items() for said in self.too_long_for(name, lease)]:
+            raise SettingsError(problems)
+        shortest = min([self.lease, *leases.values()])
+        if shortest == self.lease:
+            return self
+        timeout = self.shutdown_timeout if self._given("shutdown_timeout") else min(self.shutdown_timeout, shortest)
+        interval = self.reap_interval if self._given("reap_interval") else min(self.reap_interval, shortest / 6)
+        return replace(self, shutdown_timeout=timeout, reap_interval=interval)
+
+    def too_long_for(self, name: str, lease: timedelta) -> Iterator[str]:
+        """Say which given settings do not go with this lease: `name` is that of a kind or a queue."""
+        table = {setting.field: setting for setting in SETTINGS}
+        for left, right, agree, rule in _RULES:
+            if right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left):
+                value = getattr(self, left)
+                if not agree(value, lease):
+                    setting = table[left]
+                    label = f"{_label(setting, self.sources)} ({_written(setting, {left: value})})"
+                    yield f"{label} must be {rule} the lease of {name} ({lease / _MS:.15g})"
+
+    def _given(self, name: str) -> bool:
+        return self.sources[next(known.name for known in SETTINGS if known.field == name)] != "default"
 
     def rows(self) -> list[Row]:
         """Return every setting, in the order of the table."""
@@ -137,6 +166,7 @@ def read_retry(environ: Mapping[str, str]) -> Retry:
     for setting in SETTINGS:
         if setting.field.startswith("retry."):
             reader.read(setting)
+    reader.follow()
     if problems := [*reader.problems, *_problems(reader.values, reader.sources)]:
         raise SettingsError(problems)
     return reader.made_retry()
@@ -180,6 +210,15 @@ class _Reader:
         self.sources[setting.name] = ", ".join([source for source in sources if source != "default"] or ["default"])
         if len(self.problems) == before:
             self.values[setting.field] = found if setting.unit == "queues" else found[""]
+
+    def follow(self) -> None:
+        """Let defaults that depend on another setting follow it."""
+        names = {setting.field: setting.name for setting in SETTINGS}
+        for name, other, follows in _FOLLOWS:
+            if {name, other} <= self.values.keys() and self.sources[names[name]] == "default":
+                value, leader = self.values[name], self.values[other]
+                if isinstance(value, timedelta) and isinstance(leader, timedelta):
+                    self.values[name] = follows(value, leader)
 
     def _layers(self, setting: Setting) -> Iterator[tuple[str, dict[str, Any]]]:
         parse, none = _PARSE.get(setting.unit, str), () if setting.unit == "addresses" else None
@@ -283,6 +322,18 @@ _RULES: tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...] = (
     ("retry.base", "retry.maximum", lambda base, most: base is None or base <= most, "at most"),
     ("shard_index", "shard_count", lambda index, count: (index is None) == (count is None), "set together with"),
     ("shard_index", "shard_count", lambda index, count: None in (index, count) or index < count, "below"),
+)
+
+
+# A default that depends on another setting: by its field, what it follows, and how.
+_FOLLOWS: tuple[tuple[str, str, Callable[[timedelta, timedelta], timedelta]], ...] = (
+    ("heartbeat", "lease", lambda default, lease: min(default, lease / 4)),
+    ("reap_interval", "lease", lambda default, lease: min(default, lease / 6)),
+    ("shutdown_timeout", "lease", min),
+    ("idle_max", "idle_min", max),
+    ("idle_min", "idle_max", min),
+    ("retry.maximum", "retry.base", max),
+    ("retry.base", "retry.maximum", min),
 )
 
 

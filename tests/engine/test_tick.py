@@ -161,28 +161,6 @@ async def test_what_becomes_due_by_an_ending_is_run_too(database: str, connect: 
     assert dict(result.runners[0].counts) == {"processed": 6, "completed": 6}
 
 
-async def test_what_is_not_done_when_time_is_up_is_given_back(database: str, connect: Connect) -> None:
-    app = Holdfast(database)
-    begun: list[int] = []
-
-    @app.job("act")
-    async def act(job: Job[Any]) -> None:
-        begun.append(job.id)
-        await asyncio.sleep(0.001)
-        if len(begun) > 20:
-            await asyncio.Event().wait()
-
-    conn = connect()
-    enqueue(app, conn, "act", 150)
-    settings = fast(tick_runners=("outbox",), tick_runner_max=10_000 * MS, batch_size=200, lease=10_000 * MS)
-    result = await run_tick(app, settings)
-    counts = result.runners[0].counts
-    assert counts["released"] >= 1
-    assert counts["processed"] == counts["completed"] + counts["released"]
-    left = conn.execute("SELECT status::text, attempt, count(*) FROM holdfast.job GROUP BY 1, 2").fetchall()
-    assert left == [("pending", 0, 150 - counts["completed"])]
-
-
 async def test_the_outbox_runs_what_is_due_and_ends(database: str, connect: Connect) -> None:
     app = Holdfast(database)
     sent = mail(app)
@@ -207,27 +185,6 @@ async def test_the_outbox_keeps_to_its_items(database: str, connect: Connect, it
     assert dict(result.runners[0].counts) == {"processed": items, "completed": items}
     left = conn.execute("SELECT count(*), max(attempt) FROM holdfast.job WHERE status = 'pending'").fetchone()
     assert left == (50 - items, 0)
-
-
-async def test_the_outbox_keeps_to_its_time(database: str, connect: Connect) -> None:
-    """What still runs at the end of it is aborted and given back, uncounted."""
-    app = Holdfast(database)
-    reasons: list[AbortReason | None] = []
-
-    @app.job("slow")
-    async def slow(job: Job[Any]) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            reasons.append(job.signal.reason)
-
-    conn = connect()
-    enqueue(app, conn, "slow", 3)
-    result = await run_tick(app, fast(**MINUTES | {"tick_runner_max": 10_000 * MS, "shutdown_timeout": 5_000 * MS}))
-    assert reasons == [AbortReason.shutdown] * 3
-    assert result.runners[0].outcome == "completed"
-    rows = conn.execute("SELECT status::text, attempt FROM holdfast.job").fetchall()
-    assert rows == [("pending", 0)] * 3
 
 
 # A pass that has this much time and waits for nothing ends long before.

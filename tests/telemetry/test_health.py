@@ -47,6 +47,17 @@ def worker(
         beat,
         reaped,
     )
+    maintenance(ledger, "-30 seconds")
+
+
+def maintenance(ledger: Ledger, overdue: str) -> None:
+    """Let `maintenance` be due since so long."""
+    ledger.do(
+        "INSERT INTO holdfast.schedule (name, what, schedule, next_at)"
+        " VALUES ('maintenance', 'runner', 'every 60s', now() - %s::interval)"
+        " ON CONFLICT (name) DO UPDATE SET next_at = excluded.next_at",
+        overdue,
+    )
 
 
 async def asked(desk: Desk) -> tuple[int, list[tuple[str, bool]]]:
@@ -82,6 +93,18 @@ async def test_a_fleet_that_does_not_reap_blocks_the_deployment(desk: Desk, ledg
 
 async def test_a_worker_has_three_intervals_to_reap_for_the_first_time(desk: Desk, ledger: Ledger) -> None:
     worker(ledger, reaped=None, started="20 seconds")
+    assert await asked(desk) == (200, [])
+
+
+async def test_a_fleet_in_which_nobody_runs_maintenance_is_not_ready(desk: Desk, ledger: Ledger) -> None:
+    worker(ledger)
+    maintenance(ledger, "2 minutes")
+    assert await asked(desk) == (200, [])
+    maintenance(ledger, "6 minutes")
+    assert await asked(desk) == (503, [("no_maintenance", True)])
+    ledger.do("DELETE FROM holdfast.schedule")
+    assert await asked(desk) == (503, [("no_maintenance", True)])
+    ledger.do("UPDATE holdfast.worker SET started_at = now() - interval '1 minute'")
     assert await asked(desk) == (200, [])
 
 

@@ -140,6 +140,11 @@ function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
       </a>,
     ],
     ["Attempt", `${story.attempt} of ${story.max_attempts}`],
+    [
+      "Time limit",
+      story.max_runtime_ms !== null &&
+        `${duration(story.max_runtime_ms / 1000)} an attempt${story.max_runtime_default ? " (three leases, the default)" : ""}`,
+    ],
     ["Priority", story.priority],
     ["Created", <Moment key="created" at={story.created_at} />],
     ["Due", <Moment key="due" at={story.available_at} />],

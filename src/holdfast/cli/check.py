@@ -9,6 +9,7 @@ import argparse
 import os
 from collections import Counter
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast.cli import database, load, session, table
@@ -18,6 +19,8 @@ from holdfast.engine.connections import room, too_strict
 from holdfast.engine.coverage import uncovered
 from holdfast.errors import HoldfastError
 from holdfast.kind import Kind
+from holdfast.engine.runner import left_out
+from holdfast.lease import Lease
 from holdfast.setting import SETTINGS
 from holdfast.settings import Settings
 from holdfast.store import schema
@@ -25,6 +28,7 @@ from holdfast.store.census import read_census
 from holdfast.store.fleet import list_workers, unserved
 from holdfast.store.inspect import list_roles, read_isolation, read_rights, read_server
 from holdfast.store.subscription import list_subscriptions
+from holdfast.store.worker import read_queues
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -63,7 +67,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     app = load.load(arguments.app) if arguments.app else None
-    findings = [*_coverage(app, arguments.queues), *_databases(app, settings)]
+    findings = [*_coverage(app, arguments.queues), *_settings(app, settings), *_databases(app, settings)]
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if arguments.json:
         _print_json(settings, app, findings, ok=not wrong)
@@ -78,6 +82,17 @@ def _coverage(app: Holdfast | None, named: Iterable[str]) -> Iterator[Finding]:
     handled = {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
     for says in uncovered(handled, named):
         yield Finding("note", "-", "kinds", says)
+
+
+def _settings(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
+    """Look at what the settings mean for the application."""
+    if app is not None:
+        for says in left_out(settings.tick_runners, app.runners):
+            yield Finding("note", "-", "runners", says)
+    for name, kind in sorted(app.kinds.items()) if app is not None else ():
+        if isinstance(kind, Kind) and kind.work.lease is not None:
+            for says in settings.too_long_for(f"kind {name}", kind.work.lease.duration):
+                yield Finding("wrong", "-", "settings", says)
 
 
 def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
@@ -106,6 +121,7 @@ def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
                 yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
                 yield _rights(conn, server)
                 yield from _waiting(conn)
+                yield from _leases(conn, settings)
             yield _roles(conn)
             yield _isolation(conn)
             yield _connections(server, settings)
@@ -150,6 +166,16 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
         yield "note", "events", f"{events} events of {name} are parked: holdfast events parked {name}"
 
 
+def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:
+    """Look at the leases that operators gave to queues, if this user may look."""
+    if not session.ask(conn, read_rights()).look:
+        return
+    for queue in session.ask(conn, read_queues()):
+        if queue.lease_ms is not None:
+            for says in settings.too_long_for(f"queue {queue.name}", timedelta(milliseconds=queue.lease_ms)):
+                yield "note", "leases", says
+
+
 def _roles(conn: psycopg.Connection[Any]) -> Said:
     roles = session.ask(conn, list_roles())
     held = [role.name for role in roles if role.held]
@@ -187,7 +213,7 @@ def _unheard(why: str) -> str:
     return f"{why}. Give workers a direct address, or set HOLDFAST_LISTEN=false and let them poll."
 
 
-def _application(app: Holdfast) -> dict[str, list[str]]:
+def _application(app: Holdfast, settings: Settings) -> dict[str, list[str]]:
     """Return what the application brings, by what it is."""
     queues = {kind.envelope.queue for kind in app.kinds.values()}
     return {
@@ -195,7 +221,18 @@ def _application(app: Holdfast) -> dict[str, list[str]]:
         "queues": sorted(queues),
         "runners": list(app.runners),
         "schedules": list(app.schedules),
+        "time limits": _limits(app, settings),
     }
+
+
+def _limits(app: Holdfast, settings: Settings) -> list[str]:
+    """Say for how long handlers may run."""
+    lease = Lease(settings.lease.total_seconds())
+    handled = {name: kind.work for name, kind in sorted(app.kinds.items()) if isinstance(kind, Kind)}
+    return [
+        f"{name} {work.longest(work.lease or lease):g} s{' (3 leases)' if work.max_runtime is None else ''}"
+        for name, work in handled.items()
+    ]
 
 
 def _print(settings: Settings, app: Holdfast | None, findings: list[Finding], *, wrong: bool) -> None:
@@ -204,7 +241,7 @@ def _print(settings: Settings, app: Holdfast | None, findings: list[Finding], *,
         print(f"note: {note}")
     if app is not None:
         print()
-        for what, names in _application(app).items():
+        for what, names in _application(app, settings).items():
             print(f"{len(names)} {what}: {', '.join(names) or '-'}")
     print()
     table.print_table(("verdict", "database of", "subject", "says"), findings)
@@ -219,7 +256,7 @@ def _print_json(settings: Settings, app: Holdfast | None, findings: list[Finding
             "ok": ok,
             "settings": [row._asdict() | {"unit": units[row.name]} for row in settings.rows()],
             "notes": settings.notes,
-            "application": app and _application(app),
+            "application": app and _application(app, settings),
             "findings": [finding._asdict() for finding in findings],
         }
     )

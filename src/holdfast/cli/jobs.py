@@ -27,6 +27,7 @@ from holdfast.store.inspect import (
     read_job,
     read_worker,
 )
+from holdfast.store.worker import served_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -151,11 +152,13 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     served = None
     if job["status"] == "pending":
         served = is_served(job["queue"], job["kind"], session.ask(conn, list_workers(latest=0)))
+    runtime = session.ask(conn, served_runtime(job["kind"], job["queue"]))
     if arguments.json:
         table.print_json(
             {
                 "job": job,
                 "served": served,
+                "max_runtime": runtime and runtime._asdict(),
                 "worker": worker and worker._asdict(),
                 "attempts": [attempt._asdict() for attempt in attempts],
                 "replay_of": original,
@@ -166,6 +169,9 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
     table.print_table(("field", "value"), [(name, value) for name, value in job.items() if value is not None])
     if served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
+    if runtime is not None:
+        why = "three leases, the default" if runtime.by_default else "max_runtime of its kind"
+        print(f"\nAn attempt may run for {runtime.ms / 1000:g} s ({why}).")
     if job.get("suspect") is not None:
         alone = "alone" if job["suspect"] else "with no other job but those of its last worker"
         print(f"\nIts worker was lost while it ran: it runs apart, {alone}, until it ends in another way.")

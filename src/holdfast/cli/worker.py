@@ -3,7 +3,8 @@
 SIGINT and SIGTERM stop gently: nothing more is taken, what has not started is given back, what runs may finish within
 the shutdown timeout. A second signal stops at once. The process ends within the shutdown timeout and ten seconds,
 whatever handlers do. Exit status: 0 when every job was finished or given back, 3 when the process had not stopped in
-time and was ended, 4 when a loop of the worker ended again and again, so that it could not go on, else 1.
+time and was ended, 4 when a loop of the worker ended again and again, so that it could not go on, 5 when the
+database or the role does not exist, the password is wrong or the schema is missing, else 1.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from holdfast.cli.desk import require
 from holdfast.cli.probe import probed
 from holdfast.cli.stop import Stop
 from holdfast.engine.keeper import BROKEN_STATUS
-from holdfast.engine.supervisor import Supervisor
-from holdfast.errors import HoldfastError
+from holdfast.engine.supervisor import REFUSED_STATUS, Supervisor
+from holdfast.errors import DatabaseRefused, HoldfastError, SchemaMissing
 from holdfast.logs import Log
 from holdfast.settings import Settings
 
@@ -77,6 +78,9 @@ def run(arguments: argparse.Namespace) -> int:
     status, place = 1, process.Process(settings)
     try:
         status = place.run(_work(app, arguments, settings, place))
+    except (DatabaseRefused, SchemaMissing) as exc:
+        place.fail()
+        raise Stop(str(exc), status=REFUSED_STATUS) from None
     except (HoldfastError, Stop):
         place.fail()
         raise
@@ -111,7 +115,8 @@ async def _supervise(arguments: argparse.Namespace, settings: Settings) -> int:
     seconds = settings.shutdown_timeout.total_seconds() + process.GRACE_SECONDS + _KILL_SECONDS
     supervisor = Supervisor(partial(_command, arguments), arguments.processes, seconds=seconds)
     process.on_signals(supervisor.signalled)
-    return 0 if await supervisor.run() else 1
+    well = await supervisor.run()
+    return REFUSED_STATUS if supervisor.refused else 0 if well else 1
 
 
 def _command(arguments: argparse.Namespace, place: int) -> list[str]:
@@ -138,6 +143,8 @@ async def _work(app: Holdfast, arguments: argparse.Namespace, settings: Settings
     left = sum(len(pipeline.held) for pipeline in worker.pipelines)
     if left:
         log.error("jobs are left to the reaper: %d", left)
+    for refused in filter(None, (pipeline.refused for pipeline in worker.pipelines)):
+        raise refused
     if worker.broken.is_set():
         return BROKEN_STATUS
     return 1 if left else 0
@@ -148,7 +155,7 @@ async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object]) ->
         async with worker:
             stops.starting = None
             await _told_or_broken(worker, stops)
-            if worker.broken.is_set():
+            if worker.broken.is_set() and not any(pipeline.refused for pipeline in worker.pipelines):
                 log.critical("a loop cannot go on: the worker stops with exit status %d", BROKEN_STATUS)
                 end_soon()
             await _stop(worker, stops)

@@ -77,6 +77,7 @@ class Attempt:
         "kind",
         "lease",
         "over",
+        "overran",
         "seconds",
         "signal",
         "task",
@@ -114,12 +115,19 @@ class Attempt:
         """What was handed to threads; None: nothing."""
         self.over = False
         """How it ended is known: nothing of it may start any more."""
+        self.overran = ""
+        """Which limit its handler ran out of, if not `max_runtime`: the text of the error."""
         self.completed = False
         """Its handler completed it in a transaction of its own, which may or may not have committed."""
 
     @property
     def started(self) -> bool:
         return self.task is not None
+
+    @property
+    def longest(self) -> float:
+        """For how many seconds its handler may run."""
+        return self.kind.work.longest(self.lease)
 
     def abort(self, reason: AbortReason) -> None:
         """Tell the handler to stop. An async one is cancelled; a thread must look at the signal."""
@@ -270,7 +278,8 @@ class Handlers:
         if isinstance(result, Fail | Reschedule | Busy):
             return self.raised(attempt, result)
         try:
-            return completed(result, self._codec, attempt.claimed.kind, attempt.claimed.read_headers())
+            claimed, returns = attempt.claimed, attempt.kind.returns
+            return completed(result, self._codec, claimed.kind, claimed.read_headers(), returns)
         except HoldfastError as exc:
             return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
         except BaseException as exc:  # noqa: BLE001 - a codec or a result may raise anything, and recover
@@ -296,7 +305,7 @@ class Handlers:
             case AbortReason.cancelled:
                 return Cancelled(Failure("cancelled", "the job was cancelled while it ran"))
             case AbortReason.timeout:
-                return self._failure(attempt, TimeoutError("the job ran longer than its max_runtime"))
+                return self._failure(attempt, TimeoutError(attempt.overran or _too_long(attempt)))
         return None
 
     def misfit(self, attempt: Attempt, exc: BaseException) -> Outcome:
@@ -322,3 +331,10 @@ class Handlers:
             return False
         served = attempt.desk.served(claimed.kind)
         return served is None or served >= claimed.payload_version
+
+
+def _too_long(attempt: Attempt) -> str:
+    # The lease of its queue may have changed since it began.
+    limit = attempt.longest if attempt.deadline is None else attempt.deadline - attempt.began
+    by_default = " (three leases, the default)" if attempt.kind.work.max_runtime is None else ""
+    return f"the job ran longer than its max_runtime of {limit:.6g} s{by_default}"

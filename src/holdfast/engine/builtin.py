@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
@@ -47,8 +46,8 @@ FOLDED = MINUTE
 UNLIMITED = 1_000_000
 # A statement moves so many schedules on to their next slots.
 SLOTS_AT_ONCE = 200
-# The share of a one-shot pass in which jobs may run.
-CLAIMING = 0.8
+# Jobs that still ran when the time of their one-shot tick was up.
+OUTLASTED = "outlasted"
 # The words of `run` rows and of run-once for what a worker counts.
 _SUMMARY = {
     "claimed": "processed",
@@ -60,6 +59,7 @@ _SUMMARY = {
     "job_cancelled": "cancelled",
     "job_reaped": "recovered",
     "job_lost": "lost",
+    "outlasted": OUTLASTED,
 }
 
 
@@ -71,19 +71,20 @@ def summary(counts: Mapping[str, int]) -> dict[str, int]:
 class Outbox:
     """One pass over the jobs that are due, by a worker that claims nothing more than that."""
 
-    def __init__(self, worker: Callable[[], Worker]) -> None:
+    def __init__(self, worker: Callable[[], Worker], *, ends: float) -> None:
+        """Abort what still runs at `ends`, by the monotonic clock: the budget of a tick limits only what it starts."""
         self._worker = worker
+        self._ends = ends
 
     async def tick(self, tick: Tick) -> Counts:
-        left = tick.budget.seconds_left
-        # What still runs then is aborted and given back, which takes a moment too.
-        seconds = MINUTE.total_seconds() if left is None else left * CLAIMING
         async with self._worker() as worker:
+            left = tick.budget.seconds_left
+            seconds = MINUTE.total_seconds() if left is None else left
             try:
-                return summary(await worker.drain(items=tick.budget.most(UNLIMITED), seconds=seconds))
-            except asyncio.CancelledError:
+                return summary(await worker.drain(tick.budget.most(UNLIMITED), seconds=seconds, ends=self._ends))
+            finally:
+                # A handler that goes on although it was told to stop is not waited for.
                 await worker.stop(at_once=True)
-                raise
 
 
 class Minutes:
@@ -272,6 +273,7 @@ def assemble(  # noqa: PLR0913 - what the application and the engine bring
             ours["outbox"] = Runner("outbox", outbox)
             # To abort what runs, and to write that down.
             ours["outbox"].grace = 7.0
+            ours["outbox"].runs_on = True
         if relay is not None:
             ours["relay"] = Runner("relay", relay(site))
         ticker = Ticker(site, timetable, settings=settings, state=state, transitions=transitions)

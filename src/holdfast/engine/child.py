@@ -174,7 +174,11 @@ def _serve(pipe: Connection) -> None:
             handler = found.handler if isinstance(found, Kind) else found
             codec = found.codec if isinstance(found, Kind) else JsonCodec()
             held = Held(fields["id"], fields["token"])
-            run = ChildRun(pipe, Completion(worker, held, fields["kind"], codec, fields["headers"]), blockers)
+            returns = found.returns if isinstance(found, Kind) else None
+            completion = Completion(
+                worker, held, kind=fields["kind"], codec=codec, headers=fields["headers"], returns=returns
+            )
+            run = ChildRun(pipe, completion, blockers)
             answer = ("returned", _plain(handler(Job(state=None, run=run, **fields), **arguments)))
             pickle.dumps(answer)
         except Exception as exc:  # noqa: BLE001 - carried to the parent, which decides

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from holdfast.codec import JsonCodec
     from holdfast.new_job import NewJob
+    from holdfast.result import Result
     from holdfast.store.lease import Held
     from holdfast.store.statement import Statement
 
@@ -25,15 +26,25 @@ if TYPE_CHECKING:
 class Completion:
     """How one attempt is completed from within."""
 
-    def __init__(self, worker: int, held: Held, kind: str, codec: JsonCodec, headers: Mapping[str, str]) -> None:
+    def __init__(  # noqa: PLR0913 - what a completion names
+        self,
+        worker: int,
+        held: Held,
+        *,
+        kind: str,
+        codec: JsonCodec,
+        headers: Mapping[str, str],
+        returns: Result | None,
+    ) -> None:
         self._worker = worker
+        self._returns = returns
         self._headers = headers
         self._held = held
         self._kind = kind
         self._codec = codec
 
     def statement(self, result: object) -> Statement[Answer]:
-        outcome = completed(result, self._codec, self._kind, self._headers)
+        outcome = completed(result, self._codec, self._kind, self._headers, self._returns)
         return complete_job(self._worker, self._held, outcome.result, outcome.next)
 
     def check(self, answer: Answer) -> None:
@@ -51,14 +62,22 @@ class Completion:
                 assert_never(never)
 
 
-def completed(result: object, codec: JsonCodec, kind: str, headers: Mapping[str, str] | None = None) -> Completed:
+def completed(
+    result: object,
+    codec: JsonCodec,
+    kind: str,
+    headers: Mapping[str, str] | None = None,
+    returns: Result | None = None,
+) -> Completed:
     """Return how a job ends whose handler returned this: a value, or a Continue.
 
-    `headers`: those of the job; None: not known here.
+    `headers`: those of the job; `returns`: the type of its result; None: not known here.
     """
     if isinstance(result, Continue):
         return Completed(next=_following(result.job, headers))
-    return Completed(None if result is None else codec.encode(result, kind=kind))
+    if result is None:
+        return Completed()
+    return Completed(codec.encode(result if returns is None else returns.plain(result), kind=kind))
 
 
 def _following(job: NewJob[Any], headers: Mapping[str, str] | None) -> str:

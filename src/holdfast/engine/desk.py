@@ -88,7 +88,14 @@ class Desk:
         if attempt.completed:
             raise HoldfastError(f"job {attempt.held.id} was completed already, in this attempt")
         claimed = attempt.claimed
-        return Completion(self.worker, attempt.held, claimed.kind, self._codec, claimed.read_headers())
+        return Completion(
+            self.worker,
+            attempt.held,
+            kind=claimed.kind,
+            codec=self._codec,
+            headers=claimed.read_headers(),
+            returns=attempt.kind.returns,
+        )
 
     def _check(self, attempt: Attempt, completion: Completion, answer: Answer) -> None:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.abort import AbortReason
 from holdfast.engine.batch import Batches
+from holdfast.engine.deadline import Deadlines
 from holdfast.failure import Failure
 from holdfast.logs import Log
 from holdfast.outcome import Completed, Retried
@@ -56,7 +57,7 @@ class Dispatcher:
     ) -> None:
         """With `timed`, each attempt says how long its handler took."""
         self.slots = slots
-        self._handlers = handlers
+        self.handlers = handlers
         self._outcome = handlers.outcome if handlers.spans is None else handlers.traced_outcome
         self._batches = Batches(handlers)
         self._clock = clock
@@ -74,6 +75,7 @@ class Dispatcher:
         """Held by the one who has asked for quiet."""
         self.held: list[Mapping[Held, Attempt]] = []
         """What is held of each database, until the endings are written."""
+        self._deadlines = Deadlines(self.held, clock)
         self.room: list[Callable[[], None]] = []
         """Called when more jobs may be wanted."""
 
@@ -250,9 +252,7 @@ class Dispatcher:
         work = attempt.kind.work
         self.slots.starts(attempt.claimed.queue)
         attempt.began = now
-        attempt.deadline = attempt.began + (
-            3 * attempt.lease.seconds if work.max_runtime is None else work.max_runtime.total_seconds()
-        )
+        attempt.deadline = deadline = now + work.longest(attempt.lease)
         if work.batch is None:
             run = self._attempt(ready, attempt)
         else:
@@ -262,6 +262,8 @@ class Dispatcher:
         if not task.done():
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+            if deadline < self._deadlines.next:
+                self._deadlines.ring_at(deadline)
             for each in attempt.group or (attempt,):
                 each.task = task
             if attempt.signal.aborted:
@@ -283,10 +285,12 @@ class Dispatcher:
             attempt.begun = True
         try:
             outcomes = await self._batches.outcomes(group)
+            if group[0].over:
+                return
             for attempt in group:
                 attempt.over = True
                 if attempt.calls:
-                    await self._handlers.ended(attempt)
+                    await self.handlers.ended(attempt)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, the jobs must end
             outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
@@ -303,9 +307,12 @@ class Dispatcher:
         attempt.begun = True
         try:
             outcome = await self._outcome(attempt)
+            if attempt.over:
+                # It was given up, and that is written.
+                return
             attempt.over = True
             if attempt.calls:
-                await self._handlers.ended(attempt)
+                await self.handlers.ended(attempt)
         except BaseException as exc:  # noqa: BLE001 - whatever it is, the job must end
             outcome = _broken(attempt, exc)
         finally:

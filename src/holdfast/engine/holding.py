@@ -109,6 +109,14 @@ class Holding:
         for attempt in list(self.held.values()):
             attempt.abort(reason)
 
+    def outlasted(self, why: str) -> int:
+        """Abort what runs, with this as the error of its attempts; return how many there were."""
+        running = [each for each in self.held.values() if each.started and not each.over and not each.signal.aborted]
+        for attempt in running:
+            attempt.overran = why
+            attempt.abort(AbortReason.timeout)
+        return len(running)
+
     def reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self.counts["job_reaped"] += len(jobs)
         self._transitions.reaped(jobs)

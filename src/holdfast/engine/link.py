@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import re
 import socket
 import time
 from contextlib import contextmanager, suppress
@@ -41,6 +42,24 @@ CONNECT: dict[str, Any] = {
 }
 # The server is away, or in recovery or otherwise read-only: all of that passes.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+
+
+# What a server says of an address that it will refuse tomorrow, too. libpq has no code for it, only the text; in
+# another language than English it is taken for something that passes.
+_REFUSED = re.compile(
+    r'FATAL:\s+(?:(?:database|role) ".*" does not exist|password authentication failed'
+    r'|role ".*" is not permitted to log in|no pg_hba\.conf entry|permission denied for database)'
+)
+
+
+def refusal(exc: BaseException) -> str | None:
+    """Return the reason when a server refuses a connection for good; None when another try may help.
+
+    A server that is away, starts or stops, or has no connection left, answers otherwise.
+    """
+    if not isinstance(exc, psycopg.OperationalError) or not _REFUSED.search(said := str(exc)):
+        return None
+    return said.partition("FATAL:")[2].strip().splitlines()[0]
 
 
 class Link:

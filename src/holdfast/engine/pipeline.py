@@ -12,12 +12,14 @@ from holdfast.abort import AbortReason
 from holdfast.engine.connections import check_isolation, check_room
 from holdfast.engine.holding import Holding
 from holdfast.engine.keeper import Keeper
-from holdfast.engine.link import LOST, Link
+from holdfast.engine.link import LOST, Link, refusal
 from holdfast.engine.outage import Outage
 from holdfast.engine.serving import Serving
 from holdfast.engine.vitals import Vitals, database_of
 from holdfast.engine.wake import EVENTS
 from holdfast.engine.wakers.station import waker
+from holdfast.errors import DatabaseRefused, SchemaMissing
+from holdfast.lease import Lease
 from holdfast.logs import Log
 from holdfast.store.identity import identify_database
 from holdfast.store.lease import release_strays
@@ -96,6 +98,7 @@ class Pipeline:
         self._claim_link = Link(url, timeout=timeout)
         self._finish_link = Link(url, timeout=timeout)
         self.keeper = Keeper(name, on_broken=on_broken, database=database_of(url))
+        self._on_broken = on_broken
         self._starting: Kept | None = None
         self._stopping = False
         self._holding = Holding(transitions, hooks)
@@ -106,6 +109,8 @@ class Pipeline:
         """None while the database has never answered."""
         self.on_events: Callable[[], None] = lambda: None
         """Called when something may have been published."""
+        self.refused: DatabaseRefused | None = None
+        """Why this database will never be served, found after the start."""
         self.worker = 0
         """The id of this worker's row in this database; 0 while the database has never answered."""
         self._identity = uuid4()
@@ -116,6 +121,10 @@ class Pipeline:
             async with asyncio.timeout(self._patience):
                 await self._start()
         except (*LOST, TimeoutError) as exc:
+            # One of several harms no other: it is tried again.
+            if not self._lending and (why := refusal(exc)) is not None:
+                await self._close_links()
+                raise DatabaseRefused(f"{database_of(self.url)}: {why}") from None
             self._starting = self.keeper.start("start", partial(self._start_later, self._outage.failed(exc)))
         except BaseException:
             await self._close_links()
@@ -185,6 +194,15 @@ class Pipeline:
     def abort_all(self, reason: AbortReason) -> None:
         self._holding.abort_all(reason)
 
+    def give_up_running(self) -> None:
+        """Write the endings of aborted attempts whose handlers go on all the same."""
+        if self.serving is not None:
+            self.serving.give_up_running()
+
+    def outlasted(self, why: str) -> int:
+        """Abort what runs: its time is up. Return how many jobs that were."""
+        return self._holding.outlasted(why)
+
     async def flush(self, seconds: float) -> None:
         """Wait until every ending is written, but not for ever: what is left, the reaper takes."""
         if self.serving is not None:
@@ -219,6 +237,11 @@ class Pipeline:
                 self._outage.over()
             except Exception as exc:  # noqa: BLE001 - whatever it is, it is said, and the others are served
                 rest = self._outage.failed(exc)
+                if not self._lending and ((why := refusal(exc)) is not None or isinstance(exc, SchemaMissing)):
+                    # The server was away at the start; now that it answers, it will not answer otherwise.
+                    self.refused = DatabaseRefused(f"{database_of(self.url)}: {why or exc}")
+                    self._on_broken("start")
+                    return
 
     async def _start(self) -> None:
         """Start as a whole or not at all: once the worker is registered, nothing more is waited for."""
@@ -270,7 +293,15 @@ class Pipeline:
     def _registration(self) -> Statement[int]:
         queues = self._dispatcher.slots.queues
         versions = {name: kind.version for name, kind in self._kinds.items() if kind.version > 1}
-        return register_worker(self._name, queues=queues, kinds=self._kinds, identity=self._identity, versions=versions)
+        lease = Lease(self._settings.lease.total_seconds())
+        return register_worker(
+            self._name,
+            queues=queues,
+            kinds=self._kinds,
+            identity=self._identity,
+            versions=versions,
+            limits={name: kind.work.limit(lease) for name, kind in self._kinds.items()},
+        )
 
     def disowned(self, worker: int) -> None:
         """Register anew: the row with this id is gone or another's, as after a restore from a backup.

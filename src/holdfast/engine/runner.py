@@ -171,6 +171,8 @@ class Runner:
         """Never twice at a time in one process."""
         self.grace = 0.0
         """How many seconds it may take to end when told to stop, if longer than usual."""
+        self.runs_on = False
+        """Its share of a one-shot tick limits what it starts; what runs may go on until the end of the whole tick."""
 
     def __repr__(self) -> str:
         return f"<Runner {self.name}>"
@@ -221,6 +223,24 @@ def selected(wanted: tuple[str, ...] | None, registered: Mapping[str, Runner]) -
         known = ", ".join([*BUILT_IN, *registered])
         raise HoldfastError(f"WORKER_TICK_RUNNERS: no runner is named {', '.join(unknown)}; there are {known}")
     return list(wanted)
+
+
+# What does not happen where no worker runs a built-in runner.
+_WITHOUT = {
+    "outbox": "no jobs run",
+    "relay": "no subscription is read: no event is delivered",
+    "schedules": "no periodic job is enqueued",
+    "reaper": "expired leases of kinds that no live worker serves stay as they are",
+    "maintenance": "partitions are neither made ahead nor dropped, and statistics are not folded",
+}
+
+
+def left_out(wanted: tuple[str, ...] | None, registered: Mapping[str, Runner]) -> list[str]:
+    """Say which runners WORKER_TICK_RUNNERS leaves out, and what follows where no other worker runs them."""
+    chosen = selected(wanted, registered)
+    off = {name: why for name, why in _WITHOUT.items() if name not in chosen}
+    off |= {name: "it does not run" for name in registered if name not in chosen}
+    return [f"{name} is off (WORKER_TICK_RUNNERS): unless another worker runs it, {why}" for name, why in off.items()]
 
 
 async def in_thread(function: Callable[[], Any], *, name: str) -> Any:

@@ -21,6 +21,7 @@ from holdfast.engine.runner import in_thread
 from holdfast.engine.vitals import database_of
 from holdfast.kind import retries_of
 from holdfast.lease import Lease
+from holdfast.logs import Log
 from holdfast.outcome import Released
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
     from holdfast.store.lease import Held
     from holdfast.store.reap import ReapedJob
     from holdfast.store.worker import QueueControl
+
+
+log = Log(__name__)
 
 
 class Serving:
@@ -207,6 +211,13 @@ class Serving:
         """Give back what has not started, uncounted."""
         self._dispatcher.give_back(self._ready)
 
+    def give_up_running(self) -> None:
+        """Write the endings of aborted attempts whose handlers go on all the same: nobody will wait for them."""
+        for attempt in list(self._holding.held.values()):
+            if attempt.started and not attempt.over and attempt.signal.aborted:
+                attempt.over = True
+                self._ended(attempt, self._dispatcher.handlers.aborted(attempt))
+
     async def claim_due(self, items: int, until: float) -> bool:
         """Claim and start what is due: at most `items` jobs, nothing after `until` by the monotonic clock.
 
@@ -291,6 +302,9 @@ class Serving:
         leases = {q.name: Lease(q.lease_ms / 1000) for q in queues if q.lease_ms and q.name in served}
         if leases != self._queue_leases:
             self._queue_leases = leases
+            for name, lease in leases.items():
+                for said in self._settings.too_long_for(f"queue {name}", lease.duration):
+                    log.warning("settings do not go with the lease of a queue: %s", said)
             for attempt in self._holding.held.values():
                 attempt.lease = leases.get(attempt.claimed.queue) or self._leases[attempt.claimed.kind]
         tighter = self._dispatcher.slots.control(

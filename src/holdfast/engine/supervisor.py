@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 log = Log(__name__)
 
+# The exit status of a worker whose database is refused, or has no schema: another start would end the same way.
+REFUSED_STATUS = 5
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 30.0
 # A process that ran for this long was well: the next death is its first again.
@@ -42,6 +44,8 @@ class Supervisor:
         self._children: set[Process] = set()
         self._stopping = asyncio.Event()
         self._signals = 0
+        self.refused = False
+        """The database will not be served: no process was started again."""
 
     async def run(self) -> bool:
         """Return whether every process ended well."""
@@ -84,6 +88,10 @@ class Supervisor:
                 why = f"it could not be started, {exc.strerror}"
             if status == 0:
                 return True
+            if status == REFUSED_STATUS:
+                # Another process would be refused as well.
+                self.refused = True
+                return False
             if self._stopping.is_set():
                 return False
             deaths = 1 if time.monotonic() - started > WELL_SECONDS else deaths + 1

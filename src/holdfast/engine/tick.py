@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import time
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast.engine.builtin import Outbox, assemble
+from holdfast.engine.builtin import OUTLASTED, Outbox, assemble
 from holdfast.engine.hook import Hooks
 from holdfast.engine.link import LOST
 from holdfast.engine.relaying import RelayOnce
@@ -35,6 +36,10 @@ if TYPE_CHECKING:
     from holdfast.engine.ticker import Ticker
     from holdfast.engine.transition import Listener
     from holdfast.settings import Settings
+
+
+# Of the whole time, so many seconds at most, or a tenth, are kept to abort what still runs and to write that down.
+ENDING = 5.0
 
 
 class Application(Protocol):
@@ -66,13 +71,15 @@ class TickResult:
 
     @property
     def exit_code(self) -> int:
-        """1 when a runner failed, else 0."""
-        return int(any(ticked.outcome == "failed" for ticked in self.runners))
+        """1 when a runner failed or a job still ran at the end, else 0."""
+        return int(any(ticked.outcome == "failed" or ticked.counts.get(OUTLASTED) for ticked in self.runners))
 
 
 async def run_tick(app: Application, settings: Settings, *, url: str | None = None) -> TickResult:
     """Run every selected runner once. One that fails does not stop the next. Cancelling stops it gently.
 
+    Jobs that still run when the outbox's share of the time is spent go on beside the next runners, until the end of the
+    whole tick; those that outlast even that fail, and their attempt counts.
     `url`: the database to serve, in place of the application's own.
     """
     names = selected(settings.tick_runners, app.runners)
@@ -81,7 +88,8 @@ async def run_tick(app: Application, settings: Settings, *, url: str | None = No
     if not urls:
         raise HoldfastError("no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL")
     begun = time.monotonic()
-    ends = begun + settings.tick_overall_max.total_seconds()
+    overall = settings.tick_overall_max.total_seconds()
+    ends = begun + overall
     done: list[Ticked] = []
     async with AsyncExitStack() as stack:
         state = await stack.enter_async_context(nullcontext() if app.lifespan is None else app.lifespan(app))
@@ -106,12 +114,21 @@ async def run_tick(app: Application, settings: Settings, *, url: str | None = No
             state=state,
             transitions=transitions,
             hooks=hooks,
-            outbox=Outbox(lambda: _worker(app, urls, settings, state)).tick,
+            outbox=Outbox(lambda: _worker(app, urls, settings, state), ends=ends - min(ENDING, overall / 10)).tick,
             relay=None if (make := app.relays(settings)) is None else partial(_relay_once, make, transitions),
         )
-        for ticker, runner in _in_order(names, tickers):
-            done.append(await _once(ticker, runner, settings, ends))
+        done += await _in_turn(_in_order(names, tickers), settings, ends)
     return TickResult(tuple(done), time.monotonic() - begun)
+
+
+async def _in_turn(order: Sequence[tuple[Ticker, Runner]], settings: Settings, ends: float) -> list[Ticked]:
+    turns = []
+    async with asyncio.TaskGroup() as group:
+        for ticker, runner in order:
+            turns.append(turn := group.create_task(_once(ticker, runner, settings, ends)))
+            share = min(settings.tick_runner_max.total_seconds(), max(0.0, ends - time.monotonic()))
+            await asyncio.wait({turn}, timeout=share if runner.runs_on else None)
+    return [turn.result() for turn in turns]
 
 
 async def _once(ticker: Ticker, runner: Runner, settings: Settings, ends: float) -> Ticked:
@@ -119,7 +136,9 @@ async def _once(ticker: Ticker, runner: Runner, settings: Settings, ends: float)
     if left <= 0:
         return Ticked(runner=runner.name, outcome="skipped", why="no time left", database=ticker.site.name)
     longest = min(settings.tick_runner_max, runner.max_runtime or settings.tick_runner_max)
-    limits = Limits(settings.tick_runner_max_items, min(left, longest.total_seconds()))
+    seconds = min(left, longest.total_seconds())
+    # A runner that lets jobs run on ends by itself; its grace is to write down how they ended.
+    limits = Limits(settings.tick_runner_max_items, seconds, left + runner.grace if runner.runs_on else seconds)
     try:
         return await ticker.tick(runner, limits)
     except Exception as exc:  # noqa: BLE001 - whatever keeps a runner from running, the next one has its turn

@@ -44,6 +44,9 @@ WRITES = 5
 class Limits(NamedTuple):
     items: int | None
     seconds: float
+    """The budget of the tick."""
+    longest: float | None = None
+    """After so many seconds it is stopped. Default: at the end of its budget."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +127,7 @@ class Ticker:
             slot=slot and slot.at,
             attempt=slot.attempt if slot else 1,
         )
-        return _Call(runner, tick, begun, slot, limits.seconds)
+        return _Call(runner, tick, begun, slot, limits.seconds if limits.longest is None else limits.longest)
 
     async def _run(self, call: _Call) -> Ticked:
         since = time.monotonic()

@@ -22,7 +22,7 @@ from holdfast.engine.executor import Executors
 from holdfast.engine.hook import Hooks
 from holdfast.engine.keeper import Keeper
 from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.runner import Budget, selected
+from holdfast.engine.runner import Budget, left_out, selected
 from holdfast.engine.site import Site
 from holdfast.engine.slots import slots_of
 from holdfast.engine.transition import Transitions
@@ -98,6 +98,8 @@ class Worker:
         1.5; a single one is waited for until it cannot be reached.
         """
         self.id = id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        own = {name: kind.work.lease for name, kind in kinds.items()}
+        settings = settings.fitted({f"kind {name}": lease.duration for name, lease in own.items() if lease})
         self._settings = settings
         self._lifespan = lifespan
         self._stack = AsyncExitStack()
@@ -174,6 +176,8 @@ class Worker:
             self._stack = stack.pop_all()
         self._transitions.tell("worker_started")
         queues = ",".join(self._dispatcher.slots.queues)
+        for said in [] if self._runners is None else left_out(self._settings.tick_runners, self._runners):
+            log.warning("%s", said, extra={"worker": self.id})
         log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(self._kinds)})
         for lacking in uncovered(self._kinds, self._told_queues) if self._claims else ():
             log.warning(lacking, extra={"worker": self.id})
@@ -257,9 +261,10 @@ class Worker:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self.broken.set)
 
-    async def drain(self, *, items: int, seconds: float) -> dict[str, int]:
-        """Claim and run what is due, at most so many jobs, claiming nothing after so long; answer what happened.
+    async def drain(self, items: int, *, seconds: float, ends: float) -> dict[str, int]:
+        """Claim and run what is due, at most so many jobs, starting nothing after so long; answer what happened.
 
+        Jobs that run then may go on until `ends`, by the monotonic clock; the attempts of those that outlast it fail.
         A database that fails meanwhile harms no other, and is raised at the end.
         """
         before, until = self.counts, time.monotonic() + seconds
@@ -272,15 +277,26 @@ class Worker:
             await self._flush()
             if drained and not failures:
                 failures = await self._run_suspects(items - self._claimed_since(before), until)
-        if not drained:
-            for pipeline in self.pipelines:
-                pipeline.give_back_waiting()
-                pipeline.abort_all(AbortReason.shutdown)
-            await self._dispatcher.drained(ABORT_GRACE)
-            await self._flush()
+        outlasted = 0 if drained else await self._run_on(ends)
         if failures:
             raise failures[0] if len(failures) == 1 else BaseExceptionGroup("several databases failed", failures)
-        return {name: count - before.get(name, 0) for name, count in self.counts.items()}
+        return {name: count - before.get(name, 0) for name, count in self.counts.items()} | {"outlasted": outlasted}
+
+    async def _run_on(self, ends: float) -> int:
+        """Start nothing more and wait for what runs; abort what still runs at the end, and return how many."""
+        for pipeline in self.pipelines:
+            pipeline.give_back_waiting()
+        outlasted = 0
+        if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
+            budget = self._settings.tick_overall_max / timedelta(milliseconds=1)
+            why = f"the job still ran at the end of its one-shot tick (WORKER_TICK_OVERALL_MAX_MS, {budget:g})"
+            outlasted = sum(pipeline.outlasted(why) for pipeline in self.pipelines)
+            log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
+            await self._dispatcher.drained(ABORT_GRACE)
+            for pipeline in self.pipelines:
+                pipeline.give_up_running()
+        await self._flush()
+        return outlasted
 
     async def _flush(self, seconds: float | None = None) -> None:
         most = FLUSH_SECONDS if seconds is None else seconds

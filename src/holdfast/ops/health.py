@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # So many of the reaper's intervals may pass without it.
 REAP_INTERVALS = 3
+# `maintenance` runs every minute; so many seconds may pass without it.
+UNMAINTAINED_SECONDS = 300.0
 # So many heartbeats may pass while endings wait and none is written.
 WRITE_HEARTBEATS = 3
 # A statement ends within a lease, answered or not. A loop that is late by more than that many does not turn.
@@ -43,8 +45,8 @@ class Trouble(Answer):
     """Why something is not ready."""
 
     code: Literal[
-        "database_unreachable", "schema_not_migrated", "no_worker", "no_reaper", "starting", "stopping",
-        "loop_ended", "loop_stalled", "endings_unwritten",
+        "database_unreachable", "schema_not_migrated", "no_worker", "no_reaper", "no_maintenance", "starting",
+        "stopping", "loop_ended", "loop_stalled", "endings_unwritten",
     ]  # fmt: skip
     text: str
     database: str | None = None
@@ -204,5 +206,13 @@ def _troubles_of_fleet(found: Readiness, interval: float) -> Iterator[Trouble]:
         yield Trouble(
             code="no_reaper",
             text=f"No live worker has reaped within {longest:.0f} s: jobs of a worker that dies would wait for ever.",
+            deployment_blocker=True,
+        )
+    late = found.started if found.unmaintained is None else found.unmaintained
+    if found.live and min(late or 0.0, found.started or 0.0) > UNMAINTAINED_SECONDS:
+        yield Trouble(
+            code="no_maintenance",
+            text=f"No live worker has run `maintenance` for {late:.0f} s: partitions are neither made ahead nor "
+            "dropped. See WORKER_TICK_RUNNERS.",
             deployment_blocker=True,
         )

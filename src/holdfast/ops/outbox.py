@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from holdfast.ops.desk import Desk
     from holdfast.settings import Settings
 
-LONGEST_RUN = timedelta(seconds=30)
-"""A tick by hand ends within this, however long a tick may take otherwise."""
+LONGEST_START = timedelta(seconds=30)
+"""A tick by hand starts nothing after this. It answers when what it started has ended, or its overall time is up."""
 _MS = timedelta(milliseconds=1)
 _RUNS = 20
 _COUNTED = ("processed", "completed", "retried", "failed", "recovered", "lost")
@@ -99,6 +99,5 @@ def _short(settings: Settings) -> Settings:
     return replace(
         settings,
         tick_runners=("outbox", "reaper"),
-        tick_overall_max=min(settings.tick_overall_max, LONGEST_RUN),
-        tick_runner_max=min(settings.tick_runner_max, LONGEST_RUN),
+        tick_runner_max=min(settings.tick_runner_max, LONGEST_START),
     )

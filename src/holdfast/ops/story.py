@@ -13,6 +13,7 @@ from holdfast.store.chain import read_chain
 from holdfast.store.fleet import is_served, list_workers
 from holdfast.store.inspect import list_attempts, list_replays, read_job, read_worker
 from holdfast.store.search import list_blocked
+from holdfast.store.worker import served_runtime
 
 if TYPE_CHECKING:
     from holdfast.ops.pool import Talk
@@ -42,12 +43,15 @@ async def read_story(talk: Talk, job_id: int, redaction: Redaction) -> JobStory:
     served = None
     if row["status"] == "pending":
         served = is_served(row["queue"], row["kind"], await talk.ask(list_workers(latest=0)))
+    runtime = await talk.ask(served_runtime(row["kind"], row["queue"]))
     payload = redaction.apply(row["kind"], row.get("payload"))
     headers = redaction.apply(row["kind"], row.get("headers"))
     result = redaction.apply(row["kind"], row.get("result"))
     told: dict[str, Any] = {name: row[name] for name in _SAME} | {name: row.get(name) for name in _PERHAPS}
     return JobStory(
         **told,
+        max_runtime_ms=runtime and runtime.ms,
+        max_runtime_default=runtime and runtime.by_default,
         worker=holder,
         worker_name=worker and worker.name,
         chain_id=row["chain_id"] or row["id"],

@@ -22,6 +22,8 @@ class Readiness(NamedTuple):
     """Seconds since a live one last reaped; None: none ever did."""
     started: float | None
     """Seconds since the first of the live ones started."""
+    unmaintained: float | None
+    """For how many seconds the runner `maintenance` has been due; negative: it is not yet; None: it never ran."""
 
 
 def read_readiness() -> Statement[Readiness]:

@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 
-def register_worker(
+def register_worker(  # noqa: PLR0913 - one keyword per column
     name: str,
     *,
     queues: Iterable[str],
     kinds: Iterable[str],
     identity: UUID | None = None,
     versions: Mapping[str, int] | None = None,
+    limits: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Statement[int]:
     """Answer with an id that no worker ever had: the second half of every fence.
 
     `identity` proves whose row it is where an id could come again, which it does when the database is restored from a
     backup. Statements that name none trust the id. `versions`: of the payloads that it takes, where newer than 1.
+    `limits`: by kind, how long jobs may run: `{"max_runtime": ms}`, or `{"lease": ms}` for three leases.
     """
     return Statement(
         statements()["register_worker"],
@@ -39,6 +41,7 @@ def register_worker(
             "kinds": text_array(sorted(kinds)),
             "identity": _text(identity),
             "versions": json.dumps(dict(versions)) if versions else None,
+            "limits": json.dumps(limits) if limits else None,
         },
         _number,
     )
@@ -47,6 +50,22 @@ def register_worker(
 def served_version(kind: str) -> Statement[int]:
     """Answer with the newest payload version of this kind that a live worker takes; 0 when none takes one beyond 1."""
     return Statement(statements()["served_version"], {"kind": kind}, lambda rows: rows[0][0] or 0)
+
+
+class Runtime(NamedTuple):
+    """How long jobs of a kind may run."""
+
+    ms: int
+    by_default: bool
+    """Three leases, as the kind sets no `max_runtime`."""
+
+
+def served_runtime(kind: str, queue: str) -> Statement[Runtime | None]:
+    """Answer with how long live workers let a job of this kind and queue run; None when none serves it."""
+    params: dict[str, str | int | None] = {"kind": kind, "queue": queue}
+    return Statement(
+        statements()["served_runtime"], params, lambda rows: None if rows[0][0] is None else Runtime._make(rows[0])
+    )
 
 
 def stop_worker(worker: int, reason: str, identity: UUID | None = None) -> Statement[None]:

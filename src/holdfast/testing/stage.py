@@ -197,8 +197,7 @@ class Stage:
 
     async def _outcome(self, attempt: Attempt, seconds: float) -> Outcome | None:
         """Run the handler in a task of its own, as a worker does, for as long as a worker would let it."""
-        runtime = attempt.kind.work.max_runtime
-        longest = 3 * attempt.lease.seconds if runtime is None else runtime.total_seconds()
+        longest = attempt.longest
         task = asyncio.create_task(self._handled(attempt))
         attempt.task, attempt.begun = cast("asyncio.Task[None]", task), True
         try:

@@ -79,6 +79,10 @@ class JobStory(Answer):
     priority: int
     attempt: int
     max_attempts: int
+    max_runtime_ms: int | None
+    """How long an attempt may run, by the live workers that serve the kind. Null: none does."""
+    max_runtime_default: bool | None
+    """True: that is three leases, as the kind sets no `max_runtime`."""
     created_at: datetime
     available_at: datetime
     finished_at: datetime | None

@@ -2,6 +2,8 @@
 -- By the present time, not by that of the transaction, which may have begun before the last worker reaped.
 SELECT count(*) FILTER (WHERE w.live), count(*) FILTER (WHERE NOT w.live),
     extract(epoch FROM clock_timestamp() - max(w.reaped_at) FILTER (WHERE w.live))::double precision,
-    extract(epoch FROM clock_timestamp() - min(w.started_at) FILTER (WHERE w.live))::double precision
+    extract(epoch FROM clock_timestamp() - min(w.started_at) FILTER (WHERE w.live))::double precision,
+    (SELECT extract(epoch FROM clock_timestamp() - greatest(s.next_at, s.started_at, s.locked_until))::double precision
+     FROM holdfast.schedule s WHERE s.name = 'maintenance')
 FROM (SELECT reaped_at, started_at, heartbeat_at > now() - interval '1 minute' AS live FROM holdfast.worker
       WHERE stopped_at IS NULL AND heartbeat_at > now() - interval '1 hour' LIMIT 10000) AS w

@@ -1,11 +1,18 @@
 -- name: register_worker
 SELECT holdfast.register_worker(%(name)s, %(host)s, %(pid)s, %(version)s, %(queues)s::text[], %(kinds)s::text[],
-    %(identity)s::uuid, %(versions)s::json)
+    %(identity)s::uuid, %(versions)s::json, %(limits)s::json)
 
 -- name: served_version
 -- The newest payload of a kind that a live worker takes.
 SELECT max((w.versions ->> %(kind)s::text)::integer) FROM holdfast.worker w
 WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND w.versions IS NOT NULL
+
+-- name: served_runtime
+-- For how long live workers let a job of this kind and queue run, and whether that is the default of three leases.
+SELECT max(coalesce((l.own ->> 'max_runtime')::bigint, 3 * coalesce(q.lease_ms, (l.own ->> 'lease')::bigint))), bool_and(l.own ->> 'max_runtime' IS NULL)
+FROM holdfast.worker w CROSS JOIN LATERAL (SELECT w.limits -> %(kind)s::text AS own) AS l
+    LEFT JOIN holdfast.queue q ON q.name = %(queue)s::text
+WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND l.own IS NOT NULL
 
 -- name: stop_worker
 UPDATE holdfast.worker SET stopped_at = clock_timestamp(), stop_reason = %(reason)s WHERE id = %(worker)s AND identity = coalesce(%(identity)s::uuid, identity) AND stopped_at IS NULL RETURNING id

@@ -165,6 +165,7 @@ CREATE TABLE holdfast.worker (
     kinds        text[] NOT NULL DEFAULT '{}',
     counters     json,
     versions     json,                          -- of payloads that it takes, by kind, where that is more than 1
+    limits       json,                          -- how long jobs may run, by kind: {"max_runtime": ms}, or {"lease": ms} for three of those
     stop_reason  text
 ) WITH (fillfactor = 50);
 CREATE INDEX worker_live ON holdfast.worker (heartbeat_at) WHERE stopped_at IS NULL;

@@ -2,14 +2,14 @@
 
 -- A worker's id is never issued twice, whatever crashes: its row is on disk before the first claim names it.
 CREATE FUNCTION holdfast.register_worker(name text, host text, pid integer, version text, queues text[], kinds text[],
-    identity uuid DEFAULT NULL, versions json DEFAULT NULL) RETURNS bigint
+    identity uuid DEFAULT NULL, versions json DEFAULT NULL, limits json DEFAULT NULL) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     made bigint;
 BEGIN
     PERFORM set_config('synchronous_commit', 'on', true);
-    INSERT INTO holdfast.worker (name, host, pid, version, queues, kinds, identity, versions)
-    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, gen_random_uuid()), $8) RETURNING id INTO made;
+    INSERT INTO holdfast.worker (name, host, pid, version, queues, kinds, identity, versions, limits)
+    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, gen_random_uuid()), $8, $9) RETURNING id INTO made;
     RETURN made;
 END $$;
 

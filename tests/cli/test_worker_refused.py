@@ -1,0 +1,75 @@
+"""A worker whose database will never let it in ends; one whose database is away waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.engine.link import refusal
+from holdfast.engine.supervisor import REFUSED_STATUS
+from tests.cli.commands import holdfast
+from tests.databases import clone
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tools.postgres import Server
+
+
+@pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["one process", "supervised"])
+def test_a_database_that_does_not_exist(server: Server, shop: Path, arguments: tuple[str, ...]) -> None:
+    said = holdfast("worker", "shop:app", *arguments, database=server.url("nowhere"), cwd=shop)
+    assert said.status == REFUSED_STATUS
+    assert 'holdfast worker: nowhere: database "nowhere" does not exist\n' in said.err
+    assert "Traceback" not in said.err
+
+
+def test_a_role_that_does_not_exist(database: str, shop: Path) -> None:
+    said = holdfast("worker", "shop:app", database=f"{database}?user=nobody", cwd=shop)
+    assert (said.status, 'role "nobody" does not exist' in said.err) == (REFUSED_STATUS, True)
+    assert said.err.count("\n") == 1
+
+
+def test_a_schema_that_is_missing(server: Server, shop: Path) -> None:
+    with clone(server, "template0") as empty:
+        said = holdfast("worker", "shop:app", database=empty, cwd=shop)
+    assert (said.status, said.err.splitlines()[-1]) == (
+        REFUSED_STATUS,
+        "holdfast worker: This database has no Holdfast schema: run `holdfast migrate`.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        (
+            'connection to server at "::1", port 5432 failed: FATAL:  password authentication failed for user "app"',
+            'password authentication failed for user "app"',
+        ),
+        ('connection failed: FATAL:  role "app" is not permitted to log in', 'role "app" is not permitted to log in'),
+        ("connection failed: FATAL:  the database system is starting up", None),
+        ("connection failed: FATAL:  sorry, too many clients already", None),
+        ('connection to server at "127.0.0.1", port 1 failed: Connection refused', None),
+        ("consuming input failed: server closed the connection unexpectedly", None),
+    ],
+)
+def test_what_passes_by_itself_is_told_apart(said: str, why: str | None) -> None:
+    assert refusal(psycopg.OperationalError(said)) == why
+
+
+def test_a_database_without_room_is_one_that_passes(server: Server, database: str) -> None:
+    """A real answer of a real server."""
+    name = sql.Identifier(database.rpartition("/")[2])
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute("CREATE ROLE crowded LOGIN CONNECTION LIMIT 0")
+        try:
+            conn.execute(sql.SQL("GRANT CONNECT ON DATABASE {} TO crowded").format(name))
+            with pytest.raises(psycopg.OperationalError) as refused:
+                psycopg.connect(f"{database}?user=crowded")
+        finally:
+            conn.execute(sql.SQL("REVOKE CONNECT ON DATABASE {} FROM crowded").format(name))
+            conn.execute("DROP ROLE crowded")
+    assert refusal(refused.value) is None
