@@ -17,9 +17,9 @@ from holdfast.cli.stop import Stop
 from holdfast.cli.worker import queues
 from holdfast.engine.connections import room, too_strict
 from holdfast.engine.coverage import uncovered
+from holdfast.engine.runner import left_out
 from holdfast.errors import HoldfastError
 from holdfast.kind import Kind
-from holdfast.engine.runner import left_out
 from holdfast.lease import Lease
 from holdfast.setting import SETTINGS
 from holdfast.settings import Settings
