@@ -196,6 +196,7 @@ async def test_swallowed(app: Holdfast, ledger: Ledger) -> None:
     assert ledger.job(job)[:5] == ("completed", 1, "outside", None, None)
     assert {"retry", "failed"}.isdisjoint(outcome for _, outcome in ledger.attempts(job))
     assert {"job_retried", "job_failed"}.isdisjoint(told)
+    assert "job_completed_elsewhere" in told
 
 
 @doc.says("the lease lasts 60 seconds by default, and can be given per kind: 300 s")

@@ -320,8 +320,21 @@ async def test_transitions(app: Holdfast, ledger: Ledger) -> None:
 
     app.listeners.append(told.append)
     async with app.worker(**QUICK, retry=AT_ONCE):
-        one = ledger.enqueue_one(act.new())
+        one = app.enqueue_sync(ledger.conn, act.new()).id
         await until(lambda: "job_completed" in {each.name for each in told if each.job == one})
-    names = [each.name for each in told if each.job == one and each.name.startswith("job_")]
-    assert {"job_claimed", "job_retried", "job_completed"} <= set(names)
+    names = {each.name for each in told if each.job == one}
+    assert names == {"job_enqueued", "job_claimed", "job_retried", "job_completed"}
     assert {each.kind for each in told if each.job == one} == {"told"}
+
+
+@doc.says("cancelling a waiting job is a transition that is told, too")
+async def test_cancelling_is_told(app: Holdfast, ledger: Ledger) -> None:
+    told: list[Transition] = []
+
+    @app.job("called.off")
+    async def act(job: Job[Any]) -> None: ...
+
+    app.listeners.append(told.append)
+    one = app.enqueue_sync(ledger.conn, act.new()).id
+    app.cancel_sync(ledger.conn, one)
+    assert [each.name for each in told if each.job == one] == ["job_enqueued", "job_cancelled"]
