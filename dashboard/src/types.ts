@@ -20,10 +20,13 @@ export interface AuditLine {
   id: string;
   at: string;
   who: string;
+  credential: string | null;
+  address: string | null;
   role: Role;
   action: string;
   target: string | null;
   jobs: number | null;
+  ids: string[] | null;
   detail: Record<string, unknown>;
 }
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.drivers import run_sync
 from holdfast.ops import Role, operations
 from holdfast.ops.token import Token
-from holdfast.store.access import make_access_token
+from holdfast.store.access import is_name_free, make_access_token
 from tests.databases import clone
 from tests.ops.shop import Shop, fill
 
@@ -27,7 +27,10 @@ PATIENT = timedelta(seconds=20)
 def make_token(url: str, role: str, *, days: float | None = 1.0) -> str:
     token = Token.new()
     with psycopg.connect(url) as conn:
-        run_sync(conn, make_access_token(token.key, name=f"{role} ann", role=role, digest=token.digest, days=days))
+        name = f"{role} ann"
+        if not run_sync(conn, is_name_free(name)):
+            name = f"{name} {token.key}"
+        run_sync(conn, make_access_token(token.key, name=name, role=role, digest=token.digest, days=days))
     return token.text
 
 

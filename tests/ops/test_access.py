@@ -83,7 +83,7 @@ def cookie(answered: Answered) -> tuple[tuple[str, str], ...]:
 async def test_a_token_is_looked_up_again_after_ten_seconds_so_that_revoking_works(make: Make, shop: Shop) -> None:
     site, clock, token = make(), Clock(), make_token(url(shop), "viewer")
     site.state.operations.access._clock = clock
-    assert (await ask(site, me(token))).json["name"] == "viewer ann"
+    assert (await ask(site, me(token))).json["name"].startswith("viewer ann")
     revoke(shop, token)
     clock.now += 9.9
     assert (await ask(site, me(token))).status == 200
@@ -211,7 +211,7 @@ async def test_a_browser_signs_in_with_a_jwt_for_as_long_as_that_holds(make: Mak
     site = make(jwt=JwtAccess(issuer=ISSUER, audience=AUDIENCE, keys=issuer.keys))
     session = cookie(await sign_in(site, issuer.token(role="operator", sub="bob")))
     answered = await ask(site, Asked("GET", "/api/me", headers=session))
-    assert (answered.json["name"], answered.json["role"]) == ("bob", "operator")
+    assert (answered.json["name"], answered.json["role"]) == ("jwt:bob", "operator")
     said = site.state.operations.sessions.read(session[0][1].partition("=")[2])
     assert said.until == pytest.approx(issuer_until(issuer), abs=60)
 

@@ -240,9 +240,12 @@ async def test_an_action_is_capped_and_written_down_with_its_number(desk: Desk, 
     action = JobAction(action="cancel", filter=JobFilter(kind="mail"), most=220, preview=False)
     result = await desk.act_on_jobs(action, ANN)
     assert (result.matched, result.done, result.capped) == (220, 220, True)
-    (entry,) = (await desk.audit(Before())).entries
-    assert (entry.who, entry.role, entry.action, entry.jobs) == ("ann", Role.OPERATOR, "jobs.cancel", 220)
-    assert entry.detail == {"filter": {"kind": "mail"}}
+    entries = (await desk.audit(Before())).entries
+    assert [entry.jobs for entry in entries] == [20, 100, 100], "one for each transaction"
+    assert {(entry.who, entry.role, entry.action) for entry in entries} == {("ann", Role.OPERATOR, "jobs.cancel")}
+    assert all(entry.detail == {"filter": {"kind": "mail"}} for entry in entries)
+    cancelled = conn.execute("SELECT id FROM holdfast.job_history").fetchall()
+    assert {id_ for entry in entries for id_ in entry.ids or ()} == {id_ for (id_,) in cancelled}
 
 
 async def test_dead_letters_are_grouped_and_redriven_once(desk: Desk, conn: psycopg.Connection[Any]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
+from unittest.mock import AsyncMock
 
 import psycopg
 import pytest
@@ -131,7 +132,8 @@ async def test_run_once_runs_what_is_due_and_says_what_it_did(site: Starlette, a
 async def test_run_once_is_in_the_audit(site: Starlette, app: Holdfast, developer: str) -> None:
     await enqueue(app, "mail.send", "a@example.org")
     await run_once(site, developer)
-    (entry,) = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
+    entry, begun = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]
+    assert begun["action"] == "outbox.run_once.begin"
     assert (entry["who"], entry["role"], entry["action"], entry["jobs"]) == (
         "developer ann", "developer", "outbox.run_once", 1,
     )  # fmt: skip
@@ -198,7 +200,7 @@ async def test_a_tick_that_cannot_reach_the_database_is_not_called_done() -> Non
     nowhere = "postgresql://127.0.0.1:1/none"
     outbox = outbox_module.OutboxEndpoints(make_app(nowhere), nowhere, Settings.load(os.environ))
     with pytest.raises(Refused) as refused:
-        await outbox.run_once()
+        await outbox.run_once(AsyncMock())
     assert (refused.value.status, refused.value.code) == (503, "tick_failed")
     assert not outbox._running
 
@@ -223,7 +225,7 @@ async def test_the_runtime_is_that_of_the_worker_in_this_process(
 async def test_a_tick_that_fails_is_in_the_audit_too(
     site: Starlette, developer: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing() -> None:
+    async def failing(_: object) -> None:
         raise outbox_module.TickFailed("outbox: ValueError: it broke")
 
     monkeypatch.setattr(site.state.operations.outbox, "run_once", failing)

@@ -7,7 +7,7 @@ import pytest
 from holdfast.drivers import run_sync
 from holdfast.errors import HoldfastError
 from holdfast.store.access import find_access_token, list_access_tokens, make_access_token, revoke_access_token
-from holdfast.store.audit import add_to_audit, list_audit, record_audit
+from holdfast.store.audit import list_audit, record_audit
 
 if TYPE_CHECKING:
     from tests.traps.workers import Connect
@@ -60,10 +60,12 @@ def test_what_is_no_token_is_not_kept(connect: Connect, wrong: dict[str, str]) -
 
 def test_what_was_done_is_listed_the_newest_first(connect: Connect) -> None:
     conn = connect()
-    first = run_sync(conn, record_audit("ann", "operator", "jobs.retry", jobs=100, detail={"filter": {"kind": "mail"}}))
-    run_sync(conn, add_to_audit(first, 20))
+    came = {"credential": "token:0123456789ab", "address": "192.0.2.7"}
+    detail = {"filter": {"kind": "mail"}}
+    run_sync(conn, record_audit("ann", "operator", "jobs.retry", jobs=2, ids=[7, 9], detail=detail, **came))
     run_sync(conn, record_audit("bob\0", "developer", "queue.pause", target="x" * 2000))
     newest, oldest = run_sync(conn, list_audit())
-    assert (oldest.who, oldest.jobs, oldest.detail) == ("ann", 120, {"filter": {"kind": "mail"}})
+    assert (oldest.who, oldest.jobs, oldest.ids, oldest.detail) == ("ann", 2, [7, 9], detail)
+    assert (oldest.credential, oldest.address) == tuple(came.values())
     assert (newest.who, len(newest.target or "")) == ("bob", 250)
     assert run_sync(conn, list_audit(before=newest.id)) == [oldest]

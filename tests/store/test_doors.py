@@ -191,7 +191,6 @@ DOORS: dict[str, dict[str, str]] = {
     "replay_job": {"job_id": "1"},
     "reschedule_job": {"job_id": "1", "due": "now()"},
     "act_on_jobs": {"action": "'cancel'", "ids": "'{1}'", "ended": "NULL", "due": "NULL"},
-    "add_to_audit": {"line": "1", "more": "1"},
     "resume_order_key": {"key": "'k'"},
     "replay_subscription": {"subscription": "1", "since": "now()", "after": "NULL"},
     "repartition_subscription": {"subscription": "1", "parts": "2"},

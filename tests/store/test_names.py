@@ -26,7 +26,6 @@ DEFINERS = {
     "drop_partition": "only the owner of a table drops partitions of it",
     "day_is_read": "a worker may read the log, and not its single days",
     "delete_chains": "nobody else deletes from history",
-    "add_to_audit": "an operator adds to the audit and changes nothing in it",
     "take_census": "viewers may let the live jobs be counted",
 }
 

@@ -268,9 +268,9 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("INSERT", f"{LIVE} {HISTORY} access_token audit landmark queue replay"),
-        ("UPDATE", f"{LIVE} queue run"),
-        ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),
+        ("INSERT", f"{LIVE} {HISTORY} access_token answered audit ended_session landmark queue replay"),
+        ("UPDATE", f"{LIVE} answered queue run"),
+        ("DELETE", f"{LIVE} answered ended_session landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
 )

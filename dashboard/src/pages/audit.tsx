@@ -17,7 +17,7 @@ const COLUMNS: Column<AuditLine>[] = [
     cell: (line) => (
       <>
         <b>{line.who}</b>
-        <span class="below">{line.role}</span>
+        <span class="below">{[line.role, line.credential, line.address].filter(Boolean).join(" · ")}</span>
       </>
     ),
   },

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from holdfast.cli import session
 from holdfast.cli.desk import person
 from holdfast.drivers import run_sync
-from holdfast.store.audit import record_audit
+from holdfast.ops.person import written
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -34,5 +34,6 @@ def audited(  # noqa: PLR0913 - what there is to say of an action
     with session.bounded(conn):
         answer = run_sync(conn, statement)
         if answer not in undone:
-            run_sync(conn, record_audit(by.name, by.role, action, target=target, jobs=jobs, detail=detail))
+            ids = [int(target)] if jobs == 1 else None
+            run_sync(conn, written(by, action, target=target, jobs=jobs, ids=ids, detail=detail))
         return answer

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import socket
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,7 @@ def person() -> Person:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:  # a user without a name, as in some containers
         name = str(uid)
-    return Person(f"cli:{name}", Role.DEVELOPER)
+    return Person(f"cli:{name}", Role.DEVELOPER, f"uid:{uid}", socket.gethostname())
 
 
 def require(extra: str, *modules: str) -> None:

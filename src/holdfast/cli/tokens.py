@@ -15,10 +15,10 @@ from holdfast.cli.audited import audited
 from holdfast.cli.desk import person
 from holdfast.cli.stop import Stop
 from holdfast.drivers import run_sync
+from holdfast.ops.person import written
 from holdfast.ops.role import Role
 from holdfast.ops.token import Token
-from holdfast.store.access import list_access_tokens, make_access_token, revoke_access_token
-from holdfast.store.audit import record_audit
+from holdfast.store.access import is_name_free, list_access_tokens, make_access_token, revoke_access_token
 
 if TYPE_CHECKING:
     import psycopg
@@ -30,6 +30,8 @@ _DAYS = {"m": 1 / 1440, "h": 1 / 24, "d": 1.0, "w": 7.0}
 _DEFAULT_DAYS = 90.0
 _MOST_DAYS = 3650
 _LONGEST_NAME = 200
+# So begin the names of whoever comes in by a JWT, and of logins at a terminal.
+_TAKEN = ("jwt:", "cli:")
 _EXPIRES = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
 _KEY = re.compile(r"[0-9a-f]{12}")
 
@@ -66,6 +68,8 @@ def _action(
 def _name(text: str) -> str:
     if not text.strip() or not text.isprintable() or len(text.encode()) > _LONGEST_NAME:
         raise argparse.ArgumentTypeError(f"a name has 1 to {_LONGEST_NAME} printable bytes")
+    if text.lower().startswith(_TAKEN):
+        raise argparse.ArgumentTypeError(f"names that begin with {' or '.join(_TAKEN)} are those of others")
     return text
 
 
@@ -92,9 +96,11 @@ def _make(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
     name, role = arguments.name, arguments.role
     days = None if arguments.no_expiry else arguments.expires
     with session.bounded(conn):
+        if not run_sync(conn, is_name_free(name)):
+            raise Stop(f"a token of {name} is of use: revoke it first, or choose another name")
         expires = run_sync(conn, make_access_token(token.key, name=name, role=role, digest=token.digest, days=days))
         made = {"name": name, "role": role, "expires_at": expires}
-        run_sync(conn, record_audit(by.name, by.role, "token.make", target=token.key, detail=made))
+        run_sync(conn, written(by, "token.make", target=token.key, detail=made))
     if arguments.json:
         table.print_json({"key": token.key, "name": name, "role": role, "expires_at": expires, "token": token.text})
         return

@@ -8,7 +8,7 @@ import inspect
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from starlette.concurrency import run_in_threadpool
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Authenticate: TypeAlias = Callable[[Request], Person | Awaitable[Person | None] | None]
 FindToken: TypeAlias = "Callable[[str], Awaitable[AccessToken | None]]"
+IsEnded: TypeAlias = Callable[[str], Awaitable[bool]]
 By: TypeAlias = Literal["token", "jwt", "session", "host"]
 
 log = Log(__name__)
@@ -64,9 +65,13 @@ class Access:
         failures: Failures,
         jwt: JwtAccess | None = None,
         authenticate: Authenticate | None = None,
+        is_ended: IsEnded | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`is_ended(id)`: whether somebody signed out of this session."""
         self._find = find
+        self._is_ended = is_ended
+        self._sessions_seen: OrderedDict[str, tuple[bool, float]] = OrderedDict()
         self._sessions = sessions
         self._failures = failures
         self._jwt = jwt
@@ -81,7 +86,8 @@ class Access:
             _check_site(request)
         if not caller.person.role.may(needed):
             raise Refused(403, "forbidden", f"This needs the role {needed}.")
-        return caller.person
+        person = caller.person
+        return replace(person, credential=person.credential or caller.by, address=_address(request) or None)
 
     async def login(self, request: Request, text: str) -> tuple[Person, str]:
         """Return whom a token names, and the session of theirs."""
@@ -91,7 +97,8 @@ class Access:
             return _person(row), self._sessions.of_token(row.key)
         if self._jwt is not None:
             vouched = await self._vouched(self._jwt, text, _address(request))
-            return vouched.person, self._sessions.of_person(vouched.person, vouched.until)
+            person = self._jwt.named(vouched.person)
+            return person, self._sessions.of_person(person, vouched.until)
         raise self._failed(request.method, _address(request))
 
     async def _caller(self, request: Request) -> Caller:
@@ -103,7 +110,8 @@ class Access:
         if bearer is not None and (self._jwt is not None or self._authenticate is None):
             if self._jwt is None:
                 raise self._failed("bearer", _address(request))
-            return Caller((await self._vouched(self._jwt, bearer, _address(request))).person, "jwt")
+            vouched = await self._vouched(self._jwt, bearer, _address(request))
+            return Caller(self._jwt.named(vouched.person), "jwt")
         if (cookie := request.cookies.get(COOKIE)) is not None:
             return Caller(await self._session(cookie), "session")
         raise Refused(401, "unauthorized", "Sign in, or send a token: `Authorization: Bearer …`.")
@@ -136,16 +144,35 @@ class Access:
                 self._known.popitem(last=False)
         return row
 
+    def sign_out(self, session: str) -> None:
+        """Know at once that a session has ended; other processes learn it within ten seconds."""
+        self._see(session, ended=True)
+
+    def _see(self, session: str, *, ended: bool) -> None:
+        self._sessions_seen[session] = (ended, self._clock())
+        self._sessions_seen.move_to_end(session)
+        while len(self._sessions_seen) > MOST_KNOWN:
+            self._sessions_seen.popitem(last=False)
+
+    async def _has_ended(self, session: str) -> bool:
+        if self._is_ended is None:
+            return False
+        ended, at = self._sessions_seen.get(session, (False, -FRESH))
+        if not ended and self._clock() - at >= FRESH:
+            ended = await self._is_ended(session)
+            self._see(session, ended=ended)
+        return ended
+
     async def _session(self, cookie: str) -> Person:
         session = self._sessions.read(cookie)
-        if session is None:
+        if session is None or await self._has_ended(session.id):
             raise Refused(401, "unauthorized", "The session is over: sign in again.")
         if session.person is not None:
-            return session.person
+            return replace(session.person, credential=f"session:{session.id}")
         row = await self._row(session.key or "")
         if row is None or _ended(row) is not None:
             raise Refused(401, "unauthorized", "The token of this session holds no more: sign in with another.")
-        return _person(row)
+        return replace(_person(row), credential=f"token:{row.key} session:{session.id}")
 
     async def _vouched(self, jwt: JwtAccess, text: str, address: str) -> Vouched:
         vouched = await jwt.vouched(text)
@@ -221,4 +248,4 @@ def _ended(row: AccessToken) -> str | None:
 
 
 def _person(row: AccessToken) -> Person:
-    return Person(row.name, Role(row.role))
+    return Person(row.name, Role(row.role), f"token:{row.key}")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.ops.answer import JobActionResult, Looked, RefusedJob
 from holdfast.ops.finding import find_asked, line, narrowed, search_of
+from holdfast.ops.person import written
 from holdfast.ops.refusal import Refused
-from holdfast.store.audit import add_to_audit, record_audit
 from holdfast.store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
 
 if TYPE_CHECKING:
@@ -128,29 +128,23 @@ async def _find(
 
 
 async def _act(pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None], by: Person) -> list[Acted]:
-    """Each part has a transaction of its own, and its number is written down in it.
+    """Each part has a transaction of its own, and a line of the audit with its ids that is written in it.
 
     When one is refused, those before it are done, and the rest is not tried.
     """
     ids = list(jobs)
     acted: list[Acted] = []
-    written: int | None = None
     detail = action.model_dump(mode="json", include={"filter", "at"}, exclude_none=True)
-    if action.ids is not None:
-        detail["ids"] = [str(id_) for id_ in action.ids[:_AT_ONCE]]
     for begin in range(0, len(ids), _AT_ONCE):
         try:
             async with pool.act() as talk:
                 these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
                 part = await talk.ask(act_on_jobs(action.action, these, action.at, again=action.again))
-                done = sum(one.done for one in part)
-                if written is None:
+                done = [one.id for one in part if one.done]
+                if done or not begin:
                     target = str(ids[0]) if len(ids) == 1 else None
-                    written = await talk.ask(
-                        record_audit(by.name, by.role, f"jobs.{action.action}", target=target, jobs=done, detail=detail)
-                    )
-                elif done:
-                    await talk.ask(add_to_audit(written, done))
+                    line_ = written(by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail)
+                    await talk.ask(line_)
         except Refused as refused:
             if not acted:
                 raise

@@ -30,7 +30,7 @@ from holdfast.ops.room import Room
 from holdfast.ops.routes import ROUTES
 from holdfast.ops.session import Sessions
 from holdfast.settings import Settings, SettingsError
-from holdfast.store.access import find_access_token
+from holdfast.store.access import find_access_token, is_session_ended
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection
@@ -70,7 +70,12 @@ class Operations:
         self.probes = probes
         self.sessions = sessions
         self.access = Access(
-            self._find_token, sessions=sessions, failures=Failures(), jwt=jwt, authenticate=authenticate
+            self._find_token,
+            sessions=sessions,
+            failures=Failures(),
+            jwt=jwt,
+            authenticate=authenticate,
+            is_ended=self._is_session_ended,
         )
 
     @property
@@ -102,6 +107,9 @@ class Operations:
 
     async def _find_token(self, key: str) -> AccessToken | None:
         return await self.desk.ask(find_access_token(key))
+
+    async def _is_session_ended(self, session: str) -> bool:
+        return await self.desk.ask(is_session_ended(session))
 
 
 def operations(  # noqa: PLR0913 - one keyword per choice

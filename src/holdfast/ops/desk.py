@@ -25,12 +25,13 @@ from holdfast.ops.answer import (
 from holdfast.ops.depth import depth
 from holdfast.ops.finding import find, find_asked, line, search_of
 from holdfast.ops.overview import read_overview
+from holdfast.ops.person import written
 from holdfast.ops.pool import Pool
 from holdfast.ops.question import JobAction, JobFilter
 from holdfast.ops.redaction import Redaction
 from holdfast.ops.refusal import Refused
 from holdfast.ops.runtime import runtime
-from holdfast.store.audit import list_audit, record_audit
+from holdfast.store.audit import list_audit
 from holdfast.store.census import read_census, sum_tallies, take_census
 from holdfast.store.fleet import list_workers, pause_queue, set_queue
 from holdfast.store.run import list_runs
@@ -117,7 +118,7 @@ class Desk:
         self, by: Person, action: str, *, target: str | None = None, jobs: int | None = None, **detail: Any
     ) -> None:
         """Write down what was done elsewhere."""
-        await self.ask(record_audit(by.name, by.role, action, target=target, jobs=jobs, detail=detail))
+        await self.ask(written(by, action, target=target, jobs=jobs, detail=detail))
 
     async def count(self, *, small: bool) -> bool:
         """Let live jobs be counted anew, if that was not done lately; with `small` only where they are few."""
@@ -311,4 +312,4 @@ class Desk:
         return found
 
     async def _written(self, talk: Talk, by: Person, action: str, target: str, **detail: Any) -> None:
-        await talk.ask(record_audit(by.name, by.role, action, target=target, detail=detail))
+        await talk.ask(written(by, action, target=target, detail=detail))

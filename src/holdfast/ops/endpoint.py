@@ -10,7 +10,9 @@ from starlette.responses import RedirectResponse, Response
 
 from holdfast.logs import Log
 from holdfast.ops.answer import Refusal
+from holdfast.ops.idempotency import digest, key_of, once
 from holdfast.ops.limit import Limited
+from holdfast.ops.origin import SAFE
 from holdfast.ops.person import Person
 from holdfast.ops.reading import check_framing, check_length, check_target, read_body, read_path, read_query
 from holdfast.ops.refusal import Refused
@@ -68,11 +70,14 @@ class Endpoint:
             body=None if route.body is None else await read_body(request, route.body),
         )
         if route.role is None:
-            answer = await route.handler(call)
-        else:
-            async with operations.shares.turn(by):
-                answer = await route.handler(call)
-        return answer if isinstance(answer, Response) else Response(answer.model_dump_json(), media_type=_JSON)
+            return await _answered(route, call)
+        # Signing in and out has a role of nobody, and leaves a cookie that is not to be kept.
+        key = None if request.method in SAFE else key_of(request)
+        async with operations.shares.turn(by):
+            if key is None:
+                return await _answered(route, call)
+            asked = digest(request.method, request.url.path, call.body)
+            return await once(operations.desk, by, key, asked, lambda: _answered(route, call))
 
     def _refused_method(self) -> Response:
         response = refusal(Refused(405, "wrong_method", f"Here one may {self._allow}."))
@@ -100,6 +105,11 @@ class Target:
                 await _refused_unread(exc, scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+async def _answered(route: Route, call: Call) -> Response:
+    answer = await route.handler(call)
+    return answer if isinstance(answer, Response) else Response(answer.model_dump_json(), media_type=_JSON)
 
 
 def refusal(exc: Refused) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jwt
@@ -58,6 +59,10 @@ class JwtAccess:
         self._role_claim = role_claim
         self._name_claim = name_claim
         self._roles = {str(role): role for role in Role} if roles is None else dict(roles)
+
+    def named(self, person: Person) -> Person:
+        """Return whom a token names as the audit says it: nobody can take the name of a local token or login."""
+        return replace(person, name=f"jwt:{person.name}", credential=f"jwt:{self._issuer}")
 
     @staticmethod
     def looks_like(token: str) -> bool:

@@ -106,6 +106,8 @@ def refusals(route: Route) -> list[int]:
         found.add(404)
     if route.body is not None:
         found |= {408, 413, 415, 422}
+    if _is_write(route):
+        found |= {409, 422}
     return sorted(found)
 
 
@@ -121,7 +123,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
         operation["security"] = [{"token": []}, {"session": []}]
     else:
         operation["security"] = []
-    if parameters := [*_in_path(route), *_in_query(route)]:
+    if parameters := [*_in_path(route), *_in_query(route), *_in_headers(route)]:
         operation["parameters"] = parameters
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas.of(route.body)}}}
@@ -130,6 +132,18 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     for status, model in route.also:
         operation["responses"][str(status)] = _said(model.__doc__ or "", schemas.of(model))
     return operation
+
+
+def _is_write(route: Route) -> bool:
+    return route.role is not None and route.method != "GET"
+
+
+def _in_headers(route: Route) -> list[dict[str, Any]]:
+    """Return the key under which a writing request is done once, see `holdfast.ops.idempotency`."""
+    schema = {"type": "string", "minLength": 1, "maxLength": 200}
+    return (
+        [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}] if _is_write(route) else []
+    )
 
 
 def _answered(route: Route, schemas: _Schemas) -> dict[str, Any]:

@@ -16,6 +16,8 @@ from holdfast.ops.refusal import Refused
 from holdfast.ops.runtime import runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from holdfast.app import Holdfast
     from holdfast.ops.answer import StatsRuntime
     from holdfast.ops.desk import Desk
@@ -53,13 +55,15 @@ class OutboxEndpoints:
             config=config(self._settings),
         )
 
-    async def run_once(self) -> RunOnce:
+    async def run_once(self, before: Callable[[], Awaitable[None]]) -> RunOnce:
+        """`before()`: called when nothing is in the way any more; a process that dies meanwhile leaves that behind."""
         if self._app is None or not any(isinstance(kind, Kind) for kind in self._app.kinds.values()):
             raise Refused(409, "no_handlers", "No handlers are loaded here: start this process with the application.")
         if self._running:
             raise Refused(409, "already_running", "A tick runs already in this process.")
         self._running = True
         try:
+            await before()
             result = await run_tick(self._app, _short(self._settings), url=self._url)
         finally:
             self._running = False

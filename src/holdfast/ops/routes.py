@@ -20,6 +20,7 @@ from holdfast.ops.reading import Nothing
 from holdfast.ops.refusal import Refused
 from holdfast.ops.role import Role
 from holdfast.ops.session import COOKIE
+from holdfast.store.access import end_session
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -92,6 +93,9 @@ async def _sign_in(call: Call) -> Response:
 async def _sign_out(call: Call) -> Response:
     if COOKIE in call.request.cookies:
         check_header(call.request)
+        if session := call.operations.sessions.read(call.request.cookies[COOKIE]):
+            await call.desk.ask(end_session(session.id, session.until))
+            call.operations.access.sign_out(session.id)
     response = Response(answer.Done(message="Signed out.").model_dump_json(), media_type="application/json")
     call.operations.sessions.forget(call.request, response)
     return response
@@ -121,7 +125,7 @@ async def _stats(call: Call) -> answer.Stats:
 
 async def _run_once(call: Call) -> answer.RunOnce:
     try:
-        done = await call.operations.outbox.run_once()
+        done = await call.operations.outbox.run_once(lambda: call.desk.record(call.by, "outbox.run_once.begin"))
     except TickFailed as exc:
         await call.desk.record(call.by, "outbox.run_once", error=exc.message)
         raise
@@ -152,7 +156,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/openapi.json", None, "This document", "application/json", _openapi),
     Route("POST", "/api/session", None, "Sign a browser in with a token", answer.Me, _sign_in, body=question.Login,
           refusals=(401, 403, 429, 503)),
-    Route("DELETE", "/api/session", None, "Sign a browser out", answer.Done, _sign_out, refusals=(403,)),
+    Route("DELETE", "/api/session", None, "Sign a browser out", answer.Done, _sign_out, refusals=(403, 503)),
     Route("GET", "/api/me", VIEWER, "Who asks, and what they may", answer.Me, _me),
     Route("GET", "/api/overview", VIEWER, "Whether all is well", answer.Overview,
           lambda call: call.desk.overview(call.query.minutes), query=question.OverviewQuestion),

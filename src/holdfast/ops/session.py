@@ -34,6 +34,8 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}")
 class Session:
     """By the key of a token, which is looked up at each use; or a person whom a JWT named."""
 
+    id: str
+    """Not a secret. By it a session is ended before its time."""
     key: str | None
     person: Person | None
     until: float
@@ -75,10 +77,10 @@ class Sessions:
             fields = json.loads(_bytes(said))
         except (ValueError, binascii.Error):
             return None
-        if fields["until"] <= self._clock():
+        if "id" not in fields or fields["until"] <= self._clock():
             return None
         person = Person(fields["name"], Role(fields["role"])) if "name" in fields else None
-        return Session(fields.get("key"), person, fields["until"])
+        return Session(fields["id"], fields.get("key"), person, fields["until"])
 
     def write(self, request: Request, response: Response, value: str) -> None:
         """Let the browser keep it for this application alone."""
@@ -88,7 +90,7 @@ class Sessions:
         response.delete_cookie(COOKIE, **_where(request))
 
     def _signed(self, fields: dict[str, Any]) -> str:
-        said = _text(json.dumps(fields, separators=(",", ":")).encode())
+        said = _text(json.dumps({"id": secrets.token_hex(8), **fields}, separators=(",", ":")).encode())
         return f"{said}.{self._mac(said)}"
 
     def _mac(self, said: str) -> str:

@@ -22,12 +22,18 @@ class AuditLine(Answer):
     id: Id
     at: datetime
     who: str
+    credential: str | None
+    """How they came in: which token, session or issuer."""
+    address: str | None
+    """Of the client."""
     role: Role
     action: str
     """E.g. `jobs.retry`, `queue.pause`."""
     target: str | None
     jobs: int | None
     """On how many, where it was done to jobs."""
+    ids: list[Id] | None
+    """On which."""
     detail: dict[str, Any]
 
 

@@ -76,8 +76,10 @@ BEGIN
             ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue'),
             ('holdfast_operator', 'INSERT ON holdfast.access_token'),
             ('holdfast_operator', 'UPDATE (revoked_at) ON holdfast.access_token'),
-            ('holdfast_operator', 'INSERT (who, role, action, target, jobs, detail) ON holdfast.audit'),
+            ('holdfast_operator', 'INSERT (who, credential, address, role, action, target, jobs, ids, detail) ON holdfast.audit'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.answered'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.ended_session'),
             ('holdfast_operator', 'INSERT ON holdfast.delivery'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
             ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
@@ -96,7 +98,7 @@ BEGIN
     -- Acting on jobs and subscriptions of others is for operators.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_worker') THEN
         REVOKE EXECUTE ON FUNCTION holdfast.act_on_jobs, holdfast.reschedule_job, holdfast.delete_job, holdfast.replay_subscription,
-            holdfast.repartition_subscription, holdfast.rebase_subscription, holdfast.add_to_audit FROM holdfast_worker;
+            holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
     END IF;
 
     -- A viewer need not see digests.

@@ -127,7 +127,7 @@ BEGIN
         IF NOT FOUND THEN
             SELECT r.replay_id, r.replayed_at INTO holder, replayed FROM holdfast.replay r WHERE r.job_id = dead.id
             ORDER BY r.replayed_at DESC, r.replay_id DESC LIMIT 1;
-            IF NOT EXISTS (SELECT FROM holdfast.find_ended(holder, replayed) AS e WHERE e.status = 'completed') THEN
+            IF FOUND AND NOT EXISTS (SELECT FROM holdfast.find_ended(holder, replayed) AS e WHERE e.status = 'completed') THEN
                 holder := NULL;
             END IF;
         END IF;

@@ -184,29 +184,38 @@ CREATE TABLE holdfast.access_token (
     expires_at timestamptz,
     revoked_at timestamptz
 );
+-- A name stands for one credential at a time: the audit says it.
+CREATE UNIQUE INDEX access_token_name ON holdfast.access_token (name) WHERE revoked_at IS NULL;
+
+-- Sessions that somebody signed out of before their end. They are signed and not kept, so these are.
+CREATE TABLE holdfast.ended_session (
+    id    text COLLATE "C" PRIMARY KEY CHECK (octet_length(id) <= 100),
+    until timestamptz NOT NULL                  -- then it would have ended anyway
+);
+CREATE INDEX ended_session_until ON holdfast.ended_session (until);
+
+-- What was answered to requests that carried an Idempotency-Key, for a day.
+CREATE TABLE holdfast.answered (
+    who     text COLLATE "C" NOT NULL,
+    key     text COLLATE "C" NOT NULL,
+    request text NOT NULL,                      -- a digest of what was asked
+    answer  text,                               -- null: under way, or its end is not known
+    at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (who, key)
+);
+CREATE INDEX answered_at ON holdfast.answered (at);
 
 -- What people did, in the transaction in which it was done. Kept: people do little. Whoever may write it down may not change it afterwards.
 CREATE TABLE holdfast.audit (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     who    text NOT NULL CHECK (octet_length(who) BETWEEN 1 AND 400),
+    credential text,                            -- which token, session or issuer they came in by
+    address text,                               -- of the client
     role   text NOT NULL,
     action text NOT NULL,
     target text CHECK (octet_length(target) <= 1000),
     jobs   integer,                             -- on how many
+    ids    bigint[],                            -- on which
     detail json NOT NULL DEFAULT '{}'
 );
-
--- An action on many jobs goes on in several transactions: it was done to so many more. SECURITY DEFINER: nothing else of a line can be changed.
-CREATE FUNCTION holdfast.add_to_audit(line bigint, more integer) RETURNS boolean
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    fault text := CASE WHEN line IS NULL THEN 'line: an id expected, got null'
-        WHEN more IS NULL OR more NOT BETWEEN 1 AND 1000 THEN format('more: 1 to 1000 jobs expected, got %s', coalesce(more::text, 'null')) END;
-BEGIN
-    IF fault IS NOT NULL THEN
-        PERFORM holdfast.refuse(fault);
-    END IF;
-    UPDATE holdfast.audit SET jobs = jobs + more WHERE id = line AND at > clock_timestamp() - interval '10 minutes';
-    RETURN FOUND;
-END $$;

@@ -1,0 +1,16 @@
+"""Tokens for those who ask the API."""
+
+from __future__ import annotations
+
+import psycopg
+
+from holdfast.drivers import run_sync
+from holdfast.ops.token import Token
+from holdfast.store.access import make_access_token
+
+
+def make_token(url: str, role: str, name: str = "ann") -> str:
+    token = Token.new()
+    with psycopg.connect(url) as conn:
+        run_sync(conn, make_access_token(token.key, name=name, role=role, digest=token.digest, days=1))
+    return token.text

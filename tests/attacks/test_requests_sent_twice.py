@@ -1,0 +1,110 @@
+"""A writing request is repeated with its Idempotency-Key: by a proxy, a client that saw no answer, or a thief."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from holdfast.ops import Role, operations
+from holdfast.ops.routes import ROUTES
+from tests.attacks.api import make_token
+from tests.ops.asking import Answered, Asked, ask, bearer
+from tests.ops.conftest import PATIENT
+from tests.ops.shop import Shop, fill
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.applications import Starlette
+
+    from tests.engine.ledger import Ledger
+
+JOBS = "/api/jobs/actions"
+
+
+@pytest.fixture
+def shop(database: str) -> Shop:
+    return fill(database)
+
+
+@pytest.fixture
+async def site(shop: Shop) -> AsyncIterator[Starlette]:
+    site = operations(shop.app, timeout=PATIENT)
+    yield site
+    await site.state.operations.close()
+
+
+def keyed(method: str, path: str, json: Any, token: str, key: str = "a-key") -> Asked:
+    return Asked(method, path, json=json, headers=(*bearer(token), ("idempotency-key", key)))
+
+
+def said(answered: Answered) -> tuple[int, bool]:
+    return answered.status, "idempotency-replayed" in answered.headers
+
+
+async def test_every_writing_call_is_done_once(site: Starlette, database: str, shop: Shop, ledger: Ledger) -> None:
+    token = make_token(database, Role.DEVELOPER)
+    calls = [
+        ("POST", JOBS, {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}),
+        ("POST", "/api/runners/cleanup/actions", {"action": "run"}),
+        ("POST", "/api/queues/mail/actions", {"action": "pause"}),
+        ("PUT", "/api/queues/mail", {"concurrency": 3, "lease_ms": 5000, "rate": None}),
+        ("POST", "/api/subscriptions/ledger/actions", {"action": "pause"}),
+        ("POST", "/outbox/run-once", None),
+    ]
+    paths = {
+        route.path.format(name="cleanup", queue="mail") for route in ROUTES if route.role and route.method != "GET"
+    }
+    assert {path.replace("ledger", "cleanup") for _, path, _ in calls} == paths
+    for number, (method, path, json) in enumerate(calls):
+        asked = keyed(method, path, json, token, f"key {number}".replace(" ", "-"))
+        first, second, third = [await ask(site, asked) for _ in range(3)]
+        assert (said(first), said(second), said(third)) == ((200, False), (200, True), (200, True)), path
+        assert first.body == second.body == third.body
+        lines = ledger.value("SELECT count(*) FROM holdfast.audit WHERE action NOT LIKE '%%.begin'")
+        assert lines == number + 1, path
+    assert ledger.value("SELECT count(*) FROM holdfast.replay") == 1
+
+
+async def test_a_key_is_for_one_request_of_one_caller(site: Starlette, database: str, ledger: Ledger) -> None:
+    ann, bob = make_token(database, Role.OPERATOR, "ann"), make_token(database, Role.OPERATOR, "bob")
+    path = "/api/queues/mail/actions"
+    assert said(await ask(site, keyed("POST", path, {"action": "pause"}, ann))) == (200, False)
+    other = await ask(site, keyed("POST", path, {"action": "resume"}, ann))
+    assert (other.status, other.refusal.error) == (422, "key_reused")
+    assert said(await ask(site, keyed("POST", path, {"action": "resume"}, bob))) == (200, False)
+    for wrong in ("", "a b", "x" * 201, "\x7f"):
+        answered = await ask(site, keyed("POST", path, {"action": "pause"}, ann, wrong))
+        assert (answered.status, answered.refusal.error) == (422, "invalid")
+
+
+async def test_many_at_once_are_one(site: Starlette, database: str, shop: Shop, ledger: Ledger) -> None:
+    token = make_token(database, Role.OPERATOR)
+    retry = {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}
+    answers = await asyncio.gather(*[ask(site, keyed("POST", JOBS, retry, token)) for _ in range(8)])
+    assert {answer.status for answer in answers} <= {200, 409}
+    assert sum(said(answer) == (200, False) for answer in answers) == 1
+    assert ledger.value("SELECT count(*) FROM holdfast.replay") == 1
+
+
+async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
+    site: Starlette, database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = make_token(database, Role.OPERATOR)
+    path = "/api/runners/cleanup/actions"
+    missing = keyed("POST", "/api/runners/nobody/actions", {"action": "run"}, token, "free")
+    assert (await ask(site, missing)).status == 404
+    assert (await ask(site, missing)).status == 404
+    assert ledger.value("SELECT count(*) FROM holdfast.answered") == 0
+
+    async def lost(*_: object) -> None:
+        raise psycopg.OperationalError("the connection was lost at the commit")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(site.state.operations.desk, "act_on_runner", lost)
+        assert (await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))).status == 500
+    again = await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))
+    assert (again.status, again.refusal.error) == (409, "in_progress")
