@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
+from holdfast.masking import mask
 from holdfast.relay.message import Refused
 
 if TYPE_CHECKING:
@@ -12,10 +13,12 @@ if TYPE_CHECKING:
 
 
 def public(url: str) -> str:
-    """Return the address without what may be secret: user, password, query. Several are separated by commas.
+    """Return the address without what may be secret: user, password, webhook path, query. Several: with commas.
 
     >>> public("nats://me:secret@one:4222, nats://two")
     'nats://one:4222,nats://two'
+    >>> public("https://hooks.example.com/services/T0/secret")
+    'https://hooks.example.com/***'
     """
     return ",".join(_public(one.strip()) for one in url.split(","))
 
@@ -25,7 +28,7 @@ def _public(url: str) -> str:
     scheme, separator, rest = url.rpartition("://")
     rest = rest.rpartition("@")[2]
     parts = urlsplit(f"//{rest}")
-    return f"{scheme}{separator}{parts.netloc}{parts.path.rstrip('/')}"
+    return mask(f"{scheme}{separator}{parts.netloc}{parts.path.rstrip('/')}")
 
 
 class Pattern(NamedTuple):
