@@ -64,6 +64,8 @@ def _close_old_connections() -> None:
 
 def _close_broken_connections() -> None:
     for connection in connections.all(initialized_only=True):
+        if connection.connection is None:  # on Django 4.2, is_usable() raises for such a one
+            continue
         connection.health_check_done = False  # type: ignore[attr-defined]  # the stubs do not know it
         if connection.errors_occurred and not connection.in_atomic_block and not connection.is_usable():
             connection.close()
