@@ -33,6 +33,11 @@ async def test_worker_id(app: Holdfast, ledger: Ledger) -> None:
         assert ledger.value("SELECT name FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY id DESC") == "worker-1"
 
 
+@doc.says("without an id a worker gets one of its own, also beside another in the same process")
+async def test_default_id(app: Holdfast) -> None:
+    assert app.worker().id != app.worker().id
+
+
 @doc.says("a started worker is a row that is new at each start, so that two never share an identity")
 async def test_new_identity(app: Holdfast, ledger: Ledger) -> None:
     rows = "SELECT count(DISTINCT id), count(DISTINCT identity) FROM holdfast.worker WHERE name = 'same'"
