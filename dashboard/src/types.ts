@@ -175,6 +175,7 @@ export interface JobStory {
   headers: unknown;
   result: unknown;
   redacted: boolean;
+  redacted_parts: ("payload" | "headers" | "result")[];
   trace: string | null;
   progress: number | null;
   progress_note: string | null;

@@ -30,6 +30,7 @@ const job = (change: Partial<JobStory>): JobStory => ({
   headers: null,
   result: null,
   redacted: false,
+  redacted_parts: [],
   trace: null,
   served: null,
   progress: null,

@@ -111,16 +111,20 @@ function Told({ story }: { story: JobStory }) {
         <Panel title="Facts">
           <Facts of={facts(story)} />
         </Panel>
-        <Panel title="Payload" note={bytes(story.payload_bytes)} aside={story.redacted && <Redacted />}>
+        <Panel
+          title="Payload"
+          note={bytes(story.payload_bytes)}
+          aside={story.redacted_parts.includes("payload") && <Redacted />}
+        >
           <Json value={story.payload} what="Payload" />
         </Panel>
         {story.result !== null && (
-          <Panel title="Result">
+          <Panel title="Result" aside={story.redacted_parts.includes("result") && <Redacted />}>
             <Json value={story.result} what="Result" />
           </Panel>
         )}
         {story.headers !== null && Object.keys(story.headers as object).length > 0 && (
-          <Panel title="Headers">
+          <Panel title="Headers" aside={story.redacted_parts.includes("headers") && <Redacted />}>
             <Json value={story.headers} what="Headers" />
           </Panel>
         )}

@@ -119,6 +119,7 @@ class Holding:
 
     def reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self.counts["job_reaped"] += len(jobs)
+        self.counts["reaped_failed"] += sum(job.answer == "failed" for job in jobs)
         self._transitions.reaped(jobs)
         self._hooks.reaped(jobs)
 

@@ -222,7 +222,8 @@ class Pipeline:
             try:
                 # A claim that was called off because its answer took too long may have taken something all the same.
                 await self._finish_link.run(release_strays(self.worker, self.held, self._identity))
-                await self._finish_link.run(stop_worker(self.worker, reason, self._identity))
+                done = None if self.serving is None else self.serving.counters()
+                await self._finish_link.run(stop_worker(self.worker, reason, self._identity, counters=done))
             except (*LOST, TimeoutError):
                 log.warning("could not record that the worker stopped: %s", reason)
             finally:

@@ -146,11 +146,15 @@ class Serving:
             worker=worker,
             interval=self._interval,
             held=holding.held,
-            counters=lambda: {**holding.counts, "ticks": self.claimer.claims},
+            counters=self.counters,
             on_queues=self._control,
             identity=identity,
             on_disowned=on_disowned,
         )
+
+    def counters(self) -> dict[str, int]:
+        """Return what this worker did since it started."""
+        return {**self._holding.counts, "ticks": self.claimer.claims}
 
     def start(self, keeper: Keeper, *, claiming: bool, lending: bool) -> None:
         """Start all loops. `lending`: other databases share the slots."""

@@ -36,7 +36,14 @@ from holdfast.store.census import read_census, sum_tallies, take_census
 from holdfast.store.fleet import list_workers, pause_queue, set_queue
 from holdfast.store.run import list_runs
 from holdfast.store.schedule import pause_schedule, resume_schedule, trigger_schedule
-from holdfast.store.search import Search, group_dead_letters, last_of_chains, read_landmarks
+from holdfast.store.search import (
+    Search,
+    follow_ids,
+    group_dead_letters,
+    last_of_chains,
+    read_landmarks,
+    read_last_error,
+)
 from holdfast.store.subscription import (
     find_subscription,
     list_parked,
@@ -78,6 +85,7 @@ T = TypeVar("T")
 
 DEAD_LETTERS_LOOKED_AT = 20_000
 _MOST_GROUPS = 200
+_ENDED_WORKERS = 50
 _SCHEDULES = {
     "run": (trigger_schedule, "will run once, soon"),
     "pause": (pause_schedule, "paused; what runs now goes on"),
@@ -151,12 +159,22 @@ class Desk:
         )
 
     async def fleet_runtime(self) -> StatsRuntime:
-        """Return the sum over live workers."""
+        """Return the sum over live workers; where none lives, over the latest that ended, ticks by hand among them."""
         async with self._pool.look() as talk:
-            workers = [worker for worker in await talk.ask(list_workers(latest=0)) if worker.state == "live"]
+            workers = await talk.ask(list_workers(latest=_ENDED_WORKERS))
+        live = [worker for worker in workers if worker.state == "live"]
+        counters = [worker.counters for worker in live or workers]
+        return runtime(counters, is_running=bool(live), last_error=await self.last_error())
+
+    async def last_error(self) -> str | None:
+        """Return the error of the latest dead letter, or of the latest tick of the outbox that failed."""
+        async with self._pool.look() as talk:
+            await talk.ask(follow_ids())
+            letter = await talk.ask(read_last_error())
             runs = await talk.ask(list_runs("outbox", most=20))
-        failed = next((run.error for run in runs if run.outcome == "failed"), None)
-        return runtime([worker.counters for worker in workers], is_running=bool(workers), last_error=failed)
+        errors = [] if letter is None else [(letter.at, letter.text)]
+        errors += [(run.started_at, run.error) for run in runs if run.outcome == "failed"]
+        return max(errors, key=lambda error: error[0])[1] if errors else None
 
     # --- jobs, chains, dead letters
 

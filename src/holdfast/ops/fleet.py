@@ -118,7 +118,8 @@ async def read_subscriptions(talk: Talk) -> Subscriptions:
                 target=lines[0].target,
                 paused=lines[0].paused,
                 elsewhere=lines[0].elsewhere,
-                lag_events=sum(line.events for line in lines),
+                # Each partition counts all events that came after its position, of every key.
+                lag_events=max(line.events for line in lines),
                 lag_seconds=max(line.seconds for line in lines),
                 parked=sum(line.parked for line in lines),
                 partitions=[

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 LONGEST_START = timedelta(seconds=30)
 """A tick by hand starts nothing after this. It answers when what it started has ended, or its overall time is up."""
 _MS = timedelta(milliseconds=1)
-_RUNS = 20
 _COUNTED = ("processed", "completed", "retried", "failed", "recovered", "lost")
 
 
@@ -82,9 +81,8 @@ class OutboxEndpoints:
         ours = {worker.id: worker for worker in workers if worker.state == "live" and (worker.host, worker.pid) == here}
         if not ours:
             return await desk.fleet_runtime()
-        runs = (await desk.runs("outbox", _RUNS)).runs
-        failed = next((run.error for run in runs if run.outcome == "failed" and run.worker in ours), None)
-        return runtime([worker.counters for worker in ours.values()], is_running=True, last_error=failed)
+        counters = [worker.counters for worker in ours.values()]
+        return runtime(counters, is_running=True, last_error=await desk.last_error())
 
 
 def config(settings: Settings) -> StatsConfig:

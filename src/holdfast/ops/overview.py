@@ -79,9 +79,17 @@ def overview(seen: Seen, minutes: int) -> Overview:
         queues=[_queue(name, seen.census, by_queue[name], times, paused=name in paused) for name in sorted(names)],
         workers=sum(worker.state == "live" for worker in seen.workers),
         unserved=lacking,
-        relay_lag_events=sum(line.events for line in seen.subscriptions),
+        relay_lag_events=_lag(seen.subscriptions),
         relay_lag_seconds=max((line.seconds for line in seen.subscriptions), default=0.0),
     )
+
+
+def _lag(partitions: Iterable[SubscriptionLine]) -> int:
+    """Return the sum over subscriptions: of each, the partition that is furthest behind."""
+    furthest: Counter[str] = Counter()
+    for line in partitions:
+        furthest[line.name] = max(furthest[line.name], line.events)
+    return furthest.total()
 
 
 def _queue(

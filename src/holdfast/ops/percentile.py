@@ -15,10 +15,12 @@ NOTHING = Latency(p50=None, p95=None, p99=None)
 
 
 def latency(buckets: Mapping[int, int]) -> Latency:
-    """Return percentiles of so many jobs by bucket, each as if a bucket's jobs lay evenly in it.
+    """Return percentiles of so many jobs by bucket: the bound that so many jobs did not exceed.
+
+    Where in its bucket a job lies is not known, so nothing is invented. Jobs above the last bound count as at it.
 
     >>> latency({5: 98, 11: 2})
-    Latency(p50=0.03530612244897959, p95=0.04908163265306123, p99=3.5)
+    Latency(p50=0.05, p95=0.05, p99=5.0)
     """
     whole = sum(buckets.values())
     if not whole:
@@ -30,7 +32,5 @@ def _at(buckets: Mapping[int, int], wanted: float) -> float:
     order = sorted(buckets)
     for bucket, reached in zip(order, accumulate(buckets[bucket] for bucket in order), strict=True):
         if reached >= wanted:
-            low = 0.0 if bucket == 0 else BOUNDS[bucket - 1]
-            high = BOUNDS[bucket] if bucket < len(BOUNDS) else 2 * low
-            return low + (high - low) * (1 - (reached - wanted) / buckets[bucket])
+            return BOUNDS[min(bucket, len(BOUNDS) - 1)]
     raise AssertionError("the whole is reached with the last bucket")

@@ -21,7 +21,7 @@ def runtime(counters: Iterable[Mapping[str, int]], *, is_running: bool, last_err
         ticks_total=total["ticks"],
         processed_total=total["claimed"],
         retried_total=total["job_retried"],
-        dead_letter_total=total["job_failed"],
+        dead_letter_total=total["job_failed"] + total["reaped_failed"],
         recovered_stuck_total=total["job_reaped"],
         last_error=last_error,
     )

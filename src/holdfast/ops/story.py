@@ -17,7 +17,7 @@ from holdfast.store.worker import served_runtime
 
 if TYPE_CHECKING:
     from holdfast.ops.pool import Talk
-    from holdfast.ops.redaction import Redaction
+    from holdfast.ops.redaction import Redaction, Shown
     from holdfast.store.chain import ChainJob
 
 MOST_NODES = 200
@@ -60,6 +60,7 @@ async def read_story(talk: Talk, job_id: int, redaction: Redaction) -> JobStory:
         headers=headers.value,
         result=result.value,
         redacted=payload.redacted or headers.redacted or result.redacted,
+        redacted_parts=_redacted(payload=payload, headers=headers, result=result),
         trace=_trace(row.get("headers")),
         error_code=row["last_error_code"],
         error=row["last_error"],
@@ -117,3 +118,7 @@ def _size(payload: Any) -> int:
     if payload is None:
         return 0
     return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
+
+
+def _redacted(**parts: Shown) -> list[Any]:
+    return [name for name, shown in parts.items() if shown.redacted]

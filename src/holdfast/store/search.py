@@ -116,6 +116,11 @@ class BlockedJob(NamedTuple):
     chain_id: int
 
 
+class LastError(NamedTuple):
+    text: str | None
+    at: datetime
+
+
 class Acted(NamedTuple):
     """What came of an action on one job."""
 
@@ -185,6 +190,11 @@ def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[i
         "most": len(jobs),
     }
     return Statement(statements()["read_payloads"], params, lambda rows: {id_: text for id_, text in rows if text})
+
+
+def read_last_error() -> Statement[LastError | None]:
+    """Answer with the error of the latest dead letter. Ask after `follow_ids`."""
+    return Statement(statements()["read_last_error"], {}, lambda rows: LastError._make(rows[0]) if rows else None)
 
 
 def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, FoundJob]]:

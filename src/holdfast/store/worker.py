@@ -68,8 +68,12 @@ def served_runtime(kind: str, queue: str) -> Statement[Runtime | None]:
     )
 
 
-def stop_worker(worker: int, reason: str, identity: UUID | None = None) -> Statement[None]:
+def stop_worker(
+    worker: int, reason: str, identity: UUID | None = None, *, counters: Mapping[str, int] | None = None
+) -> Statement[None]:
+    """Record that the worker ended, and what it did; without `counters`, that is what its last heartbeat recorded."""
     params: dict[str, str | int | None] = {"worker": worker, "reason": reason, "identity": _text(identity)}
+    params["counters"] = None if counters is None else json.dumps(dict(counters))
     return Statement(statements()["stop_worker"], params, lambda _: None)
 
 

@@ -101,6 +101,8 @@ class JobStory(Answer):
     result: Any
     redacted: bool
     """True: something in payload, headers or result was left out."""
+    redacted_parts: list[Literal["payload", "headers", "result"]]
+    """In which of them."""
     trace: str | None
     """The `traceparent` of who enqueued it."""
     progress: float | None

@@ -8,13 +8,22 @@ from typing import TypeAlias
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# What some versions of Python take for public; and what is so by its number alone: 168.63.129.16 is Azure's own.
+# What some versions of Python take for public (64:ff9b:1::/48 is for translation within one network, wherever the
+# address of version 4 stands in it); and what is so by its number alone: 168.63.129.16 is Azure's own.
 _NOT_PUBLIC = [
     ipaddress.ip_network(network)
-    for network in ("168.63.129.16", "192.0.0.0/24", "192.88.99.0/24", "fec0::/10", "3fff::/20", "5f00::/16")
+    for network in (
+        "168.63.129.16",
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "64:ff9b:1::/48",
+        "fec0::/10",
+        "3fff::/20",
+        "5f00::/16",
+    )
 ]
 # Networks in which an address of version 4 stands at the end.
-_TRANSLATED = [ipaddress.ip_network(network) for network in ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")]
+_TRANSLATED = [ipaddress.ip_network(network) for network in ("64:ff9b::/96", "::/96")]
 
 
 class PrivateAddress(OSError):  # noqa: N818 - a name says what happened

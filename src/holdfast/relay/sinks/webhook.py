@@ -36,7 +36,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # What an event may not say for us.
 _OURS = re.compile(
     r"webhook-.*|content-.*|host|connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|expect"
-    r"|accept-encoding|authorization|cookie|user-agent",
+    r"|accept-encoding|authorization|cookie|user-agent|forwarded|x-forwarded(-.*)?|x-real-ip|x-client-ip"
+    r"|true-client-ip|cf-connecting-ip|via|http2-settings|max-forwards|x-http-method(-override)?",
     re.IGNORECASE,
 )
 

@@ -109,6 +109,12 @@ SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g
 FROM reach r LEFT JOIN (groups g JOIN looked l ON l.id = g.newest) ON true
 ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most_again)s
 
+-- name: read_last_error
+-- Of the latest dead letters, that which ended last: ids are drawn in another order than jobs end.
+SELECT coalesce(f.last_error, f.last_error_code), f.finished_at
+FROM (SELECT j.last_error, j.last_error_code, j.finished_at FROM holdfast.job_failed j ORDER BY j.id DESC LIMIT 100) AS f
+ORDER BY f.finished_at DESC LIMIT 1
+
 -- name: find_named_jobs
 -- Wherever they are by now.
 SELECT f.* FROM unnest(%(ids)s::text::bigint[]) AS g (id), LATERAL (

@@ -15,7 +15,9 @@ FROM holdfast.worker w CROSS JOIN LATERAL (SELECT w.limits -> %(kind)s::text AS 
 WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND l.own IS NOT NULL
 
 -- name: stop_worker
-UPDATE holdfast.worker SET stopped_at = clock_timestamp(), stop_reason = %(reason)s WHERE id = %(worker)s AND identity = coalesce(%(identity)s::uuid, identity) AND stopped_at IS NULL RETURNING id
+UPDATE holdfast.worker SET stopped_at = clock_timestamp(), stop_reason = %(reason)s,
+    counters = coalesce(%(counters)s::json, counters)
+WHERE id = %(worker)s AND identity = coalesce(%(identity)s::uuid, identity) AND stopped_at IS NULL RETURNING id
 
 -- name: isolate_worker
 SELECT holdfast.isolate_worker(%(worker)s, %(ms)s)

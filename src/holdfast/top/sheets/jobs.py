@@ -104,7 +104,7 @@ def _story(job: JobStory, now: datetime) -> Iterator[str]:
     for name, value in (("payload", job.payload), ("headers", job.headers), ("result", job.result)):
         if value is not None:
             yield ""
-            yield f"{name} (parts are redacted)" if job.redacted else name
+            yield f"{name} (parts are redacted)" if name in job.redacted_parts else name
             text = json.dumps(value, indent=2, ensure_ascii=False)[:_LONGEST_TEXT]
             yield from (f"  {plain(line, 2_000)}" for line in text.splitlines())
 
