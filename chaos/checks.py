@@ -7,6 +7,10 @@ from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from pydantic import TypeAdapter, ValidationError
+
+from chaos.typed import Receipt, receipt
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 # One that committed late lies below the claim floors, and is found by the next wider look.
 PICKUP: dict[How, float] = {"at once": 2.0, "late": 5.0, "rare": 2.0}
 MOST = 10_000
+_RECEIPT = TypeAdapter(Receipt)
 
 _BLOCK = re.compile(r"-- name: (.+)\n-- (.+)\n((?:.+\n?)+)")
 
@@ -76,6 +81,18 @@ def twice(evidence: Evidence) -> list[str]:
     return found if evidence.well else []
 
 
+def changed(evidence: Evidence) -> list[str]:
+    results = evidence.rows("SELECT id, n, result FROM chaos.ended WHERE workload = 'typed' AND status = 'completed'")
+    return [f"job {job}: {result}" for job, n, result in results if _receipt(result) != receipt(n)]
+
+
+def _receipt(result: object) -> Receipt | None:
+    try:
+        return _RECEIPT.validate_python(result)
+    except ValidationError:
+        return None
+
+
 def pickup(evidence: Evidence) -> list[str]:
     return _late(evidence, "at once", "late")
 
@@ -114,6 +131,7 @@ CHECKS: tuple[Check, ...] = (
         "The broker confirmed an event twice, or its stream has it twice, and nothing had been done to any worker.",
         twice,
     ),
+    Check("results changed", "What a handler returned did not come back as the same value of the same type.", changed),
     Check("worker died by itself", "A worker died, and no fault had made it.", deaths),
     Check(
         "picked up too late",

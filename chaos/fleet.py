@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from chaos import events, versions
+from chaos import events, upgrade, versions
 from chaos.worker import EXPLAINED
 
 if TYPE_CHECKING:
@@ -226,6 +226,11 @@ class Fleet:
         finally:
             for code in codes:
                 self._expected.remove(code)
+
+    @property
+    def latest(self) -> dict[str, str]:
+        """What the replica with the newest code has in its environment beside the fleet's."""
+        return {upgrade.VARIABLE: max(replica.environment.get(upgrade.VARIABLE, "0") for replica in self.replicas)}
 
     @property
     def working(self) -> list[Replica]:

@@ -26,6 +26,7 @@ from chaos.publisher import Publisher
 from chaos.recovery import Recovery, recover
 from chaos.sequence import sequence
 from chaos.story import Story, tell
+from chaos.ticks import Ticks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -128,12 +129,12 @@ async def prove(plan: Plan) -> Findings:
             load = Producer(ground, plan.jobs, random.Random(dice.random()))
             publisher = Publisher(load, random.Random(dice.random()), share=plan.events)
             site = Site(ground, fleet, load, publisher, plan.pace, folder, quiet=plan.silent)
-            async with fleet:
+            async with fleet, Ticks(fleet, random.Random(dice.random())) as ticks:
                 site.say(f"{plan.replicas} replicas work")
                 course = await _run(site, plan, dice)
             site.say("everybody has stopped; judging")
             arrivals = await ground.broker.arrivals()
-            violations, story = await asyncio.to_thread(_judge, site, course, arrivals)
+            violations, story = await asyncio.to_thread(_judge, site, course, arrivals, ticks.count)
         return Findings(plan, violations, course.recoveries, story, time.monotonic() - begun)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -249,7 +250,7 @@ def _prepare(ground: Ground, prepare: Callable[[psycopg.Connection[Any]], None])
         prepare(conn)
 
 
-def _judge(site: Site, course: Course, arrivals: list[Arrival]) -> tuple[list[Violation], Story]:
+def _judge(site: Site, course: Course, arrivals: list[Arrival], ticks: int) -> tuple[list[Violation], Story]:
     with psycopg.connect(site.ground.admin_url(), autocommit=True) as conn:
         note_arrivals(conn, arrivals)
         gather(conn, site.folder)
@@ -262,4 +263,4 @@ def _judge(site: Site, course: Course, arrivals: list[Arrival]) -> tuple[list[Vi
             course.calm,
             slack=site.pace.slack,
         )
-        return judge(evidence), tell(evidence, site)
+        return judge(evidence), tell(evidence, site, ticks)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import psycopg
 
-from chaos import application, versions
+from chaos import application, typed, versions
 from chaos.application import app
 from holdfast import NewJob, OrderKey
 from holdfast.engine.link import CONNECT, LOST, sever
@@ -21,10 +21,17 @@ if TYPE_CHECKING:
 
     from chaos.ground import Ground
 
-Workload = Literal["plain", "ledger", "keyed", "chain", "join", "version", "probe", "rare", "trouble", "held"]
+Workload = Literal["plain", "ledger", "keyed", "chain", "join", "version", "typed", "probe", "rare", "trouble", "held"]
 Expected = Literal["completed", "failed", "either"]
 # Of all jobs, those of a chain's later steps included.
-SHARES: dict[Workload, float] = {"plain": 0.796, "ledger": 0.055, "keyed": 0.06, "chain": 0.085, "version": 0.004}
+SHARES: dict[Workload, float] = {
+    "plain": 0.791,
+    "ledger": 0.055,
+    "keyed": 0.06,
+    "chain": 0.085,
+    "version": 0.004,
+    "typed": 0.005,
+}
 LANES = 4
 KEYS = 12
 STEPS = 3
@@ -160,7 +167,14 @@ class Lane:
         kinds = list(SHARES)
         size = self._producer.size
         few, groups = max(4, size // 10), max(1, size // 50)
-        sizes = {"plain": size, "ledger": few, "keyed": few, "chain": groups * (2 * STEPS + 1), "version": groups}
+        sizes = {
+            "plain": size,
+            "ledger": few,
+            "keyed": few,
+            "chain": groups * (2 * STEPS + 1),
+            "version": groups,
+            "typed": groups,
+        }
         weights = [SHARES[kind] / sizes[kind] for kind in kinds]
         while not self._producer.done:
             kind = self._dice.choices(kinds, weights)[0]
@@ -277,6 +291,10 @@ class Lane:
     def _version(self) -> Promised:
         # While nobody lives who can read it, it may become a dead letter; the oracle knows who lived.
         return Promised(versions.newer.new("newest"), "version", self._producer.number(), expected="either")
+
+    def _typed(self) -> Promised:
+        n = self._producer.number()
+        return Promised(typed.typed.new(n), "typed", n)
 
     async def _chains(self, groups: int) -> None:
         """Chains by twos; and a moment later, when that is known to have committed, what comes after each two."""

@@ -13,6 +13,7 @@ import psycopg
 from chaos import application
 from chaos.broker import UNANSWERED
 from chaos.producer import Promised
+from chaos.ticks import PREFIX
 
 if TYPE_CHECKING:
     from chaos.fault import Site
@@ -23,12 +24,13 @@ LIMIT = 60.0
 _NO_EVENT = "an event has not arrived"
 
 # Recovered: every replica that lives has been heard of since, a job that was enqueued since is done, an event that was
-# published since has arrived, and no job is in the hands of somebody who is gone or whose lease has ended.
+# published since has arrived, and no job is in the hands of somebody who is gone or whose lease has ended. A tick may
+# end at any time: what it had then waits for the end of its lease.
 _LOOK = """
     SELECT (SELECT count(*) FROM holdfast.worker WHERE name = ANY (%(names)s) AND heartbeat_at > %(since)s),
         EXISTS (SELECT FROM holdfast.job_history WHERE id = %(probe)s),
         (SELECT count(*) FROM holdfast.job WHERE status = 'processing' AND (locked_until < now() OR locked_by <> ALL (
-            ARRAY(SELECT id FROM holdfast.worker WHERE name = ANY (%(names)s)))))
+            ARRAY(SELECT id FROM holdfast.worker WHERE name = ANY (%(names)s) OR starts_with(name, %(ticks)s)))))
 """
 _PROBES = """
     SELECT j.id, j.status, j.attempt, w.name, j.locked_until - clock_timestamp()
@@ -94,7 +96,9 @@ async def _look(
     """Say what is still missing."""
     names = [replica.name for replica in site.fleet.working]
     done = probe.result()[0] if probe.done() else 0
-    found = await (await conn.execute(_LOOK, {"names": names, "since": since, "probe": done})).fetchone()
+    found = await (
+        await conn.execute(_LOOK, {"names": names, "since": since, "probe": done, "ticks": PREFIX})
+    ).fetchone()
     assert found is not None
     heard, probed, stuck = found
     missing = []

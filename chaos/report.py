@@ -86,6 +86,7 @@ def _twice(findings: Findings) -> str:
     rest = (
         f"{story.rolled_back:,} jobs were enqueued in transactions that were rolled back; of {story.unknown:,} "
         f"transactions the answer to COMMIT never came. {story.starts:,} worker processes were started, "
+        f"and {story.ticks:,} one-shot ticks beside them, which completed {story.ticked:,} jobs; "
         f"{story.failovers} times a standby was promoted, {story.singletons:,} times the singleton runner ran. Half of "
         f"the {len(story.probes):,} probes, enqueued one by one all the time, were running after "
         f"{1000 * _median(story.probes or [0.0]):.0f} ms."

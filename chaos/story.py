@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chaos.ticks import PREFIX
+
 if TYPE_CHECKING:
     from chaos.evidence import Evidence
     from chaos.fault import Site
@@ -35,6 +37,10 @@ class Story:
     """Of workers, by faults that let a handler kill them."""
     starts: int
     """Of worker processes."""
+    ticks: int
+    """One-shot ticks."""
+    ticked: int
+    """Jobs that they completed."""
     failovers: int
     pooler_falls: list[str]
     """What the pooler said last, each time that it ended by itself."""
@@ -53,7 +59,7 @@ class Story:
         return sum(self.workloads.values())
 
 
-def tell(evidence: Evidence, site: Site) -> Story:
+def tell(evidence: Evidence, site: Site, ticks: int) -> Story:
     workloads = evidence.rows(
         "SELECT coalesce(workload, 'chain'), count(*) FROM chaos.ended GROUP BY 1 ORDER BY count(*) DESC"
     )
@@ -85,6 +91,8 @@ def tell(evidence: Evidence, site: Site) -> Story:
         unknown=site.load.tally.unknown,
         deaths=sum(one.expected for one in evidence.deaths),
         starts=sum(replica.starts for replica in site.fleet.replicas),
+        ticks=ticks,
+        ticked=evidence.value("SELECT count(*) FROM chaos.ended WHERE starts_with(worker, %s)", PREFIX),
         failovers=site.ground.failovers,
         pooler_falls=site.ground.pooler.falls,
         singletons=evidence.value("SELECT count(*) FROM chaos.singleton WHERE what = 'ended'"),

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from chaos import events, trouble, upgrade, versions
+from chaos import events, trouble, typed, upgrade, versions  # noqa: F401 - typed: its kind is registered
 from chaos.application import QUEUES, Book, Lines, State, app
 from holdfast.engine.keeper import BROKEN_STATUS
 

@@ -96,6 +96,7 @@ BUILDS: Final = (
                 "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS alone",
                 "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE) AS alone",
             ),
+            ("promote_jobs", "LIMIT most FOR NO KEY UPDATE SKIP LOCKED)", "LIMIT most FOR NO KEY UPDATE)"),
         ),
     ),
     Build(
@@ -103,6 +104,8 @@ BUILDS: Final = (
         plays.CROWD,
         "attempts miscounted",
         (
+            # With windows they would not meet.
+            ("claim_jobs", "wide := CASE WHEN need > 0 AND window_budget > 9 THEN windows ELSE 0 END", "wide := 0"),
             (
                 "claim_jobs",
                 "ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS locked",
@@ -191,6 +194,7 @@ BUILDS: Final = (
     ),
     Build("ending given up after max_runtime", plays.HELD_UP, "leases lost without cause"),
     Build("finisher that ends at an answer", plays.BUSY_ROWS, "lost"),
+    Build("notification that is believed", plays.FORGED, "ended otherwise"),
     Build("loop that nobody starts again", plays.FINISHER_ENDS, "lost"),
     Build("worker that goes on without heartbeat", plays.CUT_OFF, "ran on after the loss"),
     Build("singleton without lock", plays.SINGLETONS, "singletons overlapping"),

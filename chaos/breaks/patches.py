@@ -19,6 +19,7 @@ from holdfast.engine.desk import Desk
 from holdfast.engine.finish import Finisher
 from holdfast.engine.heartbeat import Heartbeat
 from holdfast.engine.keeper import Keeper
+from holdfast.engine.pipeline import Pipeline
 from holdfast.engine.serving import Serving
 from holdfast.outcome import Completed
 from holdfast.store.answer import Answer
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from holdfast.engine.finish import Ended
     from holdfast.engine.keeper import Kept, Role
     from holdfast.outcome import Outcome
+    from holdfast.store.lease import Held
 
 log = logging.getLogger(__name__)
 
@@ -212,6 +214,14 @@ def _replace(owner: object, name: str, function: object) -> None:
     setattr(owner, name, function)
 
 
+def believe_notifications() -> None:
+    def doubted(self: Pipeline, claim: Held) -> None:
+        if (attempt := self._holding.held.get(claim)) is not None:
+            attempt.abort(AbortReason.cancelled)
+
+    _replace(Pipeline, "_doubted", doubted)
+
+
 PATCHES: Final[dict[str, Callable[[], None]]] = {
     "heartbeat on the event loop": beat_on_the_loop,
     "floor without sweep": never_sweep,
@@ -225,6 +235,7 @@ PATCHES: Final[dict[str, Callable[[], None]]] = {
     "continuation outside the finish": go_on_in_another_transaction,
     "finish that ignores its answers": believe_in_the_finish,
     "finisher that ends at an answer": end_at_an_answer,
+    "notification that is believed": believe_notifications,
     "loop that nobody starts again": start_nothing_again,
     "shutdown that releases nothing": keep_at_the_stop,
     "worker that goes on without heartbeat": go_on_without_heartbeat,

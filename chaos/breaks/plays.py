@@ -12,6 +12,7 @@ from chaos.breaks import kinds
 from chaos.breaks.scene import LOOK_EVERY, Play
 from chaos.fault import Pace
 from chaos.faults import identity
+from chaos.faults.notification import forge
 from chaos.ground import value
 from chaos.producer import STEPS, Promised
 from chaos.trouble import GRACE
@@ -254,6 +255,13 @@ async def singletons(scene: Scene) -> None:
     await scene.until("SELECT count(*) >= 8 FROM chaos.singleton WHERE what = 'ended'", seconds=20)
 
 
+async def forged(scene: Scene) -> None:
+    """Let a stranger say that what runs is lost or called off."""
+    jobs = await scene.promise(*[Promised(application.plain.new(1.5), "plain") for _ in range(8)])
+    await scene.until("SELECT count(*) = 8 FROM holdfast.job WHERE id = ANY (%s) AND status = 'processing'", jobs)
+    await forge(scene.site, random.Random(1))
+
+
 async def finisher_ends(scene: Scene) -> None:
     """End what writes the endings, while jobs run."""
     jobs = await scene.promise(*[Promised(application.plain.new(0.3), "plain") for _ in range(8)])
@@ -286,6 +294,7 @@ TWO_ENDERS = Play("two chains end at once", two_enders, patience=5)
 KILLED_IN_CHAINS = Play("workers are killed between two steps of a chain", killed_in_chains, patience=8)
 BUSY_ROWS = Play("rows are locked when their handlers end", busy_rows, replicas=1, well=True, patience=6)
 HELD_UP = Play("somebody keeps what one ending needs", held_up, replicas=1, pace=SLOW, well=True, patience=8)
+FORGED = Play("a stranger sends notifications", forged, replicas=1, well=True, patience=8)
 FINISHER_ENDS = Play("the loop that writes endings ends", finisher_ends, replicas=1, well=True, patience=8)
 CUT_OFF = Play("a worker is cut off from the server", cut_off, patience=8)
 MANY_QUEUES = Play(

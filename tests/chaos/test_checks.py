@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from pydantic import TypeAdapter
 
 import chaos
 from chaos import checks
@@ -15,6 +16,7 @@ from chaos.fleet import Death
 from chaos.oracle import judge
 from chaos.prober import Probe
 from chaos.recovery import Recovery
+from chaos.typed import Receipt, receipt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,6 +67,7 @@ TAMPERED = {
     "lost": "DELETE FROM holdfast.job_history WHERE id = 1",
     "never promised": "DELETE FROM chaos.promise WHERE job = 1",
     "ended otherwise": "UPDATE holdfast.job_history SET status = 'cancelled' WHERE id = 1",
+    "results changed": "UPDATE chaos.promise SET workload = 'typed' WHERE job = 1",
     "failed for another reason": """
         UPDATE chaos.promise SET workload = 'trouble', key = 'ValueError', expected = 'failed' WHERE job = 1;
         INSERT INTO holdfast.job_failed SELECT * FROM holdfast.job_history WHERE id = 1;
@@ -243,6 +246,13 @@ def test_a_row_that_was_taken_away_still_tells_who_completed_what(
 ) -> None:
     conn.execute("INSERT INTO chaos.gone SELECT id, name, started_at, heartbeat_at FROM holdfast.worker WHERE id = 1")
     conn.execute("UPDATE holdfast.worker SET name = 'another' WHERE id = 1")
+    assert found(conn, tmp_path) == {}
+
+
+def test_a_result_that_came_back_as_it_was_is_no_violation(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
+    conn.execute("UPDATE chaos.promise SET workload = 'typed' WHERE job = 1")
+    result = TypeAdapter(Receipt).dump_json(receipt(1)).decode()
+    conn.execute("UPDATE holdfast.job_history SET result = %s WHERE id = 1", [result])
     assert found(conn, tmp_path) == {}
 
 

@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from chaos.faults.notification import FAULTS
+from tests.chaos.stage import rows, stage, strike
+
+
+async def test_nobody_believes_a_forged_notification() -> None:
+    [fault] = FAULTS
+    async with stage() as site:
+        await strike(site, fault)
+        assert await rows(site, "SELECT * FROM holdfast.attempt WHERE outcome NOT IN ('retry', 'completed')") == []

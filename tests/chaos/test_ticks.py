@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import random
+
+from chaos.ticks import PREFIX, Ticks
+from tests.chaos.stage import rows, stage
+from tests.chaos.waiting import until
+
+
+async def test_ticks_take_part_and_harm_nobody() -> None:
+    async with stage(replicas=1) as site, Ticks(site.fleet, random.Random(3)) as ticks:
+        site.load.rate = 400
+        await until(lambda: ticks.count >= 5, seconds=60)
+        done = await rows(
+            site,
+            "SELECT count(*) FROM holdfast.job_history h JOIN holdfast.worker w ON w.id = h.worker_id"
+            " WHERE starts_with(w.name, %s)",
+            PREFIX,
+        )
+        assert done[0][0] > 0
