@@ -86,13 +86,32 @@ async def test_when_all_tries_are_used_up_the_next_of_the_key_goes_on(
         assert rows == [(1, 2, False, None, "WebhookFailed")]
 
 
-async def test_one_that_is_gone_is_refused_at_once(database: str, endpoint: Endpoint) -> None:
+async def test_what_will_never_be_taken_is_refused_at_once(database: str, endpoint: Endpoint) -> None:
+    app, sold = _app(database, endpoint, Retry(max_attempts=5))
+    endpoint.answers = [answer(422, "no")]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
+        assert await _got(endpoint, 2) == [0, 1]
+
+
+async def test_one_that_is_gone_is_sent_nothing_more_until_a_person_says_so(
+    database: str, endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
     app, sold = _app(database, endpoint, Retry(max_attempts=5))
     endpoint.answers = [answer(410, "gone")]
     async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         await subscribed(conn, 1)
         await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
-        assert await _got(endpoint, 2) == [0, 1]
+        async with asyncio.timeout(SOON):
+            while "holdfast events resume hook" not in caplog.text:  # noqa: ASYNC110 - the log is read
+                await asyncio.sleep(0.01)
+        assert await (await conn.execute("SELECT paused FROM holdfast.subscription")).fetchone() == (True,)
+        assert await _got(endpoint, 1) == [0]
+        endpoint.answers = [answer(204)]
+        await conn.execute("UPDATE holdfast.subscription SET paused = false")
+        assert await _got(endpoint, 3) == [0, 0, 1]
+        assert await (await conn.execute("SELECT count(*) FROM holdfast.parked")).fetchone() == (0,)
 
 
 async def test_one_that_asks_for_no_pause_is_left_alone_all_the_same(database: str, endpoint: Endpoint) -> None:

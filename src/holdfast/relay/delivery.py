@@ -12,7 +12,7 @@ from holdfast.engine.journal import Flood
 from holdfast.errors import HoldfastError
 from holdfast.failure import Failure
 from holdfast.logs import Log
-from holdfast.relay.message import LONGEST_REST, Message, Refused, Unavailable
+from holdfast.relay.message import LONGEST_REST, Gone, Message, Refused, Unavailable
 from holdfast.store.subscription import Delivery, ParkedEvent
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Courier:
         """Keys that wait for a person."""
 
     async def hand_over(self, events: Sequence[LoggedEvent], tried: Mapping[int, int] | None = None) -> Handed:
-        """Return when every event is confirmed or set aside; LeaseOver when that can no longer be ours to do.
+        """Return when every event is confirmed or set aside; LeaseOver when that can no longer be ours to do; Gone.
 
         `tried`: how often those were that had been set aside.
         """
@@ -119,6 +119,8 @@ class Courier:
             attempt += 1
             try:
                 receipt = await self._try(message, trace)
+            except Gone:
+                raise
             except Exception as exc:  # noqa: BLE001 - whatever a broker's library raises is tried again
                 refusal = exc
             else:

@@ -16,9 +16,11 @@ from holdfast.engine.keeper import unwatched
 from holdfast.engine.link import LOST, pause
 from holdfast.engine.outage import Outage
 from holdfast.engine.runner import Budget
+from holdfast.failure import Failure
 from holdfast.logs import Log
 from holdfast.relay.delivery import Courier, LeaseOver
 from holdfast.relay.feed import FeedPartition
+from holdfast.relay.message import Gone
 from holdfast.relay.partition import Partition
 from holdfast.relay.subscription import Feed
 from holdfast.store.identity import identify_database
@@ -29,6 +31,7 @@ from holdfast.store.subscription import (
     join_subscription,
     leave_subscription,
     parked_keys,
+    pause_subscription,
     subscribe,
 )
 
@@ -255,9 +258,20 @@ class Member:
             )
             try:
                 yield partition
+            except Gone as gone:
+                await self._pause(gone)
+                raise LeaseOver from gone
             finally:
                 with suppress(*LOST, TimeoutError):
                     await self._give_up(partition.held)
+
+    async def _pause(self, gone: Gone) -> None:
+        """Send nothing more, until a person says so."""
+        assert self._subscribed is not None  # noqa: S101 - joined before anything is held
+        await self._link.run(pause_subscription(self._subscribed.id, paused=True))
+        failure = Failure.of(gone)
+        says = "a subscription is paused, since the other side is gone: `holdfast events resume %s` lets it go on"
+        log.error(says, self._what.name, extra=self._extra(error=failure.code, why=failure.text))
 
     def _confirmed(self, count: int) -> None:
         self._counts[self._what.name] += count

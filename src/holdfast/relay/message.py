@@ -43,6 +43,10 @@ class Refused(HoldfastError):  # noqa: N818 - a name says what happened
     """The sink will never take this message as it is."""
 
 
+class Gone(HoldfastError):  # noqa: N818 - a name says what happened
+    """The other side is gone for good and wants nothing more: the subscription is paused until a person resumes it."""
+
+
 class Unavailable(HoldfastError):  # noqa: N818 - a name says what happened
     """The sink takes nothing for now."""
 
@@ -53,8 +57,8 @@ class Unavailable(HoldfastError):  # noqa: N818 - a name says what happened
 
 
 Publish: TypeAlias = Callable[[Message], Awaitable[Receipt | None]]
-"""Returns when the message is confirmed. Raises Refused, Unavailable, or whatever else went wrong: then it is tried
-again. Called many times at once, never for two messages of one key."""
+"""Returns when the message is confirmed. Raises Refused, Gone, Unavailable, or whatever else went wrong: then it is
+tried again. Called many times at once, never for two messages of one key."""
 
 
 class Sink(Protocol):

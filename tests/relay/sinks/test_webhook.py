@@ -24,6 +24,7 @@ from holdfast.relay.sinks.signature import verify
 from holdfast.relay.sinks.webhook import (
     STANDARD_RETRY,
     WebhookFailed,
+    WebhookGone,
     WebhookRefused,
     WebhookSink,
     WebhookUnavailable,
@@ -96,13 +97,21 @@ def test_an_answer_that_is_no_text() -> None:
     assert readable(b"\xff\xfe\x80 ok\n") == "\ufffd\ufffd\ufffd ok"
 
 
-@pytest.mark.parametrize("status", [400, 401, 404, 410, 422])
+@pytest.mark.parametrize("status", [400, 401, 404, 422])
 async def test_refusals(endpoint: Endpoint, sink: Callable[..., WebhookSink], status: int) -> None:
     endpoint.answers.append(answer(status, "no such hook"))
     async with sink().open() as publish:
         with pytest.raises(WebhookRefused, match=f"answered {status}: no such hook") as refusal:
             await publish(a_message())
     assert refusal.value.receipt == Receipt(status, "no such hook")
+
+
+async def test_one_that_is_gone(endpoint: Endpoint, sink: Callable[..., WebhookSink]) -> None:
+    endpoint.answers.append(answer(410, "moved away"))
+    async with sink().open() as publish:
+        with pytest.raises(WebhookGone, match="answered 410: moved away") as gone:
+            await publish(a_message())
+    assert gone.value.receipt == Receipt(410, "moved away")
 
 
 @pytest.mark.parametrize("status", [302, 408, 425, 500, 502, 504])

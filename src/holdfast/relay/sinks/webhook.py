@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from holdfast.errors import HoldfastError
 from holdfast.relay.cloud_events import percent_encoded
-from holdfast.relay.message import LONGEST_REST, Receipt, Refused, Unavailable
+from holdfast.relay.message import LONGEST_REST, Gone, Receipt, Refused, Unavailable
 from holdfast.relay.sinks.address import public
 from holdfast.relay.sinks.circuit import Breaker, Circuit
 from holdfast.relay.sinks.private import PrivateAddress, is_private, public_socket
@@ -63,6 +63,14 @@ class WebhookFailed(HoldfastError):  # noqa: N818 - a name says what happened
 
 class WebhookRefused(Refused):
     """The endpoint will never take this message."""
+
+    def __init__(self, message: str, *, receipt: Receipt) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+
+
+class WebhookGone(Gone):
+    """The endpoint answered 410: by the specification it is to be disabled."""
 
     def __init__(self, message: str, *, receipt: Receipt) -> None:
         super().__init__(message)
@@ -193,7 +201,7 @@ class _Endpoint:
         if 400 <= status < 500 and status not in {408, 425, 429}:  # noqa: PLR2004 - what HTTP calls the client's fault
             # It is there and has an opinion.
             self._circuit.succeed()
-            raise WebhookRefused(said, receipt=receipt)
+            raise (WebhookGone if status == 410 else WebhookRefused)(said, receipt=receipt)  # noqa: PLR2004 - Gone
         if status in {429, 503}:
             self._circuit.fail(rest=None if retry_after is None else min(LONGEST_REST, retry_after))
             raise WebhookUnavailable(said, receipt=receipt, retry_after=retry_after)
