@@ -29,6 +29,7 @@ def fill_fleet(conn: psycopg.Connection[Any], *, runs_a_day: int) -> None:
         INSERT INTO holdfast.schedule (name, what, schedule, declared, next_at)
         SELECT 'estate.runner' || n, 'runner', 'every 3600s', 'every 3600s', now() + n * interval '1 minute'
         FROM generate_series(1, 20) AS n
+        UNION ALL SELECT 'maintenance', 'runner', 'every 3600s', 'every 3600s', now() + interval '2 hours'
         """
     )
     # Nearly all are of one runner, one a minute and worker.
