@@ -76,7 +76,7 @@ def test_json_web_tokens_by_a_file_of_keys(database: str, tmp_path: Path) -> Non
     trusting = ["--jwt-issuer", ISSUER, "--jwt-audience", AUDIENCE, "--jwt-keys", "keys.json"]
     with Serving(*trusting, database=database, cwd=tmp_path) as serving:
         with serving.client(issuer.token()) as known:
-            assert known.get("/api/me").json()["name"] == "ann"
+            assert known.get("/api/me").json()["name"] == "jwt:ann"
         with serving.client(issuer.tampered()) as forged:
             assert forged.get("/api/me").status_code == 401
 

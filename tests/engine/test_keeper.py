@@ -49,6 +49,7 @@ ELSEWHERE = {
     "engine/dispatch.py": "attempts: how one ends is its outcome",
     "engine/executor.py": _BRIEF,
     "engine/child.py": "lives in the process of a handler, and ends that with its worker",
+    "engine/tick.py": "the runners of one tick, awaited by it",
     "engine/ticker.py": _BRIEF,
     "engine/runner.py": _BRIEF,
     "engine/singleton.py": _BRIEF,
