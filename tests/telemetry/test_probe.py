@@ -54,7 +54,7 @@ def test_a_worker_serves_its_own_metrics(database: str, shop: Path, connect: Con
         assert {i.prometheus.removesuffix("_total") for i in PROCESS} <= families.keys()
         [up] = families["holdfast_worker_up"].samples
         assert up.value == 1
-        assert up.labels["worker"].endswith(f":{worker.process.pid}")
+        assert f":{worker.process.pid}:" in up.labels["worker"]
         open_metrics = ask(port, "/metrics", accept="application/openmetrics-text; version=1.0.0")
         assert open_metrics.media_type.startswith("application/openmetrics-text")
         assert open_metrics.text.endswith("# EOF\n")
