@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from uuid import UUID
 
 import psycopg
 import pytest
 from pydantic import BaseModel, Field, SecretStr
+from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 from holdfast import Continue, Fail, Holdfast, InvalidJob, Item, Job
 from tests.engine.pace import QUICK
