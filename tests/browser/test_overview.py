@@ -22,6 +22,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 async def test_all_is_well_until_something_is_not_and_then_it_says_what_to_do(visit: Visiting, live: Live) -> None:
     live.conn.execute("DELETE FROM holdfast.tally WHERE outcome = 'failed'")  # of other tests
+    live.conn.execute("DELETE FROM holdfast.parked")
     at = await visit()
     verdict = at.page.get_by_label("Whether all is well")
     await expect(verdict.get_by_role("heading")).to_have_text("All is well")
