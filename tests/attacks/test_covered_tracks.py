@@ -66,7 +66,7 @@ def key_of(token: str) -> str:
 async def test_a_tick_by_hand_is_written_down_before_it_begins(
     sites: Callable[..., Starlette], database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever kills the process meanwhile leaves that line behind."""
+    """The line stays although the process is killed meanwhile."""
     seen: list[str] = []
 
     async def killed(*_: Any, **__: Any) -> Any:

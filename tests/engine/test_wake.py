@@ -217,7 +217,7 @@ async def test_what_is_put_off_while_the_worker_falls_asleep_is_in_time(
 
 
 async def test_a_trickle_does_not_end_the_sleep(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim or two for each job: the record of sleep stands, and nobody looks in vain."""
+    """The record of sleep stands: a job costs the claim that takes it, and at most one more."""
     names = {sql: name for name, sql in statements().items()}
     asked: list[str] = []
 
@@ -239,8 +239,8 @@ async def test_a_trickle_does_not_end_the_sleep(app: Holdfast, ledger: Ledger, m
             await after(2 * claim.LINGER_FOR)
             ledger.enqueue(act.new())
             await until(lambda: ledger.completed() == number + 1)  # noqa: B023 - awaited in the same turn
-        # A job whose notification came late is looked for once more, further below; falling asleep takes three claims.
-        assert asked.count("claim_jobs") <= 10, asked
+        # One more where the machine is slow: every wake-up is a look, also one that comes after its job was taken.
+        assert asked.count("claim_jobs") <= 2 * 5, asked
         assert {"lie_down", "look_ahead", "rise"}.isdisjoint(asked)
         # It is woken though it runs something, and a flood ends the sleep.
         ledger.enqueue(*[act.new() for _ in range(50)])

@@ -90,7 +90,7 @@ END $$;
 
 -- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
 -- key it takes its old place. Give the time when it ended if it is known: by its id alone it is looked for in every day that is kept.
--- Whoever asks twice gets one: refused while a replay of it lives, or when the last one completed, unless `again`.
+-- A second request is refused while a replay of the job lives, or when the last replay completed, unless `again`.
 CREATE FUNCTION holdfast.replay_job(job_id bigint, ended timestamptz DEFAULT NULL, again boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE

@@ -205,7 +205,7 @@ CREATE TABLE holdfast.answered (
 );
 CREATE INDEX answered_at ON holdfast.answered (at);
 
--- What people did, in the transaction in which it was done. Kept: people do little. Whoever may write it down may not change it afterwards.
+-- What people did, in the transaction in which it was done. Kept: people do little. The role that adds a line cannot change it afterwards.
 CREATE TABLE holdfast.audit (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),
