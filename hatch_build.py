@@ -15,7 +15,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_PAGES = "src/holdfast/ops/pages"
+_PAGES = "src/holdfast/_ops/pages"
 _SECONDS = 900
 
 

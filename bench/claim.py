@@ -13,7 +13,7 @@ from bench.ground import checkpoint, connected, ground, progress
 from bench.load import load_history, load_jobs
 from bench.watch import Watch, alternate
 from bench.worker import Worker
-from holdfast.drivers import run_sync
+from holdfast._drivers import run_sync
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -23,11 +23,11 @@ from bench.load import load_jobs
 from bench.noise import median_error
 from bench.plain import CLAIM, FINISH, Plain
 from bench.worker import Worker, completed
-from holdfast import drivers
-from holdfast.store.claim import ClaimedJob
-from holdfast.store.finish import finish_jobs
-from holdfast.store.lease import Held
-from holdfast.store.statement import number_array
+from holdfast import _drivers as drivers
+from holdfast._store.claimed_job import ClaimedJob
+from holdfast._store.finish import finish_jobs
+from holdfast._store.lease import Held
+from holdfast._store.statement import number_array
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

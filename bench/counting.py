@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast.drivers import run
-from holdfast.ops.pool import Talk
-from holdfast.store.statement import statements
+from holdfast._drivers import run
+from holdfast._ops.pool import Transaction
+from holdfast._store.statement import statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import psycopg
 
-    from holdfast.store.statement import Row, Statement
+    from holdfast._store.statement import Row, Statement
 
 T = TypeVar("T")
 
@@ -70,19 +70,19 @@ def counting() -> Iterator[Count]:
     """Count what is asked within the block; elsewhere in the process nobody may ask meanwhile."""
     count = Count()
     names = {sql: name for name, sql in statements().items()}
-    ask = Talk.ask
+    ask = Transaction.ask
 
-    async def explain(talk: Talk, statement: Statement[T]) -> T:
+    async def explain(talk: Transaction, statement: Statement[T]) -> T:
         name = names.get(statement.sql, "?")
-        found = await _explained(talk._conn, name, statement)  # noqa: SLF001 - the transaction in which it is run
+        found = await _explained(talk._conn, name, statement)
         (count.census if name == "take_census" else count.statements).append(found)
         return await ask(talk, statement)
 
-    Talk.ask = explain  # type: ignore[method-assign, assignment]
+    Transaction.ask = explain  # type: ignore[method-assign, assignment]
     try:
         yield count
     finally:
-        Talk.ask = ask  # type: ignore[method-assign]
+        Transaction.ask = ask  # type: ignore[method-assign]
 
 
 async def _explained(conn: psycopg.AsyncConnection[Any], name: str, statement: Statement[Any]) -> Explained:

@@ -24,9 +24,9 @@ from bench.ground import checkpoint, connected, ground, progress
 from bench.load import load_jobs
 from bench.noise import median_error
 from bench.served import served
-from holdfast.drivers import run_sync
-from holdfast.ops.token import Token
-from holdfast.store.access import make_access_token
+from holdfast._drivers import run_sync
+from holdfast._ops.session import Token
+from holdfast._store.access import make_access_token
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,7 +17,7 @@ from bench.pgbench import transactions_per_second
 from bench.plain import Plain
 from bench.watch import Watch, alternate
 from holdfast import Holdfast
-from holdfast.new_job import Envelope, NewJob
+from holdfast._model.new_job import Envelope, NewJob
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

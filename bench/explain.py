@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast.store.statement import Row, Statement
+    from holdfast._store.statement import Row, Statement
 
 
 @dataclass(frozen=True, slots=True)

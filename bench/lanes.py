@@ -26,13 +26,13 @@ from bench.figure import Figure, Section, table
 from bench.ground import checkpoint, connected, ground, progress
 from bench.load import load_jobs
 from bench.worker import Worker
-from holdfast.drivers import run_sync
-from holdfast.store.floor import REACHES
+from holdfast._drivers import run_sync
+from holdfast._store.claim_floor import REACHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
 
 WITHIN = 2.0
 CASES = ((1, 1), (100, 1), (10_000, 1), (100, 100), (1_000, 1_000))

@@ -18,19 +18,19 @@ from bench.load import PAYLOAD
 from bench.pinned import SLICE, Rate, smoothed
 from bench.watch import no_garbage_collection
 from holdfast import Holdfast
-from holdfast.drivers import run_sync
-from holdfast.event import NewEvent
-from holdfast.relay.sinks.nats import NatsSink
-from holdfast.store.event import publish_events
-from holdfast.store.position import Cut, read_events
-from holdfast.store.subscription import advance_position, join_subscription, subscribe
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._model.event import NewEvent
+from holdfast._relay.sinks.nats import NatsSink
+from holdfast._store.event import publish_events
+from holdfast._store.position import Cut, read_events
+from holdfast._store.subscription import advance_position, join_subscription, subscribe
+from holdfast._store.worker import register_worker
 from tools.nats import NatsServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from holdfast.relay.message import Message, Publish, Receipt, Sink
+    from holdfast._relay.message import Message, Publish, Receipt, Sink
 
 SECONDS = 120.0
 """For each of the two that take turns."""

@@ -11,14 +11,14 @@ from bench.load import KIND, load_jobs
 from bench.plain import Plain
 from bench.watch import Watch, alternate
 from bench.worker import Worker, completed
-from holdfast.drivers import run_sync
-from holdfast.store.finish import finish_jobs
+from holdfast._drivers import run_sync
+from holdfast._store.finish import finish_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from bench.ground import Ground
-    from holdfast.store.statement import Row, Statement
+    from holdfast._store.statement import Row, Statement
 
 ONE_KIND = 0.92
 MANY_KINDS = 0.85

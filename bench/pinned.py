@@ -17,13 +17,13 @@ from bench.load import KIND, PAYLOAD
 from bench.plain import Plain
 from bench.watch import no_garbage_collection
 from bench.worker import Worker
-from holdfast.drivers import run_sync
-from holdfast.lease import Lease
-from holdfast.new_job import Envelope, NewJob
-from holdfast.retry import Retry
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.floor import ReapFloor
-from holdfast.store.reap import reap_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.lease import Lease
+from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.retry import Retry
+from holdfast._store.claim_floor import ReapFloor
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.reap import reap_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,8 +11,8 @@ from urllib.parse import quote, urlencode
 from bench.estate import RARE
 from bench.estate.jobs import CODES, KINDS
 from bench.estate.relays import SUBSCRIPTIONS
-from holdfast.ops.page import pages
-from holdfast.ops.routes import ROUTES
+from holdfast._ops.page import pages
+from holdfast._ops.routes import ROUTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

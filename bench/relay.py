@@ -14,24 +14,24 @@ from bench.figure import Figure, Section, table
 from bench.ground import checkpoint, ground, progress
 from bench.load import PAYLOAD
 from holdfast import Holdfast, Settings
-from holdfast.drivers import run_sync
-from holdfast.engine.runner import Budget
-from holdfast.engine.transition import Transitions
-from holdfast.event import NewEvent
-from holdfast.relay.message import Message
-from holdfast.relay.sinks.nats import NatsSink
-from holdfast.relay.sinks.rabbitmq import RabbitMqSink
-from holdfast.store.event import publish_events
-from holdfast.store.position import Cut, read_events
-from holdfast.store.subscription import join_subscription, subscribe
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._engine.report.transition import Transitions
+from holdfast._engine.runners.runner import Budget
+from holdfast._model.event import NewEvent
+from holdfast._relay.message import Message
+from holdfast._relay.sinks.nats import NatsSink
+from holdfast._relay.sinks.rabbitmq import RabbitMQSink
+from holdfast._store.event import publish_events
+from holdfast._store.position import Cut, read_events
+from holdfast._store.subscription import join_subscription, subscribe
+from holdfast._store.worker import register_worker
 from tools.nats import NatsServer
 from tools.rabbitmq import RabbitMqServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.relay.message import Sink
+    from holdfast._relay.message import Sink
 
 EVENTS = 20_000
 ROUNDS = 5
@@ -215,11 +215,11 @@ async def _nats() -> AsyncIterator[NatsSink]:
 
 
 @asynccontextmanager
-async def _rabbit() -> AsyncIterator[RabbitMqSink]:
+async def _rabbit() -> AsyncIterator[RabbitMQSink]:
     import aio_pika
 
     with RabbitMqServer() as server:
         connection = await aio_pika.connect(server.url)
         async with connection, connection.channel() as channel:
             await channel.declare_queue(TOPIC, durable=True)
-        yield RabbitMqSink(server.url)
+        yield RabbitMQSink(server.url)

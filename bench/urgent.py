@@ -17,7 +17,7 @@ from holdfast import Holdfast, Job
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.worker import Worker
 
 WAITING = 1_000_000
 JOBS = 300

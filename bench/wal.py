@@ -12,9 +12,9 @@ from bench.ground import connected, ground, progress
 from bench.load import KIND, PAYLOAD
 from bench.watch import Watch, alternate
 from bench.worker import Worker
-from holdfast.drivers import run_sync
-from holdfast.new_job import Envelope, NewJob
-from holdfast.store.enqueue import enqueue_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import Envelope, NewJob
+from holdfast._store.enqueue import enqueue_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

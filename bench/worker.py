@@ -5,24 +5,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from bench.load import KIND
-from holdfast.drivers import run_sync
-from holdfast.lease import Lease
-from holdfast.outcome import Completed
-from holdfast.store.claim import Claim, Served, claim_jobs
-from holdfast.store.finish import Ending, finish_jobs
-from holdfast.store.floor import Floors
-from holdfast.store.sleeper import look_ahead
-from holdfast.store.window import Windows
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._model.lease import Lease
+from holdfast._model.outcome import Completed
+from holdfast._store.claim import Served, claim_jobs
+from holdfast._store.claim_floor import Floors
+from holdfast._store.claim_window import Windows
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.sleeper import look_ahead
+from holdfast._store.worker import register_worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     import psycopg
 
-    from holdfast.store.claim import ClaimedJob
-    from holdfast.store.sleeper import Horizon
-    from holdfast.store.statement import Statement
+    from holdfast._store.claimed_job import Claim, ClaimedJob
+    from holdfast._store.sleeper import Horizon
+    from holdfast._store.statement import Statement
 
 _COMPLETED = Completed(None)
 
@@ -91,4 +91,4 @@ class Worker:
 
 def completed(jobs: Iterable[ClaimedJob]) -> list[Ending]:
     """Return what the attempts would have left behind, one by one, before they are written together."""
-    return [Ending(job, _COMPLETED) for job in jobs]
+    return [Ending(job, _COMPLETED, number % 100 / 1000) for number, job in enumerate(jobs)]

@@ -14,7 +14,7 @@ import psycopg
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 from holdfast import Continue, Every, Holdfast, Job, Retry
-from holdfast.engine.link import CONNECT, sever
+from holdfast._engine.link import CONNECT, sever
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

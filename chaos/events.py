@@ -14,12 +14,12 @@ from typing_extensions import TypedDict  # pydantic takes no other before Python
 from chaos.application import RETRY, Signed, State, app, write
 from chaos.broker import STREAM, TOPIC
 from holdfast import Event, Job  # noqa: TC001 - read when the handler is registered
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._relay.sinks.nats import NatsSink
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from holdfast.relay.message import Message, Publish
+    from holdfast._relay.message import Message, Publish
 
 VARIABLE = "CHAOS_NATS"
 """The broker's address. Without one a replica neither relays nor hears."""

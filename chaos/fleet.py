@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from chaos.fault import Pace
     from chaos.ground import Ground
-    from holdfast.engine.keeper import Role
+    from holdfast._engine.keeper import Role
 
 ROOT = Path(__file__).parent.parent
 START_SECONDS = 120.0
@@ -227,6 +227,10 @@ class Fleet:
             for code in codes:
                 self._expected.remove(code)
 
+    def note_death(self, name: str, code: int, log: str) -> None:
+        """Keep for the judgement that a process died, and whether a fault had made it."""
+        self.deaths.append(Death(name, code, code in self._expected, log[-2000:]))
+
     @property
     def latest(self) -> dict[str, str]:
         """What the replica with the newest code has in its environment beside the fleet's."""
@@ -258,7 +262,7 @@ class Fleet:
         code = await process.wait()
         if replica.ended(process):
             return
-        self.deaths.append(Death(replica.name, code, code in self._expected, replica.log()[-2000:]))
+        self.note_death(replica.name, code, replica.log())
         await asyncio.sleep(0.1)
         await replica.restart()
 

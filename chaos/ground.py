@@ -221,7 +221,7 @@ class Ground:
         self.failovers += 1
 
     def _create(self) -> None:
-        from holdfast.store.schema import migrate
+        from holdfast._store.schema import migrate
 
         with psycopg.connect(self.primary.url(), autocommit=True) as conn:
             conn.execute(f"CREATE ROLE {USER} LOGIN CREATEROLE")

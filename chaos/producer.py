@@ -13,7 +13,7 @@ import psycopg
 from chaos import application, typed, versions
 from chaos.application import app
 from holdfast import NewJob, OrderKey
-from holdfast.engine.link import CONNECT, LOST, sever
+from holdfast._engine.link import CONNECT, LOST, sever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -144,10 +144,10 @@ class _Line:
 
     @property
     def weather(self) -> _Weather:
-        return self.proxy._weather  # noqa: SLF001 - of one piece
+        return self.proxy._weather
 
     def taken(self) -> None:
-        self.proxy._lines.add(self)  # noqa: SLF001 - of one piece
+        self.proxy._lines.add(self)
         if self.weather.swallows:
             self.spoiled = True
         else:
@@ -171,14 +171,14 @@ class _Line:
         """Pass the end of one side on to the other, after what it said before."""
         called = self._calling is None or self._calling.done()
         if end.other.is_gone and called:
-            self.proxy._lines.discard(self)  # noqa: SLF001 - of one piece
+            self.proxy._lines.discard(self)
         elif self.weather.swallows:
             self.spoiled = True
         else:
             end.other.hold(None)
 
     def cut(self) -> None:
-        self.proxy._lines.discard(self)  # noqa: SLF001 - of one piece
+        self.proxy._lines.discard(self)
         if self._calling is not None:
             self._calling.cancel()
         for end in (self.client, self.server):

@@ -12,7 +12,7 @@ import psycopg
 
 from chaos.application import app
 from chaos.events import said
-from holdfast.engine.link import CONNECT, LOST, sever
+from holdfast._engine.link import CONNECT, LOST, sever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

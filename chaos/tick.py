@@ -9,18 +9,18 @@ import signal
 import sys
 from functools import partial
 
-import holdfast.engine.tick
+import holdfast._engine.once
 from chaos import events, typed, upgrade, versions  # noqa: F401 - typed: its kind is registered
 from chaos.application import app
 from chaos.worker import lifespan
-from holdfast.engine.worker import Worker
-from holdfast.settings import Settings
+from holdfast._engine.worker import Worker
+from holdfast._model.settings import Settings
 
 
 async def tick() -> int:
     app.url = os.environ["CHAOS_URL"]
     app.lifespan = lifespan
-    task = asyncio.ensure_future(holdfast.engine.tick.run_tick(app, Settings.load(os.environ)))
+    task = asyncio.ensure_future(holdfast._engine.once.run_tick(app, Settings.load(os.environ)))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:
@@ -31,7 +31,7 @@ async def tick() -> int:
 
 def _be_named(name: str) -> None:
     """Let its worker have this name: the judge knows workers by the names that the lab gave them."""
-    vars(holdfast.engine.tick)["Worker"] = partial(Worker, id=name)
+    vars(holdfast._engine.once)["Worker"] = partial(Worker, id=name)
 
 
 def main() -> None:

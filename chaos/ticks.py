@@ -9,8 +9,6 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Self
 
-from chaos.fleet import Death
-
 if TYPE_CHECKING:
     import random
     from types import TracebackType
@@ -81,4 +79,4 @@ class Ticks:
             await process.wait()
             raise
         if code not in (*ALLOWED, -signal.SIGKILL, -signal.SIGTERM):
-            self._fleet.deaths.append(Death(name, code, expected=False, said=path.read_text(errors="replace")[-2000:]))
+            self._fleet.note_death(name, code, path.read_text(errors="replace"))

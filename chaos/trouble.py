@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import psycopg
 
-import holdfast.engine.attempt
-import holdfast.engine.worker
+import holdfast._engine.jobs.handlers
+import holdfast._engine.worker
 from chaos.application import RETRY, State, app
 from holdfast import Job, PayloadTooLarge, Retry
 
@@ -154,8 +154,8 @@ async def reads(_: Job[State], text: str, *, odd: bool = False) -> int:
 
 def shorten_grace() -> None:
     """Let this process give back what it cannot read for a moment only."""
-    holdfast.engine.worker.DEPLOY_GRACE = GRACE
-    holdfast.engine.attempt.MISFIT_PAUSE = timedelta(milliseconds=400)
+    holdfast._engine.worker.DEPLOY_GRACE = GRACE
+    holdfast._engine.jobs.handlers.MISFIT_PAUSE = timedelta(milliseconds=400)
 
 
 @dataclass(frozen=True, slots=True)

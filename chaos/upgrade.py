@@ -7,14 +7,14 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from holdfast.store import schema
+from holdfast._store import schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import psycopg
 
-    from holdfast.store.schema import Migration
+    from holdfast._store.schema import Migration
 
 TODAY = schema.migrations()
 VARIABLE = "CHAOS_VERSION"

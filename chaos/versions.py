@@ -29,5 +29,5 @@ async def older(job: Job[State], number: int) -> Signed:  # noqa: ARG001 - as ab
 def adopt_named() -> None:
     """Let this process have the code that its environment names."""
     if os.environ.get(VARIABLE) == OLDER:
-        del app._kinds[newer.name]  # noqa: SLF001 - the other takes its place
+        del app._kinds[newer.name]
         app.job(newer.name, queue=QUEUE, retry=RETRY)(older)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from chaos import events, trouble, typed, upgrade, versions  # noqa: F401 - typed: its kind is registered
 from chaos.application import QUEUES, Book, Lines, State, app
-from holdfast.engine.keeper import BROKEN_STATUS
+from holdfast._engine.keeper import BROKEN_STATUS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from holdfast import Holdfast
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.worker import Worker
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ export default defineConfig({
   base: "./",
   oxc: { jsx: { runtime: "automatic", importSource: "preact" } },
   build: {
-    outDir: "../src/holdfast/ops/pages",
+    outDir: "../src/holdfast/_ops/pages",
     emptyOutDir: true,
     target: "es2022",
     // A data: address would be refused by the content security policy.

@@ -1,4 +1,4 @@
-"""Fixtures for tests of jobs: a module of its own, so that pytest loads nothing of Holdfast where nobody uses them."""
+"""Fixtures for tests of jobs, in a separate module so that pytest imports Holdfast only if they are used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 if TYPE_CHECKING:
     from holdfast import Holdfast
-    from holdfast.drivers import AsyncConnection, SyncConnection
+    from holdfast._drivers import AsyncConnection, SyncConnection
     from holdfast.testing import Testing
 
 _MISSING = """\
@@ -22,20 +22,20 @@ The fixture `holdfast` needs a fixture `{name}` of yours, in conftest.py for exa
 
 @pytest.fixture
 def holdfast_app() -> Holdfast:
-    """Override this: the application whose jobs are tested."""
+    """Override this: return the application whose jobs are tested."""
     _fail("holdfast_app", "", "app  # your Holdfast")
 
 
 @pytest.fixture
 def holdfast_connection() -> AsyncConnection | SyncConnection:
-    """Override this: the connection of the test, in the transaction that is rolled back at its end."""
+    """Override this: return the test's connection, in the transaction that is rolled back at its end."""
     _fail("holdfast_connection", "session", "session  # or what connection your test has, in its own transaction")
 
 
 @pytest.fixture
 def holdfast_state() -> Any:
-    """Override this to say what handlers get as `job.state`; else the application's lifespan does."""
-    from holdfast.new_job import OMITTED
+    """Override this to return the handlers' `job.state`. Default: the application's lifespan."""
+    from holdfast._model.new_job import OMITTED
 
     return OMITTED
 
@@ -44,7 +44,7 @@ def holdfast_state() -> Any:
 def holdfast(
     holdfast_app: Holdfast, holdfast_connection: AsyncConnection | SyncConnection, holdfast_state: Any
 ) -> Testing:
-    """Jobs looked at, run and moved in time, on the test's own connection."""
+    """Return a `Testing` that inspects, runs and advances jobs on the test's own connection."""
     from holdfast.testing import Testing
 
     return Testing(holdfast_app, holdfast_connection, state=holdfast_state)

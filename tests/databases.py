@@ -29,7 +29,7 @@ _left: defaultdict[Server, list[str]] = defaultdict(list)
 
 def create_template(server: Server) -> str:
     """Migrate a new database once; nobody may be connected to it while it is cloned."""
-    from holdfast.store.schema import migrate
+    from holdfast._store.schema import migrate
 
     _days[server] = datetime.now(UTC).date()
     _administer(server, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(TEMPLATE)))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, InvalidJob, Job, KindTaken, Lease, NewJob, Retry
-from holdfast.settings import SettingsError
-from holdfast.store.enqueue import enqueue_jobs
+from holdfast._model.settings import SettingsError
+from holdfast._store.enqueue import enqueue_jobs
 
 
 def test_kinds_are_registered_once() -> None:

@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.app import Holdfast
-from holdfast.chain import Continue
-from holdfast.errors import InvalidJob
-from holdfast.new_job import Envelope, NewJob, Unique
+from holdfast._app.app import Holdfast
+from holdfast._model.errors import InvalidJob
+from holdfast._model.new_job import Continue, Envelope, NewJob, Unique
 
 
 def test_it_holds_the_job_that_follows() -> None:

@@ -4,9 +4,9 @@ import pickle
 
 import pytest
 
-from holdfast import errors
-from holdfast.abort import AbortReason
-from holdfast.errors import (
+from holdfast._model import errors
+from holdfast._model.errors import (
+    AbortReason,
     AlreadyReplayed,
     DuplicateJob,
     HoldfastError,

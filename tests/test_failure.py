@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, ValidationError, field_validator
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from holdfast.failure import CODE_LIMIT, TEXT_LIMIT, Failure
+from holdfast._logs.failure import CODE_LIMIT, TEXT_LIMIT, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

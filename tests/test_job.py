@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Handle, InvalidJob, Job, NewJob, OrderKey, Unique
-from holdfast.new_job import Envelope
+from holdfast._model.new_job import Envelope
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -137,6 +137,7 @@ def test_delay_and_at_replace_each_other() -> None:
         ("headers", [("a", "b")]),
         ("max_attempts", 0),
         ("max_attempts", 1001),
+        ("max_attempts", -1),
         ("after", [0]),
         ("after", ["7"]),
         ("after", range(1, 10_002)),

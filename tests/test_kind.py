@@ -16,7 +16,7 @@ from pydantic import BaseModel, Field, SecretStr, StrictInt
 from typing_extensions import TypedDict
 
 from holdfast import Fail, Holdfast, InvalidEvent, InvalidJob, Item, Job, JsonCodec, PayloadTooLarge, Reschedule
-from holdfast.chain import Continue  # noqa: TC001 - pydantic reads it
+from holdfast._model.new_job import Continue  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:
     from collections.abc import Callable

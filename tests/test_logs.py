@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.logs import TEXT_LIMIT, ContextFilter, Handler, Log, bound, configure, context
+from holdfast._logs.log import TEXT_LIMIT, ContextFilter, Handler, Log, bound, configure, context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import masking
-from holdfast.failure import Failure
-from holdfast.logs import HumanFormatter, JsonFormatter
-from holdfast.masking import MASK, is_secret, mask, mask_value
-from holdfast.ops.redaction import Redaction
-from holdfast.settings import Settings
+from holdfast._logs import masking
+from holdfast._logs.failure import Failure
+from holdfast._logs.log import HumanFormatter, JsonFormatter
+from holdfast._logs.masking import MASK, is_secret, mask, mask_value
+from holdfast._model.settings import Settings
+from holdfast._ops.redaction import Redaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
 from holdfast import Busy, Fail, HoldfastError, Reschedule, Retry
-from holdfast.failure import Failure
-from holdfast.outcome import Failed, Outcome, Released, Rescheduled, Retried, outcome_of
+from holdfast._logs.failure import Failure
+from holdfast._model.outcome import Failed, Outcome, Released, Rescheduled, Retried, outcome_of
 
 HOUR = timedelta(hours=1)
 
@@ -38,6 +39,13 @@ def test_fail_may_have_a_code() -> None:
 def test_the_last_attempt_fails() -> None:
     assert decide(ValueError("no"), attempt=3) == Failed(Failure("ValueError", "no"))
     assert decide(ValueError("no"), attempt=1, retry=Retry(max_attempts=1)) == Failed(Failure("ValueError", "no"))
+
+
+def test_without_a_limit_only_what_is_not_retryable_fails() -> None:
+    endless = Retry(max_attempts=None)
+    assert isinstance(decide(ValueError("no"), attempt=5_000, retry=endless), Retried)
+    assert decide(Fail("no"), retry=endless) == Failed(Failure("Fail", "no"))
+    assert decide(PermanentError("gone"), retry=endless) == Failed(Failure("PermanentError", "gone"))
 
 
 def test_an_error_that_is_not_retryable_ends_at_once() -> None:
@@ -79,6 +87,37 @@ def test_a_retryable_that_raises_is_taken_for_true() -> None:
 def test_waits_are_bounded(signal: type[Reschedule | Busy], wait: timedelta) -> None:
     with pytest.raises(ValueError, match="must be from 0"):
         signal(wait)
+
+
+def test_a_reschedule_may_name_a_moment() -> None:
+    moment = datetime(2030, 1, 1, 9, tzinfo=timezone(timedelta(hours=2)))
+    assert decide(Reschedule(moment), attempt=99) == Rescheduled(moment)
+    assert pickle.loads(pickle.dumps(Reschedule(moment))).after == moment  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "says"),
+    [
+        (datetime(2030, 1, 1), ValueError, r"after: the datetime has no time zone.*datetime\.now\(UTC\)"),  # noqa: DTZ001 - refused
+        (datetime(9999, 12, 31, 23, tzinfo=timezone(-HOUR)), ValueError, "after: .* outside the calendar"),
+        (datetime(1, 1, 1, tzinfo=timezone(HOUR)), ValueError, "after: .* outside the calendar"),
+        (60, TypeError, "after: expected a timedelta or a datetime, got int"),
+        (None, TypeError, "after: expected a timedelta or a datetime, got NoneType"),
+    ],
+)
+def test_a_moment_that_is_none_is_refused(wrong: Any, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
+        Reschedule(wrong)
+
+
+def test_the_ends_of_the_calendar_are_moments() -> None:
+    for moment in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)):
+        assert Reschedule(moment).after == moment
+
+
+def test_busy_takes_a_delay_only() -> None:
+    with pytest.raises(TypeError, match="retry_after: expected a timedelta, got int"):
+        Busy(60)  # type: ignore[arg-type]
 
 
 def test_signals_are_not_errors_of_ours() -> None:

@@ -60,6 +60,7 @@ PUBLIC = {
     "UnknownKind",
     "UnsupportedConnection",
     "WrongIsolation",
+    "migrate",
 }
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Retry
+from holdfast._model.retry import tries
 
 MINUTES = [timedelta(minutes=m) for m in (1, 2, 4, 8, 16, 60)]
 
@@ -50,6 +51,33 @@ def test_huge_attempts_never_overflow(attempt: int, factor: float) -> None:
 
 def test_no_base_is_no_wait_however_often() -> None:
     assert Retry(base=timedelta(0)).delay(10**6) == timedelta(0)
+
+
+def test_without_a_limit_no_attempt_is_the_last() -> None:
+    endless = Retry(max_attempts=None)
+    assert [Retry(3).is_last(attempt) for attempt in (1, 2, 3, 4)] == [False, False, True, True]
+    assert not any(endless.is_last(attempt) for attempt in (1, 5_000, 10**9))
+    assert endless.delay(5_000) == endless.maximum
+    assert endless.maximum <= endless.jittered(5_000) <= endless.maximum + endless.jitter
+
+
+@pytest.mark.parametrize(
+    ("retry", "waits"),
+    [
+        (Retry(None), [5, 10, 20, 40, 80, 120]),
+        (Retry(None, factor=1), [5]),
+        (Retry(None, base=timedelta(0)), [0]),
+        (Retry.table([*MINUTES, *MINUTES[-1:]], max_attempts=None), [60, 120, 240, 480, 960, 3600]),
+        (Retry.table(MINUTES[:1], max_attempts=None), [60]),
+    ],
+)
+def test_without_a_limit_the_waits_are_listed_until_they_repeat(retry: Retry, waits: list[float]) -> None:
+    assert seconds(retry) == waits
+    assert len(Retry(None, factor=1.000001).delays()) <= 1_000
+
+
+def test_attempts_in_a_table() -> None:
+    assert (tries(2, 3), tries(7, None)) == ("2/3", "7")
 
 
 @given(st.integers(-5, 2_000), st.floats(0, 1))

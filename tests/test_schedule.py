@@ -12,8 +12,8 @@ from cronsim import CronSim
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.errors import HoldfastError
-from holdfast.schedule import Cron, Every, InvalidSchedule, Schedule, parse
+from holdfast._model.errors import HoldfastError
+from holdfast._model.schedule import Cron, Every, InvalidSchedule, Schedule, parse
 
 MS = timedelta(milliseconds=1)
 MINUTE = timedelta(minutes=1)

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Retry
-from holdfast.errors import HoldfastError
-from holdfast.lease import LONGEST_SECONDS, SHORTEST_SECONDS
-from holdfast.logs import FORMATS, LEVELS
-from holdfast.setting import SETTINGS
-from holdfast.settings import Settings, SettingsError, read_retry
+from holdfast._logs.log import FORMATS, LEVELS
+from holdfast._model.errors import HoldfastError
+from holdfast._model.lease import LONGEST_SECONDS, SHORTEST_SECONDS
+from holdfast._model.settings import Settings, SettingsError, read_retry
+from holdfast._model.settings_table import SETTINGS
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 MS = timedelta(milliseconds=1)
@@ -210,6 +210,15 @@ def test_retry_comes_from_four_variables_and_from_code() -> None:
     settings = Settings.load({"OUTBOX_RETRY_BASE_MS": "2000", "OUTBOX_WORKER_RETRY_MAX_MS": "9000"}, retry=code)
     assert settings.retry == replace(code, base=timedelta(seconds=2), maximum=timedelta(seconds=9))
     assert settings.sources["OUTBOX_MAX_ATTEMPTS"] == "code"
+
+
+def test_no_limit_of_attempts_in_code() -> None:
+    endless = Settings.load({}, retry=Retry(None))
+    assert endless.retry == Retry(None)
+    assert [(row.value, row.source) for row in endless.rows() if row.name == "OUTBOX_MAX_ATTEMPTS"] == [
+        ("no limit", "code")
+    ]
+    assert Settings.load({"OUTBOX_MAX_ATTEMPTS": "6"}, retry=Retry(None)).retry == Retry(6)
 
 
 def test_a_table_of_waits_in_code_stays_until_the_environment_says_how_long() -> None:

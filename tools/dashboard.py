@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from holdfast.ops import answer, question
+from holdfast._ops import requests as question
+from holdfast._ops import responses as answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 
 TYPES = Path(__file__).parent.parent / "dashboard" / "src" / "types.ts"
 
-_HEAD = "// Written by `python -m tools.dashboard` from holdfast.ops.answer and holdfast.ops.question: change those.\n"
+_HEAD = (
+    "// Written by `python -m tools.dashboard` from holdfast._ops.responses and holdfast._ops.requests: change those.\n"
+)
 _ALIASES = {"Status": get_args(answer.Status), "Severity": get_args(answer.Severity)}
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 

@@ -22,7 +22,7 @@ import psycopg
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.app import Holdfast
+    from holdfast._app.app import Holdfast
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -35,8 +35,8 @@ _LEFT_OUT = re.compile(r"@font-face \{.*?\}\s*|<!-- Generated.*?-->\s*", re.DOTA
 
 def shop(url: str, gate: asyncio.Event) -> Holdfast:
     from holdfast import Holdfast, Job
-    from holdfast.retry import Retry
-    from holdfast.schedule import Every
+    from holdfast._model.retry import Retry
+    from holdfast._model.schedule import Every
 
     app = Holdfast(url)
 
@@ -111,12 +111,11 @@ async def busy_shop(url: str) -> AsyncIterator[None]:
 
 
 async def draw(url: str, keys: list[str]) -> str:
-    from holdfast.ops.desk import Desk
-    from holdfast.ops.person import Person
-    from holdfast.ops.role import Role
-    from holdfast.top.application import Top
+    from holdfast._ops.person import Person, Role
+    from holdfast._ops.service import Service
+    from holdfast._top.application import Top
 
-    async with busy_shop(url), Desk(url, connections=1) as desk:
+    async with busy_shop(url), Service(url, connections=1) as desk:
         top = Top(desk, Person("cli:ann", Role.DEVELOPER), where="shop@db.example", interval=0.5)
         async with top.run_test(size=SIZE) as pilot:
             async with asyncio.timeout(SECONDS):
@@ -132,7 +131,7 @@ async def draw(url: str, keys: list[str]) -> str:
 
 
 def main() -> None:
-    from holdfast.store.schema import migrate
+    from holdfast._store.schema import migrate
     from tools.postgres import Server
 
     target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/top.svg")

@@ -11,9 +11,9 @@ from bench.estate.relays import fill_relays
 from bench.estate.tallies import fill_tallies
 from bench.estate.time import KEPT_DAYS, begin_time, make_days
 from bench.ground import checkpoint, progress
-from holdfast.drivers import run_sync
-from holdfast.ops.token import Token
-from holdfast.store.access import make_access_token
+from holdfast._drivers import run_sync
+from holdfast._ops.session import Token
+from holdfast._store.access import make_access_token
 
 if TYPE_CHECKING:
     from datetime import datetime

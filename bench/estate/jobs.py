@@ -117,8 +117,9 @@ def _failed(conn: psycopg.Connection[Any], failed: int) -> None:
     )
     conn.execute(
         f"""
-        INSERT INTO holdfast.replay (job_id, replay_id, replayed_at)
-        SELECT estate.id_at({born}, 1), estate.id_at({born} + interval '30 seconds', 1), {born} + interval '50 seconds'
+        INSERT INTO holdfast.replay (job_id, nth, replay_id, replayed_at)
+        SELECT estate.id_at({born}, 1), 1, estate.id_at({born} + interval '30 seconds', 1),
+            {born} + interval '50 seconds'
         FROM generate_series(0, {failed - 1}, 10) AS n
         """.encode()
     )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from holdfast.drivers import run_sync
-from holdfast.store.subscription import subscribe
+from holdfast._drivers import run_sync
+from holdfast._store.subscription import subscribe
 
 if TYPE_CHECKING:
     import psycopg

@@ -53,7 +53,7 @@ def parts(raw: dict[str, Any]) -> dict[str, str]:
         "speeds": speeds(found),
         "counts": counts(found),
         "steady": steady(found),
-        "held": holding(found),
+        "held": held_jobs(found),
         "soak": soak(raw["soak"]),
         "missing": missing(found),
     }
@@ -145,7 +145,7 @@ def steady(found: Sequence[Entry]) -> str:
     return table(head, rows)
 
 
-def holding(found: Sequence[Entry]) -> str:
+def held_jobs(found: Sequence[Entry]) -> str:
     rows = [(entry.peer.name, entry.peer.settings, entry.peer.lease) for entry in found]
     return table(("", "configuration", "how a job is held, and finished"), rows)
 

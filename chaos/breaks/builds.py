@@ -78,7 +78,7 @@ BUILDS: Final = (
         "claim without attempt count",
         plays.STUMBLING,
         "attempts miscounted",
-        (("claim_jobs", "attempt = j.attempt + 1,", "attempt = j.attempt,"),),
+        (("claim_jobs", "attempt = least(j.attempt + 1, 32767),", "attempt = j.attempt,"),),
         quick=True,
     ),
     Build(
@@ -144,7 +144,7 @@ BUILDS: Final = (
         "retry into the past",
         plays.STUMBLING,
         "gone back into the past",
-        (("give_back_jobs", "available_at = clock + greatest", "available_at = clock - interval '1 hour' + greatest"),),
+        (("give_back_jobs", "holdfast.due_at(s.at", "-interval '1 hour' + holdfast.due_at(s.at"),),
         quick=True,
     ),
     Build(
@@ -234,7 +234,7 @@ BUILDS: Final = (
         "suspects run with all others",
         plays.POISON,
         "innocent jobs harmed",
-        (("give_back_jobs", "coalesce(j.suspect + 1, 0)", "NULL"),),
+        (("give_back_jobs", "least(coalesce(j.suspect + 1, 0), 32767)", "NULL"),),
     ),
     Build(
         "queues beyond the batch not looked at",

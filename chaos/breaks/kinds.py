@@ -13,7 +13,7 @@ import psycopg
 
 from chaos.application import RETRY, STANDSTILL, Signed, State, app, only
 from holdfast import Continue, Job, Unique
-from holdfast.engine.runner import Runner
+from holdfast._engine.runners.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -130,6 +130,6 @@ async def go_on(job: Job[State], seconds: float) -> Continue[Signed]:
 match os.environ.get(RUNNER):
     case "busy":
         # Without a timetable, each replica runs it again and again, and its lock is all that keeps them apart.
-        app._runners["only"] = Runner("only", only, singleton=True)  # noqa: SLF001 - in the place of the other
+        app._runners["only"] = Runner("only", only, singleton=True)
     case "gone":
-        del app._runners["only"]  # noqa: SLF001 - it takes tokens too
+        del app._runners["only"]

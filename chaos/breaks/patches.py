@@ -8,33 +8,33 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import holdfast.engine.pipeline
-import holdfast.engine.singleton
-import holdfast.engine.ticker
+import holdfast._engine.pipeline
+import holdfast._engine.runners.schedules
+import holdfast._engine.runners.ticker
 from chaos.breaks import relay_patches
-from holdfast.abort import AbortReason
-from holdfast.engine.attempt import Handlers
-from holdfast.engine.claim import Claimer
-from holdfast.engine.desk import Desk
-from holdfast.engine.finish import Finisher
-from holdfast.engine.heartbeat import Heartbeat
-from holdfast.engine.keeper import Keeper
-from holdfast.engine.pipeline import Pipeline
-from holdfast.engine.serving import Serving
-from holdfast.outcome import Completed
-from holdfast.store.answer import Answer
-from holdfast.store.floor import REACHES, Floors
-from holdfast.store.sleeper import look_ahead
-from holdfast.store.statement import Statement
+from holdfast._engine.jobs.claim import Claimer
+from holdfast._engine.jobs.complete import Completer
+from holdfast._engine.jobs.finish import Finisher
+from holdfast._engine.jobs.handlers import Handlers
+from holdfast._engine.jobs.heartbeat import Heartbeat
+from holdfast._engine.keeper import Keeper
+from holdfast._engine.pipeline import Pipeline
+from holdfast._engine.serving import Serving
+from holdfast._model.errors import AbortReason
+from holdfast._model.outcome import Completed
+from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.lease import ClaimAnswer
+from holdfast._store.sleeper import look_ahead
+from holdfast._store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from holdfast.engine.attempt import Attempt
-    from holdfast.engine.finish import Ended
-    from holdfast.engine.keeper import Kept, Role
-    from holdfast.outcome import Outcome
-    from holdfast.store.lease import Held
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.jobs.finish import Ended
+    from holdfast._engine.keeper import Kept, Role
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.lease import Held
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +83,7 @@ def sleep_never_lightly() -> None:
 
 
 def go_on_in_another_transaction() -> None:
-    answers = Finisher._answers  # noqa: SLF001 - what is patched
+    answers = Finisher._answers
     tasks: set[asyncio.Task[None]] = set()
 
     async def enqueue(self: Finisher, given: Ended) -> None:
@@ -116,7 +116,7 @@ def go_on_in_another_transaction() -> None:
 
 
 def believe_in_the_finish() -> None:
-    answers = Finisher._answers  # noqa: SLF001 - what is patched
+    answers = Finisher._answers
 
     async def unheard(self: Finisher, batch: Sequence[Ended]) -> Any:
         await answers(self, batch)
@@ -135,11 +135,11 @@ def start_nothing_again() -> None:
 
 
 def end_at_an_answer() -> None:
-    answers = Finisher._answers  # noqa: SLF001 - what is patched
+    answers = Finisher._answers
 
     async def known(self: Finisher, batch: Sequence[Ended]) -> Any:
         told = await answers(self, batch)
-        if Answer.busy in told.values():
+        if ClaimAnswer.busy in told.values():
             # Not an Exception: that would be taken for a refusal of the database.
             raise SystemExit("KeyError: (Completed, 'busy')")
         return told
@@ -160,7 +160,7 @@ def keep_at_the_stop() -> None:
     _replace(Serving, "_give_back", give_back)
     _replace(Handlers, "aborted", silent)
     # The last look for what a lost answer left to us would mend it.
-    _replace(holdfast.engine.pipeline, "release_strays", lambda *_: Statement("SELECT WHERE false", {}, len))
+    _replace(holdfast._engine.pipeline, "release_strays", lambda *_: Statement("SELECT WHERE false", {}, len))
 
 
 def go_on_without_heartbeat() -> None:
@@ -168,7 +168,7 @@ def go_on_without_heartbeat() -> None:
 
 
 def give_up_in_time() -> None:
-    ended = Serving._ended  # noqa: SLF001 - what is patched
+    ended = Serving._ended
 
     def on_time(self: Serving, attempt: Attempt, outcome: Outcome | None) -> None:
         deadline = attempt.deadline
@@ -179,7 +179,7 @@ def give_up_in_time() -> None:
 
 
 def begin_with_the_first_queue() -> None:
-    claim = Claimer._claim  # noqa: SLF001 - what is patched
+    claim = Claimer._claim
 
     async def from_the_first(self: Claimer, *given: Any) -> Any:
         self._start = ""
@@ -193,18 +193,18 @@ def count_from_the_jobs_age() -> None:
 
 
 def ask_nobody_who_can_read_it() -> None:
-    _replace(Desk, "served", lambda _self, _kind: 0)
+    _replace(Completer, "served", lambda _self, _kind: 0)
 
 
 def trust_the_id() -> None:
-    _replace(holdfast.engine.pipeline, "uuid4", lambda: None)
+    _replace(holdfast._engine.pipeline, "uuid4", lambda: None)
 
 
 def run_everywhere() -> None:
     def take(_name: str) -> Statement[bool]:
         return Statement("SELECT true", {}, lambda rows: bool(rows[0][0]))
 
-    for module in (holdfast.engine.singleton, holdfast.engine.ticker):
+    for module in (holdfast._engine.runners.schedules, holdfast._engine.runners.ticker):
         _replace(module, "take_singleton", take)
 
 
@@ -216,7 +216,7 @@ def _replace(owner: object, name: str, function: object) -> None:
 
 def believe_notifications() -> None:
     def doubted(self: Pipeline, claim: Held) -> None:
-        if (attempt := self._holding.held.get(claim)) is not None:
+        if (attempt := self._held_jobs.held.get(claim)) is not None:
             attempt.abort(AbortReason.cancelled)
 
     _replace(Pipeline, "_doubted", doubted)

@@ -6,19 +6,19 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
-from holdfast.relay.delivery import Handed, LeaseOver
-from holdfast.relay.feed import FeedPartition
-from holdfast.relay.partition import PAGE, Partition, _moved
-from holdfast.store.position import Cut, read_events
-from holdfast.store.statement import Statement
-from holdfast.store.subscription import advance_position, join_subscription
+from holdfast._relay.job_feed import FeedPartition
+from holdfast._relay.partition import PAGE, Partition, _moved
+from holdfast._relay.publisher import Handed, LeaseOver
+from holdfast._store.position import Cut, read_events
+from holdfast._store.statement import Statement
+from holdfast._store.subscription import Fed, advance_position, join_subscription
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.runner import Budget
-    from holdfast.store.position import Page
-    from holdfast.store.statement import Parameter
+    from holdfast._engine.runners.runner import Budget
+    from holdfast._store.position import LogPage
+    from holdfast._store.statement import Parameter
 
 # How long after the jobs the position follows when that is a transaction of its own, in seconds.
 APART = 0.8
@@ -62,13 +62,13 @@ def feed_in_two_transactions() -> None:
             await asyncio.sleep(APART)
         if await self._link.run(advance_position(self._subscription, self._worker, held, page.after)) is None:
             raise LeaseOver
-        self._confirmed(len(page.events))
+        self._confirmed(Fed(len(page.events), more=False, made=[]))
         return len(page.events)
 
     FeedPartition.hand_over_all = hand_over_all  # type: ignore[method-assign]
 
 
-def _as_json(page: Page) -> str:
+def _as_json(page: LogPage) -> str:
     names = ("id", "topic", "key", "payload", "headers", "published_at", "version", "trace")
     said: list[dict[str, object]] = [dict(zip(names, event, strict=True)) for event in page.events]
     return json.dumps([one | {"payload": json.loads(str(one["payload"])), "headers": {}} for one in said], default=str)

@@ -11,10 +11,10 @@ from chaos.application import app
 from chaos.fault import Fault
 from chaos.faults.process import some_replica
 from chaos.faults.server import terminate
-from holdfast.drivers import run
-from holdfast.engine.link import LOST
-from holdfast.store.finish import complete_job
-from holdfast.store.lease import Held
+from holdfast._drivers import run
+from holdfast._engine.link import LOST
+from holdfast._store.finish import complete_job
+from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
     import random

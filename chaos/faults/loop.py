@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from chaos.fault import Fault, Site
 from chaos.faults.process import some_replica
-from holdfast.engine.keeper import Role
+from holdfast._engine.keeper import Role
 
 if TYPE_CHECKING:
     import random

@@ -11,7 +11,7 @@ import psycopg
 
 from chaos.fault import Fault, Site
 from chaos.ground import DATABASE
-from holdfast.engine.link import LOST
+from holdfast._engine.link import LOST
 
 if TYPE_CHECKING:
     import random

@@ -12,7 +12,7 @@ import psycopg
 
 from chaos.fault import Fault
 from chaos.trouble import EXIT_CODE, troubles
-from holdfast.engine.link import LOST
+from holdfast._engine.link import LOST
 
 if TYPE_CHECKING:
     import random

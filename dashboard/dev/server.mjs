@@ -8,7 +8,7 @@ import * as work from "./work.mjs";
 
 const MOOD = process.env.MOOD ?? "well";
 const ROLE = process.env.ROLE ?? "operator";
-const PAGES = new URL("../../src/holdfast/ops/pages/", import.meta.url).pathname;
+const PAGES = new URL("../../src/holdfast/_ops/pages/", import.meta.url).pathname;
 const TYPES = {
   ".html": "text/html",
   ".js": "text/javascript",

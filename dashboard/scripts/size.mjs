@@ -5,7 +5,7 @@ import { gzipSync } from "node:zlib";
 
 const MOST_BYTES = 120 * 1024;
 const LOADED = /\.(html|js|css|svg)$/;
-const folder = new URL("../../src/holdfast/ops/pages/", import.meta.url).pathname;
+const folder = new URL("../../src/holdfast/_ops/pages/", import.meta.url).pathname;
 
 let total = 0;
 for (const name of readdirSync(folder, { recursive: true })) {

@@ -67,7 +67,7 @@ export function advice({ code, about }: Problem): Advice {
       };
     case "census_old":
       return {
-        what: "What is shown as waiting is old. A worker or `holdfast serve` counts; see whether one runs.",
+        what: "The numbers of waiting jobs are old. A worker or `holdfast serve` counts; see whether one runs.",
         link: to("workers"),
         page: "Workers",
       };

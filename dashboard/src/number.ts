@@ -25,6 +25,11 @@ export function many(value: number, one: string, more = `${one}s`): string {
   return `${count(value)} ${value === 1 ? one : more}`;
 }
 
+/** The attempts of a job and their limit: `2 of 3`, `7, no limit`. */
+export function tries(attempt: number, limit: number | null): string {
+  return limit === null ? `${attempt}, no limit` : `${attempt} of ${limit}`;
+}
+
 /** A part of the whole in per cent; `0 %` of nothing. */
 export function share(part: number, whole: number): string {
   if (whole === 0 || part === 0) return "0\u00a0%";

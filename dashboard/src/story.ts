@@ -11,6 +11,8 @@ export interface Step {
   worker?: string | null;
   code?: string | null;
   text?: string | null;
+  /** When the handler started. */
+  started?: string | null;
   /** How many seconds the handler ran. */
   seconds?: number | null;
   traceback?: string | null;
@@ -65,6 +67,7 @@ function attempt(line: AttemptLine, job: JobStory): Step {
     worker: line.worker_name ?? line.worker,
     code: line.error_code,
     text: line.error,
+    started: line.started_at,
     seconds: line.seconds,
     traceback: line.traceback,
   };

@@ -1,4 +1,4 @@
-// Written by `python -m tools.dashboard` from holdfast.ops.answer and holdfast.ops.question: change those.
+// Written by `python -m tools.dashboard` from holdfast._ops.responses and holdfast._ops.requests: change those.
 
 export type Status = "blocked" | "pending" | "processing" | "completed" | "failed" | "cancelled";
 export type Severity = "critical" | "warning";
@@ -35,11 +35,6 @@ export interface AuditPage {
   next: string | null;
 }
 
-export interface Blocker {
-  chain_id: string;
-  status: Status | null;
-}
-
 export interface ChainEdge {
   source: string;
   target: string;
@@ -55,7 +50,7 @@ export interface ChainGraph {
   complete: boolean;
 }
 
-export interface ChainLine {
+export interface ChainItem {
   id: string;
   kind: string;
   last_id: string;
@@ -79,7 +74,7 @@ export interface ChainNode {
 }
 
 export interface ChainPage {
-  chains: ChainLine[];
+  chains: ChainItem[];
   next: string | null;
   looked: Looked;
 }
@@ -125,6 +120,11 @@ export interface JobActionResult {
   at: string;
 }
 
+export interface JobBlocker {
+  chain_id: string;
+  status: Status | null;
+}
+
 export interface JobLine {
   id: string;
   status: Status;
@@ -132,7 +132,7 @@ export interface JobLine {
   queue: string;
   priority: number;
   attempt: number;
-  max_attempts: number;
+  max_attempts: number | null;
   created_at: string;
   available_at: string;
   finished_at: string | null;
@@ -155,7 +155,7 @@ export interface JobStory {
   queue: string;
   priority: number;
   attempt: number;
-  max_attempts: number;
+  max_attempts: number | null;
   max_runtime_ms: number | null;
   max_runtime_default: boolean | null;
   created_at: string;
@@ -185,7 +185,7 @@ export interface JobStory {
   attempts: AttemptLine[];
   replay_of: string | null;
   replays: string[];
-  blockers: Blocker[];
+  blockers: JobBlocker[];
 }
 
 export interface KindLine {
@@ -370,12 +370,12 @@ export interface Stats {
 }
 
 export interface StatsConfig {
-  poll_ms: number;
-  batch_size: number;
-  max_attempts: number;
-  processing_timeout_ms: number;
-  retry_base_ms: number;
-  retry_max_ms: number;
+  poll_ms: number | null;
+  batch_size: number | null;
+  max_attempts: number | null;
+  processing_timeout_ms: number | null;
+  retry_base_ms: number | null;
+  retry_max_ms: number | null;
 }
 
 export interface StatsQueue {

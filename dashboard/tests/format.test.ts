@@ -1,10 +1,17 @@
 import { describe, expect, it } from "vitest";
 import { learn, serverNow } from "../src/clock";
-import { bytes, compact, count, many, share } from "../src/number";
+import { bytes, compact, count, many, share, tries } from "../src/number";
 import { absolute, between, brief, coarse, duration, fromField, relative, toField } from "../src/time";
 
 /** Numbers and units are held together by spaces that do not break. */
 const plain = (text: string) => text.replaceAll("\u00a0", " ");
+
+describe("the attempts of a job", () => {
+  it("name the limit, or that there is none", () => {
+    expect(tries(2, 3)).toBe("2 of 3");
+    expect(tries(7, null)).toBe("7, no limit");
+  });
+});
 
 describe("a length of time", () => {
   it.each([

@@ -2,47 +2,8 @@ import { describe, expect, it } from "vitest";
 import { advice } from "../src/advice";
 import { told, traceId } from "../src/story";
 import type { AttemptLine, JobStory, Problem } from "../src/types";
+import { job } from "./job";
 
-const job = (change: Partial<JobStory>): JobStory => ({
-  id: "7",
-  status: "pending",
-  kind: "a.b",
-  queue: "default",
-  priority: 0,
-  attempt: 0,
-  max_attempts: 3,
-  max_runtime_ms: 180_000,
-  max_runtime_default: true,
-  created_at: "2026-07-03T12:00:00Z",
-  available_at: "2026-07-03T12:00:01Z",
-  finished_at: null,
-  expires_at: null,
-  locked_until: null,
-  cancel_requested_at: null,
-  worker: null,
-  worker_name: null,
-  chain_id: "7",
-  next_id: null,
-  order_key: null,
-  unique_key: null,
-  payload: {},
-  payload_bytes: 2,
-  headers: null,
-  result: null,
-  redacted: false,
-  redacted_parts: [],
-  trace: null,
-  served: null,
-  progress: null,
-  progress_note: null,
-  error_code: null,
-  error: null,
-  attempts: [],
-  replay_of: null,
-  replays: [],
-  blockers: [],
-  ...change,
-});
 const attempt = (number: number, outcome: AttemptLine["outcome"]): AttemptLine => ({
   attempt: number,
   outcome,
@@ -64,7 +25,14 @@ describe("the story of a job", () => {
     expect(steps[1]).toMatchObject({ ahead: true, at: "2026-07-03T12:00:01Z" });
   });
 
-  it("of one that completed at the first try says so, though it left no attempt", () => {
+  it("of one that completed at the first try says when that started and how long it ran", () => {
+    const line = { ...attempt(1, "completed"), started_at: "2026-07-03T12:00:58Z", seconds: 2 };
+    const steps = told(job({ status: "completed", attempt: 1, attempts: [line] }));
+    expect(steps.map((step) => step.title)).toEqual(["Enqueued", "Attempt 1 completed"]);
+    expect(steps[1]).toMatchObject({ started: "2026-07-03T12:00:58Z", seconds: 2 });
+  });
+
+  it("of one that was completed from outside says so, though it has no attempt", () => {
     expect(titles(job({ status: "completed", attempt: 1, finished_at: "2026-07-03T12:01:00Z" }))).toEqual([
       "Enqueued",
       "Attempt 1 completed",

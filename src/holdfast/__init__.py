@@ -1,14 +1,13 @@
-"""Jobs and events kept in the transaction that made them."""
+"""Holdfast keeps jobs and events in PostgreSQL, committed in the same transaction as your data."""
 
-from holdfast.abort import AbortReason
-from holdfast.app import Holdfast
-from holdfast.batch import BatchKind, Item
-from holdfast.chain import Continue
-from holdfast.codec import JsonCodec
-from holdfast.engine.hook import FailedAttempt
-from holdfast.engine.runner import Budget, Counts, Tick
-from holdfast.errors import (
+from holdfast._app.app import Holdfast
+from holdfast._engine.report.hook import FailedAttempt
+from holdfast._engine.runners.runner import Budget, Counts, Tick
+from holdfast._model.batch import BatchKind, Item
+from holdfast._model.codec import JsonCodec
+from holdfast._model.errors import (
     Aborted,
+    AbortReason,
     AlreadyReplayed,
     ChainAwaited,
     ChainFailed,
@@ -29,17 +28,18 @@ from holdfast.errors import (
     UnsupportedConnection,
     WrongIsolation,
 )
-from holdfast.event import Event, NewEvent, Topic
-from holdfast.job import Blocker, Handle, Job, Progress
-from holdfast.kind import DeclaredKind, Kind
-from holdfast.lease import Lease
-from holdfast.new_job import NewJob, OrderKey, Unique
-from holdfast.outcome import Busy, Fail, Reschedule
-from holdfast.retry import Retry
-from holdfast.schedule import Cron, Every
-from holdfast.settings import Settings, SettingsError
-from holdfast.signal import AbortSignal
-from holdfast.store.chain import Chain, ChainJob, ChainLine
+from holdfast._model.event import Event, NewEvent, Topic
+from holdfast._model.job import Blocker, Handle, Job, Progress
+from holdfast._model.kind import DeclaredKind, Kind
+from holdfast._model.lease import Lease
+from holdfast._model.new_job import Continue, NewJob, OrderKey, Unique
+from holdfast._model.outcome import Busy, Fail, Reschedule
+from holdfast._model.retry import Retry
+from holdfast._model.schedule import Cron, Every
+from holdfast._model.settings import Settings, SettingsError
+from holdfast._model.signal import AbortSignal
+from holdfast._store.chain import Chain, ChainJob, ChainLine
+from holdfast._store.schema import migrate
 
 __all__ = [
     "AbortReason",
@@ -97,4 +97,10 @@ __all__ = [
     "UnknownKind",
     "UnsupportedConnection",
     "WrongIsolation",
+    "migrate",
 ]
+
+
+def __dir__() -> list[str]:
+    """Return only the public names."""
+    return __all__

@@ -2,7 +2,7 @@
 
 import sys
 
-from holdfast.cli import main
+from holdfast._cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,10 +1,10 @@
-"""Messages that take effect once, though they may come twice.
+"""The inbox: each message takes effect once, even if it is delivered twice.
 
     async with conn.transaction(), inbox.once(conn, message.id, "billing") as fresh:
         if fresh:
             await conn.execute(...)
 
-That a message was received is written in the transaction of what is done about it.
+The receipt of a message is stored in the transaction that processes it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import asynccontextmanager, contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, overload
 
-from holdfast.connection import AsyncConnection, SyncConnection
-from holdfast.drivers import run, run_sync
-from holdfast.errors import InvalidEvent, InvalidJob, NoTransaction
-from holdfast.new_job import KEY_LIMIT, check_text
-from holdfast.store.event import CONSUMER_LIMIT, receive_message
-from holdfast.store.subscription import own_transaction
+from holdfast._drivers import run, run_sync
+from holdfast._model.connection import AsyncConnection, SyncConnection
+from holdfast._model.errors import InvalidEvent, InvalidJob, NoTransaction
+from holdfast._model.new_job import KEY_LIMIT, check_text
+from holdfast._store.event import CONSUMER_LIMIT, receive_message
+from holdfast._store.subscription import own_transaction
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -34,10 +34,11 @@ R = TypeVar("R")
 
 @asynccontextmanager
 async def once(conn: AsyncConnection, message_id: str, consumer: str) -> AsyncIterator[bool]:
-    """Yield whether the message is new to this consumer. When the transaction that `conn` is in commits, it is not.
+    """Yield whether the message is new to this consumer; it counts as processed when the transaction of `conn` commits.
 
-    Who comes second waits until the first has committed, or takes over when that rolled back. READ COMMITTED only.
-    What the block raises must roll the transaction back, or the message counts as dealt with.
+    A concurrent delivery of the same message waits until the first transaction ends; if that rolls back, it processes
+    the message. READ COMMITTED only. An exception in the block must roll the transaction back, or the message counts as
+    processed.
     """
     _check(message_id, consumer)
     own = await run(conn, own_transaction())
@@ -46,7 +47,7 @@ async def once(conn: AsyncConnection, message_id: str, consumer: str) -> AsyncIt
 
 @contextmanager
 def once_sync(conn: SyncConnection, message_id: str, consumer: str) -> Iterator[bool]:
-    """Do as `once` does, on a sync connection."""
+    """Yield whether the message is new, on a synchronous connection. See `once`."""
     _check(message_id, consumer)
     own = run_sync(conn, own_transaction())
     yield _fresh(run_sync(conn, receive_message(consumer, message_id, xid=own)))
@@ -67,9 +68,9 @@ def consumer(
     Callable[Concatenate[A, M, P], Coroutine[Any, Any, R | None]],
 ]: ...
 def consumer(name: str, *, id_of: Callable[[Any], str] = str) -> Callable[[Any], Any]:
-    """Let a function that takes a connection and the id of a message run once for each; None is its answer to others.
+    """Decorate a function of a connection and a message id so that it runs once per message; repeats return None.
 
-    `id_of`: how to find the id, when the function takes the message itself.
+    `id_of`: returns the id when the function takes the message itself. Default: `str`.
     """
 
     def decorate(handle: Callable[..., Coroutine[Any, Any, Any]]) -> Callable[..., Coroutine[Any, Any, Any]]:
@@ -92,7 +93,7 @@ def consumer_sync(
     name: str, *, id_of: Callable[[M], str]
 ) -> Callable[[Callable[Concatenate[S, M, P], R]], Callable[Concatenate[S, M, P], R | None]]: ...
 def consumer_sync(name: str, *, id_of: Callable[[Any], str] = str) -> Callable[[Any], Any]:
-    """Do as `consumer` does, for a plain function and a sync connection."""
+    """Decorate a plain function on a synchronous connection. See `consumer`."""
 
     def decorate(handle: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(handle)
@@ -113,7 +114,7 @@ def _check(message_id: str, consumer: str) -> None:
         raise InvalidEvent(str(exc)) from None
 
 
-def _fresh(received: bool | None) -> bool:  # noqa: FBT001 - an answer
+def _fresh(received: bool | None) -> bool:  # noqa: FBT001 - a result
     if received is None:
         raise NoTransaction
     return received

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import psycopg
 
-from holdfast.drivers import run_sync
-from holdfast.ops.token import Token
-from holdfast.store.access import make_access_token
+from holdfast._drivers import run_sync
+from holdfast._ops.session import Token
+from holdfast._store.access import make_access_token
 
 
 def make_token(url: str, role: str, name: str = "ann") -> str:

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.engine import tick as tick_module
-from holdfast.errors import HoldfastError
+from holdfast._engine import once as tick_module
+from holdfast._model.errors import HoldfastError
+from holdfast._ops import outbox as outbox_module
+from holdfast._ops.session import COOKIE, Token
 from holdfast.ops import JwtAccess, Role, operations
-from holdfast.ops import outbox as outbox_module
-from holdfast.ops.session import COOKIE
-from holdfast.ops.token import Token
 from tests.attacks.api import make_token
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT

@@ -8,9 +8,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast.engine import heartbeat
-from holdfast.store import lease
-from holdfast.store.watcher import channel_of as watch_channel_of
+from holdfast._engine.jobs import heartbeat
+from holdfast._store import lease
+from holdfast._store.sleeper import chain_channel
 from tests.engine.pace import MINUTE, ms
 from tests.engine.waiting import serving, until
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import psycopg
     import pytest
 
-    from holdfast.engine.worker import Worker
-    from holdfast.store.lease import Held
+    from holdfast._engine.worker import Worker
+    from holdfast._store.lease import Held
     from tests.engine.ledger import Ledger
 
 # Heartbeats so rare that nothing is explained by them.
@@ -114,7 +114,7 @@ async def test_waiting_for_a_result_is_not_ended_by_a_forged_end(
     await until(lambda: ledger.value("SELECT count(*) FROM holdfast.watcher WHERE chain_id = %s", job))
     listener = ledger.value("SELECT listener FROM holdfast.watcher WHERE chain_id = %s LIMIT 1", job)
     for words in (f"ended {job}", "ended 999999", "ended x", "completed", f"ended {job} 'a lie'"):
-        stranger.execute("SELECT pg_notify(%s, %s)", [watch_channel_of(listener), words])
+        stranger.execute("SELECT pg_notify(%s, %s)", [chain_channel(listener), words])
     async with app.worker(**RARE):
         assert await waiting == "charged"
 

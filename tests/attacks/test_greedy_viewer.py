@@ -13,8 +13,8 @@ import httpx
 import psycopg
 import pytest
 
+from holdfast._ops.live import OWN_LISTENERS
 from holdfast.ops import Role, operations
-from holdfast.ops.pulse import OWN_LISTENERS
 from tests.ops.conftest import make_token
 from tests.ops.serving import Served
 

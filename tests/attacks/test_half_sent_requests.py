@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from holdfast.cli.connection import Connection
+from holdfast._cli.server import Connection
 from holdfast.ops import JwtAccess, Person, Role, operations
 from tests.cli.serving import Serving
 from tests.ops.asking import Answered, Asked, ask, bearer

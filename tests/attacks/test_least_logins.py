@@ -9,11 +9,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.drivers import run_sync
+from holdfast._drivers import run_sync
+from holdfast._store.access import list_audit, make_access_token, record_audit, revoke_access_token
+from holdfast._store.census import read_census, take_census
 from holdfast.ops import Role
-from holdfast.store.access import make_access_token, revoke_access_token
-from holdfast.store.audit import list_audit, record_audit
-from holdfast.store.census import read_census, take_census
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
+from holdfast._ops.routes import ROUTES
 from holdfast.ops import Role, operations
-from holdfast.ops.routes import ROUTES
 from tests.attacks.api import make_token
 from tests.ops.asking import Answered, Asked, ask, bearer
+from tests.ops.cases import CSRF
 from tests.ops.conftest import PATIENT
 from tests.ops.shop import Shop, fill
 
@@ -104,7 +105,21 @@ async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
         raise psycopg.OperationalError("the connection was lost at the commit")
 
     with monkeypatch.context() as patched:
-        patched.setattr(site.state.operations.desk, "act_on_runner", lost)
+        patched.setattr(site.state.operations.service, "act_on_runner", lost)
         assert (await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))).status == 500
     again = await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))
     assert (again.status, again.refusal.error) == (409, "in_progress")
+
+
+async def test_signing_in_and_out_with_a_key_stores_nothing(site: Starlette, database: str, ledger: Ledger) -> None:
+    """A stored answer would hold a session for whoever reads the table."""
+    token, key = make_token(database, Role.OPERATOR), ("idempotency-key", "a-key")
+    sign_in = Asked("POST", "/api/session", json={"token": token}, headers=(key,))
+    first, second = [await ask(site, sign_in) for _ in range(2)]
+    assert (said(first), said(second)) == ((200, False), (200, False))
+    session = ("cookie", second.headers["set-cookie"].partition(";")[0])
+    assert first.headers["set-cookie"].partition(";")[0] != session[1], "each has a session of its own"
+    sign_out = Asked("DELETE", "/api/session", headers=(session, *CSRF, key))
+    assert [said(await ask(site, sign_out)) for _ in range(2)] == [(200, False), (200, False)]
+    assert (await ask(site, Asked("GET", "/api/me", headers=(session,)))).status == 401
+    assert ledger.value("SELECT count(*) FROM holdfast.answered") == 0

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AlreadyReplayed, Fail, Holdfast, Job
-from holdfast.drivers import run_sync
-from holdfast.ops.desk import Desk
-from holdfast.ops.person import Person
-from holdfast.ops.question import JobAction
-from holdfast.ops.role import Role
-from holdfast.store.cancel import replay_job
+from holdfast._drivers import run_sync
+from holdfast._ops.person import Person, Role
+from holdfast._ops.requests import JobAction
+from holdfast._ops.service import Service
+from holdfast._store.search import replay_job
 from tests.engine.pace import PATIENT
 from tests.engine.waiting import until
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast.ops.answer import JobActionResult
+    from holdfast._ops.responses import JobActionResult
     from tests.engine.ledger import Ledger
 
 ANN = Person("ann", Role.OPERATOR)
@@ -45,8 +44,8 @@ async def dead_letter(app: Holdfast, ledger: Ledger, *, fails: int) -> int:
 
 
 async def retry(app: Holdfast, job: int, *, again: bool = False) -> JobActionResult:
-    async with Desk(str(app.url)) as desk:
-        return await desk.act_on_jobs(JobAction(action="retry", ids=[job], preview=False, again=again), ANN)
+    async with Service(str(app.url)) as service:
+        return await service.act_on_jobs(JobAction(action="retry", ids=[job], preview=False, again=again), ANN)
 
 
 async def test_three_identical_requests_make_one_replay(app: Holdfast, ledger: Ledger) -> None:

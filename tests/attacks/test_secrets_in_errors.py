@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Holdfast, Job, Retry, logs
-from holdfast.ops.desk import Desk
+from holdfast import Holdfast, Job, Retry
+from holdfast._logs import log as logs
+from holdfast._ops.service import Service
 from tests.engine.pace import PATIENT
 from tests.engine.waiting import until
 
@@ -53,8 +54,8 @@ async def test_an_error_text_is_masked_in_rows_logs_and_pages(
     assert SECRET not in str(stored)
     assert "api_key=***" in str(stored)
     assert SECRET not in stream.getvalue()
-    async with Desk(str(app.url)) as desk:
-        story = await desk.job(job)
+    async with Service(str(app.url)) as service:
+        story = await service.job(job)
     assert SECRET not in story.model_dump_json()
     assert story.redacted
 
@@ -62,8 +63,8 @@ async def test_an_error_text_is_masked_in_rows_logs_and_pages(
 async def test_a_row_that_somebody_else_wrote_is_masked_when_it_is_shown(app: Holdfast, ledger: Ledger) -> None:
     ledger.do("SELECT holdfast.enqueue('pay', '{}')")
     ledger.do("UPDATE holdfast.job SET last_error_code = 'Odd', last_error = %s", TEXT)
-    async with Desk(str(app.url)) as desk:
-        story = await desk.job(ledger.value("SELECT id FROM holdfast.job"))
+    async with Service(str(app.url)) as service:
+        story = await service.job(ledger.value("SELECT id FROM holdfast.job"))
     assert SECRET not in json.dumps(story.model_dump(mode="json"))
     shown: Any = story.error
     assert "token=***" in shown

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.exceptions import HTTPException
 
+from holdfast._ops.limit import FAILURES
 from holdfast.ops import Person, Role, operations
-from holdfast.ops.limit import FAILURES
 from tests.ops.asking import Asked, ask, bearer
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.relay.sinks.private import is_private
-from holdfast.relay.sinks.webhook import _OURS
+from holdfast._relay.sinks.private import is_private
+from holdfast._relay.sinks.webhook import _OURS
 
 FORGED = [
     "Connection", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding",

@@ -12,8 +12,8 @@ from bench.ground import connected
 from bench.lanes import TOMORROW
 from bench.load import load_jobs
 from bench.worker import Worker
-from holdfast.drivers import run_sync
-from holdfast.store.floor import REACHES
+from holdfast._drivers import run_sync
+from holdfast._store.claim_floor import REACHES
 from tests.databases import clone
 
 if TYPE_CHECKING:

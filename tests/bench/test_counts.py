@@ -9,9 +9,9 @@ import pytest
 from bench.load import KIND, PAYLOAD, load_jobs
 from bench.wal import BATCH, BYTES, Cycle
 from bench.worker import Worker
-from holdfast.drivers import run_sync
-from holdfast.new_job import Envelope, NewJob
-from holdfast.store.enqueue import enqueue_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import Envelope, NewJob
+from holdfast._store.enqueue import enqueue_jobs
 from tests.bench.wire import recorded
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from bench.load import KIND, PAYLOAD, load_jobs
 from bench.wal import BYTES
 from bench.worker import Worker
 from holdfast import Holdfast, Job
-from holdfast.new_job import Envelope, NewJob
+from holdfast._model.new_job import Envelope, NewJob
 from tests.bench.wire import recorded
 from tests.bench.written import written
 from tests.databases import clone, create_template

@@ -9,9 +9,9 @@ from psycopg import IsolationLevel
 from bench.explain import explained
 from bench.load import KIND, load_jobs
 from bench.worker import Worker
-from holdfast.drivers import run_sync
-from holdfast.retry import Retry
-from holdfast.store.reap import reap_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.retry import Retry
+from holdfast._store.reap import reap_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,8 +7,8 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from holdfast import OrderKey, Unique
-from holdfast.drivers import run_sync
-from holdfast.store.schedule import trigger_schedule
+from holdfast._drivers import run_sync
+from holdfast._store.schedule import trigger_schedule
 from tests.browser import shop
 from tests.browser.live import Storefront, customer, until, working
 

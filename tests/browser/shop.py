@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from holdfast import Continue, Counts, Cron, Event, Every, Fail, Holdfast, Job, Retry, Tick
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._relay.sinks.nats import NatsSink
 
 app = Holdfast()
 
@@ -113,12 +113,12 @@ app.relay(
 )
 
 
-@app.runner("carts.sweep", every=Every(timedelta(hours=6)))
+@app.runner("carts.sweep", every=Every(timedelta(hours=6)), at_start=False)
 async def sweep_carts(tick: Tick) -> Counts:
     return {"deleted": 12}
 
 
-@app.runner("stock.sync", every=Every(timedelta(hours=6)))
+@app.runner("stock.sync", every=Every(timedelta(hours=6)), at_start=False)
 async def sync_stock(tick: Tick) -> Counts:
     async with await psycopg.AsyncConnection.connect(os.environ["DATABASE_URL"]) as conn:
         row = await (await conn.execute("SELECT why FROM outage WHERE bank = 'stock'")).fetchone()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
-from holdfast.ops.role import Role
+from holdfast._ops.person import Role
 from tests.browser.live import NAMES
 
 if TYPE_CHECKING:

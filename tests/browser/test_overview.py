@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
-from holdfast.ops.role import Role
+from holdfast._ops.person import Role
 from tests.browser import shop
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.engine import vigil, watcher
+from holdfast._engine.wake import chains as chain_watch
+from holdfast._engine.wake import watcher
 from tests.engine.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -34,5 +35,5 @@ async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nobody look again for a minute, so that what is not told is missed."""
-    monkeypatch.setattr(vigil, "RENEW", 60.0)
+    monkeypatch.setattr(chain_watch, "RENEW", 60.0)
     monkeypatch.setattr(watcher, "STATEMENT_SECONDS", 120.0)

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.engine.watcher import Watcher
-from holdfast.store.schema import migrate
+from holdfast._engine.wake.watcher import Watcher
+from holdfast._store.schema import migrate
 from tests.chains.watching import RECORDS, count
 from tests.engine.ledger import Ledger
 from tests.engine.pace import PATIENT

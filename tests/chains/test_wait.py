@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, SchemaOutdated, SettingsError
-from holdfast.engine import vigil
+from holdfast._engine.wake import chains as chain_watch
 from tests.chains.watching import RECORDS, count, left
 from tests.databases import clone
 from tests.engine.pace import AT_ONCE, PATIENT, ms
@@ -160,7 +160,7 @@ async def test_a_thousand_wait_on_one_connection(
     app: Holdfast, conn: Connection, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four statements when they come, two in each slow round, and at most one for each batch that ends."""
-    monkeypatch.setattr(vigil, "RENEW", 3.0)
+    monkeypatch.setattr(chain_watch, "RENEW", 3.0)
     sent = count(monkeypatch)
 
     @app.job("act")
@@ -212,7 +212,7 @@ async def test_by_polling_where_nobody_listens(
     app: Holdfast, conn: Connection, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_LISTEN", "false")
-    monkeypatch.setattr(vigil, "POLL_LAST", 0.4)
+    monkeypatch.setattr(chain_watch, "POLL_LAST", 0.4)
     sent = count(monkeypatch)
 
     @app.job("act")

@@ -6,15 +6,15 @@ import asyncio
 from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
-from holdfast.engine import watcher
-from holdfast.engine.link import Link
-from holdfast.store.statement import statements
+from holdfast._engine.link import Link
+from holdfast._engine.wake import watcher
+from holdfast._store.statement import statements
 
 if TYPE_CHECKING:
     import pytest
 
     from holdfast import Holdfast
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
 
 T = TypeVar("T")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from holdfast import Holdfast
-from holdfast.engine import keeper
-from holdfast.engine.finish import Finisher
+from holdfast._engine import keeper
+from holdfast._engine.jobs.finish import Finisher
 
 
 async def _end(*_: object) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from holdfast import Holdfast, Job
-from holdfast.retry import Retry
+from holdfast._model.retry import Retry
 
 GATE = 7
 

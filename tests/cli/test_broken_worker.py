@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.engine.keeper import BROKEN_STATUS, MOST_ENDS
+from holdfast._engine.keeper import BROKEN_STATUS, MOST_ENDS
 from tests.cli.commands import Running
 from tests.telemetry.asking import wait_until
 from tools.ports import free_port

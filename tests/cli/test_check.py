@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from holdfast.drivers import run_sync
-from holdfast.setting import SETTINGS
-from holdfast.store.census import take_census
-from holdfast.store.finish import Ending, finish_jobs
-from holdfast.store.schema import migrations
-from holdfast.store.subscription import subscribe
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._model.settings_table import SETTINGS
+from holdfast._store.census import take_census
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.schema import migrations
+from holdfast._store.subscription import subscribe
+from holdfast._store.worker import register_worker
 from tests.cli.commands import Said, holdfast
 from tests.cli.pooler import pooler
 from tests.databases import clone
@@ -82,6 +82,37 @@ def test_for_people_with_an_application(database: str, shop: Path) -> None:
         assert f"  {subject}  " in said.out
 
 
+def test_one_of_a_thing_is_not_called_many(database: str, tmp_path: Path) -> None:
+    (tmp_path / "single.py").write_text(
+        """from holdfast import Holdfast, Job
+
+app = Holdfast()
+
+
+@app.job("charge", queue="pay")
+async def charge(job: Job[None]) -> None: ...
+"""
+    )
+    said = holdfast("check", "single:app", database=database, cwd=tmp_path)
+    limit = "1 time limit: charge 180 s (3 leases)"
+    assert f"\n1 kind: charge\n1 queue: pay\n0 runners: -\n0 schedules: -\n{limit}\n" in said.out
+
+
+def test_a_kind_without_a_limit_of_attempts_is_noted(database: str, shop: Path) -> None:
+    shop.joinpath("patient.py").write_text(
+        "from holdfast import Holdfast, Job, Retry\n"
+        "app = Holdfast()\n"
+        "@app.job('sync', retry=Retry(max_attempts=None))\n"
+        "async def sync(job: Job[None]) -> None: ...\n"
+        "@app.job('other')\n"
+        "async def other(job: Job[None]) -> None: ...\n"
+    )
+    said = holdfast("check", "patient:app", "--json", database=database, cwd=shop)
+    assert said.status == 0
+    notes = [one["says"] for one in said.json["findings"] if one["verdict"] == "note"]
+    assert notes == ["sync has no limit of attempts: failing never makes a dead letter of its jobs"]
+
+
 def test_what_would_be_waited_for_in_vain(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("elsewhere", queue="far"))
     run_sync(conn, take_census(every_ms=0))
@@ -98,8 +129,8 @@ def test_what_would_be_waited_for_in_vain(database: str, shop: Path, conn: psyco
     assert named == "kinds"
     assert queue.startswith("no kind names the queue slwo: ")
     assert others == [
-        ("kinds", "1 jobs of elsewhere are due in far, and no live worker takes them"),
-        ("events", "2 events of out are parked: holdfast events parked out"),
+        ("kinds", "no live worker takes elsewhere from the queue far: 1 due job"),
+        ("events", "2 parked events of out: holdfast events parked out"),
     ]
 
 

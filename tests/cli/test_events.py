@@ -12,8 +12,8 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.drivers import run
-from holdfast.store.subscription import ParkedEvent, advance_position, clear_subscription
+from holdfast._drivers import run
+from holdfast._store.subscription import ParkedEvent, advance_position, clear_subscription
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.relay.reading import Reader
@@ -221,7 +221,7 @@ async def test_rebase_while_somebody_publishes(
         busy.execute("SELECT holdfast.publish('paid', '{}')")
         said = holdfast("events", "rebase", "out", database=database)
     assert said.status == 1
-    assert "out: somebody publishes just now; stop who does for a moment, and try again" in said.err
+    assert "out: events are being published now: stop the publishers for a moment and try again" in said.err
 
 
 async def test_repartition(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:

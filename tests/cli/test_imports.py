@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from holdfast import cli
+from holdfast import _cli as cli
 
 
 @pytest.mark.parametrize("command", ["jobs", "events", "runners", "worker", "migrate"])
 def test_a_command_imports_neither_the_others_nor_the_api(command: str) -> None:
-    others = {f"holdfast.cli.{name}" for name in cli._COMMANDS if name != command} | {"holdfast.ops.answer"}
+    others = {f"holdfast._cli.{name}" for name in cli._COMMANDS if name != command} | {"holdfast._ops.responses"}
     code = (
-        "import contextlib, sys; from holdfast.cli import main\n"
+        "import contextlib, sys; from holdfast._cli import main\n"
         f"with contextlib.suppress(SystemExit): main([{command!r}, '--help'])\n"
         f"print('too many:', sorted({others!r} & sys.modules.keys()))"
     )

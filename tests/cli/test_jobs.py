@@ -3,17 +3,20 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.new_job import OrderKey, Unique
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._store.finish import Ending, finish_jobs
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.databases import clone
@@ -139,12 +142,27 @@ def test_the_whole_story(database: str, conn: psycopg.Connection[Any], worker: W
     assert "Worker 1: tester" in told
     assert f"Replayed as\nID  STATUS   CREATED\n{again} " in told
 
-    worker.end(worker.claim(), COMPLETED)
+    (claimed,) = worker.claim()
+    run_sync(conn, finish_jobs(worker.id, [Ending(claimed, COMPLETED, 1.25)]))
     story = holdfast("jobs", "show", str(again), "--json", database=database).json
     assert (story["job"]["status"], story["job"]["replay_of"], story["replay_of"]["id"]) == ("completed", made, made)
+    assert [(one["attempt"], one["outcome"], one["seconds"]) for one in story["attempts"]] == [(1, "completed", 1.25)]
+    ended, started = (datetime.fromisoformat(story["attempts"][0][name]) for name in ("ended_at", "started_at"))
+    assert ended - started == timedelta(seconds=1.25)
     told = holdfast("jobs", "show", str(again), database=database).out
     assert f"Replays {made}, which failed." in told
-    assert "No attempt was recorded" in told
+    assert "Attempts (1)" in told
+
+
+def test_a_job_without_a_limit_of_attempts(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    (endless,) = enqueue(conn, job("k", max_attempts=None))
+    worker.end(worker.claim(), RETRIED)
+    told = holdfast("jobs", "show", str(endless), database=database).out
+    assert re.search(r"^max_attempts +no limit$", told, re.MULTILINE)
+    assert holdfast("jobs", "show", str(endless), "--json", database=database).json["job"]["max_attempts"] is None
+    acting = holdfast("jobs", "cancel", "--status", "pending", database=database)
+    for said in (holdfast("jobs", "list", database=database), acting):
+        assert re.search(rf"^{endless} +pending +k +default +1 +\d", said.out, re.MULTILINE), said.out
 
 
 def test_show_what_is_not_there(database: str) -> None:
@@ -266,7 +284,7 @@ def test_a_job_that_somebody_has_locked(database: str, conn: psycopg.Connection[
     other = connect(autocommit=False)
     other.execute("SELECT FROM holdfast.job FOR UPDATE")
     said = holdfast("jobs", "delete", "--yes", str(made), database=database)
-    assert said == (1, "", "holdfast jobs: somebody else is changing the same job: try again\n")
+    assert said == (1, "", "holdfast jobs: another session is changing the same job: try again\n")
     other.rollback()
 
 
@@ -363,7 +381,7 @@ def test_cancelling_and_deleting_by_filter(database: str, conn: psycopg.Connecti
     assert holdfast("jobs", "cancel", "--kind", "ours", "--yes", database=database).status == 0
     assert statuses(conn) == {other: "pending"} | dict.fromkeys(ours, "cancelled")
     assert holdfast("jobs", "delete", "--queue", "mail", database=database).out.endswith("Give --yes to do it.\n")
-    assert holdfast("jobs", "delete", "--queue", "mail", "--yes", database=database).out == "1 of 1 jobs deleted.\n"
+    assert holdfast("jobs", "delete", "--queue", "mail", "--yes", database=database).out == "1 of 1 job deleted.\n"
     assert statuses(conn) == dict.fromkeys(ours, "cancelled")
     said = holdfast("jobs", "retry", "--status", "pending", "--yes", database=database)
     assert said == (1, "", "holdfast jobs: retry is for jobs that are failed, not pending.\n")

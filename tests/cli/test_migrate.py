@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.cli import main
-from holdfast.store.schema import migrations, script
+from holdfast._cli import main
+from holdfast._store.schema import migrations, script
 from tests.databases import clone
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def test_a_user_who_may_not(empty: str, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_roles_that_could_not_be_made_are_named(
     database: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("holdfast.store.schema.missing_roles", lambda _: ["holdfast_viewer"])
+    monkeypatch.setattr("holdfast._store.schema.missing_roles", lambda _: ["holdfast_viewer"])
     assert main(["migrate", "--database-url", database]) == 0
     assert "Without the roles holdfast_viewer: postgres may not create them" in capsys.readouterr().out
 

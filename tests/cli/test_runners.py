@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.schedule import Every
-from holdfast.store.run import begin_run, record_run
-from holdfast.store.schedule import list_schedules, register_schedules
+from holdfast._drivers import run_sync
+from holdfast._model.schedule import Every
+from holdfast._store.schedule import begin_run, list_schedules, record_run, register_schedules
+from holdfast._store.worker import register_worker
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import holdfast
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast.store.schedule import ScheduleLine
+    from holdfast._store.schedule import ScheduleLine
 
 
 @pytest.fixture
@@ -63,6 +63,23 @@ def test_list_for_machines(database: str, conn: psycopg.Connection[Any], argumen
     assert datetime.fromisoformat(cleanup["last_run"]["started_at"]).tzinfo == UTC
     assert outbox["schedule"] is None
     assert reminders["last_run"] is None
+
+
+def test_what_runs_now(database: str, conn: psycopg.Connection[Any]) -> None:
+    worker, dead = (run_sync(conn, register_worker(name, queues=[], kinds=[])) for name in ("here", "gone"))
+    look = "UPDATE holdfast.schedule SET started_at = '2026-05-01Z', locked_by = %s, locked_until = %s WHERE name = %s"
+    conn.execute(look, [worker, "2126-05-01Z", "cleanup"])
+    conn.execute(look, [dead, "2026-05-02Z", "reminders"])
+    run_sync(conn, record_run(run_sync(conn, begin_run()), "loop", None, worker=worker, counts={}))
+    said = {line.split()[0]: line for line in holdfast("runners", database=database).out.splitlines()}
+    assert f"running since 2026-05-01 00:00:00Z on worker {worker}" in said["cleanup"]
+    assert f"on worker {worker}" in said["loop"]
+    assert "running" not in said["reminders"]
+    assert "running" not in said["outbox"]
+    found = {line["name"]: line["running"] for line in holdfast("runners", "--json", database=database).json}
+    assert found["cleanup"] == {"since": "2026-05-01T00:00:00+00:00", "worker": worker}
+    assert found["loop"]["worker"] == worker
+    assert found["reminders"] is found["outbox"] is None
 
 
 def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> None:

@@ -169,7 +169,7 @@ def test_called_wrongly(database: str, tmp_path: Path, arguments: list[str], say
     ids=lambda value: value if isinstance(value, str) else None,
 )
 def test_what_is_not_installed_is_named_in_one_line(database: str, command: list[str], module: str, extra: str) -> None:
-    without = f"import sys; sys.modules[{module!r}] = None; from holdfast.cli import main; sys.exit(main({command!r}))"
+    without = f"import sys; sys.modules[{module!r}] = None; from holdfast._cli import main; sys.exit(main({command!r}))"
     done = subprocess.run(  # noqa: S603 - the command under test
         [sys.executable, "-c", without],
         env=environment(database),

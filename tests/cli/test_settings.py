@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.setting import SETTINGS
+from holdfast._model.settings_table import SETTINGS
 from tests.cli.commands import holdfast
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from holdfast.cli.top import shown
+from holdfast._cli.top import shown
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.traps.workers import enqueue, job
 

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.supervisor import LONGEST_PAUSE, SHORTEST_PAUSE, backoff, cause
+from holdfast._engine.keeper import LONGEST_PAUSE, SHORTEST_PAUSE, backoff
+from holdfast._engine.supervisor import cause
 from tests.cli.commands import PATIENCE, Running, holdfast
 from tests.cli.shop import GATE
 from tests.traps.workers import enqueue, job

@@ -8,15 +8,14 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.engine.link import refusal
-from holdfast.engine.supervisor import REFUSED_STATUS
+from holdfast._engine.link import refusal
+from holdfast._engine.supervisor import REFUSED_STATUS
 from tests.cli.commands import holdfast
 from tests.databases import clone
+from tools.postgres import Server
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tools.postgres import Server
 
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["one process", "supervised"])
@@ -31,6 +30,25 @@ def test_a_role_that_does_not_exist(database: str, shop: Path) -> None:
     said = holdfast("worker", "shop:app", database=f"{database}?user=nobody", cwd=shop)
     assert (said.status, 'role "nobody" does not exist' in said.err) == (REFUSED_STATUS, True)
     assert said.err.count("\n") == 1
+
+
+def test_a_password_that_is_wrong(server_version: int, shop: Path) -> None:
+    """A real answer of a server that asks one role for its password."""
+    with Server(server_version) as guarded:
+        with psycopg.connect(guarded.url(), autocommit=True) as conn:
+            conn.execute("CREATE ROLE app LOGIN PASSWORD 'right'")
+        guarded.stop()
+        rules = guarded.data / "pg_hba.conf"
+        rules.write_text(f"host all app 127.0.0.1/32 scram-sha-256\n{rules.read_text()}")
+        guarded.start()
+        wrong, right = [
+            holdfast("worker", "shop:app", database=guarded.url().replace("postgres@", f"app:{word}@"), cwd=shop)
+            for word in ("wr0ng", "right")
+        ]
+    refused = 'holdfast worker: postgres: password authentication failed for user "app"\n'
+    assert (wrong.status, wrong.err) == (REFUSED_STATUS, refused)
+    assert REFUSED_STATUS == 5
+    assert "no Holdfast schema" in right.err, "the right one is let in"
 
 
 def test_a_schema_that_is_missing(server: Server, shop: Path) -> None:

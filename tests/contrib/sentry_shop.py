@@ -8,8 +8,8 @@ from datetime import timedelta
 import sentry_sdk
 
 from holdfast import Fail, Holdfast, Job
+from holdfast._model.retry import Retry
 from holdfast.contrib.sentry import report_to_sentry
-from holdfast.retry import Retry
 
 sentry_sdk.init(os.environ["SHOP_SENTRY"], release="shop@1")
 app = Holdfast()

@@ -11,8 +11,8 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
+from holdfast._store.inspect import MOST
 from holdfast.contrib.django import admin
-from holdfast.store.inspect import MOST
 from tests.engine.ledger import Ledger
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.db.migrations.loader import MigrationLoader
 
+from holdfast._store import schema
+from holdfast.contrib.django._schema import BringUpToDate
 from holdfast.contrib.django.models import Job
-from holdfast.contrib.django.schema import BringUpToDate
-from holdfast.store import schema
 from tests.contrib.book.application import app, new
 from tests.databases import clone
 from tests.django_config import connected

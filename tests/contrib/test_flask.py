@@ -75,4 +75,4 @@ def test_it_answers_as_holdfast_does(database: str) -> None:
     wrong = command("flask_site", *flask, "jobs", "list", "--limit", "0", database=database)
     assert (wrong.status, "'0': from 1 to 1000" in wrong.err) == (2, True), wrong
     helped = command("flask_site", *flask, "--help", database=database)
-    assert (helped.status, "run jobs until told to stop" in helped.out) == (0, True)
+    assert (helped.status, "run jobs until stopped" in helped.out) == (0, True)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from holdfast import cli
+from holdfast import _cli as cli
 
 FRAMEWORKS = (
     "alembic",
@@ -21,7 +21,7 @@ FRAMEWORKS = (
 
 def test_without_a_kit_no_framework_is_imported() -> None:
     code = (
-        "import sys, holdfast.cli, holdfast.contrib; holdfast.cli._parser(); "
+        "import sys, holdfast._cli, holdfast.contrib; holdfast._cli._parser(); "
         f"print(sorted(set({FRAMEWORKS}) & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603

@@ -4,8 +4,8 @@ import pytest
 from starlette.requests import Request
 
 from holdfast import Holdfast
+from holdfast._model.errors import HoldfastError
 from holdfast.contrib.starlette import holdfast_of
-from holdfast.errors import HoldfastError
 
 
 def test_a_request_leads_to_the_application() -> None:

@@ -7,9 +7,9 @@ import asyncpg
 import pytest
 
 from holdfast import Continue, DuplicateJob, Holdfast, InvalidJob, Job, Unique, UnsupportedConnection
-from holdfast.drivers import run
-from holdfast.drivers.asyncpg import numbered
-from holdfast.store.statement import Statement
+from holdfast._drivers import run
+from holdfast._drivers.asyncpg import numbered
+from holdfast._store.statement import Statement
 from holdfast.testing import Testing
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
 

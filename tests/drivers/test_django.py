@@ -8,8 +8,8 @@ from django.db import DatabaseError, connection, connections, transaction
 from django.db.utils import ConnectionHandler
 
 from holdfast import DuplicateJob, Handle, InvalidJob, Unique, UnsupportedConnection
-from holdfast.drivers import run_sync
-from holdfast.store.statement import Statement
+from holdfast._drivers import run_sync
+from holdfast._store.statement import Statement
 from tests.django_config import connected
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
 

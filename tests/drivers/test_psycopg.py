@@ -7,8 +7,8 @@ import pytest
 from psycopg.rows import class_row, dict_row
 
 from holdfast import DuplicateJob, Handle, InvalidJob, SchemaMissing, SchemaOutdated, Unique, UnsupportedConnection
-from holdfast.drivers import run_sync
-from holdfast.store.statement import Statement
+from holdfast._drivers import run_sync
+from holdfast._store.statement import Statement
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
 
 if TYPE_CHECKING:

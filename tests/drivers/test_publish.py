@@ -18,8 +18,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import Holdfast, InvalidEvent, PayloadTooLarge, UnsupportedConnection
-from holdfast.drivers import run_sync
-from holdfast.store.statement import Statement
+from holdfast._drivers import run_sync
+from holdfast._store.statement import Statement
 from tests.django_config import connected
 
 if TYPE_CHECKING:

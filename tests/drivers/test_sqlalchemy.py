@@ -14,8 +14,8 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from holdfast import DuplicateJob, InvalidJob, Unique, UnsupportedConnection
-from holdfast.drivers import run, run_sync
-from holdfast.store.statement import Statement
+from holdfast._drivers import run, run_sync
+from holdfast._store.statement import Statement
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
 
 if TYPE_CHECKING:

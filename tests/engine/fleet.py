@@ -7,21 +7,21 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.engine.builtin import assemble, in_background
-from holdfast.engine.hook import Hooks
-from holdfast.engine.keeper import Keeper
-from holdfast.engine.site import Site, open_site
-from holdfast.engine.transition import Transition, Transitions
-from holdfast.settings import Settings
+from holdfast._engine.keeper import Keeper
+from holdfast._engine.report.hook import Hooks
+from holdfast._engine.report.transition import Transition, Transitions
+from holdfast._engine.runners.builtin import assemble, in_background
+from holdfast._engine.runners.database import RunnerDatabase, open_site
+from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     import psycopg
 
-    from holdfast.engine.loop import Background
-    from holdfast.engine.runner import PeriodicJob, Runner, TickFunction
-    from holdfast.engine.ticker import Ticker
+    from holdfast._engine.runners.loop import Background
+    from holdfast._engine.runners.runner import PeriodicJob, Runner, TickFunction
+    from holdfast._engine.runners.ticker import Ticker
 
     Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -50,7 +50,7 @@ def fast(**changes: Any) -> Settings:
 
 
 class Crew(NamedTuple):
-    site: Site
+    site: RunnerDatabase
     ticker: Ticker
     runners: dict[str, Runner]
     told: list[Transition]

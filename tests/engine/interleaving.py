@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast.drivers import run
-from holdfast.store.enqueue import enqueue_job, enqueue_jobs
+from holdfast._drivers import run
+from holdfast._store.enqueue import enqueue_job, enqueue_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

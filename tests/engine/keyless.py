@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.codec import JsonCodec
+from holdfast._model.codec import JsonCodec
 
 
 class Keyless(JsonCodec):

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import psycopg
 
-from holdfast.drivers import run_sync
-from holdfast.store.cancel import cancel_job
-from holdfast.store.enqueue import enqueue_jobs
+from holdfast._drivers import run_sync
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.search import cancel_job
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -13,8 +13,8 @@ from datetime import timedelta
 
 import psycopg
 
-from holdfast.engine.runner import Counts, Runner, Tick
-from holdfast.schedule import Every
+from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._model.schedule import Every
 from tests.engine.fleet import MS, background, fast
 
 TABLES = """
@@ -38,7 +38,7 @@ async def main(url: str, name: str) -> None:
             await conn.execute(ended, row)
             return {"billed": 1}
 
-        runner = Runner("bill", bill, every=Every(timedelta(hours=1)), singleton=True)
+        runner = Runner("bill", bill, every=Every(timedelta(hours=1)), singleton=True, at_start=False)
         # A replica that is held up by the others' load must not lose its slot.
         async with background(url, runner, settings=fast(lease=6_000 * MS)):
             await conn.execute("INSERT INTO up VALUES (%s)", [name])

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
 
-from holdfast import AbortReason, Holdfast, Job, logs
+from holdfast import AbortReason, Holdfast, Job
+from holdfast._logs import log as logs
 from tests.engine.pace import AT_ONCE, QUICK
 from tests.engine.waiting import until
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -78,6 +79,19 @@ async def test_each_ends_in_its_own_way(app: Holdfast, ledger: Ledger) -> None:
         ("completed", 1, "sent 4"),
     ]
     assert ledger.value("SELECT result FROM holdfast.job_history WHERE kind = 'after'") == "after 3"
+
+
+async def test_one_is_put_off_to_a_moment(app: Holdfast, ledger: Ledger) -> None:
+    moment = datetime(2999, 1, 1, tzinfo=UTC)
+
+    @app.batch("post", size=2)
+    async def post(items: list[Item[Letter]]) -> list[Reschedule | None]:
+        return [Reschedule(moment) if item.args.number == 1 else None for item in items]
+
+    [_, later] = ledger.enqueue(*[post.new(Letter(number)) for number in range(2)])
+    async with app.worker(**QUICK) as worker:
+        await until(lambda: worker.counts.get("job_rescheduled") == worker.counts.get("job_completed") == 1)
+    assert ledger.value("SELECT available_at FROM holdfast.job WHERE id = %s", later) == moment
 
 
 async def test_what_it_raises_ends_them_all(app: Holdfast, ledger: Ledger) -> None:

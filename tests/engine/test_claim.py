@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine import claim
-from holdfast.store import claim as store
+from holdfast._engine.jobs import claim
+from holdfast._store import claim as store
 from tests.engine.pace import PATIENT, QUICK
 from tests.engine.waiting import after, serving, until
 

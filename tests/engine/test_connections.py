@@ -12,11 +12,11 @@ import pytest
 from psycopg import sql
 
 from holdfast import Holdfast, Job, SettingsError, WrongIsolation
-from holdfast.drivers import run_sync
-from holdfast.engine.connections import held, room
-from holdfast.engine.site import open_site
-from holdfast.settings import Settings
-from holdfast.store.inspect import Server, read_server
+from holdfast._drivers import run_sync
+from holdfast._engine.connections import held, room
+from holdfast._engine.runners.database import open_site
+from holdfast._model.settings import Settings
+from holdfast._store.inspect import ServerInfo, read_server
 from tests.engine.fleet import make_due
 from tests.engine.pace import QUICK
 from tests.engine.test_maintenance import add_day, within_a_minute
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
 
-def server(**changes: Any) -> Server:
+def server(**changes: Any) -> ServerInfo:
     given: dict[str, Any] = {
         "version": 150000, "backend_pid": 1, "user": "me", "superuser": False, "max_connections": 100, "reserved": 3,
         "used": 1, "database_limit": None, "database_used": 1, "user_limit": None, "user_used": 1,
     }  # fmt: skip
-    return Server(**(given | changes))
+    return ServerInfo(**(given | changes))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_a_worker_that_does_not_fit_just_now_is_warned(
         others.enter_context(psycopg.connect(user))
         async with app.worker(max_connections=5, **QUICK):
             await until(lambda: ledger.status(job) == "completed")
-        assert [record.name for record in caplog.records] == ["holdfast.engine.connections"]
+        assert [record.name for record in caplog.records] == ["holdfast.connections"]
         assert "no room for a process now" in caplog.text
 
 

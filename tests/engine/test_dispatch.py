@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
-from holdfast.engine.dispatch import TURN_SECONDS
-from holdfast.engine.slots import Slots
+from holdfast._engine.jobs.dispatch import TURN_SECONDS
+from holdfast._engine.jobs.slots import Slots
 from tests.engine.pace import PATIENT, QUICK
 from tests.engine.waiting import until
 

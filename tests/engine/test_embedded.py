@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast import Holdfast, Job
-from holdfast.engine import link
+from holdfast._engine import link
 from tests.databases import clone
 from tests.engine.pace import QUICK
 from tests.engine.trouble import Line

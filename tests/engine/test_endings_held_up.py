@@ -9,8 +9,8 @@ import psycopg
 import pytest
 
 from holdfast import Continue, Retry, Unique
-from holdfast.engine import finish
-from holdfast.store import finish as store
+from holdfast._engine.jobs import finish
+from holdfast._store import finish as store
 from tests.engine.pace import BRIEF, PATIENT, QUICK, ms
 from tests.engine.waiting import until
 
@@ -60,7 +60,7 @@ async def test_an_open_transaction_holds_up_one_ending_and_no_lease(
             user.rollback()
         await until(lambda: ledger.statuses() == {"completed": 73 if kept == "unique key" else 72})
     assert ledger.wasted() == []
-    said = [record for record in caplog.records if "somebody's open transaction" in record.message]
+    said = [record for record in caplog.records if "another session's open transaction" in record.message]
     assert [record.__dict__["id"] for record in said] == [special], "said once"
 
 

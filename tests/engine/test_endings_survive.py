@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from holdfast import Retry
-from holdfast.engine.attempt import Handlers
-from holdfast.engine.finish import Finisher
-from holdfast.store.answer import Answer
+from holdfast._engine.jobs.finish import Finisher
+from holdfast._engine.jobs.handlers import Handlers
+from holdfast._store.lease import ClaimAnswer
 from tests.engine.pace import PATIENT, QUICK
 from tests.engine.waiting import until
 from tests.traps.workers import Worker
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast import Holdfast, Job
-    from holdfast.engine.attempt import Attempt
-    from holdfast.engine.finish import Ended
-    from holdfast.engine.transition import Transition
-    from holdfast.outcome import Outcome
-    from holdfast.store.lease import Held
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.jobs.finish import Ended
+    from holdfast._engine.report.transition import Transition
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.lease import Held
     from tests.engine.ledger import Ledger
 
 RAISED = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
@@ -71,7 +71,7 @@ async def test_a_job_cancelled_by_a_person_and_reaped_by_another(app: Holdfast, 
         ledger.do("UPDATE holdfast.job SET locked_until = now() - interval '1 s'")
         with psycopg.connect(ledger.url, autocommit=True) as conn:
             [reaped] = Worker(conn, "act").reap()
-        assert reaped.answer is Answer.cancelled
+        assert reaped.answer is ClaimAnswer.cancelled
         go.set()
         await until(lambda: worker.counts.get("job_lost") == 1)
         others = ledger.enqueue(*[act.new() for _ in range(20)])
@@ -94,9 +94,9 @@ async def test_chains_completed_from_outside_while_their_handlers_end(
 
     async with await psycopg.AsyncConnection.connect(ledger.url) as outside:
 
-        async def overtaken(self: Finisher, batch: Sequence[Ended]) -> dict[Held, Answer]:
+        async def overtaken(self: Finisher, batch: Sequence[Ended]) -> dict[Held, ClaimAnswer]:
             answers = await answered(self, batch)
-            if Answer.busy in answers.values():
+            if ClaimAnswer.busy in answers.values():
                 await outside.commit()
                 await until(lambda: all(attempt.signal.aborted for attempt, _ in batch))
             return answers

@@ -7,8 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast import Fail, Reschedule
-from holdfast.engine import finish
-from holdfast.store import finish as store
+from holdfast._engine.jobs import finish
+from holdfast._store import finish as store
 from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
 from tests.engine.waiting import until
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Busy, Holdfast
-from holdfast.engine import dispatch
-from holdfast.engine.slots import LONGEST_HELD, Slots
+from holdfast._engine.jobs import dispatch
+from holdfast._engine.jobs.slots import LONGEST_HELD, Slots
 from tests.engine.pace import ALERT, MINUTE, PATIENT, ms
 from tests.engine.waiting import serving, until
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job, Lease
-from holdfast.engine import heartbeat
+from holdfast._engine.jobs import heartbeat
 from tests.engine.pace import ALERT, AT_ONCE, BRIEF, LEASE, PATIENT, QUICK, ms
 from tests.engine.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.worker import Worker
     from tests.engine.ledger import Ledger
 
 
@@ -167,7 +167,8 @@ async def test_the_default_max_runtime_is_three_leases(app: Holdfast, ledger: Le
     *stalled, (reason, took, watched) = reasons
     assert all(earlier is AbortReason.error for earlier, *_ in stalled)
     assert reason is AbortReason.timeout
-    assert took >= 3
+    # It counts from the call of the handler, whose first line runs a moment later.
+    assert took >= 2.9
     assert watched < 4.5
 
 

@@ -8,22 +8,21 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import pytest
 
-from holdfast.abort import AbortReason
-from holdfast.engine.heartbeat import stop_reason
-from holdfast.engine.holding import Fate, Holding, fate
-from holdfast.engine.hook import Hooks
-from holdfast.engine.transition import Transitions
-from holdfast.failure import Failure
-from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.signal import AbortSignal
-from holdfast.store.answer import Answer
-from holdfast.store.lease import Held
+from holdfast._engine.jobs.heartbeat import stop_reason
+from holdfast._engine.jobs.held_jobs import Fate, HeldJobs, fate
+from holdfast._engine.report.hook import Hooks
+from holdfast._engine.report.transition import Transitions
+from holdfast._logs.failure import Failure
+from holdfast._model.errors import AbortReason
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._model.signal import AbortSignal
+from holdfast._store.lease import ClaimAnswer, Held
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.attempt import Attempt
-    from holdfast.engine.transition import Transition
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.report.transition import Transition
 
 FAILURE = Failure("Broken", "it broke")
 NOW = timedelta(0)
@@ -39,17 +38,17 @@ EXAMPLES: dict[type[Outcome], Outcome] = {
     )
 }
 OUTCOMES = get_args(Outcome)
-WRITTEN: dict[tuple[type[Outcome], Answer], Fate] = {
-    (Completed, Answer.completed): "job_completed",
-    (Retried, Answer.pending): "job_retried",
-    (Retried, Answer.failed): "job_failed",
-    (Retried, Answer.cancelled): "job_cancelled",
-    (Rescheduled, Answer.pending): "job_rescheduled",
-    (Rescheduled, Answer.cancelled): "job_cancelled",
-    (Released, Answer.pending): "job_released",
-    (Released, Answer.cancelled): "job_cancelled",
-    (Failed, Answer.failed): "job_failed",
-    (Cancelled, Answer.cancelled): "job_cancelled",
+WRITTEN: dict[tuple[type[Outcome], ClaimAnswer], Fate] = {
+    (Completed, ClaimAnswer.completed): "job_completed",
+    (Retried, ClaimAnswer.pending): "job_retried",
+    (Retried, ClaimAnswer.failed): "job_failed",
+    (Retried, ClaimAnswer.cancelled): "job_cancelled",
+    (Rescheduled, ClaimAnswer.pending): "job_rescheduled",
+    (Rescheduled, ClaimAnswer.cancelled): "job_cancelled",
+    (Released, ClaimAnswer.pending): "job_released",
+    (Released, ClaimAnswer.cancelled): "job_cancelled",
+    (Failed, ClaimAnswer.failed): "job_failed",
+    (Cancelled, ClaimAnswer.cancelled): "job_cancelled",
 }
 
 
@@ -67,6 +66,7 @@ class _Attempt:
 
     begun = True
     completed = False
+    follower = None
 
     def __init__(self, token: int = 1) -> None:
         self.claimed = _Claimed()
@@ -78,40 +78,40 @@ def _attempt(token: int = 1) -> Attempt:
     return cast("Attempt", _Attempt(token))
 
 
-def _holding(*listeners: Callable[[Transition], None]) -> Holding:
-    return Holding(Transitions("w", listeners), Hooks("w", on_failure=(), on_dead_letter=()))
+def _held_jobs(*listeners: Callable[[Transition], None]) -> HeldJobs:
+    return HeldJobs(Transitions("w", listeners), Hooks("w", on_failure=(), on_dead_letter=()))
 
 
 def test_there_is_an_example_of_each_outcome() -> None:
     assert set(EXAMPLES) == set(OUTCOMES)
 
 
-@pytest.mark.parametrize("answer", Answer)
+@pytest.mark.parametrize("answer", ClaimAnswer)
 @pytest.mark.parametrize("outcome", OUTCOMES)
-async def test_every_pair_has_a_meaning(outcome: type[Outcome], answer: Answer) -> None:
-    holding, attempt = _holding(), _attempt()
-    holding.held[attempt.held] = attempt
-    holding.written([(attempt, EXAMPLES[outcome])], {attempt.held: answer})
-    assert holding.held == {}
+async def test_every_pair_has_a_meaning(outcome: type[Outcome], answer: ClaimAnswer) -> None:
+    held_jobs, attempt = _held_jobs(), _attempt()
+    held_jobs.held[attempt.held] = attempt
+    held_jobs.written([(attempt, EXAMPLES[outcome])], {attempt.held: answer})
+    assert held_jobs.held == {}
     expected = WRITTEN.get((outcome, answer), "job_lost")
-    assert holding.counts == {expected: 1}
+    assert held_jobs.counts == {expected: 1}
     assert attempt.signal.aborted is (expected == "job_lost")
     assert (fate(EXAMPLES[outcome], answer) in get_args(Fate)) is (expected != "job_lost")
 
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 async def test_an_ending_without_an_answer_is_a_completion(outcome: type[Outcome]) -> None:
-    holding, attempt = _holding(), _attempt()
-    holding.held[attempt.held] = attempt
-    holding.written([(attempt, EXAMPLES[outcome])], {})
-    assert holding.held == {}
-    assert holding.counts == {"job_completed" if outcome is Completed else "job_lost": 1}
+    held_jobs, attempt = _held_jobs(), _attempt()
+    held_jobs.held[attempt.held] = attempt
+    held_jobs.written([(attempt, EXAMPLES[outcome])], {})
+    assert held_jobs.held == {}
+    assert held_jobs.counts == {"job_completed" if outcome is Completed else "job_lost": 1}
 
 
-@pytest.mark.parametrize("answer", Answer)
-def test_every_answer_to_a_renewal_has_a_meaning(answer: Answer) -> None:
+@pytest.mark.parametrize("answer", ClaimAnswer)
+def test_every_answer_to_a_renewal_has_a_meaning(answer: ClaimAnswer) -> None:
     reason = stop_reason(answer)
-    assert reason is None if answer is Answer.busy else isinstance(reason, AbortReason)
+    assert reason is None if answer is ClaimAnswer.busy else isinstance(reason, AbortReason)
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
@@ -120,15 +120,15 @@ async def test_all_is_let_go_of_before_anybody_is_told(raised: type[BaseExceptio
     seen: list[tuple[dict[Any, Any], dict[str, int]]] = []
 
     def look(_: Transition) -> None:
-        seen.append((dict(holding.held), dict(holding.counts)))
+        seen.append((dict(held_jobs.held), dict(held_jobs.counts)))
         raise raised
 
-    holding = _holding(look)
+    held_jobs = _held_jobs(look)
     attempts = [_attempt(token) for token in range(1, 4)]
     for attempt in attempts:
-        holding.held[attempt.held] = attempt
+        held_jobs.held[attempt.held] = attempt
     batch: list[tuple[Attempt, Outcome]] = [(attempt, Completed()) for attempt in attempts]
-    holding.written(batch, {attempts[1].held: Answer.cancelled})
+    held_jobs.written(batch, {attempts[1].held: ClaimAnswer.cancelled})
     assert [held for held, _ in seen] == [{}, {}, {}]
     assert all(counts["job_completed"] == 2 for _, counts in seen)
-    assert holding.counts == {"job_completed": 2, "job_lost": 1}
+    assert held_jobs.counts == {"job_completed": 2, "job_lost": 1}

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Busy, Fail, FailedAttempt, Holdfast, Job, Reschedule, logs
-from holdfast.engine import hook
-from holdfast.engine.tick import run_tick
-from holdfast.settings import Settings
+from holdfast import Busy, Fail, FailedAttempt, Holdfast, Job, Reschedule
+from holdfast._engine.once import run_tick
+from holdfast._engine.report import hook
+from holdfast._logs import log as logs
+from holdfast._model.settings import Settings
 from tests.engine.pace import AT_ONCE, QUICK, ms
 from tests.engine.waiting import until
 
@@ -247,7 +248,7 @@ async def test_a_hook_that_hangs_holds_up_no_ending_and_no_stop(
             begun = time.monotonic()
         assert time.monotonic() - begun < 15
     gate.set()
-    said = [vars(record)["calls"] for record in caplog.records if "keep up" in record.getMessage()]
+    said = [vars(record)["calls"] for record in caplog.records if "too slow" in record.getMessage()]
     assert said[:4] == [1, 2, 4, 8], "what it is not told is counted, and not logged one by one"
     assert len(said) <= 8
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError
-from holdfast.engine.http import LONGEST_ANSWER, HttpCall
-from holdfast.engine.runner import Budget, Tick
-from holdfast.engine.tick import run_tick
+from holdfast._engine.once import run_tick
+from holdfast._engine.runners.http import LONGEST_ANSWER, HttpCall
+from holdfast._engine.runners.runner import Budget, Tick
 from tests.engine.fleet import SOON, fast, runs
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast.drivers import run_sync
-from holdfast.engine import claim as module
-from holdfast.engine.claim import Claimer
-from holdfast.engine.link import Link
-from holdfast.lease import Lease
-from holdfast.store.blocker import read_blockers
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._engine.jobs import claim as module
+from holdfast._engine.jobs.claim import Claimer
+from holdfast._engine.link import Link
+from holdfast._model.lease import Lease
+from holdfast._store.chain import read_blockers
+from holdfast._store.worker import register_worker
 from tests.engine.pace import AT_ONCE, QUICK, ms
 from tests.engine.waiting import until
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from holdfast.store.claim import ClaimedJob
-    from holdfast.store.statement import Statement
+    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.statement import Statement
     from tests.engine.ledger import Ledger
 
 # Its own heartbeat, and no lease that ends within a test.
@@ -50,7 +50,7 @@ async def test_a_worker_whose_row_is_anothers_registers_anew_and_lets_go(
             raise
 
     long = ledger.enqueue_one(wait.new(60))
-    with caplog.at_level(logging.ERROR, "holdfast.engine.pipeline"):
+    with caplog.at_level(logging.ERROR, "holdfast.pipeline"):
         async with app.worker(id="one", **BEATING) as worker:
             pipeline = worker.pipelines[0]
             await until(lambda: ledger.status(long) == "processing")

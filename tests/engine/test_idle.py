@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import Holdfast, Job
-from holdfast.engine import claim, sleep_record
-from holdfast.store.statement import statements
+from holdfast._engine.jobs import claim
+from holdfast._engine.wake import sleep as sleep_record
+from holdfast._store.statement import statements
 from tests.databases import clone, create_template
 from tests.engine.pace import MINUTE, ms
 from tests.engine.waiting import after, serving, until
@@ -18,7 +19,7 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     import pytest
 
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
     from tests.engine.ledger import Ledger
 
 SECONDS = 20.0

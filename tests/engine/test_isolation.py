@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import time
 from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import Continue, Holdfast, Job, Retry, Unique
-from holdfast.engine import isolation
-from holdfast.engine.tick import run_tick
-from holdfast.settings import Settings
+from holdfast._engine.jobs import isolation
+from holdfast._engine.once import run_tick
+from holdfast._model.settings import Settings
 from tests.engine import zombie_app
 from tests.engine.pace import AT_ONCE, BRIEF, QUICK, ms
 from tests.engine.waiting import until
@@ -72,6 +73,20 @@ async def test_suspects_run_while_nothing_else_does(ledger: Ledger, app: Holdfas
     assert ledger.value("SELECT max(attempt) FROM holdfast.job_history") == 1
 
 
+async def test_a_worker_that_stops_claims_no_suspects(ledger: Ledger, app: Holdfast) -> None:
+    @app.job("work", retry=OFTEN)
+    async def work(job: Job[Any]) -> None: ...
+
+    async with app.worker(**QUICK) as worker:
+        serving = worker.pipelines[0].serving
+        assert serving is not None
+        serving.stop_claiming()
+        suspects = ledger.enqueue(work.new(), work.new())
+        ledger.do("UPDATE holdfast.job SET suspect = 0 WHERE id = ANY (%s)", suspects)
+        assert await serving.run_suspects(10, time.monotonic() + 10) == 0
+        assert ledger.statuses() == {"pending": 2}
+
+
 async def test_suspects_and_others_run_while_an_ending_is_held_up(
     ledger: Ledger, app: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +136,7 @@ async def test_a_busy_worker_stops_for_a_suspect_and_goes_on(
     ledger.enqueue(*(busy.new() for _ in range(6)))
     job = ledger.enqueue_one(suspect.new())
     ledger.do("UPDATE holdfast.job SET suspect = 0 WHERE id = %s", job)
-    with caplog.at_level(logging.WARNING, "holdfast.engine.isolation"):
+    with caplog.at_level(logging.WARNING, "holdfast.isolation"):
         async with app.worker(queues={"default": 4}, **QUICK):
             await until(lambda: ledger.status(job) == "completed")
             done = ledger.value("SELECT count(*) FROM holdfast.job_history")

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Fail, Holdfast, Job, logs
-from holdfast.engine import journal, worker
+from holdfast import Fail, Holdfast, Job
+from holdfast._engine import worker
+from holdfast._engine.report import job_log
+from holdfast._logs import log as logs
 from tests.engine.pace import AT_ONCE, QUICK
 from tests.engine.waiting import until
 
@@ -30,7 +32,7 @@ class Lines:
         return [(line.levelname, without_fields(line)) for line in self.all() if vars(line)["job"] == job]
 
     def all(self) -> list[logging.LogRecord]:
-        return [line for line in self._caplog.records if line.name == journal.__name__]
+        return [line for line in self._caplog.records if line.name == job_log.log.logger.name]
 
 
 def without_fields(line: logging.LogRecord) -> str:
@@ -119,7 +121,7 @@ async def test_what_goes_well_is_said_to_who_asks_for_it(
     async with app.worker(**QUICK) as running:
         quiet = ledger.enqueue_one(act.new())
         await until(lambda: running.counts.get("job_completed") == 1)
-        caplog.set_level(logging.DEBUG, journal.__name__)
+        caplog.set_level(logging.DEBUG, job_log.log.logger.name)
         told = ledger.enqueue_one(act.new())
         await until(lambda: running.counts.get("job_completed") == 2)
     assert lines.of(quiet) == []
@@ -127,7 +129,7 @@ async def test_what_goes_well_is_said_to_who_asks_for_it(
 
 
 async def test_a_flood_is_counted(app: Holdfast, ledger: Ledger, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "SECOND", 3600.0)
+    monkeypatch.setattr(job_log, "SECOND", 3600.0)
 
     @app.job("act")
     async def act(job: Job[None]) -> None:
@@ -137,16 +139,16 @@ async def test_a_flood_is_counted(app: Holdfast, ledger: Ledger, lines: Lines, m
     async with app.worker(queues={"default": 50}, **QUICK):
         await until(lambda: ledger.statuses() == {"failed": 500})
     *each, last = lines.all()
-    assert [without_fields(line) for line in each] == ["a job failed"] * journal.MOST_A_SECOND
+    assert [without_fields(line) for line in each] == ["a job failed"] * job_log.MOST_A_SECOND
     assert without_fields(last) == "more attempts ended badly than are logged one by one"
-    assert vars(last)["attempts"] == 500 - journal.MOST_A_SECOND
+    assert vars(last)["attempts"] == 500 - job_log.MOST_A_SECOND
 
 
 async def test_the_count_of_a_flood_does_not_wait_for_the_stop(
     app: Holdfast, ledger: Ledger, lines: Lines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(journal, "MOST_A_SECOND", 1)
-    monkeypatch.setattr(journal, "SECOND", 0.2)
+    monkeypatch.setattr(job_log, "MOST_A_SECOND", 1)
+    monkeypatch.setattr(job_log, "SECOND", 0.2)
 
     @app.job("act")
     async def act(job: Job[None]) -> None:

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from holdfast import Every, Retry
-from holdfast.engine import keeper as module
-from holdfast.engine.keeper import MOST_ENDS, Keeper, Kept, Role, Turn
+from holdfast._engine import keeper as module
+from holdfast._engine.keeper import MOST_ENDS, Keeper, Kept, Role, Turn
 from tests.databases import clone
 from tests.engine.pace import QUICK
 from tests.engine.trouble import Line, refused
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast import Holdfast, Job, Tick
-    from holdfast.engine.hook import FailedAttempt
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.report.hook import FailedAttempt
+    from holdfast._engine.worker import Worker
     from tests.engine.ledger import Ledger
     from tools.postgres import Server
 
@@ -45,27 +45,28 @@ ENDED = "a loop of the worker ended"
 # What starts tasks and threads without the keeper, and who notices their end instead.
 _BRIEF = "awaited by the one attempt, tick or page that it belongs to"
 ELSEWHERE = {
-    "engine/keeper.py": "the keeper itself",
-    "engine/dispatch.py": "attempts: how one ends is its outcome",
-    "engine/executor.py": _BRIEF,
-    "engine/child.py": "lives in the process of a handler, and ends that with its worker",
-    "engine/tick.py": "the runners of one tick, awaited by it",
-    "engine/ticker.py": _BRIEF,
-    "engine/runner.py": _BRIEF,
-    "engine/singleton.py": _BRIEF,
-    "engine/pipeline.py": "a registration anew, which the next heartbeat asks for again",
-    "engine/lending.py": "one question to a silent database, which the next look asks again",
-    "engine/worker.py": "the stop, awaited by who asked for it",
-    "engine/watcher.py": "belongs to those who wait for a chain, who start another when it ends",
-    "engine/wakers/station.py": "a group within the listener's loop, which ends with any of them",
-    "relay/member.py": _BRIEF,
-    "relay/partition.py": _BRIEF,
-    "relay/delivery.py": _BRIEF,
-    "relay/sinks/session.py": "awaited by the kept connection that they belong to",
-    "cli/process.py": "guards the end of a process, and ends with it",
-    "cli/tick.py": "the one tick of the process, awaited",
-    "cli/top.py": "ends with the terminal",
-    "cli/worker.py": "the signals and the stop, awaited",
+    "_engine/keeper.py": "the keeper itself",
+    "_engine/jobs/dispatch.py": "attempts: how one ends is its outcome",
+    "_engine/jobs/executor.py": _BRIEF,
+    "_engine/jobs/child.py": "lives in the process of a handler, and ends that with its worker",
+    "_engine/once.py": "the runners of one tick, awaited by it",
+    "_engine/runners/ticker.py": _BRIEF,
+    "_engine/thread.py": _BRIEF,
+    "_engine/runners/schedules.py": _BRIEF,
+    "_engine/runners/database.py": "the heartbeat of a one-shot tick, which ends with it",
+    "_engine/pipeline.py": "a registration anew, which the next heartbeat asks for again",
+    "_engine/jobs/lending.py": "one question to a silent database, which the next look asks again",
+    "_engine/worker.py": "the stop, awaited by who asked for it",
+    "_engine/wake/watcher.py": "belongs to those who wait for a chain, who start another when it ends",
+    "_engine/wake/broker.py": "a group within the listener's loop, which ends with any of them",
+    "_relay/consumer.py": _BRIEF,
+    "_relay/partition.py": _BRIEF,
+    "_relay/publisher.py": _BRIEF,
+    "_relay/sinks/session.py": "awaited by the kept connection that they belong to",
+    "_cli/process.py": "guards the end of a process, and ends with it",
+    "_cli/tick.py": "the one tick of the process, awaited",
+    "_cli/top.py": "ends with the terminal",
+    "_cli/worker.py": "the signals and the stop, awaited",
 }
 
 
@@ -83,7 +84,7 @@ def test_nothing_else_starts_a_loop_or_a_thread() -> None:
     package = Path(module.__file__).parents[1]
     found = {
         str(path.relative_to(package))
-        for floor in ("engine", "relay", "store", "telemetry", "cli")
+        for floor in ("_engine", "_relay", "_store", "_telemetry", "_cli")
         for path in (package / floor).rglob("*.py")
         if _starts(ast.parse(path.read_text()))
     }
@@ -94,7 +95,7 @@ def test_every_role_is_given_to_some_loop() -> None:
     """Read from the code: a role that nobody starts would be tested by nobody."""
     package = Path(module.__file__).parents[1]
     started: set[str] = set()
-    for path in (path for floor in ("engine", "relay", "cli") for path in (package / floor).rglob("*.py")):
+    for path in (path for floor in ("_engine", "_relay", "_cli") for path in (package / floor).rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
                 called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from holdfast.engine import link as link_module
-from holdfast.engine.link import Link, behind_pooler
-from holdfast.store.identity import identify_database
-from holdfast.store.statement import Statement
+from holdfast._engine import link as link_module
+from holdfast._engine.link import Link, behind_pooler
+from holdfast._store.statement import Statement
+from holdfast._store.worker import identify_database
 from tests.cli.pooler import pooler
 from tests.engine.trouble import Line
 from tests.engine.waiting import Stopwatch, until

@@ -8,14 +8,14 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.abort import AbortReason
-from holdfast.engine import builtin
-from holdfast.engine.loop import Loop, Pace
-from holdfast.engine.runner import Counts, Runner, Tick
-from holdfast.engine.ticker import Ticked
-from holdfast.failure import Failure
-from holdfast.schedule import Every
-from holdfast.settings import Settings
+from holdfast._engine.report.transition import Ticked
+from holdfast._engine.runners import builtin
+from holdfast._engine.runners.loop import Loop, Pace
+from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._logs.failure import Failure
+from holdfast._model.errors import AbortReason
+from holdfast._model.schedule import Every
+from holdfast._model.settings import Settings
 from tests.engine.fleet import MS, SOON, background, fast, runs
 from tests.engine.waiting import until
 

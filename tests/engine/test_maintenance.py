@@ -8,18 +8,18 @@ import pytest
 from psycopg import sql
 
 from holdfast import Holdfast
-from holdfast.drivers import run_sync
-from holdfast.engine import maintenance
-from holdfast.engine.maintenance import Maintenance
-from holdfast.engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
-from holdfast.engine.site import open_site
-from holdfast.engine.ticker import Limits
-from holdfast.errors import HoldfastError
-from holdfast.new_job import Envelope, NewJob
-from holdfast.schedule import Every
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.schedule import trigger_schedule
-from holdfast.store.subscription import find_subscription, skip_subscription, subscribe
+from holdfast._drivers import run_sync
+from holdfast._engine.runners import maintenance
+from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.maintenance import Maintenance
+from holdfast._engine.runners.runner import Budget, Counts, PeriodicJob, Runner, Tick
+from holdfast._engine.runners.ticker import Limits
+from holdfast._model.errors import HoldfastError
+from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.schedule import Every
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.schedule import trigger_schedule
+from holdfast._store.subscription import find_subscription, skip_subscription, subscribe
 from tests.engine.fleet import MS, SOON, crew, make_due, runs
 from tests.engine.waiting import until
 from tests.traps.workers import enqueue, job, number, statuses
@@ -154,7 +154,7 @@ async def test_a_worker_that_owns_nothing_runs_runners(worker_url: str, connect:
     async def work(_: Tick) -> Counts:
         return {"done": 1}
 
-    runner = Runner("work", work, every=Every(timedelta(hours=1)), singleton=True)
+    runner = Runner("work", work, every=Every(timedelta(hours=1)), singleton=True, at_start=False)
     periodic = PeriodicJob("job", NewJob[Any](Envelope("report"), "{}"), every=Every(timedelta(hours=1)))
     plenty = Limits(None, SOON)
     async with crew(worker_url, runner, periodic=[periodic]) as at:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Item, Job, Lease, Retry
-from holdfast.drivers import run_sync
-from holdfast.store.worker import served_runtime
+from holdfast._drivers import run_sync
+from holdfast._store.worker import served_runtime
 from tests.engine.pace import PATIENT, ms
 from tests.engine.waiting import Stopwatch, until
 

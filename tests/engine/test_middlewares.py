@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Fail, Holdfast, HoldfastError, Job, Reschedule
-from holdfast.engine import executor
+from holdfast._engine.jobs import executor
 from tests.engine.pace import AT_ONCE, QUICK, ms
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
-    from holdfast.engine.transition import Transition
+    from holdfast._engine.report.transition import Transition
     from tests.engine.ledger import Ledger
 
 

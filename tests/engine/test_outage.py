@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast.store.schema import migrate
+from holdfast._store.schema import migrate
 from tests.engine.ledger import Ledger
 from tests.engine.pace import ALERT, AT_ONCE, PATIENT
 from tests.engine.trouble import Line, closed, refused

@@ -5,9 +5,9 @@ import logging
 import psycopg
 import pytest
 
-from holdfast.engine import outage as module
-from holdfast.engine.outage import Outage
-from holdfast.logs import Log
+from holdfast._engine import link as module
+from holdfast._engine.link import Outage
+from holdfast._logs.log import Log
 
 log = Log("tests.outage")
 GONE = psycopg.OperationalError("connection to postgresql://app:hunter2@db/app failed: Connection refused")

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.engine.pacing import KEPT_SECONDS, Bucket
-from holdfast.engine.slots import Slots
-from holdfast.engine.tick import run_tick
-from holdfast.settings import Settings
+from holdfast._engine.jobs.slots import KEPT_SECONDS, Bucket, Slots
+from holdfast._engine.once import run_tick
+from holdfast._model.settings import Settings
 from tests.engine.pace import PATIENT, QUICK, ms
 from tests.engine.test_slots import Clock, started
 from tests.engine.waiting import Stopwatch, serving, until

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job
-from holdfast.engine import attempt, worker
+from holdfast._engine import worker
+from holdfast._engine.jobs import handlers as attempt
 from tests.engine.pace import AT_ONCE, QUICK, ms
 from tests.engine.waiting import until
 

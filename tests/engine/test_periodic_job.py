@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.engine.link import Link
-from holdfast.engine.runner import PeriodicJob
-from holdfast.engine.ticker import Limits
-from holdfast.new_job import Envelope, NewJob, Unique
-from holdfast.schedule import Cron, Every
-from holdfast.store.schedule import pause_schedule, trigger_schedule
+from holdfast._drivers import run_sync
+from holdfast._engine.link import Link
+from holdfast._engine.runners.runner import PeriodicJob
+from holdfast._engine.runners.ticker import Limits
+from holdfast._model.new_job import Envelope, NewJob, Unique
+from holdfast._model.schedule import Cron, Every
+from holdfast._store.schedule import pause_schedule, trigger_schedule
 from tests.engine.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
 from tests.engine.waiting import until
 from tests.traps.workers import number
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
     from tests.engine.fleet import Connect
 
 PLENTY = Limits(None, SOON)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Busy, Continue, Fail, Holdfast, HoldfastError, Job, Reschedule, Retry
-from holdfast.engine import attempt as attempts
-from holdfast.engine import worker as workers
+from holdfast._engine import worker as workers
+from holdfast._engine.jobs import handlers as attempts
 from tests.engine.keyless import Keyless
 from tests.engine.pace import AT_ONCE, MINUTE, PATIENT, QUICK, ms
 from tests.engine.waiting import Stopwatch, after, until

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job, Lease
-from holdfast.engine import claim
-from holdfast.store.claim import claim_jobs
+from holdfast._engine.jobs import claim
+from holdfast._store.claim import claim_jobs
 from tests.engine.pace import AT_ONCE, PATIENT, ms
 from tests.engine.waiting import after, serving, until
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Event, Holdfast, Job, Retry
-from holdfast.engine.tick import run_tick
-from holdfast.settings import Settings, SettingsError
+from holdfast._engine.once import run_tick
+from holdfast._model.settings import Settings, SettingsError
 from holdfast.testing import Testing
 from tests.engine.pace import PATIENT, ms
 from tests.engine.waiting import until

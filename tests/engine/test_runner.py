@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, Job, Unique
-from holdfast.abort import AbortReason
-from holdfast.engine import runner as runner_module
-from holdfast.engine.runner import Budget, Counts, Runner, Tick, selected
-from holdfast.engine.tick import run_tick
-from holdfast.engine.ticker import Limits
-from holdfast.schedule import Cron, Every
+from holdfast._engine.once import run_tick
+from holdfast._engine.runners import runner as runner_module
+from holdfast._engine.runners.runner import Budget, Counts, Runner, Tick, selected
+from holdfast._engine.runners.ticker import Limits
+from holdfast._model.errors import AbortReason
+from holdfast._model.schedule import Cron, Every
 from tests.engine.fleet import SOON, crew, fast, runs
 from tests.engine.waiting import until
 

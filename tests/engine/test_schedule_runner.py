@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.abort import AbortReason
-from holdfast.drivers import run_sync
-from holdfast.engine.runner import Counts, Runner, Tick
-from holdfast.engine.ticker import Limits
-from holdfast.schedule import Every
-from holdfast.store.schedule import claim_slot, look_at_schedule, remove_schedule
+from holdfast._drivers import run_sync
+from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runners.ticker import Limits
+from holdfast._model.errors import AbortReason
+from holdfast._model.schedule import Every
+from holdfast._store.schedule import claim_slot, look_at_schedule, remove_schedule
 from tests.engine.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
 from tests.engine.replica import SHUT, TABLES
 from tests.engine.waiting import until
@@ -38,7 +38,7 @@ class Cycle:
     """A runner with a schedule that says when it runs, and goes on until it is let go."""
 
     def __init__(self, *, slow: bool = False, fails: bool = False) -> None:
-        self.runner = Runner("bill", self.tick, every=HOUR)
+        self.runner = Runner("bill", self.tick, every=HOUR, at_start=False)
         self.started = asyncio.Event()
         self.go = asyncio.Event()
         self.ticks: list[Tick] = []

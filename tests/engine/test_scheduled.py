@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job, Reschedule
@@ -86,3 +87,19 @@ async def test_again_after_it_was_put_off(app: Holdfast, ledger: Ledger) -> None
     async with app.worker(**MINUTE):
         await in_time(ledger, ledger.enqueue_one(act.new()))
     assert turns == 2
+
+
+async def test_at_the_moment_that_its_handler_named(app: Holdfast, ledger: Ledger) -> None:
+    moment = datetime.now(UTC) + DELAY
+    turns: list[int] = []
+
+    @app.job("act")
+    async def act(job: Job[None]) -> object:
+        turns.append(job.attempt)
+        return Reschedule(moment) if len(turns) == 1 else None
+
+    async with app.worker(**MINUTE):
+        job = ledger.enqueue_one(act.new())
+        await in_time(ledger, job)
+    assert ledger.value("SELECT available_at FROM holdfast.job_history WHERE id = %s", job) == moment
+    assert turns == [1, 1], "no attempt was counted"

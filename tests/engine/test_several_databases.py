@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.engine import worker as workers
+from holdfast._engine import worker as workers
 from tests.databases import clone
 from tests.engine.ledger import Ledger
 from tests.engine.pace import ALERT, PATIENT, QUICK, ms

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast.engine import pipeline
-from holdfast.engine import worker as worker_module
+from holdfast._engine import pipeline
+from holdfast._engine import worker as worker_module
+from holdfast._engine.runners import builtin, ticker
 from tests.engine.pace import PATIENT, QUICK, ms
 from tests.engine.trouble import Line
 from tests.engine.waiting import Stopwatch, serving, until
@@ -273,8 +274,17 @@ async def test_an_ending_whose_row_is_locked_is_written_before_the_end(app: Hold
     assert ledger.status(job) == "completed"
 
 
-async def test_a_stop_takes_no_longer_than_it_may_while_nobody_answers(app: Holdfast, ledger: Ledger) -> None:
-    """The server accepts connections and says nothing, on all of them: each step has its share of one deadline."""
+@pytest.mark.parametrize("shown_after", [1.0, 0.0])
+async def test_a_stop_takes_no_longer_than_it_may_while_nobody_answers(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, shown_after: float
+) -> None:
+    """The server accepts connections and says nothing, on all of them: each step has its share of one deadline.
+
+    With ticks all the time, one of them hangs, and so does the row that would show it as running.
+    """
+    monkeypatch.setattr(ticker, "SHOWN_AFTER", shown_after)
+    if not shown_after:
+        monkeypatch.setattr(builtin, "FOLDED", ms(10))
     held = asyncio.Event()
 
     @app.job("act")
@@ -290,6 +300,8 @@ async def test_a_stop_takes_no_longer_than_it_may_while_nobody_answers(app: Hold
             await held.wait()
             line.freeze()
             await until(worker.pipelines[0]._claim_link._lock.locked)
+            if not shown_after:
+                await until(worker.pipelines[0].link._lock.locked)
             watch.restart()
         assert watch.seconds < 0.5 + worker_module.LAST_SECONDS + 3
     assert ledger.statuses() == {"processing": 1}

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from holdfast import AbortReason
-from holdfast.errors import Aborted
-from holdfast.signal import AbortSignal
+from holdfast._model.errors import Aborted
+from holdfast._model.signal import AbortSignal
 
 
 async def test_it_fires_once_and_keeps_its_reason() -> None:

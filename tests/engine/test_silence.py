@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast import Holdfast, Job
-from holdfast.engine import attempt
-from holdfast.engine.maintenance import Maintenance
-from holdfast.engine.runner import Budget, Tick
-from holdfast.engine.site import open_site
+from holdfast._engine.jobs import handlers as attempt
+from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.maintenance import Maintenance
+from holdfast._engine.runners.runner import Budget, Tick
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.abort import AbortReason
-from holdfast.drivers import run_sync
-from holdfast.engine.runner import Counts, Runner, Tick
-from holdfast.engine.singleton import singleton
-from holdfast.engine.ticker import Limits
-from holdfast.schedule import Every
-from holdfast.store.schedule import take_singleton
+from holdfast._drivers import run_sync
+from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runners.schedules import singleton
+from holdfast._engine.runners.ticker import Limits
+from holdfast._model.errors import AbortReason
+from holdfast._model.schedule import Every
+from holdfast._store.schedule import take_singleton
 from tests.engine.fleet import SOON, crew, make_due, runs, schedule
 from tests.engine.waiting import until
 
@@ -117,7 +117,7 @@ async def test_a_runner_whose_lock_is_gone_is_cancelled(database: str, connect: 
 
 async def test_with_a_schedule_the_slot_is_given_back_when_the_lock_is_gone(database: str, connect: Connect) -> None:
     conn = connect()
-    waiting = Waiting(every=Every(timedelta(hours=1)))
+    waiting = Waiting(every=Every(timedelta(hours=1)), at_start=False)
     async with crew(database, waiting.runner) as at:
         assert (await at.ticker.tick(waiting.runner, PLENTY)).why == "not due"
         make_due(conn, "billing")
@@ -134,7 +134,7 @@ async def test_with_a_schedule_the_slot_is_given_back_when_the_lock_is_gone(data
 
 async def test_with_a_schedule_the_slot_waits_for_who_has_the_lock(database: str, connect: Connect) -> None:
     conn, other = connect(), connect()
-    waiting = Waiting(every=Every(timedelta(hours=1)))
+    waiting = Waiting(every=Every(timedelta(hours=1)), at_start=False)
     waiting.go.set()
     async with crew(database, waiting.runner) as at:
         await at.ticker.tick(waiting.runner, PLENTY)

@@ -7,8 +7,8 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from holdfast.engine import heartbeat
-from holdfast.engine.slots import AHEAD_SECONDS, Slots
+from holdfast._engine.jobs import heartbeat
+from holdfast._engine.jobs.slots import AHEAD_SECONDS, Slots
 from tests.engine.pace import ALERT, PATIENT, QUICK
 from tests.engine.waiting import after, serving, until
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pytest
 
     from holdfast import Holdfast, Job
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.worker import Worker
     from tests.engine.ledger import Ledger
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast.engine.supervisor import Supervisor
+from holdfast._engine.supervisor import Supervisor
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:

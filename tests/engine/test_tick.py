@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from holdfast import Busy, Continue, Holdfast, HoldfastError, Job
-from holdfast.abort import AbortReason
-from holdfast.engine.tick import run_tick
-from holdfast.schedule import Every
+from holdfast._engine.once import run_tick
+from holdfast._model.errors import AbortReason
+from holdfast._model.schedule import Every
 from tests.databases import clone
 from tests.engine.fleet import MS, SOON, fast, make_due, runs, schedule
 from tests.engine.trouble import read_only
@@ -21,7 +21,7 @@ from tests.traps.workers import Worker as Claimer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast.engine.runner import Counts, Tick
+    from holdfast._engine.runners.runner import Counts, Tick
     from tests.engine.fleet import Connect
     from tools.postgres import Server
 
@@ -301,7 +301,7 @@ async def test_a_schedule_is_not_run_before_its_slot(database: str, connect: Con
     app = Holdfast(database)
     slots: list[Any] = []
 
-    @app.runner("hourly", every=HOUR)
+    @app.runner("hourly", every=HOUR, at_start=False)
     async def hourly(tick: Tick) -> Counts:
         slots.append(tick.slot)
         return {}
@@ -338,7 +338,7 @@ async def test_cancelling_stops_gently(database: str, connect: Connect) -> None:
     started = asyncio.Event()
     after: list[AbortReason | None] = []
 
-    @app.runner("cycle", every=HOUR, singleton=True)
+    @app.runner("cycle", every=HOUR, singleton=True, at_start=False)
     async def cycle(tick: Tick) -> Counts:
         started.set()
         try:
@@ -391,7 +391,7 @@ async def test_several_databases_and_one_that_is_down(server: Server, template: 
 @pytest.fixture
 def patient_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that answers late is served in this tick all the same."""
-    monkeypatch.setattr("holdfast.engine.worker.START_SECONDS", 20.0)
+    monkeypatch.setattr("holdfast._engine.worker.START_SECONDS", 20.0)
 
 
 @pytest.mark.usefixtures("patient_start")

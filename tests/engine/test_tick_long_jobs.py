@@ -8,15 +8,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Item, Job, Retry
-from holdfast.abort import AbortReason
-from holdfast.engine.tick import run_tick
+from holdfast._engine.once import run_tick
+from holdfast._model.errors import AbortReason
 from tests.engine.fleet import MS, SOON, fast
 
 if TYPE_CHECKING:
     import psycopg
 
-    from holdfast.engine.runner import Counts, Tick
-    from holdfast.settings import Settings
+    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._model.settings import Settings
     from tests.engine.fleet import Connect
 
 ONCE = Retry(max_attempts=1)

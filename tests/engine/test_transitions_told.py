@@ -14,7 +14,7 @@ from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
-    from holdfast.engine.transition import Transition
+    from holdfast._engine.report.transition import Transition
     from tests.engine.ledger import Ledger
 
 

@@ -115,6 +115,27 @@ async def test_so_do_those_of_processes_batches_and_own_transactions(app: Holdfa
         assert [await app.wait(handle, timeout=WAIT) for handle in handles] == [INVOICE] * 3
 
 
+async def test_so_do_those_that_complete_a_chain_from_outside(app: Holdfast, ledger: Ledger) -> None:
+    kinds = [returning(app, f"kind{number}", hint, None) for number, (hint, _) in enumerate(VALUES)]
+    handles = [app.enqueue_sync(ledger.conn, kind.new().options(priority=1)) for kind in kinds]
+    handles += app.enqueue_many_sync(ledger.conn, [kind.new() for kind in kinds])
+    values = [value for _, value in VALUES] * 2
+    for handle, value in zip(handles, values, strict=True):
+        assert app.complete_chain_sync(ledger.conn, handle, value) == "completed"
+    found = [await app.wait(handle, timeout=WAIT) for handle in handles]
+    assert found == values
+    assert [type(one) for one in found] == [type(value) for value in values]
+
+
+async def test_by_its_id_a_chain_takes_what_json_has(app: Holdfast, ledger: Ledger) -> None:
+    kind = returning(app, "kind", datetime, None)
+    handle = app.enqueue_sync(ledger.conn, kind.new())
+    with pytest.raises(InvalidJob, match=r"^chain \d+: "):
+        app.complete_chain_sync(ledger.conn, handle.chain_id, AT)
+    assert app.complete_chain_sync(ledger.conn, handle.chain_id, AT.isoformat()) == "completed"
+    assert await app.wait(handle, timeout=WAIT) == AT
+
+
 async def test_a_value_of_another_type_is_stored_as_what_it_is(app: Holdfast, ledger: Ledger) -> None:
     """The work is done: the reader is told, and the job is no dead letter."""
     kind = returning(app, "other", Line, {"sku": 7})

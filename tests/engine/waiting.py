@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
-    from holdfast.engine.serving import Serving
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.serving import Serving
+    from holdfast._engine.worker import Worker
 
 
 async def until(

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from holdfast import Holdfast, Job, Retry
-from holdfast.engine import heartbeat
+from holdfast._engine.jobs import heartbeat
 from tests.engine.pace import AT_ONCE, BRIEF
 
 app = Holdfast(os.environ.get("ZOMBIE_URL"))

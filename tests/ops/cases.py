@@ -8,9 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.ops.reading import LARGEST_BODY
-from holdfast.ops.session import COOKIE
-from holdfast.ops.token import Token
+from holdfast._ops.parse import LARGEST_BODY
+from holdfast._ops.session import COOKIE, Token
 from tests.ops.asking import Asked, bearer
 from tests.ops.issuer import Issuer
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
+from holdfast._drivers import run_sync
+from holdfast._ops.session import Token
+from holdfast._store.access import is_name_free, make_access_token
 from holdfast.ops import Role, operations
-from holdfast.ops.token import Token
-from holdfast.store.access import is_name_free, make_access_token
 from tests.databases import clone
 from tests.ops.shop import Shop, fill
 

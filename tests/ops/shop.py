@@ -11,8 +11,8 @@ import psycopg
 from pydantic import BaseModel
 
 from holdfast import Continue, Every, Holdfast, Job, Retry, Settings, Tick
-from holdfast.engine.tick import run_tick
-from holdfast.event import Event  # noqa: TC001 - its annotation is read
+from holdfast._engine.once import run_tick
+from holdfast._model.event import Event  # noqa: TC001 - its annotation is read
 
 
 class Paid(BaseModel):
@@ -42,7 +42,7 @@ def make_app(url: str) -> Holdfast:
     async def place(job: Job[Any]) -> Continue[str]:
         return Continue(send.new("next@example.org"))
 
-    @app.runner("cleanup", every=Every(timedelta(hours=1)))
+    @app.runner("cleanup", every=Every(timedelta(hours=1)), at_start=False)
     async def cleanup(tick: Tick) -> dict[str, int]:
         return {"deleted": 1}
 

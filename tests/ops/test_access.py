@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
+from holdfast._drivers import run_sync
+from holdfast._ops import access as access_module
+from holdfast._ops.limit import FAILURES
+from holdfast._ops.session import COOKIE, Token
+from holdfast._store.access import revoke_access_token
 from holdfast.ops import JwtAccess, Person, Role, operations
-from holdfast.ops import access as access_module
-from holdfast.ops.limit import FAILURES
-from holdfast.ops.session import COOKIE
-from holdfast.ops.token import Token
-from holdfast.store.access import revoke_access_token
 from tests.ops.asking import Answered, Asked, ask, bearer
 from tests.ops.cases import CSRF, RETRY
 from tests.ops.conftest import PATIENT, make_token

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from holdfast.ops.role import Role
-from holdfast.ops.routes import ROUTES
+from holdfast._ops.person import Role
+from holdfast._ops.routes import ROUTES
 from tests.ops.asking import Answered, Asked, ask, bearer
 from tests.ops.shop import enqueue
 

@@ -36,9 +36,9 @@ packages = ["src/holdfast"]
 def project(tmp_path: Path) -> Path:
     """Make a package around the dashboard, its build hook and nothing else."""
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
-    (tmp_path / ".gitignore").write_text("/src/holdfast/ops/pages/\nnode_modules/\n")
+    (tmp_path / ".gitignore").write_text("/src/holdfast/_ops/pages/\nnode_modules/\n")
     shutil.copy(ROOT / "hatch_build.py", tmp_path)
-    (tmp_path / "src" / "holdfast" / "ops").mkdir(parents=True)
+    (tmp_path / "src" / "holdfast" / "_ops").mkdir(parents=True)
     (tmp_path / "src" / "holdfast" / "__init__.py").touch()
     shutil.copytree(ROOT / "dashboard", tmp_path / "dashboard", ignore=shutil.ignore_patterns("node_modules"))
     return tmp_path
@@ -93,17 +93,17 @@ def test_a_wheel_that_must_have_the_dashboard_is_not_made_without_it(project: Pa
 def test_an_editable_installation_builds_nothing(project: Path) -> None:
     done = build(project, "wheel:editable", PATH=str(project), HOLDFAST_DASHBOARD="require")
     assert done.returncode == 0, done.stderr
-    assert not (project / "src" / "holdfast" / "ops" / "pages").exists()
+    assert not (project / "src" / "holdfast" / "_ops" / "pages").exists()
 
 
 def test_an_sdist_that_brought_the_dashboard_needs_no_node(project: Path) -> None:
-    pages = project / "src" / "holdfast" / "ops" / "pages"
+    pages = project / "src" / "holdfast" / "_ops" / "pages"
     pages.mkdir()
     (pages / "index.html").write_text("built")
     (project / "PKG-INFO").write_text("Metadata-Version: 2.4\nName: holdfast\nVersion: 0\n")
     done = build(project, PATH=str(project), HOLDFAST_DASHBOARD="require")
     assert done.returncode == 0, done.stderr
-    assert "holdfast/ops/pages/index.html" in names(project)
+    assert "holdfast/_ops/pages/index.html" in names(project)
 
 
 @pytest.mark.skipif(shutil.which("npm") is None or not NODE_MODULES.is_dir(), reason="`make dashboard` comes first")
@@ -112,8 +112,8 @@ def test_a_wheel_brings_the_dashboard_along_and_a_strict_policy_allows_it(projec
     done = build(project, PATH=os.environ["PATH"], HOLDFAST_DASHBOARD="require")
     assert done.returncode == 0, done.stderr
     found = names(project)
-    assert "holdfast/ops/pages/notices.txt" in found
-    index = (project / "src" / "holdfast" / "ops" / "pages" / "index.html").read_text()
+    assert "holdfast/_ops/pages/notices.txt" in found
+    index = (project / "src" / "holdfast" / "_ops" / "pages" / "index.html").read_text()
     assert '<html lang="en">' in index
     # Nothing inline, nothing from elsewhere, and nothing that depends on the path it is mounted at.
     assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]*\ssrc=)", index)
@@ -121,4 +121,4 @@ def test_a_wheel_brings_the_dashboard_along_and_a_strict_policy_allows_it(projec
     assert addresses
     for address in addresses:
         assert address.startswith("./")
-        assert f"holdfast/ops/pages/{address.removeprefix('./')}" in found
+        assert f"holdfast/_ops/pages/{address.removeprefix('./')}" in found

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.engine.tick import run_tick
-from holdfast.ops import desk as desk_module
-from holdfast.ops.answer import JobActionResult
-from holdfast.ops.desk import Desk
-from holdfast.ops.finding import LOOKS
-from holdfast.ops.person import Person
-from holdfast.ops.question import (
+from holdfast._drivers import run_sync
+from holdfast._engine.once import run_tick
+from holdfast._model.settings import Settings
+from holdfast._ops import service as desk_module
+from holdfast._ops.find import LOOKS
+from holdfast._ops.person import Person, RequestRefused, Role
+from holdfast._ops.requests import (
     Before,
     ChainSearch,
     DeadLetterSearch,
@@ -26,12 +25,12 @@ from holdfast.ops.question import (
     RunnerAction,
     SubscriptionAction,
 )
-from holdfast.ops.refusal import Refused
-from holdfast.ops.role import Role
-from holdfast.settings import Settings
-from holdfast.store.cancel import replay_job
-from holdfast.store.subscription import subscribe
-from holdfast.store.worker import register_worker
+from holdfast._ops.responses import JobActionResult
+from holdfast._ops.service import Service
+from holdfast._store.schedule import begin_run, record_run
+from holdfast._store.search import replay_job
+from holdfast._store.subscription import subscribe
+from holdfast._store.worker import register_worker
 from tests.ops.conftest import PATIENT
 from tests.ops.shop import enqueue as enqueue_in_shop
 from tests.ops.shop import make_app
@@ -48,9 +47,9 @@ ANN = Person("ann", Role.OPERATOR)
 
 
 @pytest.fixture
-async def desk(database: str) -> AsyncIterator[Desk]:
-    async with Desk(database, timeout=PATIENT) as desk:
-        yield desk
+async def service(database: str) -> AsyncIterator[Service]:
+    async with Service(database, timeout=PATIENT) as service:
+        yield service
 
 
 @pytest.fixture
@@ -76,7 +75,7 @@ def fail(conn: psycopg.Connection[Any], ids: list[int], code: str = "Boom") -> N
         """
         SELECT count(*) FROM holdfast.settle_jobs(ARRAY(
             SELECT ROW (id, 1, 1, 'failed', NULL, NULL, %s::text, 'it broke', NULL, NULL, NULL, NULL, NULL,
-                NULL)::holdfast.ending
+                NULL, NULL)::holdfast.ending
             FROM unnest(%s::bigint[]) AS id))
         """,
         [code, ids],
@@ -94,12 +93,12 @@ def complete(conn: psycopg.Connection[Any], ids: list[int]) -> None:
     conn.execute("SELECT count(*) FROM holdfast.complete_jobs(1, %s::bigint[], '{1}', '{}')", [ids])
 
 
-async def pages(desk: Desk, **search: Any) -> list[int]:
+async def pages(service: Service, **search: Any) -> list[int]:
     """Return the ids of every page, and see that each page is within its bound."""
     found: list[int] = []
     before: int | None = None
     while True:
-        page = await desk.jobs(JobSearch(**search, before=before))
+        page = await service.jobs(JobSearch(**search, before=before))
         assert len(page.jobs) <= search.get("most", 50)
         found += [job.id for job in page.jobs]
         if page.next is None:
@@ -111,29 +110,29 @@ async def pages(desk: Desk, **search: Any) -> list[int]:
 # --- searching
 
 
-async def test_jobs_of_every_home_come_in_one_order(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_jobs_of_every_home_come_in_one_order(service: Service, conn: psycopg.Connection[Any]) -> None:
     ids = enqueue(conn, 30)
     fail(conn, ids[::3])
     complete(conn, ids[1::3])
-    assert await pages(desk, most=7) == ids[::-1]
-    assert await pages(desk, most=7, status="failed") == ids[::3][::-1]
-    assert await pages(desk, most=7, status="completed") == ids[1::3][::-1]
-    assert await pages(desk, most=7, status="pending") == ids[2::3][::-1]
+    assert await pages(service, most=7) == ids[::-1]
+    assert await pages(service, most=7, status="failed") == ids[::3][::-1]
+    assert await pages(service, most=7, status="completed") == ids[1::3][::-1]
+    assert await pages(service, most=7, status="pending") == ids[2::3][::-1]
 
 
 @pytest.mark.parametrize("most", [1, 5, 200])
 async def test_nothing_is_shown_twice_or_left_out_where_a_look_ends(
-    desk: Desk, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, most: int
+    service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr("holdfast.ops.finding.LOOKS", (3, 4, 5))
+    monkeypatch.setattr("holdfast._ops.find.LOOKS", (3, 4, 5))
     ids = enqueue(conn, 60)
     fail(conn, ids[5:25])
     complete(conn, ids[20:40:2])
     wanted = {row[0] for row in conn.execute("SELECT id FROM holdfast.job")} | set(ids)
-    assert await pages(desk, most=most) == sorted(wanted, reverse=True)
+    assert await pages(service, most=most) == sorted(wanted, reverse=True)
 
 
-async def test_every_filter_narrows(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_every_filter_narrows(service: Service, conn: psycopg.Connection[Any]) -> None:
     (kind,) = enqueue(conn, kind="pdf")
     (queue,) = enqueue(conn, queue="slow")
     (order,) = enqueue(conn, order_key="k1")
@@ -141,43 +140,43 @@ async def test_every_filter_narrows(desk: Desk, conn: psycopg.Connection[Any]) -
     (text,) = enqueue(conn, payload={"note": "50% OFF_now"})
     (failed,) = enqueue(conn)
     fail(conn, [failed], "Odd")
-    assert await pages(desk, kind="pdf") == [kind]
-    assert await pages(desk, queue="slow") == [queue]
-    assert await pages(desk, order_key="k1") == [order]
-    assert await pages(desk, unique_key="u1") == [unique]
-    assert await pages(desk, error_code="Odd") == [failed]
-    assert await pages(desk, text="50% off_NOW") == [text]
-    assert await pages(desk, text="50_ off") == []
+    assert await pages(service, kind="pdf") == [kind]
+    assert await pages(service, queue="slow") == [queue]
+    assert await pages(service, order_key="k1") == [order]
+    assert await pages(service, unique_key="u1") == [unique]
+    assert await pages(service, error_code="Odd") == [failed]
+    assert await pages(service, text="50% off_NOW") == [text]
+    assert await pages(service, text="50_ off") == []
 
 
-async def test_times_narrow_by_creation(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_times_narrow_by_creation(service: Service, conn: psycopg.Connection[Any]) -> None:
     ids = enqueue(conn, 4)
     conn.execute("UPDATE holdfast.job SET created_at = now() - (5 - id) * interval '1 hour'")
     now = datetime.now(UTC)
-    assert await pages(desk, created_from=now - timedelta(hours=2.5)) == ids[2:][::-1]
-    assert await pages(desk, created_until=now - timedelta(hours=2.5)) == ids[:2][::-1]
+    assert await pages(service, created_from=now - timedelta(hours=2.5)) == ids[2:][::-1]
+    assert await pages(service, created_until=now - timedelta(hours=2.5)) == ids[:2][::-1]
 
 
-async def test_landmarks_spare_the_look_at_what_is_younger(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_landmarks_spare_the_look_at_what_is_younger(service: Service, conn: psycopg.Connection[Any]) -> None:
     old = enqueue(conn, 5)
     conn.execute("UPDATE holdfast.job SET created_at = now() - interval '5 hours'")
     conn.execute("INSERT INTO holdfast.landmark VALUES (now() - interval '3 hours', %s)", [old[-1]])
     enqueue(conn, 2_000)
-    page = await desk.jobs(JobSearch(created_until=datetime.now(UTC) - timedelta(hours=4.5)))
+    page = await service.jobs(JobSearch(created_until=datetime.now(UTC) - timedelta(hours=4.5)))
     assert [job.id for job in page.jobs] == old[::-1]
     assert page.looked.jobs == len(old)
 
 
 async def test_a_search_says_how_far_it_looked_and_goes_on_from_there(
-    desk: Desk, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.ops.finding.LOOKS", (10, 20))
+    monkeypatch.setattr("holdfast._ops.find.LOOKS", (10, 20))
     (rare,) = enqueue(conn, kind="rare")
     enqueue(conn, 50)
-    page = await desk.jobs(JobSearch(kind="rare"))
+    page = await service.jobs(JobSearch(kind="rare"))
     assert (page.jobs, page.looked.jobs, page.looked.complete) == ([], 30, False)
     assert page.looked.back_to is not None
-    page = await desk.jobs(JobSearch(kind="rare", before=page.next))
+    page = await service.jobs(JobSearch(kind="rare", before=page.next))
     assert ([job.id for job in page.jobs], page.next) == ([rare], None)
 
 
@@ -189,58 +188,66 @@ def test_no_more_than_fifty_thousand_are_looked_at() -> None:
 
 
 async def test_a_story_has_attempts_worker_and_replays_and_hides_secrets(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     run_sync(conn, register_worker("w1", queues=["default"], kinds=["mail"]))
     (job,) = enqueue(conn, payload={"to": "a@b.c", "password": "hush"}, headers={"traceparent": "00-a-b-01"})
     fail(conn, [job])
     replay = run_sync(conn, replay_job(job))
-    story = await desk.job(job)
+    story = await service.job(job)
     assert (story.status, story.error_code, story.error, story.worker_name) == ("failed", "Boom", "it broke", "w1")
     assert story.payload == {"to": "a@b.c", "password": "[redacted]"}
     assert (story.redacted, story.trace, story.replays) == (True, "00-a-b-01", [replay])
     assert [(attempt.outcome, attempt.worker_name) for attempt in story.attempts] == [("failed", "w1")]
     assert replay is not None
-    assert (await desk.job(replay)).replay_of == job
+    assert (await service.job(replay)).replay_of == job
     assert "hush" not in story.model_dump_json()
 
 
-async def test_a_job_that_is_not_there_is_not_found(desk: Desk) -> None:
-    with pytest.raises(Refused) as refused:
-        await desk.job(7)
+async def test_a_job_without_a_limit_of_attempts(service: Service, conn: psycopg.Connection[Any]) -> None:
+    (job,) = enqueue(conn, max_attempts=-1)
+    assert (await service.job(job)).max_attempts is None
+    assert [line.max_attempts for line in (await service.jobs(JobSearch())).jobs] == [None]
+
+
+async def test_a_job_that_is_not_there_is_not_found(service: Service) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        await service.job(7)
     assert (refused.value.status, refused.value.code) == (404, "not_found")
 
 
 async def test_a_chain_is_drawn_with_what_it_waits_for_and_who_waits_for_it(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     (first,) = enqueue(conn)
     (second,) = enqueue(conn, kind="after", blockers=[first])
-    graph = await desk.chain(second)
+    graph = await service.chain(second)
     assert {(edge.source, edge.target, edge.kind) for edge in graph.edges} == {(first, second, "blocks")}
-    graph = await desk.chain(first)
+    graph = await service.chain(first)
     assert {(edge.source, edge.target, edge.kind) for edge in graph.edges} == {(first, second, "blocks")}
-    listed = await desk.chains(ChainSearch())
+    listed = await service.chains(ChainSearch())
     assert {(chain.id, chain.status) for chain in listed.chains} == {(first, "pending"), (second, "blocked")}
 
 
 # --- acting
 
 
-async def test_a_preview_changes_nothing(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_a_preview_changes_nothing(service: Service, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, 5)
-    result = await desk.act_on_jobs(JobAction(action="cancel", filter=JobFilter(kind="mail"), most=3), ANN)
+    result = await service.act_on_jobs(JobAction(action="cancel", filter=JobFilter(kind="mail"), most=3), ANN)
     assert (result.preview, result.matched, result.capped, result.done, len(result.sample)) == (True, 3, True, 0, 3)
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 5
-    assert (await desk.audit(Before())).entries == []
+    assert (await service.audit(Before())).entries == []
 
 
-async def test_an_action_is_capped_and_written_down_with_its_number(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_an_action_is_capped_and_written_down_with_its_number(
+    service: Service, conn: psycopg.Connection[Any]
+) -> None:
     enqueue(conn, 250)
     action = JobAction(action="cancel", filter=JobFilter(kind="mail"), most=220, preview=False)
-    result = await desk.act_on_jobs(action, ANN)
+    result = await service.act_on_jobs(action, ANN)
     assert (result.matched, result.done, result.capped) == (220, 220, True)
-    entries = (await desk.audit(Before())).entries
+    entries = (await service.audit(Before())).entries
     assert [entry.jobs for entry in entries] == [20, 100, 100], "one for each transaction"
     assert {(entry.who, entry.role, entry.action) for entry in entries} == {("ann", Role.OPERATOR, "jobs.cancel")}
     assert all(entry.detail == {"filter": {"kind": "mail"}} for entry in entries)
@@ -248,32 +255,32 @@ async def test_an_action_is_capped_and_written_down_with_its_number(desk: Desk, 
     assert {id_ for entry in entries for id_ in entry.ids or ()} == {id_ for (id_,) in cancelled}
 
 
-async def test_dead_letters_are_grouped_and_redriven_once(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_dead_letters_are_grouped_and_redriven_once(service: Service, conn: psycopg.Connection[Any]) -> None:
     fail(conn, enqueue(conn, 5), "Boom")
     fail(conn, enqueue(conn, 2, kind="pdf"), "Ink")
-    groups = (await desk.dead_letters(DeadLetterSearch())).groups
+    groups = (await service.dead_letters(DeadLetterSearch())).groups
     assert [(group.kind, group.error_code, group.error, group.jobs) for group in groups] == [
         ("mail", "Boom", "it broke", 5),
         ("pdf", "Ink", "it broke", 2),
     ]
     redrive = JobAction(action="retry", filter=JobFilter(kind="mail", error_code="Boom"), preview=False)
-    assert (await desk.act_on_jobs(redrive, ANN)).done == 5
-    assert (await desk.act_on_jobs(redrive, ANN)).done == 0
-    assert [group.kind for group in (await desk.dead_letters(DeadLetterSearch())).groups] == ["pdf"]
+    assert (await service.act_on_jobs(redrive, ANN)).done == 5
+    assert (await service.act_on_jobs(redrive, ANN)).done == 0
+    assert [group.kind for group in (await service.dead_letters(DeadLetterSearch())).groups] == ["pdf"]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of IS NOT NULL") == 5
 
 
 async def test_what_cannot_be_acted_on_is_refused_with_the_reason_and_holds_up_no_other(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     done, live = enqueue(conn, 2)
     (held,) = enqueue(conn, unique_key="u")
     fail(conn, [held])
     enqueue(conn, unique_key="u")
     complete(conn, [done])
-    result = await desk.act_on_jobs(JobAction(action="cancel", ids=[done, live, 999], preview=False), ANN)
+    result = await service.act_on_jobs(JobAction(action="cancel", ids=[done, live, 999], preview=False), ANN)
     assert (result.done, {job.id for job in result.refused}) == (1, {done, 999})
-    result = await desk.act_on_jobs(JobAction(action="retry", ids=[held, done], preview=False), ANN)
+    result = await service.act_on_jobs(JobAction(action="retry", ids=[held, done], preview=False), ANN)
     assert [job.why for job in result.refused] == [
         "it is no dead letter, or its history has aged out",
         "another live job has its unique key: 4",
@@ -281,170 +288,191 @@ async def test_what_cannot_be_acted_on_is_refused_with_the_reason_and_holds_up_n
 
 
 async def test_a_job_that_somebody_holds_is_busy_and_the_rest_is_done(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     first, second = enqueue(conn, 2)
     with conn.transaction():
         conn.execute("SELECT FROM holdfast.job WHERE id = %s FOR UPDATE", [first])
         action = JobAction(action="delete", ids=[first, second], preview=False)
-        result = await desk.act_on_jobs(action, ANN)
+        result = await service.act_on_jobs(action, ANN)
     assert (result.done, [(job.id, job.why) for job in result.refused]) == (
         1,
-        [(first, "somebody else is changing it")],
+        [(first, "another session is changing it")],
     )
 
 
-async def test_a_waiting_job_is_rescheduled_and_never_into_the_past(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_a_waiting_job_is_rescheduled_and_never_into_the_past(
+    service: Service, conn: psycopg.Connection[Any]
+) -> None:
     (job,) = enqueue(conn, delay_ms=3_600_000)
     later = datetime.now(UTC) + timedelta(days=1)
-    await desk.act_on_jobs(JobAction(action="reschedule", ids=[job], at=later, preview=False), ANN)
-    assert (await desk.job(job)).available_at == later
+    await service.act_on_jobs(JobAction(action="reschedule", ids=[job], at=later, preview=False), ANN)
+    assert (await service.job(job)).available_at == later
     past = datetime(2020, 1, 1, tzinfo=UTC)
-    await desk.act_on_jobs(JobAction(action="reschedule", ids=[job], at=past, preview=False), ANN)
+    await service.act_on_jobs(JobAction(action="reschedule", ids=[job], at=past, preview=False), ANN)
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE available_at > now() - interval '1 minute'") == 1
 
 
-async def test_an_action_on_the_wrong_status_is_refused(desk: Desk) -> None:
-    with pytest.raises(Refused, match="retry is for jobs that are failed"):
-        await desk.act_on_jobs(JobAction(action="retry", filter=JobFilter(status="pending")), ANN)
+async def test_an_action_on_the_wrong_status_is_refused(service: Service) -> None:
+    with pytest.raises(RequestRefused, match="retry is for jobs that are failed"):
+        await service.act_on_jobs(JobAction(action="retry", filter=JobFilter(status="pending")), ANN)
 
 
 # --- the fleet
 
 
-async def test_the_overview_counts_and_says_what_is_wrong(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_the_overview_counts_and_says_what_is_wrong(service: Service, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, 3)
-    seen = await desk.overview()
+    seen = await service.overview()
     assert (seen.depth.pending, seen.depth.due, seen.workers, seen.ok) == (3, 3, 0, False)
     assert [problem.code for problem in seen.problems] == ["no_worker", "unserved_kind"]
-    assert (await desk.job(1)).served is False
+    assert (await service.job(1)).served is False
     assert len(seen.minutes) == 60
     run_sync(conn, register_worker("w", queues=["default"], kinds=["mail"]))
     complete(conn, [1, 2])
     fail(conn, [3])
-    seen = await desk.overview(5)
+    seen = await service.overview(5)
     assert (seen.completed, seen.failed, seen.workers, seen.ok, len(seen.minutes)) == (2, 1, 1, True, 5)
     assert sum(minute.completed for minute in seen.minutes) == 2
     assert seen.latency.p50 is not None
 
 
-async def test_stats_have_the_numbers_of_the_seed(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_stats_have_the_numbers_of_the_seed(service: Service, conn: psycopg.Connection[Any]) -> None:
     ids = enqueue(conn, 5)
     complete(conn, ids[:2])
     fail(conn, ids[2:3])
-    stats = await desk.stats_queue()
+    stats = await service.stats_queue()
     assert stats.model_dump(exclude={"oldest_pending_age_seconds"}) == {
         "total": 5, "due_now": 2, "stuck_processing": 0, "pending": 2, "processing": 0, "sent": 2, "failed": 1,
     }  # fmt: skip
 
 
-async def test_a_queue_is_paused_set_and_drained(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_a_queue_is_paused_set_and_drained(service: Service, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, 4, queue="slow")
-    await desk.act_on_queue("slow", QueueAction(action="pause"), ANN)
-    await desk.set_queue("slow", QueueControl(concurrency=2, lease_ms=5_000, rate=1.5), ANN)
-    (queue,) = (await desk.queues()).queues
+    await service.act_on_queue("slow", QueueAction(action="pause"), ANN)
+    await service.set_queue("slow", QueueControl(concurrency=2, lease_ms=5_000, rate=1.5), ANN)
+    (queue,) = (await service.queues()).queues
     assert (queue.name, queue.paused, queue.concurrency, queue.lease_ms, queue.rate) == ("slow", True, 2, 5_000, 1.5)
     assert queue.depth.pending == 4
-    await desk.act_on_queue("slow", QueueAction(action="resume"), ANN)
-    await desk.act_on_queue("slow", QueueAction(action="drain", preview=False), ANN)
+    await service.act_on_queue("slow", QueueAction(action="resume"), ANN)
+    await service.act_on_queue("slow", QueueAction(action="drain", preview=False), ANN)
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 0
-    actions = [entry.action for entry in (await desk.audit(Before())).entries]
+    actions = [entry.action for entry in (await service.audit(Before())).entries]
     assert actions == ["jobs.cancel", "queue.resume", "queue.set", "queue.pause"]
 
 
+async def test_a_runner_is_shown_as_running_while_its_worker_lives(
+    service: Service, conn: psycopg.Connection[Any]
+) -> None:
+    worker = run_sync(conn, register_worker("here", queues=[], kinds=[]))
+    conn.execute(
+        "INSERT INTO holdfast.schedule (name, what, schedule, next_at, started_at, locked_by, locked_until) VALUES "
+        "('dead', 'runner', 'every 60s', now(), now(), 99, now() - interval '1 s'), "
+        "('tidy', 'runner', 'every 60s', now(), now(), %s, now() + interval '1 min')",
+        [worker],
+    )
+    run_sync(conn, record_run(run_sync(conn, begin_run()), "loop", None, worker=worker, counts={}))
+    found = {line.name: line for line in (await service.runners()).runners}
+    assert {name: line.running_on for name, line in found.items()} == {"dead": None, "loop": worker, "tidy": worker}
+    assert [name for name, line in found.items() if line.running_since is not None] == ["loop", "tidy"]
+    assert found["loop"].last is None
+    conn.execute("UPDATE holdfast.worker SET stopped_at = now()")
+    assert [line.running_since for line in (await service.runners()).runners] == [None, None]
+
+
 async def test_a_schedule_is_run_and_paused_and_one_that_is_not_there_is_not_found(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     conn.execute(
         "INSERT INTO holdfast.schedule (name, what, schedule, next_at) VALUES ('tidy', 'runner', 'every 60s', now())"
     )
-    (runner,) = (await desk.runners()).runners
+    (runner,) = (await service.runners()).runners
     assert (runner.name, runner.paused, len(runner.next_at)) == ("tidy", False, 3)
-    await desk.act_on_runner("tidy", RunnerAction(action="run"), ANN)
-    await desk.act_on_runner("tidy", RunnerAction(action="pause"), ANN)
-    (runner,) = (await desk.runners()).runners
+    await service.act_on_runner("tidy", RunnerAction(action="run"), ANN)
+    await service.act_on_runner("tidy", RunnerAction(action="pause"), ANN)
+    (runner,) = (await service.runners()).runners
     assert (runner.triggered, runner.paused, runner.next_at) == (True, True, [])
-    with pytest.raises(Refused, match="No schedule"):
-        await desk.act_on_runner("other", RunnerAction(action="run"), ANN)
-    assert [entry.target for entry in (await desk.audit(Before())).entries] == ["tidy", "tidy"]
+    with pytest.raises(RequestRefused, match="No schedule"):
+        await service.act_on_runner("other", RunnerAction(action="run"), ANN)
+    assert [entry.target for entry in (await service.audit(Before())).entries] == ["tidy", "tidy"]
 
 
-async def test_a_subscription_is_paused_and_replayed(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_a_subscription_is_paused_and_replayed(service: Service, conn: psycopg.Connection[Any]) -> None:
     run_sync(conn, subscribe("out", target="nats", topics=["paid"], partitions=2, beginning=False))
-    (line,) = (await desk.subscriptions()).subscriptions
+    (line,) = (await service.subscriptions()).subscriptions
     assert (line.name, line.target, line.lag_events, len(line.partitions)) == ("out", "nats", 0, 2)
-    await desk.act_on_subscription("out", SubscriptionAction(action="pause"), ANN)
-    assert (await desk.subscriptions()).subscriptions[0].paused
-    done = await desk.act_on_subscription("out", SubscriptionAction(action="replay", after=1), ANN)
+    await service.act_on_subscription("out", SubscriptionAction(action="pause"), ANN)
+    assert (await service.subscriptions()).subscriptions[0].paused
+    done = await service.act_on_subscription("out", SubscriptionAction(action="replay", after=1), ANN)
     assert done.message.startswith("out: ")
-    assert (await desk.parked("out", Before())).parked == []
+    assert (await service.parked("out", Before())).parked == []
 
 
 # --- bounds
 
 
 async def test_a_statement_that_takes_too_long_is_given_up(database: str, conn: psycopg.Connection[Any]) -> None:
-    async with Desk(database, timeout=timedelta(milliseconds=100)) as desk:
+    async with Service(database, timeout=timedelta(milliseconds=100)) as service:
         with conn.transaction():
             conn.execute("LOCK TABLE holdfast.job IN ACCESS EXCLUSIVE MODE")
-            with pytest.raises(Refused) as refused:
-                await desk.jobs(JobSearch())
+            with pytest.raises(RequestRefused) as refused:
+                await service.jobs(JobSearch())
     assert (refused.value.status, refused.value.code) in {(503, "too_slow"), (409, "busy")}
 
 
 async def test_a_database_that_is_not_there_is_said_to_be(unused_tcp_port: int) -> None:
-    async with Desk(f"postgresql://u:hush@127.0.0.1:{unused_tcp_port}/d") as desk:
-        with pytest.raises(Refused) as refused:
-            await asyncio.wait_for(desk.overview(), 15)
+    async with Service(f"postgresql://u:hush@127.0.0.1:{unused_tcp_port}/d") as service:
+        with pytest.raises(RequestRefused) as refused:
+            await asyncio.wait_for(service.overview(), 15)
     assert refused.value.status == 503
     assert "hush" not in str(refused.value)
 
 
 async def test_no_more_connections_are_open_than_allowed(database: str, conn: psycopg.Connection[Any]) -> None:
-    async with Desk(database, connections=2, timeout=PATIENT) as desk:
-        await asyncio.gather(*(desk.queues() for _ in range(40)))
+    async with Service(database, connections=2, timeout=PATIENT) as service:
+        await asyncio.gather(*(service.queues() for _ in range(40)))
         used = number(conn, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holdfast ops'")
     assert used <= 2
 
 
 async def test_cancelling_by_filter_stops_at_its_cap_whatever_the_statuses(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     enqueue(conn, 5, delay_ms=3_600_000)
     (parked,) = enqueue(conn)
     conn.execute("UPDATE holdfast.job SET status = 'blocked' WHERE id = %s", [parked])
     action = JobAction(action="cancel", filter=JobFilter(kind="mail"), most=3)
-    answer = await desk.act_on_jobs(action, ANN)
+    answer = await service.act_on_jobs(action, ANN)
     assert (answer.matched, answer.capped) == (3, True)
 
 
 async def test_those_that_somebody_holds_are_busy_however_many(
-    desk: Desk, conn: psycopg.Connection[Any], connect: Connect
+    service: Service, conn: psycopg.Connection[Any], connect: Connect
 ) -> None:
     ids = enqueue(conn, 50, delay_ms=3_600_000)
     other = connect()
     with other.transaction():
         other.execute("SELECT FROM holdfast.job WHERE id = ANY (%s) FOR UPDATE", [ids[:40]])
         action = JobAction(action="cancel", filter=JobFilter(kind="mail"), preview=False)
-        answer = await desk.act_on_jobs(action, ANN)
+        answer = await service.act_on_jobs(action, ANN)
     assert (answer.done, len(answer.refused)) == (10, 40)
-    assert {refused.why for refused in answer.refused} == {"somebody else is changing it"}
+    assert {refused.why for refused in answer.refused} == {"another session is changing it"}
 
 
-async def test_one_that_cannot_be_retried_holds_up_no_other(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_one_that_cannot_be_retried_holds_up_no_other(service: Service, conn: psycopg.Connection[Any]) -> None:
     before, other = enqueue(conn), enqueue(conn, kind="plain")
     after = enqueue(conn, kind="after", blockers=before, run_anyway=True)
     fail(conn, [*other, *after])
     complete(conn, before)
     conn.execute("DELETE FROM holdfast.job_history")  # as it ages out long before dead letters do
-    answer = await desk.act_on_jobs(JobAction(action="retry", ids=[*other, *after], preview=False), ANN)
+    answer = await service.act_on_jobs(JobAction(action="retry", ids=[*other, *after], preview=False), ANN)
     assert answer.done == 1
     [refused] = answer.refused
     assert (refused.id, refused.why.partition(":")[0]) == (after[0], f"there is no chain {before[0]}")
 
 
 async def test_dead_letters_of_a_time_are_found_behind_many_newer_ones(
-    desk: Desk, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+    service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk_module, "DEAD_LETTERS_LOOKED_AT", 5)
     old = enqueue(conn, 3, kind="old")
@@ -453,21 +481,21 @@ async def test_dead_letters_of_a_time_are_found_behind_many_newer_ones(
     conn.execute("DELETE FROM holdfast.landmark")
     conn.execute("INSERT INTO holdfast.landmark (at, last_id) VALUES (now() - interval '2 hours', %s)", [old[-1]])
     fail(conn, enqueue(conn, 7, kind="new"))
-    hidden = await desk.dead_letters(DeadLetterSearch(kind="old"))
+    hidden = await service.dead_letters(DeadLetterSearch(kind="old"))
     assert (hidden.groups, hidden.looked.complete) == ([], False)
     until = datetime.now(UTC) - timedelta(hours=4)
-    [group] = (await desk.dead_letters(DeadLetterSearch(created_until=until))).groups
+    [group] = (await service.dead_letters(DeadLetterSearch(created_until=until))).groups
     assert (group.kind, group.jobs) == ("old", 3)
 
 
 async def test_draining_cancels_those_behind_an_order_key_too(
-    desk: Desk, conn: psycopg.Connection[Any], database: str
+    service: Service, conn: psycopg.Connection[Any], database: str
 ) -> None:
     app = make_app(database)
     for number_ in range(5):
         await enqueue_in_shop(app, "mail.send", f"{number_}@example.org", order_key="customer-7")
     conn.execute("UPDATE holdfast.job SET status = 'blocked' WHERE id > (SELECT min(id) FROM holdfast.job)")
-    answer = await desk.act_on_queue("mail", QueueAction(action="drain", preview=False), ANN)
+    answer = await service.act_on_queue("mail", QueueAction(action="drain", preview=False), ANN)
     assert isinstance(answer, JobActionResult)
     assert (answer.matched, answer.done) == (5, 5)
     settings = Settings.load({}, tick_runners=("outbox",))
@@ -478,23 +506,25 @@ async def test_draining_cancels_those_behind_an_order_key_too(
 
 
 async def test_a_preview_of_named_jobs_says_to_which_it_will_not_be_done(
-    desk: Desk, conn: psycopg.Connection[Any]
+    service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     waiting, ended, dead = enqueue(conn, delay_ms=3_600_000), enqueue(conn), enqueue(conn)
     complete(conn, ended)
     fail(conn, dead)
     ids = [*waiting, *ended, *dead, 2**62]
-    preview = await desk.act_on_jobs(JobAction(action="delete", ids=ids), ANN)
+    preview = await service.act_on_jobs(JobAction(action="delete", ids=ids), ANN)
     assert (preview.matched, [job.id for job in preview.sample]) == (1, waiting)
     assert [refused.id for refused in preview.refused] == ids[1:]
-    preview = await desk.act_on_jobs(JobAction(action="retry", ids=ids), ANN)
+    preview = await service.act_on_jobs(JobAction(action="retry", ids=ids), ANN)
     assert (preview.matched, [job.id for job in preview.sample]) == (1, dead)
 
 
-async def test_what_came_after_a_preview_can_be_left_alone(desk: Desk, conn: psycopg.Connection[Any]) -> None:
+async def test_what_came_after_a_preview_can_be_left_alone(service: Service, conn: psycopg.Connection[Any]) -> None:
     shown = enqueue(conn, 3, delay_ms=3_600_000)
-    preview = await desk.act_on_jobs(JobAction(action="delete", filter=JobFilter(kind="mail")), ANN)
+    preview = await service.act_on_jobs(JobAction(action="delete", filter=JobFilter(kind="mail")), ANN)
     later = enqueue(conn, 4, delay_ms=3_600_000)
     filter_ = JobFilter(kind="mail", created_until=preview.at)
-    assert (await desk.act_on_jobs(JobAction(action="delete", filter=filter_, preview=False), ANN)).done == len(shown)
-    assert {job.id for job in (await desk.jobs(JobSearch(kind="mail"))).jobs} == set(later)
+    assert (await service.act_on_jobs(JobAction(action="delete", filter=filter_, preview=False), ANN)).done == len(
+        shown
+    )
+    assert {job.id for job in (await service.jobs(JobSearch(kind="mail"))).jobs} == set(later)

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.ops import keys as keys_module
-from holdfast.ops.jwt import JwtAccess, Vouched
-from holdfast.ops.keys import KeySet, read_keys
-from holdfast.ops.person import Person
-from holdfast.ops.refusal import Refused
-from holdfast.ops.role import Role
+from holdfast._ops import jwt as keys_module
+from holdfast._ops.jwt import JwtAccess, KeySet, Vouched, read_keys
+from holdfast._ops.person import Person, RequestRefused, Role
 from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
 
 if TYPE_CHECKING:
@@ -61,7 +58,7 @@ async def test_the_issuers_own_words_stand_for_roles(issuer: Issuer) -> None:
     vouched = await access.vouched(issuer.token(groups=["sre"], email="ann@example.org"))
     assert vouched is not None
     assert vouched.person == Person("ann@example.org", Role.OPERATOR)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         await access.vouched(issuer.token(groups=["developer"], email="ann@example.org"))
     assert refused.value.status == 403
 
@@ -197,7 +194,7 @@ async def test_keys_are_used_for_an_hour_when_they_cannot_be_fetched(issuer: Iss
         assert await keys.find("r1", "RS256") is not None
         assert publisher.asked == 2, "a redirect is not followed"
         clock.now += keys_module.STALE
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             await keys.find("r1", "RS256")
         assert (refused.value.status, refused.value.code) == (503, "keys_unavailable")
 
@@ -212,5 +209,5 @@ async def test_an_issuer_that_does_not_answer_is_not_waited_for_long(
         access = JwtAccess(
             issuer=ISSUER, audience=AUDIENCE, jwks_url=f"http://127.0.0.1:{silent.getsockname()[1]}/keys"
         )
-        with pytest.raises(Refused, match="cannot be fetched"):
+        with pytest.raises(RequestRefused, match="cannot be fetched"):
             await access.vouched(issuer.token())

@@ -15,8 +15,8 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from holdfast import SettingsError
+from holdfast._ops.session import COOKIE
 from holdfast.ops import Person, Role, operations
-from holdfast.ops.session import COOKIE
 from tests.django_config import configure
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.cases import CSRF, RETRY
@@ -171,8 +171,8 @@ async def test_served_by_itself_it_closes_its_connections(shop: Shop, tokens: Ma
         async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=30) as client:
             assert (await client.get("/api/jobs", headers=headers)).status_code == 200
         room = site.state.operations._room
-        assert not room.desk._pool._pool.closed
-    assert room.desk._pool._pool.closed
+        assert not room.service._pool._pool.closed
+    assert room.service._pool._pool.closed
     assert site.state.operations._room is None
 
 
@@ -197,7 +197,7 @@ async def test_no_more_connections_are_opened_than_it_may(shop: Shop, tokens: Ma
     asked = Asked("GET", "/api/overview", headers=bearer(tokens[Role.VIEWER]))
     answered = await asyncio.gather(*(ask(site, asked) for _ in range(20)))
     assert [one.status for one in answered] == [200] * 20
-    assert site.state.operations.desk._pool._pool.get_stats()["pool_size"] <= 2
+    assert site.state.operations.service._pool._pool.get_stats()["pool_size"] <= 2
     await site.state.operations.close()
 
 

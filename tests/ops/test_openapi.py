@@ -3,8 +3,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from holdfast.ops.openapi import document
-from holdfast.ops.routes import ROUTES
+from holdfast._ops.openapi import document
+from holdfast._ops.routes import ROUTES
 
 DOCUMENT = document(ROUTES)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from holdfast.ops.routes import ROUTES
+from holdfast._ops.routes import ROUTES
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
 

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from holdfast.ops import Role, health, operations, probes
+from holdfast._ops import health
+from holdfast._ops import health as probes
+from holdfast.ops import Role, operations
 from holdfast.telemetry import instrument
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT, make_token

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
+from holdfast._ops import live as pulse_module
+from holdfast._ops.live import LiveOverview, LiveResponse
+from holdfast._ops.person import RequestRefused
+from holdfast._ops.responses import Overview, Refusal
 from holdfast.ops import Person, Role, end_streams, operations
-from holdfast.ops import pulse as pulse_module
-from holdfast.ops.answer import Overview, Refusal
-from holdfast.ops.pulse import Pulse, PulseResponse
-from holdfast.ops.refusal import Refused
 from tests.engine.waiting import until
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT, make_token
@@ -49,14 +49,14 @@ class Reader:
 class Listening:
     """One listener, at the level at which a server speaks to the application."""
 
-    def __init__(self, pulse: Pulse, *, may: bool = True) -> None:
+    def __init__(self, pulse: LiveOverview, *, may: bool = True) -> None:
         self.heard: list[bytes] = []
         self.ended = False
         self.may = may
         self.reading = asyncio.Event()
         self.reading.set()
         self._left = asyncio.Event()
-        self._response = PulseResponse(pulse, ANN, self._still)
+        self._response = LiveResponse(pulse, ANN, self._still)
         self.task = asyncio.create_task(self._response({"type": "http"}, self._receive, self._send))
 
     def leave(self) -> None:
@@ -87,7 +87,7 @@ async def gone(*listeners: Listening) -> None:
 
 async def test_a_hundred_listeners_share_one_reading_and_its_bytes() -> None:
     reader = Reader()
-    pulse = Pulse(reader, every=0.05)
+    pulse = LiveOverview(reader, every=0.05)
     listeners = [Listening(pulse) for _ in range(100)]
     await until(lambda: all(len(listener.numbers) >= 3 for listener in listeners))
     for listener in listeners:
@@ -101,7 +101,7 @@ async def test_a_hundred_listeners_share_one_reading_and_its_bytes() -> None:
 
 async def test_nothing_is_read_while_nobody_listens() -> None:
     reader = Reader()
-    pulse = Pulse(reader, every=0.01)
+    pulse = LiveOverview(reader, every=0.01)
     await asyncio.sleep(0.05)
     assert reader.reads == 0
     listener = Listening(pulse)
@@ -120,7 +120,7 @@ async def test_nothing_is_read_while_nobody_listens() -> None:
 
 
 async def test_who_reads_slowly_gets_the_newest_and_holds_nobody_up() -> None:
-    pulse = Pulse(Reader(), every=0.01)
+    pulse = LiveOverview(Reader(), every=0.01)
     quick, slow = Listening(pulse), Listening(pulse)
     await until(lambda: slow.numbers)
     slow.reading.clear()
@@ -137,7 +137,7 @@ async def test_who_reads_slowly_gets_the_newest_and_holds_nobody_up() -> None:
 
 async def test_who_does_not_read_at_all_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pulse_module, "SEND_SECONDS", 0.05)
-    pulse = Pulse(Reader(), every=0.01)
+    pulse = LiveOverview(Reader(), every=0.01)
     deaf = Listening(pulse)
     await until(lambda: deaf.numbers)
     deaf.reading.clear()
@@ -152,14 +152,14 @@ async def test_a_quiet_stream_says_that_it_lives() -> None:
         await gate.wait()
         return b"{}"
 
-    listener = Listening(Pulse(stuck, heartbeat=0.02))
+    listener = Listening(LiveOverview(stuck, heartbeat=0.02))
     await until(lambda: listener.heard.count(b": alive\n\n") >= 2)
     listener.leave()
     await gone(listener)
 
 
 async def test_a_stream_ends_when_its_listener_may_no_more() -> None:
-    listener = Listening(Pulse(Reader(), every=0.01, heartbeat=0.02))
+    listener = Listening(LiveOverview(Reader(), every=0.01, heartbeat=0.02))
     await until(lambda: listener.numbers)
     listener.may = False
     await gone(listener)
@@ -167,16 +167,16 @@ async def test_a_stream_ends_when_its_listener_may_no_more() -> None:
 
 
 async def test_a_stream_ends_after_its_time_and_when_the_server_stops() -> None:
-    old = Listening(Pulse(Reader(), every=0.01, life=0.1))
+    old = Listening(LiveOverview(Reader(), every=0.01, life=0.1))
     await gone(old)
     assert old.ended
-    pulse = Pulse(Reader(), every=60)
+    pulse = LiveOverview(Reader(), every=60)
     listener = Listening(pulse)
     await until(lambda: listener.numbers)
     pulse.end()
     await gone(listener)
     assert listener.ended
-    with pytest.raises(Refused, match="stopping"):
+    with pytest.raises(RequestRefused, match="stopping"):
         pulse.check(ANN)
 
 
@@ -191,7 +191,7 @@ async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
     server = Server()
     before = signal.signal(signal.SIGTERM, server.handle_exit)
     try:
-        listener = Listening(Pulse(Reader(), every=0.01))
+        listener = Listening(LiveOverview(Reader(), every=0.01))
         await until(lambda: len(listener.numbers) > 2)
         assert not listener.ended
         server.should_exit = True
@@ -202,10 +202,10 @@ async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
 
 
 async def test_no_more_listen_than_may() -> None:
-    pulse = Pulse(Reader(), most=2)
+    pulse = LiveOverview(Reader(), most=2)
     listeners = [Listening(pulse), Listening(pulse)]
     await until(lambda: pulse.listeners == 2)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         pulse.check(BOB)
     assert (refused.value.status, refused.value.code) == (503, "too_many_listeners")
     listeners[0].leave()
@@ -216,12 +216,13 @@ async def test_no_more_listen_than_may() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raised", "error"), [(Refused(503, "too_slow", "It took too long."), "too_slow"), (KeyError("x"), "internal")]
+    ("raised", "error"),
+    [(RequestRefused(503, "too_slow", "It took too long."), "too_slow"), (KeyError("x"), "internal")],
 )
 async def test_trouble_is_told_and_passes(raised: Exception, error: str) -> None:
     reader = Reader()
     reader.fails = raised
-    listener = Listening(Pulse(reader, every=0.01))
+    listener = Listening(LiveOverview(reader, every=0.01))
     await until(lambda: any(said.startswith(b"event: trouble\n") for said in listener.heard))
     said = next(said for said in listener.heard if said.startswith(b"event: trouble\n"))
     assert Refusal.model_validate_json(said.split(b"data: ")[1]).error == error
@@ -250,15 +251,15 @@ async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, token
 async def test_live_jobs_are_counted_while_somebody_listens_though_no_worker_does(
     site: Starlette, tokens: Mapping[Role, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    desk = site.state.operations.desk
+    service = site.state.operations.service
     counted: list[bool] = []
-    count = desk.count
+    count = service.count
 
     async def counting(*, small: bool) -> bool:
         counted.append(small)
         return bool(await count(small=small))
 
-    monkeypatch.setattr(desk, "count", counting)
+    monkeypatch.setattr(service, "count", counting)
     await ask(site, Asked("GET", "/api/pulse", headers=bearer(tokens[Role.VIEWER]), listens=2))
     assert False in counted
 

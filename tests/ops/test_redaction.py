@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.codec import JsonCodec
-from holdfast.ops import redaction
-from holdfast.ops.redaction import HIDDEN, Redaction
+from holdfast._model.codec import JsonCodec
+from holdfast._ops import redaction
+from holdfast._ops.redaction import HIDDEN, Redaction
 
 
 def test_the_example_is_true() -> None:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
+from holdfast._drivers import run_sync
+from holdfast._store.access import revoke_access_token
 from holdfast.ops import JwtAccess, Role, operations
-from holdfast.store.access import revoke_access_token
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.cases import CASES, CSRF, RETRY, Case, World
 from tests.ops.conftest import PATIENT, make_token

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from holdfast.ops.answer import Answer, Refusal
-from holdfast.ops.openapi import answers
-from holdfast.ops.role import Role
-from holdfast.ops.routes import ROUTES, Route
+from holdfast._ops.openapi import answers
+from holdfast._ops.person import Role
+from holdfast._ops.responses import Answer, Refusal
+from holdfast._ops.routes import ROUTES
 from tests.ops.asking import Asked, ask, bearer
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
+    from holdfast._ops.route import Route
     from tests.ops.shop import Shop
 
 

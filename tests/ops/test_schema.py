@@ -20,9 +20,9 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+from holdfast._ops.openapi import document
+from holdfast._ops.routes import ROUTES
 from holdfast.ops import Role, operations
-from holdfast.ops.openapi import document
-from holdfast.ops.routes import ROUTES
 from tests.ops.conftest import PATIENT
 from tests.ops.serving import Served
 

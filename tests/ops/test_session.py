@@ -6,9 +6,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from holdfast.ops.person import Person
-from holdfast.ops.role import Role
-from holdfast.ops.session import Session, Sessions
+from holdfast._ops.person import Person, Role
+from holdfast._ops.session import BrowserSession, Sessions
 
 SECRET = "a secret of at least so many characters"  # noqa: S105 - guards nothing
 
@@ -25,7 +24,7 @@ def test_a_session_is_read_by_whoever_has_the_secret_until_it_is_over() -> None:
     clock = Clock()
     value = Sessions(SECRET, seconds=60, clock=clock).of_token("0123456789ab")
     other = Sessions(SECRET, clock=clock)
-    assert other.read(value) == Session(ANY, "0123456789ab", None, 1_060.0)
+    assert other.read(value) == BrowserSession(ANY, "0123456789ab", None, 1_060.0)
     clock.now = 1_060.0
     assert other.read(value) is None
 
@@ -39,8 +38,8 @@ def test_a_session_of_a_person_ends_with_what_vouched_for_them() -> None:
     clock = Clock()
     sessions = Sessions(SECRET, seconds=60, clock=clock)
     ann = Person("ann", Role.OPERATOR)
-    assert sessions.read(sessions.of_person(ann, 1_010.0)) == Session(ANY, None, ann, 1_010.0)
-    assert sessions.read(sessions.of_person(ann, 9_999.0)) == Session(ANY, None, ann, 1_060.0)
+    assert sessions.read(sessions.of_person(ann, 1_010.0)) == BrowserSession(ANY, None, ann, 1_010.0)
+    assert sessions.read(sessions.of_person(ann, 9_999.0)) == BrowserSession(ANY, None, ann, 1_060.0)
 
 
 def _forged() -> list[str]:

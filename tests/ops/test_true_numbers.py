@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import Settings
-from holdfast.drivers import run_sync
-from holdfast.engine.tick import run_tick
-from holdfast.ops.answer import Latency
-from holdfast.ops.desk import Desk
-from holdfast.ops.percentile import latency
-from holdfast.ops.runtime import runtime
-from holdfast.store.census import BOUNDS
-from holdfast.store.subscription import subscribe
+from holdfast import Holdfast, Job, Retry, Settings
+from holdfast._drivers import run_sync
+from holdfast._engine.once import run_tick
+from holdfast._ops.fleet import runtime
+from holdfast._ops.overview import latency
+from holdfast._ops.responses import Latency, StatsConfig
+from holdfast._ops.service import Service
+from holdfast._store.census import BOUNDS
+from holdfast._store.subscription import subscribe
+from holdfast.ops import operations
+from tests.ops.asking import Asked, ask, bearer
+from tests.ops.conftest import make_token
 from tests.ops.shop import enqueue, make_app
 
 if TYPE_CHECKING:
@@ -27,22 +30,54 @@ PATIENT = timedelta(seconds=20)
 
 
 @pytest.fixture
-async def desk(database: str) -> AsyncIterator[Desk]:
-    async with Desk(database, timeout=PATIENT) as desk:
-        yield desk
+async def service(database: str) -> AsyncIterator[Service]:
+    async with Service(database, timeout=PATIENT) as service:
+        yield service
 
 
 async def test_totals_and_the_last_error_are_there_after_a_tick_though_no_worker_lives(
-    database: str, desk: Desk
+    database: str, service: Service
 ) -> None:
     app = make_app(database)
     await enqueue(app, "mail.send", "a@example.org")
     await enqueue(app, "mail.break")
     await run_tick(app, Settings.load(os.environ))
-    said = await desk.fleet_runtime()
+    said = await service.fleet_runtime()
     assert (said.is_running, said.processed_total, said.dead_letter_total) == (False, 2, 1)
     assert said.last_error is not None
     assert "it broke" in said.last_error
+
+
+async def test_the_settings_shown_are_those_of_the_live_workers(database: str) -> None:
+    """The process that answers has settings of its own, which no job runs by."""
+    app = make_app(database)
+    site, headers = operations(app, timeout=PATIENT), bearer(make_token(database, "developer"))
+
+    async def config() -> dict[str, Any]:
+        answered = await ask(site, Asked("GET", "/outbox/stats", headers=headers))
+        shown: dict[str, Any] = answered.json["config"]
+        return shown
+
+    defaults = {
+        "poll_ms": 1_000, "max_attempts": 3, "processing_timeout_ms": 60_000, "retry_base_ms": 5_000,
+        "retry_max_ms": 120_000,
+    }  # fmt: skip
+    async with app.worker(batch_size=7):
+        assert await config() == defaults | {"batch_size": 7}
+        async with app.worker(batch_size=9):
+            assert await config() == defaults | {"batch_size": None}, "they differ"
+        async with app.worker(batch_size=7, retry=Retry(max_attempts=None)):
+            assert await config() == defaults | {"batch_size": 7, "max_attempts": None}, "one has no limit"
+    assert set((await config()).values()) == {None}, "no worker lives"
+    await site.state.operations.close()
+
+
+async def test_a_worker_registers_no_setting_that_is_not_shown(database: str) -> None:
+    async with make_app(database).worker():
+        with psycopg.connect(database) as conn:
+            (row,) = conn.execute("SELECT settings FROM holdfast.worker").fetchall()
+    assert set(row[0]) == set(StatsConfig.model_fields)
+    assert {type(value) for value in row[0].values()} == {int}
 
 
 def test_dead_letters_of_the_reaper_are_counted() -> None:
@@ -50,22 +85,22 @@ def test_dead_letters_of_the_reaper_are_counted() -> None:
     assert runtime(counters, is_running=True, last_error=None).dead_letter_total == 5
 
 
-async def test_what_was_just_enqueued_is_counted_while_few_jobs_live(database: str, desk: Desk) -> None:
+async def test_what_was_just_enqueued_is_counted_while_few_jobs_live(database: str, service: Service) -> None:
     app = make_app(database)
-    assert (await desk.stats_queue()).pending == 0
+    assert (await service.stats_queue()).pending == 0
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute("UPDATE holdfast.census SET seconds = 3, at = at - interval '3 seconds'")
     await enqueue(app, "mail.send", "a@example.org")
-    assert (await desk.stats_queue()).pending == 1
+    assert (await service.stats_queue()).pending == 1
 
 
-async def test_a_relay_is_behind_by_no_more_than_was_published(database: str, desk: Desk) -> None:
+async def test_a_relay_is_behind_by_no_more_than_was_published(database: str, service: Service) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         run_sync(conn, subscribe("out", target="nats", topics=["paid"], partitions=4, beginning=False))
         conn.execute("SELECT count(holdfast.publish('paid', '{}', key => n::text)) FROM generate_series(1, 40) AS n")
-    (line,) = (await desk.subscriptions()).subscriptions
+    (line,) = (await service.subscriptions()).subscriptions
     assert line.lag_events == 40
-    assert (await desk.overview()).relay_lag_events == 40
+    assert (await service.overview()).relay_lag_events == 40
 
 
 @pytest.mark.parametrize(
@@ -80,9 +115,24 @@ def test_percentiles_are_bounds_that_were_measured(seconds: list[float], p50: fl
     assert latency(buckets) == Latency(p50=p50, p95=p99, p99=p99)
 
 
-async def test_only_the_part_that_was_redacted_is_marked(database: str, desk: Desk) -> None:
+async def test_only_the_part_that_was_redacted_is_marked(database: str, service: Service) -> None:
     app = make_app(database)
     hidden: Any = await enqueue(app, "mail.send", "a@example.org", "hush")
     plain = await enqueue(app, "mail.break")
-    assert (await desk.job(hidden)).redacted_parts == ["payload"]
-    assert (await desk.job(plain)).redacted_parts == []
+    assert (await service.job(hidden)).redacted_parts == ["payload"]
+    assert (await service.job(plain)).redacted_parts == []
+
+
+async def test_a_result_that_was_redacted_does_not_mark_the_payload(database: str, service: Service) -> None:
+    app = Holdfast(database)
+
+    @app.job("login")
+    async def login(job: Job[Any], user: str) -> dict[str, str]:
+        return {"user": user, "access_token": "hush"}
+
+    job = await enqueue(app, "login", "ann")
+    await run_tick(app, Settings.load(os.environ))
+    story = await service.job(job)
+    assert story.result == {"user": "ann", "access_token": "[redacted]"}
+    assert story.payload == {"user": "ann"}
+    assert (story.redacted, story.redacted_parts) == (True, ["result"])

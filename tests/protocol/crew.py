@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
-from holdfast.drivers import run_sync
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._store.worker import register_worker
 
 if TYPE_CHECKING:
     from typing import Self

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from holdfast.lease import Lease
-from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.retry import Retry
-from holdfast.store.claim import WHOLE, Shards
-from holdfast.store.floor import Lane
+from holdfast._model.lease import Lease
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._model.retry import Retry
+from holdfast._store.claim import WHOLE, Shards
+from holdfast._store.claimed_job import Lane
 from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, AttemptRow, Delta, ModelJob, Span, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast.store.claim import Claim, ClaimedJob
-    from holdfast.store.reap import ReapedJob
+    from holdfast._store.claimed_job import Claim, ClaimedJob
+    from holdfast._store.reap import ReapedJob
     from tests.protocol.observation import Observation
     from tests.protocol.producing import Spec
 
@@ -174,7 +174,7 @@ def write_of(job: ClaimedJob, worker: int, outcome: Outcome, following: Spec | N
         Failed: "failed",
         Cancelled: "cancelled",
     }
-    delay = getattr(outcome, "delay", NO_TIME)
+    delay = getattr(outcome, "after", getattr(outcome, "delay", NO_TIME))
     return Write(job.id, job.token, worker, names[type(outcome)], delay, following)
 
 
@@ -240,9 +240,8 @@ def _verdict(job: ModelJob, outcome: str) -> str:
         return outcome
     if job.cancel:
         return "cancelled"
-    if outcome in {"retry", "lost"} and job.attempt >= job.max_attempts:
-        return "failed"
-    return "pending"
+    used_up = job.max_attempts is not None and job.attempt >= job.max_attempts
+    return "failed" if outcome in {"retry", "lost"} and used_up else "pending"
 
 
 def _marked(view: State, write: Write, seen: Seen) -> Delta:

@@ -36,7 +36,7 @@ class ModelJob:
     kind: str
     queue: str
     priority: int
-    max_attempts: int
+    max_attempts: int | None
     available_at: Moment
     status: str = "pending"
     attempt: int = 0
@@ -203,7 +203,8 @@ class State:
     def check_invariants(self) -> None:
         for job in self.jobs.values():
             assert job.status in LIVE + ENDED
-            assert 0 <= job.attempt <= job.max_attempts, f"more attempts than allowed: {job}"
+            assert job.attempt >= 0, f"less than no attempt: {job}"
+            assert job.max_attempts is None or job.attempt <= job.max_attempts, f"more attempts than allowed: {job}"
             if job.live:
                 held = job.status == "processing"
                 assert held == (job.token is not None) == (job.holder is not None), f"held by half: {job}"

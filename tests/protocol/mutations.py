@@ -11,7 +11,10 @@ _LOCKED = "LIMIT look FOR NO KEY UPDATE SKIP LOCKED)"
 _WAYS = "AND j.locked_by = worker AND j.order_key IS NULL\n               "
 
 MUTATIONS: Final[dict[str, Mutation]] = {
-    "claim does not count the attempt": ("claim_jobs", (("attempt = j.attempt + 1,", "attempt = j.attempt,"),)),
+    "claim does not count the attempt": (
+        "claim_jobs",
+        (("attempt = least(j.attempt + 1, 32767),", "attempt = j.attempt,"),),
+    ),
     "claim begins with the latest": (
         "claim_jobs",
         (
@@ -221,7 +224,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     "retry ignores the cap": ("settle_batch", (("g.outcome IN ('retry', 'lost')", "g.outcome IN ('lost')"),)),
     "retry goes back into the past": (
         "give_back_jobs",
-        (("available_at = clock + greatest", "available_at = clock - greatest"),),
+        (("available_at = holdfast.due_at(s.at", "available_at = -interval '1 minute' + holdfast.due_at(s.at"),),
     ),
     "retry keeps the lease": (
         "give_back_jobs",

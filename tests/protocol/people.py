@@ -8,11 +8,11 @@ import psycopg
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob
-from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
-from holdfast.store.chain import complete_chain, delete_chains
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.inspect import delete_job
+from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob
+from holdfast._store.chain import complete_chain, delete_chains
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.inspect import delete_job
+from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from tests.protocol import chaining, producing
 from tests.protocol.crew import KINDS
 from tests.protocol.leasing import Request
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast.outcome import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.protocol.model import State
     from tests.protocol.observation import Observation
 

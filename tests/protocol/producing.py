@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.job import Handle
-from holdfast.new_job import Envelope, NewJob, OrderKey, Unique
+from holdfast._model.job import Handle
+from holdfast._model.new_job import Envelope, NewJob, OrderKey, Unique
 from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, Delta, ModelJob, Span, State
 
@@ -26,7 +26,7 @@ class Spec:
     kind: str
     queue: str = "default"
     priority: int = 5
-    max_attempts: int = 3
+    max_attempts: int | None = 3
     delay: timedelta = NO_TIME
     order: OrderKey | None = None
     unique: Unique | None = None

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import psycopg
 from hypothesis.stateful import RuleBasedStateMachine
 
-from holdfast.drivers import run_sync
-from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob
-from holdfast.outcome import Completed, Outcome
-from holdfast.store.claim import Claim, ClaimedJob, claim_jobs
-from holdfast.store.finish import Ending, finish_jobs, is_plain
-from holdfast.store.floor import Floors, Lane
-from holdfast.store.lease import Held, renew_leases
-from holdfast.store.reap import reap_jobs
-from holdfast.store.statement import Statement
-from holdfast.store.suspect import claim_suspects
+from holdfast._drivers import run_sync
+from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob
+from holdfast._model.outcome import Completed, Outcome
+from holdfast._store.claim import claim_jobs
+from holdfast._store.claim_floor import Floors
+from holdfast._store.claimed_job import Claim, ClaimedJob, Lane
+from holdfast._store.finish import Ending, finish_jobs, is_plain
+from holdfast._store.lease import Held, renew_leases
+from holdfast._store.reap import claim_suspects, reap_jobs
+from holdfast._store.statement import Statement
 from tests.protocol import leasing
 from tests.protocol.leasing import LEASE, RETRY, Request, write_of
 from tests.protocol.model import Delta, ModelJob, State

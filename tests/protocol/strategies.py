@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from hypothesis import strategies as st
 
-from holdfast.failure import Failure
-from holdfast.new_job import OrderKey, Unique
-from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.store.claim import WHOLE, Shards
-from holdfast.store.floor import REACHES
+from holdfast._logs.failure import Failure
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._store.claim import WHOLE, Shards
+from holdfast._store.claim_floor import REACHES
 from tests.protocol.crew import KINDS, QUEUES, WORKERS
 from tests.protocol.leasing import Request
 from tests.protocol.producing import WINDOW, Spec
@@ -19,6 +19,7 @@ HOUR = timedelta(hours=1)
 ORDER_KEYS = ("k", "l")
 UNIQUE_KEYS = ("u", "v")
 
+attempts = st.sampled_from([1, 2, 3, 3, None])
 delays = st.sampled_from([timedelta(0), timedelta(0), HOUR])
 failure = Failure("E", "it broke")
 outcomes: st.SearchStrategy[Outcome] = st.one_of(
@@ -42,7 +43,7 @@ specs = st.builds(
     kind=st.sampled_from(KINDS),
     queue=st.sampled_from(QUEUES),
     priority=st.sampled_from([5, 5, 0, 9]),
-    max_attempts=st.integers(1, 3),
+    max_attempts=attempts,
     delay=delays,
     order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS), on_failure=st.sampled_from(["next", "block"])),
     unique=st.none() | st.none() | uniques,
@@ -53,7 +54,7 @@ specs = st.builds(
 waiting = st.builds(
     Spec,
     kind=st.sampled_from(KINDS),
-    max_attempts=st.integers(1, 3),
+    max_attempts=attempts,
     order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS)),
     unique=st.none() | uniques,
     picks=st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple),
@@ -63,7 +64,7 @@ followers = st.builds(
     Spec,
     kind=st.sampled_from(KINDS),
     queue=st.just(QUEUES[0]),
-    max_attempts=st.integers(1, 3),
+    max_attempts=attempts,
     order=st.none() | st.builds(OrderKey, st.sampled_from(ORDER_KEYS)),
     unique=st.none() | st.none() | st.builds(Unique, st.sampled_from(UNIQUE_KEYS)),
     picks=picks,
@@ -73,7 +74,7 @@ keyed = st.builds(
     Spec,
     kind=st.sampled_from(KINDS),
     queue=st.just(QUEUES[0]),
-    max_attempts=st.integers(1, 3),
+    max_attempts=attempts,
     order=st.builds(OrderKey, st.sampled_from(ORDER_KEYS), on_failure=st.sampled_from(["block", "next"])),
 )
 requests = st.builds(

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.abort import AbortReason
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey
-from holdfast.store.schema import migrate
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._model.errors import AbortReason
+from holdfast._model.new_job import OrderKey
+from holdfast._store.schema import migrate
+from holdfast._store.worker import register_worker
 from tests.protocol.zombies import refused, rise
 from tests.traps.mutation import open_trap
 from tests.traps.workers import Worker, enqueue, job, number
@@ -22,7 +22,7 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._store.claimed_job import ClaimedJob
 
 Connection = psycopg.Connection[Any]
 

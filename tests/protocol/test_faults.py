@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey, Unique
-from holdfast.outcome import Completed
-from holdfast.store.chain import complete_chain, delete_chains, read_chain
-from holdfast.store.finish import Ending, complete_job, finish_jobs
-from holdfast.store.lease import Held
-from holdfast.store.sleeper import lie_down
-from holdfast.store.watcher import watch_chains
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.outcome import Completed
+from holdfast._store.chain import complete_chain, delete_chains, read_chain
+from holdfast._store.finish import Ending, complete_job, finish_jobs
+from holdfast._store.lease import Held
+from holdfast._store.sleeper import lie_down, watch_chains
 from tests.protocol.faults import add_faults, break_at
 from tests.protocol.zombies import images
 from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, job, number, statuses
@@ -22,8 +21,8 @@ from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, job, nu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.outcome import Outcome
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
 Connection = psycopg.Connection[Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast.abort import AbortReason
+from holdfast._model.errors import AbortReason
 from tests.protocol.lifecycle import ENDED, LIVE, NOWHERE, TRANSITIONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "lifecycle.md").read_text(encoding="utf-8")

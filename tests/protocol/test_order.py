@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey
-from holdfast.store.cancel import replay_job
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey
+from holdfast._store.search import replay_job
 from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, expire_leases, job, statuses
 
 if TYPE_CHECKING:

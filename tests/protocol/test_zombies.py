@@ -5,16 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.lease import Lease
-from holdfast.new_job import OrderKey
-from holdfast.outcome import Completed, Failed
-from holdfast.store.answer import Answer
-from holdfast.store.cancel import cancel_job
-from holdfast.store.chain import complete_chain, delete_chains
-from holdfast.store.finish import Ending, finish_jobs
-from holdfast.store.lease import Held, renew_leases
-from holdfast.store.statement import statements
+from holdfast._drivers import run_sync
+from holdfast._model.lease import Lease
+from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed, Failed
+from holdfast._store.chain import complete_chain, delete_chains
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.lease import ClaimAnswer, Held, renew_leases
+from holdfast._store.search import cancel_job
+from holdfast._store.statement import statements
 from tests.protocol.zombies import FAILURE, OUTCOMES, WRITES, Deed, images, refused, rise
 from tests.traps.mutation import open_trap
 from tests.traps.workers import Worker, enqueue, expire_leases, job, number, statuses
@@ -22,14 +21,14 @@ from tests.traps.workers import Worker, enqueue, expire_leases, job, number, sta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.outcome import Outcome
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
-TAKEN = Answer.taken_by_another_worker
-DONE = Answer.already_completed
-CANCELLED = Answer.cancelled
-NOT_FOUND = Answer.not_found
+TAKEN = ClaimAnswer.taken_by_another_worker
+DONE = ClaimAnswer.already_completed
+CANCELLED = ClaimAnswer.cancelled
+NOT_FOUND = ClaimAnswer.not_found
 
 
 def reaped(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
@@ -97,7 +96,7 @@ def token_reissued(zombie: Worker, other: Worker, lost: ClaimedJob) -> None:
     assert [found.token for found in other.claim() if found.id == lost.id] == [lost.token]
 
 
-FATES: dict[str, tuple[Callable[[Worker, Worker, ClaimedJob], None], Answer]] = {
+FATES: dict[str, tuple[Callable[[Worker, Worker, ClaimedJob], None], ClaimAnswer]] = {
     "taken by another worker": (taken, TAKEN),
     "reaped and not taken yet": (reaped, TAKEN),
     "completed elsewhere": (ended(OUTCOMES["completed"]), DONE),

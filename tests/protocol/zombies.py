@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.drivers import run_sync
-from holdfast.failure import Failure
-from holdfast.job import Progress
-from holdfast.lease import Lease
-from holdfast.new_job import Envelope, NewJob
-from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.store.finish import Ending, complete_job, finish_jobs
-from holdfast.store.lease import Held, renew_leases
-from holdfast.store.progress import report_progress
-from holdfast.store.statement import Statement
+from holdfast._drivers import run_sync
+from holdfast._logs.failure import Failure
+from holdfast._model.job import Progress
+from holdfast._model.lease import Lease
+from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._store.finish import Ending, complete_job, finish_jobs
+from holdfast._store.lease import Held, renew_leases, report_progress
+from holdfast._store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import psycopg
 
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._store.claimed_job import ClaimedJob
 
 FAILURE = Failure("Zombie", "it should be dead")
 OUTCOMES: dict[str, Outcome] = {

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from holdfast import Retry
-    from holdfast.relay.message import Message, Publish
+    from holdfast._relay.message import Message, Publish
 
 
 class Ledger:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from datetime import datetime  # noqa: TC003 - part of a NamedTuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.drivers import run
-from holdfast.store.position import Cut, read_events
-from holdfast.store.subscription import advance_position, join_subscription, subscribe
+from holdfast._drivers import run
+from holdfast._store.position import Cut, read_events
+from holdfast._store.subscription import advance_position, join_subscription, subscribe
 
 if TYPE_CHECKING:
     import psycopg
 
-    from holdfast.store.position import Page
-    from holdfast.store.subscription import Held, Membership, ParkedEvent
+    from holdfast._store.position import LogPage
+    from holdfast._store.subscription import HeldPartition, Membership, ParkedEvent
 
 
 class ReadEvent(NamedTuple):
@@ -35,7 +35,7 @@ class Reader:
         self.partitions = partitions
         self.subscription = 0
         self.topics: tuple[str, ...] = ()
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, HeldPartition] = {}
         self.membership: Membership | None = None
         self.events: list[ReadEvent] = []
 
@@ -50,12 +50,12 @@ class Reader:
         self.held = {held.partition: held for held in self.membership.held}
         return self.membership
 
-    async def page(self, partition: int = 0, *, most: int = 100) -> Page:
+    async def page(self, partition: int = 0, *, most: int = 100) -> LogPage:
         base = self.membership.base_id if self.membership else 0
         cut = Cut(self.topics, self.partitions, partition, base)
         return await run(self.conn, read_events(cut, self.held[partition].position, most=most))
 
-    async def advance(self, page: Page, partition: int = 0) -> bool:
+    async def advance(self, page: LogPage, partition: int = 0) -> bool:
         """Take the page for handed over; False when the partition is in other hands."""
         held = await run(self.conn, advance_position(self.subscription, self.worker, self.held[partition], page.after))
         if held is None:

@@ -7,7 +7,7 @@ import sys
 from datetime import timedelta
 
 from holdfast import Holdfast
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._relay.sinks.nats import NatsSink
 
 LEASE = timedelta(seconds=1.5)
 

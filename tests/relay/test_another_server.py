@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.drivers import run
-from holdfast.store.schema import migrate
-from holdfast.store.subscription import feed_jobs, list_subscriptions, rebase_subscription, subscribe
+from holdfast._drivers import run
+from holdfast._store.schema import migrate
+from holdfast._store.subscription import feed_jobs, list_subscriptions, rebase_subscription, subscribe
 from tests.engine.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.reading import Reader

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast.engine.link import Link
-from holdfast.relay.bell import Bell
+from holdfast._engine.link import Link
+from holdfast._relay.sleep import LogWaker
 
 
 async def test_who_looked_before_the_record_of_another_looks_once_more(database: str) -> None:
     async with Link(database, timeout=10) as link:
-        bell = Bell(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(1, 1))
+        bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(1, 1))
         one, two = bell.sleeper(), bell.sleeper()
         one.listen()
         two.listen()
@@ -22,7 +22,7 @@ async def test_who_looked_before_the_record_of_another_looks_once_more(database:
 
 async def test_where_nobody_is_heard_everybody_sleeps_by_polling(database: str) -> None:
     async with Link(database, timeout=10) as link:
-        bell = Bell(link, worker=lambda: 1, topics=["t"], heard=lambda: False, idle=(1, 1))
+        bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: False, idle=(1, 1))
         sleeper = bell.sleeper()
         sleeper.listen()
         assert await sleeper.may_sleep()

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import Holdfast, Retry, Settings
-from holdfast.drivers import run
-from holdfast.engine.transition import Transitions
-from holdfast.relay import delivery, partition
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run
+from holdfast._engine.report.transition import Transitions
+from holdfast._relay import partition
+from holdfast._relay import publisher as delivery
+from holdfast._store.worker import register_worker
 from tests.engine.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.test_relays import FAST, subscribed
@@ -20,7 +21,7 @@ from tests.relay.test_relays import FAST, subscribed
 if TYPE_CHECKING:
     import pytest
 
-    from holdfast.event import Topic
+    from holdfast._model.event import Topic
 
 
 async def _publish_always(app: Holdfast, database: str, topic: Topic[Any]) -> None:

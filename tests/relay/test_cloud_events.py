@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-from holdfast.relay.cloud_events import CloudEvents, percent_encoded, renamed
-from holdfast.relay.message import Message
+from holdfast._relay.message import Message
+from holdfast._relay.sinks.cloud_events import CloudEvents, percent_encoded, renamed
 
 AT = datetime(2026, 5, 4, 12, 30, tzinfo=timezone(timedelta(hours=2)))
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from holdfast import Event, Holdfast, Job
-from holdfast.drivers import run
-from holdfast.store.subscription import find_subscription, repartition_subscription
+from holdfast._drivers import run
+from holdfast._store.subscription import find_subscription, repartition_subscription
 from tests.engine.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.reading import Reader

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from holdfast.drivers import run
-from holdfast.relay.message import Refused, Unavailable
-from holdfast.store.subscription import list_subscriptions, pause_subscription
+from holdfast._drivers import run
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._store.subscription import list_subscriptions, pause_subscription
 from tests.engine.waiting import after, until
 from tests.relay.ledger import Ledger
 from tests.relay.test_relays import FAST, SOON, subscribed
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
-    from holdfast.relay.message import Message, Publish
+    from holdfast._relay.message import Message, Publish
 
 THIEF = 10**9
 BRIEF = timedelta(seconds=1.2)

@@ -11,17 +11,18 @@ import psycopg
 import pytest
 
 from holdfast import Event, Holdfast, Job, Retry
-from holdfast.drivers import run
-from holdfast.engine.tick import run_tick
-from holdfast.relay import delivery, partition
-from holdfast.relay.message import Refused
-from holdfast.relay.sinks.nats import NatsSink
-from holdfast.settings import Settings
-from holdfast.store.subscription import release_parked
+from holdfast._drivers import run
+from holdfast._engine.once import run_tick
+from holdfast._model.settings import Settings
+from holdfast._relay import partition
+from holdfast._relay import publisher as delivery
+from holdfast._relay.message import Refused
+from holdfast._relay.sinks.nats import NatsSink
+from holdfast._store.subscription import release_parked
 from tests.relay.ledger import Ledger
 
 if TYPE_CHECKING:
-    from holdfast.event import Topic
+    from holdfast._model.event import Topic
     from tests.relay.conftest import Stream
     from tools.nats import NatsServer
 

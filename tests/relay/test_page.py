@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast import cli
+from holdfast import _cli as cli
 from tests.engine.waiting import until
 from tests.relay.conftest import stream
 

@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Settings
-from holdfast.drivers import run
-from holdfast.engine.runner import Budget
-from holdfast.engine.transition import Transitions
-from holdfast.relay import partition
-from holdfast.relay.delivery import Handed
-from holdfast.store.position import Cut, Page, Position
-from holdfast.store.subscription import Held, Released
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run
+from holdfast._engine.report.transition import Transitions
+from holdfast._engine.runners.runner import Budget
+from holdfast._relay import partition
+from holdfast._relay.publisher import Handed
+from holdfast._store.position import Cut, LogPage, Position
+from holdfast._store.subscription import HeldPartition, ReleasedEvents
+from holdfast._store.worker import register_worker
 from tests.relay.ledger import Ledger
 
 
@@ -74,8 +74,8 @@ def test_the_next_page_is_as_large_as_the_sink_is_quick(size: int, seconds: floa
 async def test_a_cancel_while_the_reading_ends_is_not_lost() -> None:
     budget, reading, ending, gate = Budget(), asyncio.Event(), asyncio.Event(), asyncio.Event()
     position = Position("1:1:", 1, 1, "1", phase="new")
-    held = Held(0, 1, 1, position)
-    answers = iter([Released([], {}), Page([], position)])
+    held = HeldPartition(0, 1, 1, position)
+    answers = iter([ReleasedEvents([], {}), LogPage([], position)])
 
     async def run(_: object) -> object:
         if (answer := next(answers, None)) is not None:

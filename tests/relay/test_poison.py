@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Retry
-from holdfast.drivers import run
-from holdfast.relay import delivery
-from holdfast.relay.message import Refused
-from holdfast.relay.sinks.nats import NatsSink
-from holdfast.store.subscription import (
+from holdfast._drivers import run
+from holdfast._relay import publisher as delivery
+from holdfast._relay.message import Refused
+from holdfast._relay.sinks.nats import NatsSink
+from holdfast._store.subscription import (
     ParkedEvent,
-    Released,
+    ReleasedEvents,
     find_subscription,
     list_parked,
     list_subscriptions,
@@ -36,8 +36,8 @@ from tests.relay.test_relays import FAST, SOON, subscribed
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    from holdfast.relay.message import Message
-    from holdfast.relay.subscription import Poison
+    from holdfast._relay.message import Message
+    from holdfast._relay.subscription import Poison
     from tests.relay.conftest import Stream
     from tools.nats import NatsServer
 
@@ -170,7 +170,7 @@ async def test_a_parked_event_is_said_once_with_the_reason(database: str, caplog
         await subscribed(conn, 1)
         first, *_ = await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in (1, 2, 3)])
         await _parked(conn, 3)
-    [said] = [line for line in caplog.records if line.name == delivery.__name__]
+    [said] = [line for line in caplog.records if line.name == delivery.log.logger.name]
     assert said.levelname == "ERROR"
     assert said.getMessage() == (
         f"an event was parked: see `holdfast events parked out`: subscription=out event={first} attempt=1 "
@@ -222,7 +222,7 @@ async def test_a_long_row_of_followers_is_let_go_in_parts(database: str) -> None
 
 
 async def _due(reader: Reader, *, most: int = 1_000) -> list[int]:
-    released: Released = await run(reader.conn, released_events(reader.subscription, 0, most=most))
+    released: ReleasedEvents = await run(reader.conn, released_events(reader.subscription, 0, most=most))
     return [event[0] for event in released.events]
 
 

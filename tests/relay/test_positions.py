@@ -8,10 +8,10 @@ import psycopg
 import pytest
 
 from bench.explain import explained
-from holdfast.drivers import run, run_sync
-from holdfast.store.maintenance import expired_partitions
-from holdfast.store.position import Cut, read_events
-from holdfast.store.subscription import (
+from holdfast._drivers import run, run_sync
+from holdfast._store.maintenance import expired_partitions
+from holdfast._store.position import Cut, read_events
+from holdfast._store.subscription import (
     feed_jobs,
     find_subscription,
     list_subscriptions,
@@ -251,7 +251,11 @@ async def test_feeding_makes_a_job_per_event_with_the_position(
     async with conn.transaction(force_rollback=True):
         await run(conn, feed)
     made = [await run(conn, feed), await run(conn, feed), await run(conn, feed)]
-    assert [fed and tuple(fed) for fed in made] == [(3, True), (2, False), (0, False)]
+    assert [fed and (fed.events, fed.more, len(fed.made)) for fed in made] == [
+        (3, True, 3),
+        (2, False, 2),
+        (0, False, 0),
+    ]
     rows = await (await conn.execute("SELECT unique_key, order_key FROM holdfast.job ORDER BY id")).fetchall()
     assert rows == [(f"all:{id_}", "all:k") for id_ in published]
 

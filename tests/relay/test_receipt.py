@@ -12,8 +12,8 @@ from opentelemetry import trace
 from pydantic import BaseModel, PositiveInt
 
 from holdfast import Event, Holdfast, Job
-from holdfast.engine import attempt as attempts
-from holdfast.engine import worker as workers
+from holdfast._engine import worker as workers
+from holdfast._engine.jobs import handlers as attempts
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
 

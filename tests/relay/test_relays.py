@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Event, Holdfast, InvalidEvent, Job
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._relay.sinks.nats import NatsSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable

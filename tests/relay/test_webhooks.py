@@ -12,10 +12,12 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Retry
-from holdfast.relay import delivery
-from holdfast.relay.sinks import webhook
-from holdfast.relay.sinks.webhook import WebhookSink
-from holdfast.relay.subscription import Poison
+from holdfast._ops.requests import Before
+from holdfast._ops.service import Service
+from holdfast._relay import publisher as delivery
+from holdfast._relay.sinks import webhook
+from holdfast._relay.sinks.webhook import WebhookSink
+from holdfast._relay.subscription import Poison
 from tests.relay.sinks.endpoint import Endpoint, answer
 from tests.relay.test_relays import FAST, SOON, subscribed
 
@@ -86,6 +88,16 @@ async def test_when_all_tries_are_used_up_the_next_of_the_key_goes_on(
         assert rows == [(1, 2, False, None, "WebhookFailed")]
 
 
+async def test_without_a_limit_nothing_is_parked(database: str, endpoint: Endpoint) -> None:
+    app, sold = _app(database, endpoint, Retry.table([1 * MS], max_attempts=None, jitter=0 * MS))
+    endpoint.answers = [answer(500)] * 8
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
+        assert await _got(endpoint, 10) == [0] * 9 + [1]
+        assert await (await conn.execute("SELECT count(*) FROM holdfast.parked")).fetchone() == (0,)
+
+
 async def test_what_will_never_be_taken_is_refused_at_once(database: str, endpoint: Endpoint) -> None:
     app, sold = _app(database, endpoint, Retry(max_attempts=5))
     endpoint.answers = [answer(422, "no")]
@@ -93,6 +105,32 @@ async def test_what_will_never_be_taken_is_refused_at_once(database: str, endpoi
         await subscribed(conn, 1)
         await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(2)])
         assert await _got(endpoint, 2) == [0, 1]
+
+
+@pytest.mark.parametrize("poison", ["skip", "park_key"])
+@pytest.mark.parametrize("status", [400, 404, 422])
+async def test_one_that_answers_4xx_is_logged_once_and_shown(
+    database: str, endpoint: Endpoint, caplog: pytest.LogCaptureFixture, status: int, poison: Poison
+) -> None:
+    app, sold = _app(database, endpoint, Retry(max_attempts=5), poison)
+    endpoint.answers = [answer(status, "no such order")]
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        event, _ = await app.publish_many(conn, [sold.new({"n": n}, key=key) for n, key in enumerate("ab")])
+        assert await _got(endpoint, 2) == [0, 1]
+        async with Service(database, timeout=timedelta(seconds=SOON)) as desk, asyncio.timeout(SOON):
+            while not (shown := (await desk.parked("hook", Before())).parked):  # noqa: ASYNC110 - a database is asked
+                await asyncio.sleep(0.01)
+            problems = [one for one in (await desk.overview()).problems if one.code == "relay_parked"]
+    why = f"the endpoint answered {status}: no such order"
+    [said] = [line for line in caplog.records if line.name == "holdfast.publisher"]
+    assert said.levelname == "ERROR"
+    assert said.getMessage() == (
+        f"an event was parked: see `holdfast events parked hook`: subscription=hook event={event} attempt=1 "
+        f'error=WebhookRefused why="{why}"'
+    )
+    assert [(line.event_id, line.error_code, line.error) for line in shown] == [(event, "WebhookRefused", why)]
+    assert [(one.about, one.severity) for one in problems] == [("hook", "warning")]
 
 
 async def test_one_that_is_gone_is_sent_nothing_more_until_a_person_says_so(

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pytest
 
 from holdfast import Cron, Every, Holdfast, Job
-from holdfast.engine.runner import Runner
-from holdfast.engine.tick import run_tick
-from holdfast.engine.ticker import Limits
+from holdfast._engine.once import run_tick
+from holdfast._engine.runners.runner import Runner
+from holdfast._engine.runners.ticker import Limits
 from tests.engine.fleet import SOON, crew, fast, make_due
 from tests.engine.pace import QUICK
 from tests.engine.waiting import until

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Continue, Fail, Holdfast, Item, Job, Retry, Unique
-from holdfast.engine.tick import run_tick
+from holdfast._engine.once import run_tick
 from tests.engine.fleet import fast
 from tests.engine.pace import AT_ONCE, QUICK
 from tests.engine.waiting import until

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job, LeaseLost, Retry, SettingsError
-from holdfast.settings import Settings
+from holdfast._model.settings import Settings
 from tests.engine.fleet import SOON
 from tests.engine.pace import ALERT, AT_ONCE, QUICK, ms
 from tests.engine.waiting import until
@@ -20,7 +20,7 @@ from tests.traps.workers import Worker, enqueue, expire_leases, job
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.transition import Transition
+    from holdfast._engine.report.transition import Transition
     from tests.engine.ledger import Ledger
 
 doc = Document(DESIGN)

@@ -19,7 +19,7 @@ from tests.seeds.statement import DESIGN, DIFFERENCES, Document
 from tests.traps.workers import Worker, enqueue, job
 
 if TYPE_CHECKING:
-    from holdfast.engine.transition import Transition
+    from holdfast._engine.report.transition import Transition
     from tests.engine.ledger import Ledger
 
 doc = Document(DESIGN)

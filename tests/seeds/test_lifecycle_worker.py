@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, Retry, Settings, SettingsError
-from holdfast.engine.tick import run_tick
+from holdfast._engine.once import run_tick
 from tests.engine.fleet import fast
 from tests.engine.pace import AT_ONCE, ms
 from tests.engine.waiting import until

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job, Settings
-from holdfast.engine.loop import Pace
-from holdfast.engine.ticker import Ticked
-from holdfast.failure import Failure
+from holdfast._engine.report.transition import Ticked
+from holdfast._engine.runners.loop import Pace
+from holdfast._logs.failure import Failure
 from tests.cli import commands
 from tests.engine.fleet import SOON
 from tests.engine.pace import QUICK, ms

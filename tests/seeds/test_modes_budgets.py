@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast import AbortReason, Holdfast, Job, Retry
-from holdfast.engine.tick import run_tick
+from holdfast._engine.once import run_tick
 from tests.engine.fleet import fast
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast.engine.tick import run_tick
+from holdfast._engine.once import run_tick
 from tests.cli import commands
 from tests.engine.fleet import SOON, fast
 from tests.engine.test_http_runner import Service, served

@@ -4,10 +4,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import HoldfastError
-from holdfast.store.access import find_access_token, list_access_tokens, make_access_token, revoke_access_token
-from holdfast.store.audit import list_audit, record_audit
+from holdfast._drivers import run_sync
+from holdfast._model.errors import HoldfastError
+from holdfast._store.access import (
+    find_access_token,
+    list_access_tokens,
+    list_audit,
+    make_access_token,
+    record_audit,
+    revoke_access_token,
+)
 
 if TYPE_CHECKING:
     from tests.traps.workers import Connect

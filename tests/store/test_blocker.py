@@ -6,19 +6,18 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import InvalidJob
-from holdfast.job import Blocker
-from holdfast.new_job import Unique
-from holdfast.outcome import Completed, Outcome
-from holdfast.store.blocker import read_blockers, repair_blockers
-from holdfast.store.cancel import cancel_job, replay_job
-from holdfast.store.chain import complete_chain
-from holdfast.store.enqueue import enqueue_job
-from holdfast.store.finish import complete_job
-from holdfast.store.inspect import delete_job
-from holdfast.store.lease import Held
-from holdfast.store.statement import Statement
+from holdfast._drivers import run_sync
+from holdfast._model.errors import InvalidJob
+from holdfast._model.job import Blocker
+from holdfast._model.new_job import Unique
+from holdfast._model.outcome import Completed, Outcome
+from holdfast._store.chain import complete_chain, read_blockers, repair_blockers
+from holdfast._store.enqueue import enqueue_job
+from holdfast._store.finish import complete_job
+from holdfast._store.inspect import delete_job
+from holdfast._store.lease import Held
+from holdfast._store.search import cancel_job, replay_job
+from holdfast._store.statement import Statement
 from tests.traps.sessions import await_waiting, background
 from tests.traps.workers import (
     CANCELLED,

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey
-from holdfast.store.answer import Answer
-from holdfast.store.cancel import cancel_job, replay_job
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey
+from holdfast._store.lease import ClaimAnswer
+from holdfast._store.search import cancel_job, replay_job
 from tests.traps.workers import CANCELLED, FAILED, Worker, drain, enqueue, job, number, statuses
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def test_a_running_job_is_asked(connect: Connect) -> None:
     claimed = worker.claim()
     assert run_sync(worker.conn, cancel_job(first)) == "requested"
     assert statuses(worker.conn) == {first: "processing"}
-    assert worker.renew(claimed) == {first: Answer.cancelled}
+    assert worker.renew(claimed) == {first: ClaimAnswer.cancelled}
     assert worker.end(claimed, CANCELLED) == {first: "cancelled"}
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.store.census import (
+from holdfast._drivers import run_sync
+from holdfast._store.census import (
     BOUNDS,
     Counted,
     read_census,

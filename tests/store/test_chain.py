@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import ChainAwaited, DuplicateJob, InvalidJob, WrongIsolation
-from holdfast.new_job import OrderKey, Unique
-from holdfast.outcome import Completed
-from holdfast.store.answer import Answer
-from holdfast.store.cancel import cancel_job, replay_job
-from holdfast.store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains, read_chain
-from holdfast.store.finish import complete_job
-from holdfast.store.inspect import delete_job
-from holdfast.store.lease import Held
+from holdfast._drivers import run_sync
+from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob, WrongIsolation
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.outcome import Completed
+from holdfast._store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains, read_chain
+from holdfast._store.finish import complete_job
+from holdfast._store.inspect import delete_job
+from holdfast._store.lease import ClaimAnswer, Held
+from holdfast._store.search import cancel_job, replay_job
 from tests.traps.mutation import open_trap
 from tests.traps.sessions import await_waiting, background
 from tests.traps.workers import (
@@ -32,8 +31,8 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.new_job import NewJob
-    from holdfast.outcome import Outcome
+    from holdfast._model.new_job import NewJob
+    from holdfast._model.outcome import Outcome
     from tests.traps.workers import Connect
 
 
@@ -171,7 +170,7 @@ def test_completing_in_ones_own_transaction(worker: Worker, connect: Connect) ->
         assert worker.renew([claimed]) == {}
         assert run_sync(conn, complete_job(worker.id, held, "1", job().as_json())) == "completed"
     assert statuses(conn) == {first: "completed", first + 2: "pending"}
-    assert run_sync(conn, complete_job(worker.id, held)) is Answer.already_completed
+    assert run_sync(conn, complete_job(worker.id, held)) is ClaimAnswer.already_completed
 
 
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
@@ -236,7 +235,7 @@ def test_a_chain_is_completed_from_outside(worker: Worker, connect: Connect, sta
     heard = [notice.payload for notice in listener.notifies(timeout=0.2 if state != "processing" else 5, stop_after=1)]
     if state == "processing":
         assert heard == [f"lost {chain} {claimed[0].token} already_completed"]
-        assert worker.end(claimed) == {chain: Answer.already_completed}
+        assert worker.end(claimed) == {chain: ClaimAnswer.already_completed}
     else:
         assert heard == []
     assert run_sync(worker.conn, complete_chain(chain)) == "completed", "the next one"
@@ -279,7 +278,7 @@ def test_a_chain_is_deleted_whole(worker: Worker, connect: Connect) -> None:
     assert number(worker.conn, "SELECT count(*) FROM holdfast.attempt") == 0
     heard = {notice.payload for notice in listener.notifies(timeout=5, stop_after=2)}
     assert f"lost {other} {running[0].token} not_found" in heard
-    assert worker.end(running) == {other: Answer.not_found}
+    assert worker.end(running) == {other: ClaimAnswer.not_found}
     assert run_sync(worker.conn, chain_ends([chain]))[chain].status == "not_found"
 
 
@@ -393,7 +392,7 @@ def test_an_ended_job_cannot_be_told_from_sql_to_go_on(worker: Worker) -> None:
     (first,) = enqueue(worker.conn, job())
     claimed = worker.claim()
     worker.end(claimed, then(job()))
-    assert worker.end(claimed, then(job())) == {first: Answer.already_completed}
+    assert worker.end(claimed, then(job())) == {first: ClaimAnswer.already_completed}
     assert number(worker.conn, "SELECT count(*) FROM holdfast.job") == 1
 
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.drivers import run_sync
-from holdfast.errors import WrongIsolation
-from holdfast.lease import Lease
-from holdfast.store.cancel import cancel_job
-from holdfast.store.claim import SHARDS, Shards, claim_jobs
-from holdfast.store.floor import Floors
+from holdfast._drivers import run_sync
+from holdfast._model.errors import WrongIsolation
+from holdfast._model.lease import Lease
+from holdfast._store.claim import SHARDS, Shards, claim_jobs
+from holdfast._store.claim_floor import Floors
+from holdfast._store.search import cancel_job
 from tests.traps.mutation import let_claims_take_their_time
 from tests.traps.workers import CANCELLED, RETRIED, Worker, enqueue, fill, job, number, statuses
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import InvalidEvent, InvalidJob
-from holdfast.store.statement import Statement
+from holdfast._drivers import run_sync
+from holdfast._model.errors import InvalidEvent, InvalidJob
+from holdfast._store.statement import Statement
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,8 @@ ENQUEUE = {
     f"'k', queue => {LONG}": "queue: 1 to 100 bytes of text expected, got 501 bytes",
     "'k', priority => -1": "priority: 0 to 9 expected, got -1",
     "'k', priority => 2000000000": "priority: 0 to 9 expected, got 2000000000",
-    "'k', max_attempts => 0": "max_attempts: 1 to 1000 expected, got 0",
-    "'k', max_attempts => 1001": "max_attempts: 1 to 1000 expected, got 1001",
+    "'k', max_attempts => 0": "max_attempts: 1 to 1000, or -1 for no limit, expected, got 0",
+    "'k', max_attempts => 1001": "max_attempts: 1 to 1000, or -1 for no limit, expected, got 1001",
     "'k', delay => '-1 second'": "delay: 0 ms to 3660 days expected, got -1000 ms",
     "'k', delay => '100 years'": "delay: 0 ms to 3660 days expected, got 3155760000000 ms",
     "'k', delay => '178000000 years'": "delay: 0 ms to 3660 days expected, got 1000000000000000000 ms",
@@ -72,7 +72,7 @@ JOBS: list[tuple[dict[str, Any], str]] = [
     ({}, "kind: 1 to 200 bytes of text expected, got null"),
     ({"kind": ""}, "kind: 1 to 200 bytes of text expected, got 0 bytes"),
     ({"kind": "k", "priority": 70_000}, "priority: 0 to 9 expected, got 70000"),
-    ({"kind": "k", "max_attempts": 70_000}, "max_attempts: 1 to 1000 expected, got 70000"),
+    ({"kind": "k", "max_attempts": 70_000}, "max_attempts: 1 to 1000, or -1 for no limit, expected, got 70000"),
     ({"kind": "k", "payload_version": -1}, "payload_version: 1 to 32767 expected, got -1"),
     ({"kind": "k", "delay_ms": -5}, "delay: 0 ms to 3660 days expected, got -5 ms"),
     ({"kind": "k", "delay_ms": 9 * 10**18}, "delay: 0 ms to 3660 days expected, got 9000000000000000000 ms"),

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.store.cancel import replay_job
-from holdfast.store.chain import chain_ends
+from holdfast._drivers import run_sync
+from holdfast._store.chain import chain_ends
+from holdfast._store.search import replay_job
 from tests.engine.test_maintenance import add_day
 from tests.traps.workers import number
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.codec import JsonCodec
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey, Unique
-from holdfast.store.enqueue import enqueue_job, enqueue_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.codec import JsonCodec
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._store.enqueue import enqueue_job, enqueue_jobs
 from tests.traps.plans import explained
 from tests.traps.workers import Worker, enqueue, job, number
 

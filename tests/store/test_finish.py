@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.codec import JsonCodec
-from holdfast.drivers import run_sync
-from holdfast.failure import CODE_LIMIT, TEXT_LIMIT, Failure
-from holdfast.new_job import OrderKey, Unique
-from holdfast.outcome import Completed, Failed, Released, Rescheduled, Retried
-from holdfast.store.cancel import cancel_job
-from holdfast.store.finish import Ending, finish_jobs
+from holdfast._drivers import run_sync
+from holdfast._logs.failure import CODE_LIMIT, TEXT_LIMIT, Failure
+from holdfast._model.codec import JsonCodec
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.outcome import Completed, Failed, Released, Rescheduled, Retried
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.search import cancel_job
 from tests.traps.workers import (
     CANCELLED,
     COMPLETED,
@@ -28,7 +28,7 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.outcome import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.traps.workers import Connect
 
 HISTORY = (
@@ -109,6 +109,34 @@ def test_delays_run_from_the_finish(connect: Connect, kind: Any) -> None:
     waits = number(worker.conn, "SELECT available_at FROM holdfast.job") - before
     assert timedelta(minutes=5) <= waits < timedelta(minutes=6)
     assert worker.claim() == []
+
+
+@pytest.mark.parametrize("zone", [UTC, timezone(timedelta(hours=-9, minutes=-30))])
+def test_a_reschedule_names_a_moment(connect: Connect, zone: timezone) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, job())
+    moment = datetime.now(zone) + timedelta(days=800, microseconds=1)
+    worker.end(worker.claim(), Rescheduled(moment))
+    assert number(worker.conn, "SELECT available_at FROM holdfast.job") == moment
+    assert number(worker.conn, "SELECT later FROM holdfast.job"), "it stands apart until then"
+    assert worker.claim() == []
+
+
+@pytest.mark.parametrize("moment", [datetime.min.replace(tzinfo=UTC), datetime(2020, 2, 29, tzinfo=UTC)])
+def test_a_moment_in_the_past_is_now(connect: Connect, moment: datetime) -> None:
+    worker = Worker(connect())
+    (first,) = enqueue(worker.conn, job())
+    claimed = worker.claim()
+    before = number(worker.conn, "SELECT clock_timestamp()")
+    worker.end(claimed, Rescheduled(moment))
+    assert number(worker.conn, "SELECT available_at FROM holdfast.job") >= before, "never below the claim floors"
+    assert [again.id for again in worker.claim()] == [first]
+
+
+def test_the_last_moment_of_the_calendar_is_kept(connect: Connect) -> None:
+    worker = Worker(connect())
+    (first,) = enqueue(worker.conn, job())
+    assert worker.end(worker.claim(), Rescheduled(datetime.max.replace(tzinfo=UTC))) == {first: "pending"}
 
 
 def test_the_last_attempt_is_not_retried(connect: Connect) -> None:
@@ -212,3 +240,27 @@ def test_tokens_of_several_claims_in_one_batch(connect: Connect) -> None:
 def test_nothing_is_a_batch_too(connect: Connect) -> None:
     worker = Worker(connect())
     assert run_sync(worker.conn, finish_jobs(worker.id, [])) == {}
+
+
+@pytest.mark.parametrize("result", [None, "1"])
+def test_each_job_keeps_how_long_it_ran(connect: Connect, result: str | None) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, *[job() for _ in range(7)])
+    claimed = worker.claim(7)
+    times = {one.id: n for n, one in zip([5, 0, 3_000_000_000, 40, 1, 7, None], claimed, strict=True)}
+    # In the order in which they ended, which is not that of their ids.
+    ended = [*reversed(claimed[:3]), *claimed[3:]]
+    endings = [Ending(one, Completed(result), None if (ms := times[one.id]) is None else ms / 1000) for one in ended]
+    assert run_sync(worker.conn, finish_jobs(worker.id, endings)) == {}
+    kept = worker.conn.execute("SELECT id, ran_ms FROM holdfast.job_history").fetchall()
+    assert dict(kept) == {one: ms and min(ms, 2_000_000_000) for one, ms in times.items()}
+
+
+def test_one_time_stands_for_all(connect: Connect) -> None:
+    worker = Worker(connect())
+    enqueue(worker.conn, *[job() for _ in range(3)])
+    endings = [Ending(one, COMPLETED, 0.012) for one in worker.claim(3)]
+    statement = finish_jobs(worker.id, endings)
+    assert statement.params["ran"] == "{12}"
+    run_sync(worker.conn, statement)
+    assert history(worker, columns="ran_ms") == [(12,)] * 3

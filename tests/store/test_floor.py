@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.store.floor import CHEAP, MOST_LANES, REACHES, SHARE_OF_TIME, SHARED_FROM, Floors, Lane, ReapFloor
+from holdfast._store.claim_floor import CHEAP, MOST_LANES, REACHES, SHARE_OF_TIME, SHARED_FROM, Floors, ReapFloor
+from holdfast._store.claimed_job import Lane
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOTHING: list[Any] = []

@@ -13,23 +13,22 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import WrongIsolation
-from holdfast.job import Progress
-from holdfast.new_job import OrderKey, Unique
-from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
-from holdfast.store.chain import complete_chain, delete_chains
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.finish import complete_job
-from holdfast.store.lease import Held, release_strays
-from holdfast.store.progress import report_progress
+from holdfast._drivers import run_sync
+from holdfast._model.errors import WrongIsolation
+from holdfast._model.job import Progress
+from holdfast._model.new_job import OrderKey, Unique
+from holdfast._store.chain import complete_chain, delete_chains
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.finish import complete_job
+from holdfast._store.lease import Held, release_strays, report_progress
+from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from tests.traps.mutation import open_trap
 from tests.traps.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
     Call: TypeAlias = Callable[[psycopg.Connection[Any]], object]

@@ -3,13 +3,11 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.job import Progress
-from holdfast.lease import Lease
-from holdfast.store.answer import Answer
-from holdfast.store.cancel import cancel_job
-from holdfast.store.lease import Held, release_strays, renew_leases
-from holdfast.store.progress import report_progress
+from holdfast._drivers import run_sync
+from holdfast._model.job import Progress
+from holdfast._model.lease import Lease
+from holdfast._store.lease import ClaimAnswer, Held, release_strays, renew_leases, report_progress
+from holdfast._store.search import cancel_job
 from tests.traps.plans import explained
 from tests.traps.workers import RELEASED, Worker, enqueue, expire_leases, job, number
 
@@ -57,11 +55,11 @@ def test_what_was_lost_and_why(connect: Connect) -> None:
     assert run_sync(conn, cancel_job(asked)) == "requested"
     before = number(conn, "SELECT locked_until FROM holdfast.job WHERE id = %s", asked)
     assert worker.renew(held.values()) == {
-        done: Answer.already_completed,
-        taken: Answer.taken_by_another_worker,
-        free: Answer.taken_by_another_worker,
-        gone: Answer.not_found,
-        asked: Answer.cancelled,
+        done: ClaimAnswer.already_completed,
+        taken: ClaimAnswer.taken_by_another_worker,
+        free: ClaimAnswer.taken_by_another_worker,
+        gone: ClaimAnswer.not_found,
+        asked: ClaimAnswer.cancelled,
     }
     assert number(conn, "SELECT locked_until FROM holdfast.job WHERE id = %s", asked) > before, "renewed all the same"
     assert number(conn, "SELECT locked_until > now() + interval '50 s' FROM holdfast.job WHERE id = %s", kept)
@@ -90,7 +88,7 @@ def test_the_same_job_under_two_tokens(connect: Connect) -> None:
     new = worker.claim()
     held = {Held(claim.id, claim.token): Lease() for claim in (*old, *new)}
     answers = run_sync(worker.conn, renew_leases(worker.id, held))
-    assert answers == {Held(old[0].id, old[0].token): Answer.taken_by_another_worker}
+    assert answers == {Held(old[0].id, old[0].token): ClaimAnswer.taken_by_another_worker}
 
 
 def test_strays_are_given_back_uncounted(connect: Connect) -> None:

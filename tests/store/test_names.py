@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast.store.statement import names_nothing, statements
+from holdfast._store.statement import names_nothing, statements
 
 if TYPE_CHECKING:
     from collections.abc import Callable

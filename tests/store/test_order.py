@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey
-from holdfast.store.cancel import resume_order_key
-from holdfast.store.claim import claim_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey
+from holdfast._store.claim import claim_jobs
+from holdfast._store.search import resume_order_key
 from tests.traps.workers import FAILED, RELEASED, Worker, drain, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import InvalidJob
-from holdfast.store.worker import ensure_partitions
+from holdfast._drivers import run_sync
+from holdfast._model.errors import InvalidJob
+from holdfast._store.worker import ensure_partitions
 from tests.traps.workers import number
 
 if TYPE_CHECKING:

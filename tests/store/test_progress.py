@@ -2,12 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.engine.desk import NOTE_LIMIT
-from holdfast.job import Progress
-from holdfast.store.chain import read_chain
-from holdfast.store.lease import Held
-from holdfast.store.progress import report_progress
+from holdfast._drivers import run_sync
+from holdfast._engine.jobs.complete import NOTE_LIMIT
+from holdfast._model.job import Progress
+from holdfast._store.chain import read_chain
+from holdfast._store.lease import Held, report_progress
 from tests.traps.workers import RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:

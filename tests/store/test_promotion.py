@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import Unique
-from holdfast.outcome import Completed, Released, Rescheduled, Retried
-from holdfast.store.claim import claim_jobs
-from holdfast.store.floor import REACHES, Floors
-from holdfast.store.sleeper import channel_of, lie_down, look_ahead
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import Unique
+from holdfast._model.outcome import Completed, Released, Rescheduled, Retried
+from holdfast._store.claim import claim_jobs
+from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.sleeper import lie_down, look_ahead, worker_channel
 from tests.traps.plans import buffers
 from tests.traps.sessions import held_snapshot
 from tests.traps.workers import FAILURE, Worker, enqueue, fill, job, number, pass_time
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from holdfast.store.claim import Claim
+    from holdfast._store.claimed_job import Claim
     from tests.traps.workers import Connect
 
 HOUR = timedelta(hours=1)
@@ -224,7 +224,7 @@ def test_a_claimer_that_is_stuck_holds_up_nobody_for_long(connect: Connect) -> N
 
 def test_a_worker_that_serves_a_promoted_job_is_woken(connect: Connect) -> None:
     foreign, worker = Worker(connect(), "foreign"), Worker(connect(), "k", "m")
-    worker.conn.execute(f"LISTEN {channel_of(worker.id)}".encode())
+    worker.conn.execute(f"LISTEN {worker_channel(worker.id)}".encode())
     run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
     fill(foreign.conn, 1, kind="foreign", **PAST)
     foreign.claim()

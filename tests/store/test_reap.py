@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.retry import Retry
-from holdfast.store.cancel import cancel_job
-from holdfast.store.reap import reap_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.retry import Retry
+from holdfast._store.reap import reap_jobs
+from holdfast._store.search import cancel_job
 from tests.traps.workers import Worker, enqueue, expire_leases, job, number, statuses
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.store.chain import delete_chains
-from holdfast.store.maintenance import TallySpan, delete_replays, delete_sleepers, delete_workers, fold_tallies
+from holdfast._drivers import run_sync
+from holdfast._store.chain import delete_chains
+from holdfast._store.maintenance import TallySpan, delete_replays, delete_sleepers, delete_workers, fold_tallies
 from tests.ops.shop import enqueue, make_app, tick
 from tools.postgres import Server
 
@@ -28,7 +28,7 @@ def logical(server_version: int) -> Iterator[Server]:
 
 @pytest.fixture
 def url(logical: Server) -> Iterator[str]:
-    from holdfast.store.schema import migrate
+    from holdfast._store.schema import migrate
 
     with psycopg.connect(logical.url(), autocommit=True) as conn:
         conn.execute("CREATE DATABASE replicated")

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.store.schema import check, migrate, migrations, missing_roles
+from holdfast._store.schema import check, migrate, migrations, missing_roles
 from tests.databases import clone, drop_left
 from tools.postgres import Server
 

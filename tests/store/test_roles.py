@@ -9,25 +9,22 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast.drivers import run_sync
-from holdfast.failure import Failure
-from holdfast.job import Progress
-from holdfast.lease import Lease
-from holdfast.outcome import Completed, Failed, Retried
-from holdfast.retry import Retry
-from holdfast.store.blocker import repair_blockers
-from holdfast.store.cancel import cancel_job, replay_job
-from holdfast.store.chain import chain_ends, complete_chain, delete_chains, read_chain
-from holdfast.store.claim import claim_jobs
-from holdfast.store.finish import Ending, complete_job, finish_jobs
-from holdfast.store.lease import Held, renew_leases
-from holdfast.store.progress import report_progress
-from holdfast.store.reap import reap_jobs
-from holdfast.store.schema import check, migrate
-from holdfast.store.subscription import list_subscriptions, subscribe
-from holdfast.store.suspect import claim_suspects, isolate_worker
-from holdfast.store.watcher import forget_watcher, watch_chains
-from holdfast.store.worker import ensure_partitions, register_worker
+from holdfast._drivers import run_sync
+from holdfast._logs.failure import Failure
+from holdfast._model.job import Progress
+from holdfast._model.lease import Lease
+from holdfast._model.outcome import Completed, Failed, Retried
+from holdfast._model.retry import Retry
+from holdfast._store.chain import chain_ends, complete_chain, delete_chains, read_chain, repair_blockers
+from holdfast._store.claim import claim_jobs
+from holdfast._store.finish import Ending, complete_job, finish_jobs
+from holdfast._store.lease import Held, renew_leases, report_progress
+from holdfast._store.reap import claim_suspects, isolate_worker, reap_jobs
+from holdfast._store.schema import check, migrate
+from holdfast._store.search import cancel_job, replay_job
+from holdfast._store.sleeper import forget_watcher, watch_chains
+from holdfast._store.subscription import list_subscriptions, subscribe
+from holdfast._store.worker import ensure_partitions, register_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.schedule import Cron, Every, parse
-from holdfast.store.schedule import (
-    Look,
+from holdfast._drivers import run_sync
+from holdfast._model.schedule import Cron, Every, parse
+from holdfast._store.schedule import (
+    ScheduleScan,
     Slot,
     claim_slot,
     edit_schedule,
@@ -42,14 +42,14 @@ def stored(conn: psycopg.Connection[Any], name: str = "bill", every: Every | Cro
         assert run_sync(conn, set_next({name: look.text}, now=look.now))
 
 
-def looked(conn: psycopg.Connection[Any], name: str = "bill") -> Look:
+def looked(conn: psycopg.Connection[Any], name: str = "bill") -> ScheduleScan:
     look = run_sync(conn, look_at_schedule(name))
     assert look is not None
     return look
 
 
 def claim(
-    conn: psycopg.Connection[Any], look: Look | None = None, *, worker: int = 1, lease: timedelta = MINUTE
+    conn: psycopg.Connection[Any], look: ScheduleScan | None = None, *, worker: int = 1, lease: timedelta = MINUTE
 ) -> Slot | None:
     return run_sync(conn, claim_slot("bill", look or looked(conn), worker=worker, lease=lease))
 

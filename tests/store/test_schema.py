@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg.pq import TransactionStatus
 
-from holdfast.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
-from holdfast.store.schema import check, check_async, migrate, migrations, missing_from, numbered, script, verify
+from holdfast._model.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
+from holdfast._store.schema import check, check_async, migrate, migrations, missing_from, numbered, script, verify
 from tests.databases import clone
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def await_waiter(conn: psycopg.Connection[Any], table: str) -> None:
 
 
 def test_the_migrations_are_the_files() -> None:
-    folder = files("holdfast.store").joinpath("sql", "migrations")
+    folder = files("holdfast._store").joinpath("sql", "migrations")
     for migration in migrations():
         text = folder.joinpath(f"{migration.name}.sql").read_text(encoding="utf-8")
         assert (migration.sql, migration.checksum) == (text, sha256(text.encode()).hexdigest())
@@ -183,7 +183,7 @@ def test_a_migration_that_fails_leaves_nothing_of_itself(empty: str, monkeypatch
     broken = numbered(
         [("0001_a.sql", "CREATE TABLE holdfast.a ();"), ("0002_b.sql", "CREATE TABLE holdfast.b (); SELECT 1 / 0;")]
     )
-    monkeypatch.setattr("holdfast.store.schema.migrations", lambda: broken)
+    monkeypatch.setattr("holdfast._store.schema.migrations", lambda: broken)
     with psycopg.connect(empty, autocommit=True) as conn:
         with pytest.raises(psycopg.errors.DivisionByZero):
             migrate(conn)
@@ -201,7 +201,7 @@ def test_a_migration_begins_again_when_it_deadlocks_with_a_worker(
     later = numbered(
         [*((f"{known.name}.sql", known.sql) for known in migrations()), (f"{len(migrations()) + 1:04}_spare.sql", both)]
     )
-    monkeypatch.setattr("holdfast.store.schema.migrations", lambda: later)
+    monkeypatch.setattr("holdfast._store.schema.migrations", lambda: later)
     worker, migrating = connect(), connect(autocommit=True)
     with ThreadPoolExecutor(1) as pool, worker.transaction():
         # As a claim does: the worker's row first, then the jobs. The migration is to be the one that gives way.
@@ -218,7 +218,7 @@ def test_a_migration_begins_again_when_it_deadlocks_with_a_worker(
 def test_a_function_is_never_committed_open_to_everybody(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "CREATE FUNCTION holdfast.f() RETURNS integer LANGUAGE sql AS $$ SELECT 1 $$;"
     later = numbered([("0001_a.sql", text), ("0002_b.sql", "SELECT 1 / 0;")])
-    monkeypatch.setattr("holdfast.store.schema.migrations", lambda: later)
+    monkeypatch.setattr("holdfast._store.schema.migrations", lambda: later)
     with psycopg.connect(empty, autocommit=True) as conn:
         with pytest.raises(psycopg.errors.DivisionByZero):
             migrate(conn)

@@ -12,13 +12,12 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast import Every
-from holdfast.drivers import run_sync
-from holdfast.ops.desk import Desk
-from holdfast.ops.person import Person
-from holdfast.ops.question import Before, ChainSearch, DeadLetterSearch, JobSearch
-from holdfast.ops.role import Role
-from holdfast.store.chain import list_chains, read_chain
-from holdfast.store.schema import check, migrate, missing_roles
+from holdfast._drivers import run_sync
+from holdfast._ops.person import Person, Role
+from holdfast._ops.requests import Before, ChainSearch, DeadLetterSearch, JobSearch
+from holdfast._ops.service import Service
+from holdfast._store.chain import list_chains, read_chain
+from holdfast._store.schema import check, migrate, missing_roles
 from tests.cli.commands import holdfast
 from tests.cli.pooler import pooler
 from tests.ops.shop import Paid, enqueue, make_app, tick
@@ -107,7 +106,7 @@ async def work(url: str) -> None:
 
 async def look(url: str) -> None:
     """Open every page."""
-    async with Desk(url, timeout=timedelta(seconds=20)) as desk:
+    async with Service(url, timeout=timedelta(seconds=20)) as desk:
         await desk.record(Person("ann", Role.OPERATOR), "look")
         await desk.overview()
         await desk.stats_queue()

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.store.sleeper import lie_down, look_ahead, others_ended
+from holdfast._drivers import run_sync
+from holdfast._store.sleeper import lie_down, look_ahead, others_ended
 from tests.traps.workers import enqueue, job
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.store.statement import number_array, statements, text_array
+from holdfast._store.statement import number_array, statements, text_array
 from tests.traps.workers import number
 
 if TYPE_CHECKING:

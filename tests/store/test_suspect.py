@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import OrderKey
-from holdfast.drivers import run_sync
-from holdfast.store.cancel import cancel_job
-from holdfast.store.claim import claim_jobs
-from holdfast.store.suspect import isolate_worker, next_suspect
+from holdfast._drivers import run_sync
+from holdfast._store.claim import claim_jobs
+from holdfast._store.reap import isolate_worker, next_suspect
+from holdfast._store.search import cancel_job
 from tests.traps.workers import (
     COMPLETED,
     FAILURE,
@@ -27,8 +27,8 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.outcome import Outcome
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
 

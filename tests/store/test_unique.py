@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import DuplicateJob
-from holdfast.new_job import Unique
-from holdfast.store.cancel import cancel_job
-from holdfast.store.enqueue import enqueue_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.errors import DuplicateJob
+from holdfast._model.new_job import Unique
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.search import cancel_job
 from tests.traps.sessions import add_gate, await_waiting, background, held_at_gate
 from tests.traps.workers import COMPLETED, RETRIED, Worker, drain, job, number, statuses
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast.job import Handle
-    from holdfast.new_job import OnConflict
+    from holdfast._model.job import Handle
+    from holdfast._model.new_job import OnConflict
     from tests.traps.workers import Connect
 
 DAY = timedelta(days=1)

@@ -6,14 +6,14 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from bench.cpu import cpu_seconds
-from holdfast.drivers import run_sync
-from holdfast.engine import maintenance
-from holdfast.engine.maintenance import Maintenance
-from holdfast.engine.runner import Budget, Tick
-from holdfast.engine.site import open_site
-from holdfast.new_job import Unique
-from holdfast.store.maintenance import delete_windows
-from holdfast.store.statement import statements
+from holdfast._drivers import run_sync
+from holdfast._engine.runners import maintenance
+from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.maintenance import Maintenance
+from holdfast._engine.runners.runner import Budget, Tick
+from holdfast._model.new_job import Unique
+from holdfast._store.maintenance import delete_windows
+from holdfast._store.statement import statements
 from tests.traps.workers import enqueue, job, number
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.store.sleeper import RECORD_SECONDS, channel_of, lie_down, look_ahead, others_ended, rise
+from holdfast._drivers import run_sync
+from holdfast._store.sleeper import RECORD_SECONDS, lie_down, look_ahead, others_ended, rise, worker_channel
 from tests.traps.workers import Worker, enqueue, job, number
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def test_a_sleeper_is_a_row_per_queue_that_ends_by_itself(connect: Connect) -> N
 
 def test_who_lies_down_is_called_by_name(connect: Connect) -> None:
     worker = Worker(connect())
-    worker.conn.execute(f"LISTEN {channel_of(worker.id)}".encode())
+    worker.conn.execute(f"LISTEN {worker_channel(worker.id)}".encode())
     run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
     enqueue(connect(), job())
     worker.conn.execute("SELECT 1")

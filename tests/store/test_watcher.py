@@ -2,10 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.store.chain import chain_ends, complete_chain
-from holdfast.store.sleeper import others_ended
-from holdfast.store.watcher import forget_watcher, watch_chains, watch_horizon
+from holdfast._drivers import run_sync
+from holdfast._store.chain import chain_ends, complete_chain
+from holdfast._store.sleeper import forget_watcher, others_ended, watch_chains, watch_horizon
 from tests.traps.workers import enqueue, job, number
 
 if TYPE_CHECKING:

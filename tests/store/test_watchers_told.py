@@ -4,17 +4,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.job import Progress
-from holdfast.outcome import Completed
-from holdfast.store.cancel import cancel_job
-from holdfast.store.chain import chain_ends, complete_chain, delete_chains
-from holdfast.store.finish import complete_job
-from holdfast.store.lease import Held
-from holdfast.store.maintenance import delete_watchers
-from holdfast.store.progress import report_progress
-from holdfast.store.sleeper import others_ended
-from holdfast.store.watcher import channel_of, forget_watcher, watch_chains, watch_horizon
+from holdfast._drivers import run_sync
+from holdfast._model.job import Progress
+from holdfast._model.outcome import Completed
+from holdfast._store.chain import chain_ends, complete_chain, delete_chains
+from holdfast._store.finish import complete_job
+from holdfast._store.lease import Held, report_progress
+from holdfast._store.maintenance import delete_watchers
+from holdfast._store.search import cancel_job
+from holdfast._store.sleeper import chain_channel, forget_watcher, others_ended, watch_chains, watch_horizon
 from tests.traps.plans import explained, table_scans
 from tests.traps.workers import FAILED, Worker, enqueue, expire_leases, job, number
 
@@ -31,7 +29,7 @@ def worker(connect: Connect) -> Worker:
 
 def listen(connect: Connect, name: str) -> psycopg.Connection[Any]:
     conn = connect()
-    conn.execute(f"LISTEN {channel_of(name)}".encode())
+    conn.execute(f"LISTEN {chain_channel(name)}".encode())
     return conn
 
 

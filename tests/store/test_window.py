@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.drivers import run_sync
-from holdfast.store import window
-from holdfast.store.claim import SHARDS, WHOLE, Claim, Shards, claim_jobs
-from holdfast.store.floor import REACHES, STEPS_AT_MOST, Floors, Lane
-from holdfast.store.window import FRUITLESS, WINDOWS, WITHOUT, Windows
+from holdfast._drivers import run_sync
+from holdfast._store import claim_window as window
+from holdfast._store.claim import SHARDS, WHOLE, Shards, claim_jobs
+from holdfast._store.claim_floor import REACHES, STEPS_AT_MOST, Floors
+from holdfast._store.claim_window import FRUITLESS, WINDOWS, WITHOUT, Windows
+from holdfast._store.claimed_job import Claim, Lane
 from tests.traps.workers import Worker, enqueue, fill, job, number
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import os
 import socket
 from typing import TYPE_CHECKING
 
-from holdfast.drivers import run_sync
-from holdfast.store.worker import beat_worker, read_queues, register_worker, stop_worker
+from holdfast._drivers import run_sync
+from holdfast._store.worker import beat_worker, read_queues, register_worker, stop_worker
 from tests.traps.mutation import open_trap
 from tests.traps.workers import number
 

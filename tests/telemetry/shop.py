@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import Fail, Holdfast, Job
-from holdfast.retry import Retry
+from holdfast._model.retry import Retry
 
 app = Holdfast()
 

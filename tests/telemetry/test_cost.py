@@ -19,15 +19,15 @@ from prometheus_client import CollectorRegistry
 from bench.load import KIND, PAYLOAD, load_jobs
 from bench.noise import median_error
 from holdfast import Holdfast, Job
-from holdfast.engine.transition import Transitions
-from holdfast.store.claim import ClaimedJob
+from holdfast._engine.report.transition import Transitions
+from holdfast._store.claimed_job import ClaimedJob
 from holdfast.telemetry import Telemetry, instrument
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.engine.transition import Name
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.report.transition import Name
+    from holdfast._engine.worker import Worker
 
 JOBS = 1_500_000
 # Short, so that whatever else the machine does meets both alike; and by chance, for a worker has a beat of its own.
@@ -131,7 +131,6 @@ async def _drain(url: str, way: Callable[[Holdfast], object]) -> list[tuple[Slic
             found: dict[bool, Slice] = {}
             for measured in random.sample([False, True], 2):
                 worker._transitions._observers = observers if measured else ()
-                worker._dispatcher._timed = measured
                 found[measured] = await _slice(worker)
             if found[False].jobs and found[True].jobs:
                 pairs.append((found[False], found[True]))

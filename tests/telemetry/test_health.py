@@ -12,11 +12,11 @@ from prometheus_client import CollectorRegistry
 from psycopg import sql
 
 from holdfast import Holdfast, Job  # noqa: TC001 - handlers are read for their annotations
-from holdfast.ops import gauges as gauges_module
-from holdfast.ops.desk import Desk
-from holdfast.ops.gauges import Gauges
-from holdfast.ops.health import live, metrics, ready
-from holdfast.telemetry.instruments import FLEET, FLEET_UP
+from holdfast._ops import fleet_metrics as gauges_module
+from holdfast._ops.fleet_metrics import Gauges
+from holdfast._ops.health import live, metrics, ready
+from holdfast._ops.service import Service
+from holdfast._telemetry.instruments import FLEET, FLEET_UP
 from tests.engine.pace import PATIENT
 from tests.engine.waiting import until
 
@@ -31,8 +31,8 @@ LONG = timedelta(seconds=20)
 
 
 @pytest.fixture
-async def desk(database: str) -> AsyncIterator[Desk]:
-    async with Desk(database, connections=2, timeout=LONG) as desk:
+async def desk(database: str) -> AsyncIterator[Service]:
+    async with Service(database, connections=2, timeout=LONG) as desk:
         yield desk
 
 
@@ -60,7 +60,7 @@ def maintenance(ledger: Ledger, overdue: str) -> None:
     )
 
 
-async def asked(desk: Desk) -> tuple[int, list[tuple[str, bool]]]:
+async def asked(desk: Service) -> tuple[int, list[tuple[str, bool]]]:
     answer = await ready(desk, reap_interval=INTERVAL)
     said = json.loads(bytes(answer.body))
     assert said["ready"] is (answer.status_code == 200)
@@ -72,31 +72,33 @@ async def test_who_serves_pages_is_alive_when_it_answers() -> None:
     assert (answer.status_code, json.loads(bytes(answer.body))["live"]) == (200, True)
 
 
-async def test_a_fleet_that_works_and_reaps_is_ready(desk: Desk, ledger: Ledger) -> None:
+async def test_a_fleet_that_works_and_reaps_is_ready(desk: Service, ledger: Ledger) -> None:
     worker(ledger)
     assert await asked(desk) == (200, [])
 
 
-async def test_no_worker_is_not_ready(desk: Desk, ledger: Ledger) -> None:
+async def test_no_worker_is_not_ready(desk: Service, ledger: Ledger) -> None:
     assert await asked(desk) == (503, [("no_worker", False)])
     worker(ledger, beat="2 minutes")
     assert await asked(desk) == (503, [("no_worker", False)])
 
 
 @pytest.mark.parametrize("reaped", ["31 seconds", None])
-async def test_a_fleet_that_does_not_reap_blocks_the_deployment(desk: Desk, ledger: Ledger, reaped: str | None) -> None:
+async def test_a_fleet_that_does_not_reap_blocks_the_deployment(
+    desk: Service, ledger: Ledger, reaped: str | None
+) -> None:
     worker(ledger, reaped=reaped)
     assert await asked(desk) == (503, [("no_reaper", True)])
     worker(ledger, reaped="15 seconds")
     assert await asked(desk) == (200, [])
 
 
-async def test_a_worker_has_three_intervals_to_reap_for_the_first_time(desk: Desk, ledger: Ledger) -> None:
+async def test_a_worker_has_three_intervals_to_reap_for_the_first_time(desk: Service, ledger: Ledger) -> None:
     worker(ledger, reaped=None, started="20 seconds")
     assert await asked(desk) == (200, [])
 
 
-async def test_a_fleet_in_which_nobody_runs_maintenance_is_not_ready(desk: Desk, ledger: Ledger) -> None:
+async def test_a_fleet_in_which_nobody_runs_maintenance_is_not_ready(desk: Service, ledger: Ledger) -> None:
     worker(ledger)
     maintenance(ledger, "2 minutes")
     assert await asked(desk) == (200, [])
@@ -108,14 +110,14 @@ async def test_a_fleet_in_which_nobody_runs_maintenance_is_not_ready(desk: Desk,
     assert await asked(desk) == (200, [])
 
 
-async def test_one_that_went_silent_does_not_count_as_a_reaper(desk: Desk, ledger: Ledger) -> None:
+async def test_one_that_went_silent_does_not_count_as_a_reaper(desk: Service, ledger: Ledger) -> None:
     worker(ledger, beat="2 minutes", reaped="1 second")
     worker(ledger, reaped="40 seconds")
     assert await asked(desk) == (503, [("no_reaper", True)])
 
 
 async def test_a_schema_that_is_missing_or_old_blocks_the_deployment(
-    desk: Desk, ledger: Ledger, server: Server
+    desk: Service, ledger: Ledger, server: Server
 ) -> None:
     worker(ledger)
     ledger.do("DELETE FROM holdfast.migration WHERE number = (SELECT max(number) FROM holdfast.migration)")
@@ -123,7 +125,7 @@ async def test_a_schema_that_is_missing_or_old_blocks_the_deployment(
     with psycopg.connect(server.url(), autocommit=True) as conn:
         conn.execute("CREATE DATABASE bare")
         try:
-            async with Desk(server.url("bare"), connections=1, timeout=LONG) as bare:
+            async with Service(server.url("bare"), connections=1, timeout=LONG) as bare:
                 assert await asked(bare) == (503, [("schema_not_migrated", True)])
         finally:
             conn.execute("DROP DATABASE bare WITH (FORCE)")
@@ -136,7 +138,7 @@ async def test_a_database_that_is_away_is_said_to_be(server: Server, database: s
     with psycopg.connect(server.url(), autocommit=True) as conn:
         conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
         try:
-            async with Desk(database, connections=1) as away:
+            async with Service(database, connections=1) as away:
                 assert await asked(away) == (503, [("database_unreachable", False)])
                 answer = await metrics(away, gauges, registry, "")
         finally:
@@ -146,7 +148,9 @@ async def test_a_database_that_is_away_is_said_to_be(server: Server, database: s
     assert all(not gauges.series.numbers(it) for it in FLEET if it is not FLEET_UP)
 
 
-async def test_the_fleet_is_measured_by_its_database(app: Holdfast, database: str, desk: Desk, ledger: Ledger) -> None:
+async def test_the_fleet_is_measured_by_its_database(
+    app: Holdfast, database: str, desk: Service, ledger: Ledger
+) -> None:
     said = app.event("said", dict[str, int])
     elsewhere = app.declare("elsewhere", dict[str, int], queue="far")
 
@@ -187,7 +191,7 @@ async def test_the_fleet_is_measured_by_its_database(app: Holdfast, database: st
     assert value("holdfast_subscription_parked", subscription="heard") == 0
 
 
-async def test_scrapes_that_come_together_ask_the_database_once(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_scrapes_that_come_together_ask_the_database_once(desk: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     gauges = Gauges()
     await gauges.look(desk)
     monkeypatch.setattr(gauges_module, "FRESH_SECONDS", 60.0)

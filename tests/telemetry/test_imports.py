@@ -8,7 +8,7 @@ import pytest
 CODE = """
 import sys
 import holdfast
-import holdfast.cli.worker
+import holdfast._cli.worker
 from holdfast.telemetry import instrument
 
 app = holdfast.Holdfast("postgresql://")
@@ -27,5 +27,5 @@ def test_what_is_not_used_is_not_imported() -> None:
 def test_each_extra_is_asked_for_by_one_module(module: str) -> None:
     """What another extra brings is not needed."""
     others = {"prometheus": ["opentelemetry"], "opentelemetry": ["prometheus_client"], "tracing": ["prometheus_client"]}
-    code = f"import sys\nsys.modules.update(dict.fromkeys({others[module]!r}))\nimport holdfast.telemetry.{module}"
+    code = f"import sys\nsys.modules.update(dict.fromkeys({others[module]!r}))\nimport holdfast._telemetry.{module}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603 - ourselves

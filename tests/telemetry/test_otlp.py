@@ -12,12 +12,13 @@ import pytest
 from opentelemetry import trace
 
 from holdfast import Continue, Holdfast, Item, Job
-from holdfast.event import Event  # noqa: TC001 - the subscription reads the annotation
-from holdfast.ops.desk import Desk
-from holdfast.ops.gauges import Gauges
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._model.event import Event  # noqa: TC001 - the subscription reads the annotation
+from holdfast._model.schedule import Every
+from holdfast._ops.fleet_metrics import Gauges
+from holdfast._ops.service import Service
+from holdfast._relay.sinks.nats import NatsSink
+from holdfast._telemetry.instruments import FLEET, PROCESS
 from holdfast.telemetry import instrument
-from holdfast.telemetry.instruments import FLEET, PROCESS
 from tests.engine.pace import AT_ONCE, PATIENT
 from tests.engine.waiting import until
 from tests.relay.conftest import stream
@@ -207,10 +208,15 @@ async def test_metrics_are_the_same_list_under_their_names(app: Holdfast, ledger
     async def spoil(job: Job[Any]) -> None:
         raise ValueError
 
+    @app.runner("sweep", every=Every(timedelta(days=300)))
+    async def sweep(tick: Any) -> dict[str, int]:
+        return {"swept": 3}
+
     ledger.enqueue(*(quick.new() for _ in range(40)), spoil.new())
     async with app.worker(id="w", **PATIENT):
         await until(lambda: ledger.statuses() == {"completed": 40, "failed": 1})
         await until(lambda: len(receiver.points("holdfast.processed")) == 3)
+        await until(lambda: receiver.points("holdfast.runner.counts"))
     meters.shutdown()
     found = {labels: point.as_int for labels, point in receiver.points("holdfast.processed").items()}
     assert found == {
@@ -218,6 +224,7 @@ async def test_metrics_are_the_same_list_under_their_names(app: Holdfast, ledger
         ("spoil", "retry", "default", "w"): 2,
         ("spoil", "failed", "default", "w"): 1,
     }
+    assert receiver.points("holdfast.runner.counts")["swept", "sweep", "w"].as_int == 3
     names = receiver.names()
     assert names.items() <= {i.name: i.unit for i in PROCESS}.items()
     assert {
@@ -236,7 +243,7 @@ async def test_metrics_are_the_same_list_under_their_names(app: Holdfast, ledger
 
 async def test_the_fleet_is_told_to_exporters_that_do_not_ask(database: str, receiver: Receiver) -> None:
     meters = receiver.meter_provider()
-    async with Desk(database, connections=1, timeout=timedelta(seconds=20)) as desk:
+    async with Service(database, connections=1, timeout=timedelta(seconds=20)) as desk:
         watching = asyncio.create_task(Gauges(meter_provider=meters).watch(desk, timedelta(seconds=1)))
         await until(lambda: receiver.points("holdfast.fleet.workers"))
         watching.cancel()

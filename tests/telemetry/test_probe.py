@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
-from holdfast.cli.address import Address
-from holdfast.cli.probe import probed
-from holdfast.settings import Settings
-from holdfast.telemetry.instruments import PROCESS
+from holdfast._cli.address import Address
+from holdfast._cli.probe import probed
+from holdfast._model.settings import Settings
+from holdfast._telemetry.instruments import PROCESS
 from tests.cli.commands import Running, holdfast
 from tests.databases import clone, drop_left
 from tests.engine.waiting import until

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.finish import Finisher
-from holdfast.engine.keeper import LoopVitals
-from holdfast.engine.vitals import Vitals
-from holdfast.ops.health import Trouble, said_worker_ready, troubles_of_worker
+from holdfast._engine.jobs.finish import Finisher
+from holdfast._engine.jobs.heartbeat import Vitals
+from holdfast._engine.keeper import LoopVitals
+from holdfast._ops.health import Trouble, said_worker_ready, troubles_of_worker
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast import Holdfast, Job
-    from holdfast.engine.finish import Ended
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.jobs.finish import Ended
+    from holdfast._engine.worker import Worker
     from tests.engine.ledger import Ledger
 
 HEARTBEAT = timedelta(seconds=10)

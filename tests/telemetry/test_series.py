@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from holdfast.telemetry.instruments import ATTEMPT_DURATION, HELD, PROCESS, RELAY_PUBLISHED
-from holdfast.telemetry.series import MOST_SERIES, OTHER, Series
+from holdfast._telemetry.instruments import ATTEMPT_DURATION, HELD, PROCESS, RELAY_PUBLISHED
+from holdfast._telemetry.series import MOST_SERIES, OTHER, Series
 
 
 @pytest.fixture

@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
 
 from holdfast import Busy, Fail, Holdfast, Item, Job, Reschedule, Retry
-from holdfast.engine.tick import run_tick
-from holdfast.event import Event  # noqa: TC001 - the subscription reads the annotation
-from holdfast.settings import Settings
-from holdfast.telemetry import instrument
-from holdfast.telemetry.instruments import PROCESSED, TICKS
+from holdfast._engine.once import run_tick
+from holdfast._engine.report.transition import Ticked
+from holdfast._model.event import Event  # noqa: TC001 - the subscription reads the annotation
+from holdfast._model.schedule import Every
+from holdfast._model.settings import Settings
+from holdfast._telemetry.instruments import PROCESSED, RUNNER_COUNTS, TICKS
+from holdfast._telemetry.telemetry import MOST_FIELDS
+from holdfast.telemetry import Telemetry, instrument
 from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
 from tests.engine.waiting import until
 from tests.telemetry.letter import Letter
 
 if TYPE_CHECKING:
-    from holdfast.engine.transition import Transition
+    from holdfast._engine.report.transition import Transition
+    from holdfast._engine.runners.runner import Counts, Tick
     from tests.engine.ledger import Ledger
 
 
@@ -141,6 +146,38 @@ async def test_runners_are_counted_by_outcome(app: Holdfast, ledger: Ledger, reg
         await until(lambda: ticks("sweep", "completed") and ticks("broken", "failed"))
         count = ticks("sweep", "completed")
         assert value(registry, "holdfast_tick_processed_sum", runner="sweep") == 5 * count
+
+
+async def test_the_counts_of_runners_are_counted_by_name(
+    app: Holdfast, ledger: Ledger, registry: CollectorRegistry
+) -> None:
+    telemetry = instrument(app, registry=registry)
+
+    @app.runner("broken", every=Every(timedelta(days=300)))
+    def broken(tick: Tick) -> Counts:
+        tick.count("deleted", 12)
+        tick.count("undone", -1)
+        tick.count("kept", 0)
+        raise ValueError
+
+    await run_tick(app, Settings.load({}, tick_runners=("broken", "reaper")))
+    counted = {labels[1:]: count for labels, count in telemetry.series.numbers(RUNNER_COUNTS).items()}
+    assert counted == {("broken", "deleted"): 12}
+    assert b'field="deleted",runner="broken"' in generate_latest(registry)
+
+
+def test_names_without_end_are_counted_together_and_harm_no_other_runner(registry: CollectorRegistry) -> None:
+    telemetry = Telemetry(registry=registry)
+    strange = {"half a \ud800": 1, "two\nlines": 1, "x" * 101: 1}
+    many = {f"customer_{number}": 1 for number in range(3_000)}
+    telemetry.ticked("w", Ticked(runner="noisy", outcome="completed", counts={**strange, **many}))
+    telemetry.ticked("w", Ticked(runner="quiet", outcome="failed", counts={"deleted": 12}))
+    numbers = telemetry.series.numbers(RUNNER_COUNTS)
+    assert len(numbers) == MOST_FIELDS + 2
+    assert numbers["w", "noisy", "customer_0"] == 1
+    assert numbers["w", "noisy", "other"] == 3_003 - MOST_FIELDS
+    assert numbers["w", "quiet", "deleted"] == 12
+    assert generate_latest(registry).count(b"holdfast_runner_counts_total{") == MOST_FIELDS + 2
 
 
 async def test_listeners_hear_each_job_beside_an_observer(

@@ -10,10 +10,11 @@ import psycopg
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from holdfast import Continue, Holdfast, Item, Job, Unique, logs
-from holdfast.new_job import Envelope, NewJob
+from holdfast import Continue, Holdfast, Item, Job, Unique
+from holdfast._logs import log as logs
+from holdfast._logs.trace import carry_trace, current_trace, trace_in
+from holdfast._model.new_job import Envelope, NewJob
 from holdfast.telemetry import instrument
-from holdfast.trace import carry_trace, current_trace, trace_in
 from tests.engine.pace import PATIENT
 from tests.engine.waiting import until
 from tests.telemetry import cpu

@@ -104,7 +104,7 @@ async def test_time_does_not_go_back(kit: Testing) -> None:
 async def test_many_jobs_move_in_several_statements(
     app: Holdfast, conn: Conn, kit: Testing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.store.testing.MOST", 3)
+    monkeypatch.setattr("holdfast._store.testing.MOST", 3)
 
     @app.job("act")
     async def act(job: Job[None]) -> None: ...

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, Job, OrderKey, Unique, UnknownKind
+from holdfast._logs.trace import carry_trace
 from holdfast.testing import Testing
-from holdfast.trace import carry_trace
 
 if TYPE_CHECKING:
     import psycopg
 
-    from holdfast.new_job import NewJob
+    from holdfast._model.new_job import NewJob
 
     Conn = psycopg.AsyncConnection[Any]
 

@@ -10,8 +10,8 @@ from asgiref.sync import sync_to_async
 from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
-from holdfast.contrib.django.connections import FreshConnections
-from holdfast.kind import Kind
+from holdfast._model.kind import Kind
+from holdfast.contrib.django._connections import FreshConnections
 from holdfast.testing import Testing
 from tests.django_config import connected
 from tests.testing.invoices import Invoice, app, charge, create_tables, pay, send_receipt

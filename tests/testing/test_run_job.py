@@ -31,6 +31,27 @@ async def test_a_new_job_is_enqueued_and_run(app: Holdfast, conn: Conn, kit: Tes
     ]
 
 
+@pytest.mark.parametrize("completes", [False, True])
+async def test_the_result_is_of_the_declared_type(app: Holdfast, conn: Conn, kit: Testing, completes: bool) -> None:
+    moment = datetime(2026, 7, 3, tzinfo=UTC)
+
+    @app.job("when")
+    async def when(job: Job[None]) -> dict[str, datetime]:
+        return await job.complete(conn, {"at": moment}) if completes else {"at": moment}
+
+    assert (await kit.run_job(when.new())).result == {"at": moment}
+    await app.enqueue(conn, when.new())
+    assert [ran.result for ran in await kit.drain()] == [{"at": moment}]
+
+
+async def test_a_result_of_another_type_is_what_json_has_of_it(app: Holdfast, kit: Testing) -> None:
+    @app.job("when")
+    async def when(job: Job[None]) -> datetime:
+        return "some day"  # type: ignore[return-value]
+
+    assert (await kit.run_job(when.new())).result == "some day"
+
+
 async def test_one_that_waits_runs_whether_it_is_due_or_not(app: Holdfast, conn: Conn, kit: Testing) -> None:
     seen = []
 

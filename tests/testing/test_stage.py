@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from holdfast import AbortReason, Busy, Continue, Fail, Handle, Holdfast, Job, JsonCodec, Reschedule, Retry, logs
-from holdfast.errors import NotCommitted
+from holdfast import AbortReason, Busy, Continue, Fail, Handle, Holdfast, Job, JsonCodec, Reschedule, Retry
+from holdfast._logs import log as logs
+from holdfast._model.errors import NotCommitted
 from holdfast.testing import Testing
 from tests.testing.codec import Backwards
 
@@ -44,6 +45,18 @@ async def test_fail_reschedule_and_busy(app: Holdfast, conn: Conn, kit: Testing,
     await app.enqueue(conn, say.new("fail"))
     with pytest.raises(Fail, match="no"):
         await kit.drain()
+
+
+async def test_a_job_that_is_put_off_to_a_moment(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    @app.job("remind")
+    async def remind(job: Job[None], at: datetime) -> Reschedule | None:
+        return Reschedule(at) if at > datetime.now(UTC) else None
+
+    handle = await app.enqueue(conn, remind.new(datetime.now(UTC) + timedelta(hours=1)))
+    assert (await kit.drain()).rescheduled == [handle.id]
+    assert (await kit.drain()).attempts == ()
+    await kit.advance(timedelta(hours=1))
+    assert (await kit.drain()).rescheduled == [handle.id], "it was due, and asked again: real time has not passed"
 
 
 @pytest.mark.parametrize("codec", [JsonCodec(), Backwards()])

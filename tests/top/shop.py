@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 
 from holdfast import Event, Holdfast, Job
-from holdfast.kind import Kind
-from holdfast.retry import Retry
-from holdfast.schedule import Every
+from holdfast._model.kind import Kind
+from holdfast._model.retry import Retry
+from holdfast._model.schedule import Every
 from tests.engine.pace import PATIENT, ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.engine.runner import Counts, Tick
+    from holdfast._engine.runners.runner import Counts, Tick
 
 
 # Soon there, and never in a hurry: a machine that is busy with something else loses no lease.
@@ -71,7 +71,7 @@ async def shop(database: str) -> AsyncIterator[Shop]:
     async def book(job: Job[None], event: Event[Paid]) -> None:
         """Nothing to do."""
 
-    @app.runner("sweep", every=Every(timedelta(hours=1)))
+    @app.runner("sweep", every=Every(timedelta(hours=1)), at_start=False)
     async def sweep(tick: Tick) -> Counts:
         swept.set()
         return {"swept": 3}

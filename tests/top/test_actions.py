@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.schedule import Every
-from holdfast.store.cancel import replay_job
-from holdfast.store.schedule import list_schedules, register_schedules
+from holdfast._drivers import run_sync
+from holdfast._model.schedule import Every
+from holdfast._store.schedule import list_schedules, register_schedules
+from holdfast._store.search import replay_job
 from tests.cli.auditing import audited
 from tests.engine.pace import ms
 from tests.engine.waiting import until

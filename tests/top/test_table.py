@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from textual.widgets.data_table import ColumnKey
 
-from holdfast.top.grid import Grid
+from holdfast._top.grid import Grid
 from tests.engine.waiting import until
 from tests.top.watching import watching
 from tests.traps.workers import FAILED, Worker, enqueue, job
@@ -89,6 +89,15 @@ async def test_each_table_keeps_its_own_filter(database: str, conn: psycopg.Conn
         assert len(watched.cells) == 3
         await watched.press("tab", "shift+tab", "1")
         assert watched.column("queue") == ["beta"]
+
+
+async def test_a_job_without_a_limit_of_attempts(database: str, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, job("endless", max_attempts=None))
+    async with watching(database, "7") as watched:
+        await watched.press("slash", *"kind:endless", "enter")
+        await until(lambda: watched.column("try") == ["0"])
+        await watched.press("enter")
+        await until(lambda: "attempt 0, no limit" in watched.text)
 
 
 async def test_a_filter_of_jobs_is_answered_by_the_database(database: str, conn: psycopg.Connection[Any]) -> None:

@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from textual.color import Color
 
-from holdfast.top import cell
-from holdfast.top.headline import bars
-from holdfast.top.palette import DARK, LIGHT, THEMES, TONES, theme_of
-from holdfast.top.words import Words
+from holdfast._top import cell
+from holdfast._top.headline import bars
+from holdfast._top.palette import DARK, LIGHT, THEMES, TONES, theme_of
+from holdfast._top.sheet import Words
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 

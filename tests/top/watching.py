@@ -5,10 +5,9 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.ops.desk import Desk
-from holdfast.ops.person import Person
-from holdfast.ops.role import Role
-from holdfast.top.application import Top
+from holdfast._ops.person import Person, Role
+from holdfast._ops.service import Service
+from holdfast._top.application import Top
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
@@ -74,8 +73,8 @@ async def watching(
     database: str, *keys: str, size: tuple[int, int] = SMALL, looks: bool = True, patience: float = 5.0, **options: Any
 ) -> AsyncIterator[Watched]:
     """Yield it when it has looked for the first time and these keys were pressed."""
-    async with Desk(database, connections=1) as desk:
-        top = Heard(desk, WHO, where="shop@test", **{"interval": 0.2, **options})
+    async with Service(database, connections=1) as service:
+        top = Heard(service, WHO, where="shop@test", **{"interval": 0.2, **options})
         async with top.run_test(size=size) as pilot:
             top.patience = patience
             watched = Watched(top, pilot)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast.drivers import run_sync
-from holdfast.store.finish import Ending, finish_jobs
-from holdfast.store.lease import Held
+from holdfast._drivers import run_sync
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.lease import Held
 from tests.traps.workers import COMPLETED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job, number
 
 if TYPE_CHECKING:
-    from holdfast.new_job import NewJob
-    from holdfast.outcome import Outcome
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._model.new_job import NewJob
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.claimed_job import ClaimedJob
 
 PRODUCERS = 6
 WORKERS = 4

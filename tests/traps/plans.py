@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
 
 
 def buffers(conn: psycopg.Connection[Any], statement: Statement[Any], *, keep: bool = False) -> int:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.outcome import Completed
-from holdfast.store.blocker import read_blockers, repair_blockers
-from holdfast.store.claim import claim_jobs
-from holdfast.store.finish import Ending, complete_job, finish_jobs
-from holdfast.store.lease import Held
+from holdfast._drivers import run_sync
+from holdfast._model.outcome import Completed
+from holdfast._store.chain import read_blockers, repair_blockers
+from holdfast._store.claim import claim_jobs
+from holdfast._store.finish import Ending, complete_job, finish_jobs
+from holdfast._store.lease import Held
 from tests.traps.mutation import open_trap
 from tests.traps.plans import buffers
 from tests.traps.sessions import await_waiting, background
 from tests.traps.workers import COMPLETED, Worker, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.lease import Lease
-from holdfast.store.answer import Answer
-from holdfast.store.claim import claim_jobs
+from holdfast._model.lease import Lease
+from holdfast._store.claim import claim_jobs
+from holdfast._store.lease import ClaimAnswer
 from tests.traps.mutation import forget_settings, let_claims_take_their_time, open_trap
 from tests.traps.plans import buffers, explained, table_scans
 from tests.traps.workers import COMPLETED, EVERYTHING, RETRIED, Worker, enqueue, fill, job, number
@@ -16,7 +16,7 @@ from tests.traps.workers import COMPLETED, EVERYTHING, RETRIED, Worker, enqueue,
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
     from tests.traps.workers import Connect
 
 SLOTS = 5
@@ -179,6 +179,6 @@ def test_a_token_alone_is_no_fence(connect: Connect, deed: str, check: str, open
     conn = connect()
     thief, victim = Worker(conn), Worker(conn)
     enqueue(conn, job(), job())
-    assert as_another(conn, thief, victim, deed) is Answer.taken_by_another_worker
+    assert as_another(conn, thief, victim, deed) is ClaimAnswer.taken_by_another_worker
     open_trap(conn, deed, (check, opened))
     assert as_another(conn, thief, victim, deed) in {"renewed", "completed", "pending"}

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.store.answer import Answer
-from holdfast.store.finish import Ending, finish_jobs
+from holdfast._drivers import run_sync
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.lease import ClaimAnswer
 from tests.traps.mutation import open_trap
 from tests.traps.plans import explained
 from tests.traps.sessions import await_waiting, background
@@ -33,8 +33,8 @@ from tests.traps.workers import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from holdfast.outcome import Outcome
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
 
@@ -101,7 +101,7 @@ def test_finished_twice(connect: Connect, careful: bool) -> None:
     enqueue(worker.conn, job(), job())
     claimed = worker.claim()
     assert set(worker.end(claimed).values()) == {"completed"}
-    assert set(worker.end(claimed, careful=careful).values()) == {Answer.already_completed}
+    assert set(worker.end(claimed, careful=careful).values()) == {ClaimAnswer.already_completed}
     assert number(worker.conn, "SELECT count(*) FROM holdfast.job_history") == 2
 
 

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import Unique
-from holdfast.outcome import Completed
-from holdfast.store.answer import Answer
-from holdfast.store.chain import complete_chain
-from holdfast.store.finish import Ending, complete_job, finish_jobs
-from holdfast.store.lease import Held
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import Unique
+from holdfast._model.outcome import Completed
+from holdfast._store.chain import complete_chain
+from holdfast._store.finish import Ending, complete_job, finish_jobs
+from holdfast._store.lease import ClaimAnswer, Held
 from tests.traps.mutation import open_trap
 from tests.traps.sessions import await_waiting, background
 from tests.traps.workers import COMPLETED, Worker, drain, enqueue, expire_leases, job, number, statuses
@@ -22,7 +21,7 @@ from tests.traps.workers import COMPLETED, Worker, drain, enqueue, expire_leases
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
 INNOCENT = 50
@@ -65,7 +64,7 @@ class Stage:
         finally:
             self.user.execute("ROLLBACK")
 
-    def finish(self, claimed: list[ClaimedJob] | None = None, *, careful: bool = False) -> dict[int, Answer]:
+    def finish(self, claimed: list[ClaimedJob] | None = None, *, careful: bool = False) -> dict[int, ClaimAnswer]:
         endings = [Ending(c, GOING_ON if c.id == self.special else COMPLETED) for c in claimed or self.claimed]
         answers = run_sync(self.conn, finish_jobs(self.worker.id, endings, careful=careful))
         return {held.id: answer for held, answer in answers.items()}
@@ -81,13 +80,13 @@ def test_what_has_to_wait_is_busy_and_the_rest_is_written(connect: Connect, take
     stage = Stage(connect)
     special = [claimed for claimed in stage.claimed if claimed.id == stage.special]
     with TAKEN[taken](stage):
-        assert stage.finish(careful=careful)[stage.special] is Answer.busy
+        assert stage.finish(careful=careful)[stage.special] is ClaimAnswer.busy
         live = statuses(stage.conn)
         assert {live[innocent] for innocent in stage.innocent} == {"completed"}
         assert live[stage.special] == "processing"
         assert stage.worker.renew(special) == {}, "its lease goes on"
-        assert stage.finish(special) == {stage.special: Answer.busy}
-    assert stage.finish(special) == {stage.special: Answer.completed}
+        assert stage.finish(special) == {stage.special: ClaimAnswer.busy}
+    assert stage.finish(special) == {stage.special: ClaimAnswer.completed}
     assert number(stage.conn, "SELECT count(*) FROM holdfast.job WHERE kind = 'n'") == 1
 
 
@@ -110,15 +109,15 @@ def test_two_who_go_on_do_not_wait_for_one_that_has_to(connect: Connect) -> None
     first, second = stage.claimed[0], stage.claimed[1]
     following = {first.id: "u", second.id: "v"}
 
-    def finish(*claimed: ClaimedJob) -> dict[int, Answer]:
+    def finish(*claimed: ClaimedJob) -> dict[int, ClaimAnswer]:
         endings = [Ending(c, Completed(None, job("n", unique=Unique(following[c.id])).as_json())) for c in claimed]
         answers = run_sync(stage.conn, finish_jobs(stage.worker.id, endings))
         return {held.id: answer for held, answer in answers.items()}
 
     with stage.unique_key_taken():
-        assert finish(first, second) == {first.id: Answer.busy, second.id: Answer.busy}
-        assert finish(second) == {second.id: Answer.completed}
-        assert finish(first) == {first.id: Answer.busy}
+        assert finish(first, second) == {first.id: ClaimAnswer.busy, second.id: ClaimAnswer.busy}
+        assert finish(second) == {second.id: ClaimAnswer.completed}
+        assert finish(first) == {first.id: ClaimAnswer.busy}
 
 
 def test_a_reaper_passes_by_a_key_that_somebody_keeps(connect: Connect) -> None:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey
-from holdfast.outcome import Released, Retried
-from holdfast.retry import Retry
-from holdfast.store.claim import claim_jobs
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.floor import REACHES, Floors, ReapFloor
-from holdfast.store.reap import reap_jobs
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Released, Retried
+from holdfast._model.retry import Retry
+from holdfast._store.claim import claim_jobs
+from holdfast._store.claim_floor import REACHES, Floors, ReapFloor
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.reap import reap_jobs
 from tests.traps.mutation import open_trap
 from tests.traps.plans import buffers
 from tests.traps.sessions import held_snapshot
@@ -23,8 +23,8 @@ from tests.traps.workers import EVERYTHING, FAILURE, Worker, enqueue, expire_lea
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast.outcome import Outcome
-    from holdfast.store.claim import ClaimedJob
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 
 NARROW = REACHES[0]
@@ -189,10 +189,7 @@ def test_what_comes_back_is_never_due_in_the_past(connect: Connect, outcome: Out
     open_trap(
         connect(),
         "give_back_jobs",
-        (
-            "available_at = clock + greatest(coalesce(s.delay_ms, 0), 0) * interval",
-            "available_at = j.available_at + 0 * interval",
-        ),
+        ("available_at = holdfast.due_at(s.at, s.delay_ms, clock)", "available_at = j.available_at"),
     )
     assert back_for_a_narrow_look(connect, outcome) == []
 

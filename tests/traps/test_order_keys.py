@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.new_job import OrderKey
-from holdfast.outcome import Completed
-from holdfast.store.cancel import cancel_job, replay_job, resume_order_key
-from holdfast.store.claim import claim_jobs
-from holdfast.store.finish import Ending, finish_jobs
-from holdfast.store.floor import REACHES, Floors
+from holdfast._drivers import run_sync
+from holdfast._model.new_job import OrderKey
+from holdfast._model.outcome import Completed
+from holdfast._store.claim import claim_jobs
+from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from tests.traps.mutation import open_trap
 from tests.traps.plans import buffers
 from tests.traps.sessions import held_snapshot
@@ -39,7 +39,7 @@ from tests.traps.workers import (
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast.outcome import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.traps.workers import Connect
 
 LEAVING: dict[str, Outcome] = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}

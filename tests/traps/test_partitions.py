@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.errors import HoldfastError
-from holdfast.store.cancel import cancel_job
-from holdfast.store.worker import ensure_partitions
+from holdfast._drivers import run_sync
+from holdfast._model.errors import HoldfastError
+from holdfast._store.search import cancel_job
+from holdfast._store.worker import ensure_partitions
 from tests.traps.mutation import open_trap
 from tests.traps.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
-    from holdfast.outcome import Outcome
+    from holdfast._model.outcome import Outcome
     from tests.traps.workers import Connect
 
 FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "event", "delivery")

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.store.enqueue import enqueue_job, enqueue_jobs
+from holdfast._drivers import run_sync
+from holdfast._store.enqueue import enqueue_job, enqueue_jobs
 from tests.traps.mutation import forget_settings, open_trap
 from tests.traps.plans import buffers
 from tests.traps.sessions import add_gate, held_at_gate, held_snapshot
@@ -16,7 +16,7 @@ from tests.traps.workers import RETRIED, Worker, enqueue, job, number
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast.store.statement import Statement
+    from holdfast._store.statement import Statement
     from tests.traps.workers import Connect
 
 # Both ways in: for one job, and for many.

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.drivers import run_sync
-from holdfast.store import window
-from holdfast.store.claim import claim_jobs
-from holdfast.store.window import Windows
+from holdfast._drivers import run_sync
+from holdfast._store import claim_window as window
+from holdfast._store.claim import claim_jobs
+from holdfast._store.claim_window import Windows
 from tests.traps.mutation import open_trap
 from tests.traps.sessions import GATE, await_waiting, background
 from tests.traps.workers import Worker, fill, number
 
 if TYPE_CHECKING:
-    from holdfast.store.claim import Claim
+    from holdfast._store.claimed_job import Claim
     from tests.traps.workers import Connect
 
 JOBS = 4_000

@@ -5,27 +5,26 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast.drivers import run_sync
-from holdfast.failure import Failure
-from holdfast.lease import Lease
-from holdfast.new_job import Envelope, NewJob
-from holdfast.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast.retry import Retry
-from holdfast.store.answer import Answer
-from holdfast.store.claim import WHOLE, ClaimedJob, Shards, claim_jobs
-from holdfast.store.enqueue import enqueue_jobs
-from holdfast.store.finish import Ending, finish_jobs
-from holdfast.store.lease import Held, renew_leases
-from holdfast.store.reap import ReapedJob, reap_jobs
-from holdfast.store.suspect import claim_suspects
-from holdfast.store.worker import register_worker
+from holdfast._drivers import run_sync
+from holdfast._logs.failure import Failure
+from holdfast._model.lease import Lease
+from holdfast._model.new_job import Envelope, NewJob
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._model.retry import Retry
+from holdfast._store.claim import WHOLE, Shards, claim_jobs
+from holdfast._store.enqueue import enqueue_jobs
+from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.lease import ClaimAnswer, Held, renew_leases
+from holdfast._store.reap import ReapedJob, claim_suspects, reap_jobs
+from holdfast._store.worker import register_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import psycopg
 
-    from holdfast.store.floor import Floors
+    from holdfast._store.claim_floor import Floors
+    from holdfast._store.claimed_job import ClaimedJob
 
     Connect = Callable[..., psycopg.Connection[Any]]
 
@@ -115,15 +114,15 @@ class Worker:
 
     def end(
         self, jobs: Sequence[ClaimedJob], outcome: Outcome = COMPLETED, *, careful: bool = False
-    ) -> dict[int, Answer]:
+    ) -> dict[int, ClaimAnswer]:
         """Finish all these jobs the same way; the answers by id. The short way answers only what was not done."""
-        answers: dict[int, Answer] = (
-            {job.id: Answer.completed for job in jobs} if isinstance(outcome, Completed) else {}
+        answers: dict[int, ClaimAnswer] = (
+            {job.id: ClaimAnswer.completed for job in jobs} if isinstance(outcome, Completed) else {}
         )
         statement = finish_jobs(self.id, [Ending(job, outcome) for job in jobs], careful=careful)
         return answers | {held.id: answer for held, answer in run_sync(self.conn, statement).items()}
 
-    def renew(self, jobs: Iterable[ClaimedJob], lease: Lease | None = None) -> dict[int, Answer]:
+    def renew(self, jobs: Iterable[ClaimedJob], lease: Lease | None = None) -> dict[int, ClaimAnswer]:
         held = {Held(job.id, job.token): lease or Lease() for job in jobs}
         return {claim.id: answer for claim, answer in run_sync(self.conn, renew_leases(self.id, held)).items()}
 

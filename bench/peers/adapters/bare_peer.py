@@ -27,7 +27,7 @@ def connect(url: str) -> psycopg.Connection:
 
 
 def prepare(url: str) -> None:
-    from holdfast.store.schema import migrate
+    from holdfast._store.schema import migrate
 
     with connect(url) as conn:
         migrate(conn)

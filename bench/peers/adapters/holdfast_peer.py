@@ -18,7 +18,7 @@ async def noop(job: Job[None], at: float = 0, data: str = "") -> None:  # noqa: 
 
 
 def prepare(url: str) -> None:
-    from holdfast.store.schema import migrate
+    from holdfast._store.schema import migrate
 
     with psycopg.connect(url, autocommit=True) as conn:
         migrate(conn)

@@ -13,7 +13,7 @@ import type { AuditLine } from "../types";
 const COLUMNS: Column<AuditLine>[] = [
   { name: "When", head: true, cell: (line) => <Time at={line.at} /> },
   {
-    name: "Who",
+    name: "Person",
     cell: (line) => (
       <>
         <b>{line.who}</b>
@@ -38,7 +38,7 @@ export function AuditPage() {
   });
   const { found } = search;
   return (
-    <Page title="Audit" note="What people did, newest first." aside={<Refresh />}>
+    <Page title="Audit" note="The audit log, newest first." aside={<Refresh />}>
       {found.error && found.looked === 0 ? (
         <Failure error={found.error} retry={search.look} />
       ) : (

@@ -13,9 +13,9 @@ import { Time } from "../parts/time";
 import { go, route, to } from "../route";
 import { useSearch } from "../searching";
 import { between, duration } from "../time";
-import type { ChainLine } from "../types";
+import type { ChainItem } from "../types";
 
-const COLUMNS: Column<ChainLine>[] = [
+const COLUMNS: Column<ChainItem>[] = [
   {
     name: "Chain",
     head: true,

@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
-import { bytes } from "../number";
+import { bytes, tries } from "../number";
 import { StatusBadge } from "../parts/badge";
 import { ActButton } from "../parts/button";
 import { Copy } from "../parts/copy";
@@ -143,7 +143,7 @@ function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
         {story.kind}
       </a>,
     ],
-    ["Attempt", `${story.attempt} of ${story.max_attempts}`],
+    ["Attempt", tries(story.attempt, story.max_attempts)],
     [
       "Time limit",
       story.max_runtime_ms !== null &&

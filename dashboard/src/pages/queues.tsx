@@ -82,7 +82,7 @@ export function QueuesPage() {
           )
         }
       </Loaded>
-      <Panel title="Kinds" note="What ended within the last hour.">
+      <Panel title="Kinds" note="Jobs that ended within the last hour.">
         <Loaded of={kinds} skeleton={<Bones rows={5} />}>
           {({ kinds: lines }) => <KindTable kinds={lines} />}
         </Loaded>

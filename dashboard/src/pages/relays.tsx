@@ -139,7 +139,7 @@ const PARTITIONS: Column<PartitionLine>[] = [
   { name: "Partition", head: true, cell: (one) => one.partition },
   {
     name: "Held by",
-    cell: (one) => (one.worker ? `worker #${one.worker}` : <span class="text-warn">nobody</span>),
+    cell: (one) => (one.worker ? `worker #${one.worker}` : <span class="text-warn">none</span>),
   },
   { name: "Events behind", end: true, cell: (one) => compact(one.lag_events) },
   { name: "Time behind", end: true, cell: (one) => duration(one.lag_seconds) },

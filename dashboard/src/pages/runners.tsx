@@ -113,6 +113,7 @@ function State({ runner }: { runner: RunnerLine }) {
         </Badge>
         <span class="below">
           since <Time at={runner.running_since} />
+          {runner.running_on && ` on #${runner.running_on}`}
         </span>
       </>
     );

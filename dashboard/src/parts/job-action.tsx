@@ -27,20 +27,20 @@ export const VERBS: Record<
     name: "Cancel",
     done: "Cancelled",
     icon: "cancel",
-    says: "What waits is called off; what runs is asked to stop.",
+    says: "Waiting jobs are cancelled; running jobs are asked to stop.",
   },
   reschedule: {
     name: "Reschedule",
     done: "Rescheduled",
     icon: "reschedule",
-    says: "What waits gets another time.",
+    says: "Waiting jobs get another time.",
   },
   delete: {
     name: "Delete",
     done: "Deleted",
     icon: "remove",
     danger: true,
-    says: "What waits is deleted, and nothing is kept of it. To keep its history, cancel it instead.",
+    says: "Waiting jobs are deleted without a trace. To keep their history, cancel them instead.",
   },
 };
 

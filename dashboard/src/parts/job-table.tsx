@@ -24,7 +24,7 @@ const COLUMNS: Column<JobLine>[] = [
     cell: (job) => (
       <>
         {job.attempt}
-        <span class="muted">/{job.max_attempts}</span>
+        {job.max_attempts !== null && <span class="muted">/{job.max_attempts}</span>}
       </>
     ),
   },

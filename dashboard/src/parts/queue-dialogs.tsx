@@ -99,7 +99,10 @@ export function DrainDialog({ queue, onDone, onClose }: DrainProps) {
       onDone={onDone}
       onClose={onClose}
     >
-      <p>What waits in the queue is cancelled; what runs goes on. Pause the queue first, or more may come.</p>
+      <p>
+        Waiting jobs of the queue are cancelled; running jobs go on. Pause the queue first, or more jobs may
+        arrive.
+      </p>
       <Loaded of={preview} skeleton={<Bones rows={5} />}>
         {(result) => result && <Preview result={result} verb="cancel" />}
       </Loaded>

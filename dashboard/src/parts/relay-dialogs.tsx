@@ -38,7 +38,7 @@ export function ReplayDialog({ name, onDone, onClose }: Props) {
       onDone={onDone}
       onClose={onClose}
     >
-      <p>What was published before is handed over again, so its receivers see it more than once.</p>
+      <p>Events that were published before are delivered again, so receivers see them more than once.</p>
       <fieldset class="segments">
         <legend class="hidden">From where</legend>
         {(["since", "after"] as const).map((one) => (
@@ -94,7 +94,8 @@ export function ReleaseDialog({ name, of, onDone, onClose }: Props & { of: strin
       onClose={onClose}
     >
       <p>
-        {of === null ? "Everything that is parked" : "What is parked of this key"} is tried again, in order.
+        {of === null ? "Everything that is parked" : "The parked events of this key"} is tried again, in
+        order.
       </p>
     </Confirm>
   );

@@ -30,6 +30,11 @@ export function Timeline({ story }: { story: JobStory }) {
               {step.at && <Moment at={step.at} />}
               {gap(steps[place - 1], step)}
               {step.worker && ` on ${step.worker}`}
+              {step.started && (
+                <>
+                  , started <Moment at={step.started} />
+                </>
+              )}
               {step.seconds != null && `, ran for ${duration(step.seconds)}`}
             </p>
             <Links step={step} />

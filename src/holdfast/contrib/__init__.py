@@ -1,1 +1,1 @@
-"""Kits for web frameworks. Each is imported by those who have its framework, and by nobody else."""
+"""Integrations with web frameworks and services. Each is imported only by its own users."""

@@ -1,4 +1,4 @@
-"""Alembic: what Holdfast keeps is none of its business."""
+"""Alembic: keeps autogenerate away from the schema `holdfast`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["include_name"]
 
 
 def include_name(name: str | None, type_: str, _parents: Any) -> bool:
-    """Leave the schema `holdfast` out of an autogenerate over all schemas: `context.configure(include_name=…)`.
+    """Exclude the schema `holdfast` from an autogenerate over all schemas: `context.configure(include_name=…)`.
 
     >>> include_name("holdfast", "schema", {}), include_name("shop", "schema", {})
     (False, True)

@@ -7,7 +7,7 @@ from typing import Annotated, TypeAlias
 from fastapi import Depends
 from fastapi.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
 
-from holdfast.app import Holdfast
+from holdfast._app.app import Holdfast
 from holdfast.contrib.starlette import holdfast_of, lifespan
 
 __all__ = ["App", "lifespan"]

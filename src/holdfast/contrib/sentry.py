@@ -8,24 +8,24 @@ import sentry_sdk
 from sentry_sdk.integrations.logging import ignore_logger
 from sentry_sdk.utils import event_from_exception
 
-from holdfast.failure import Failure
+from holdfast._logs.failure import Failure
 
 if TYPE_CHECKING:
     from sentry_sdk.types import Event, Hint
 
-    from holdfast.app import Holdfast
-    from holdfast.engine.hook import FailedAttempt
+    from holdfast._app.app import Holdfast
+    from holdfast._engine.report.hook import FailedAttempt
 
 __all__ = ["report_to_sentry"]
 
-# They log what is reported here, and Sentry makes an event of every error that is logged.
-_SAY_THE_SAME = ("holdfast.engine.journal", "holdfast.engine.reap")
+# These loggers log the same failures, and Sentry would create a second event for each logged error.
+_SAY_THE_SAME = ("holdfast.job_log", "holdfast.reap")
 
 
 def report_to_sentry(app: Holdfast, *, every_attempt: bool = False) -> None:
-    """Report each dead letter that a worker of this process makes to the client of `sentry_sdk.init`, if there is one.
+    """Report each dead letter of this process's workers to the client of `sentry_sdk.init`, if there is one.
 
-    `every_attempt`: also those that will be retried, as warnings.
+    `every_attempt`: also report failures that will be retried, as warnings. Default no.
     """
     for logger in _SAY_THE_SAME:
         ignore_logger(logger)
@@ -35,7 +35,7 @@ def report_to_sentry(app: Holdfast, *, every_attempt: bool = False) -> None:
 
 
 def _report_retried(failed: FailedAttempt) -> None:
-    if failed.will_retry:  # or it is a dead letter, and told as such
+    if failed.will_retry:  # otherwise it is reported as a dead letter
         _report(failed)
 
 
@@ -55,7 +55,7 @@ def _report(failed: FailedAttempt) -> None:
 
 def _what_happened(failed: FailedAttempt) -> tuple[Event, Hint]:
     if failed.exception is None:
-        # Nobody raised anything: grouped by what is known, not by a text that names a worker.
+        # There is no exception: group by kind and code, because the text names a worker.
         return {"message": failed.error, "fingerprint": [failed.kind, failed.error_code]}, {}
     event, hint = event_from_exception(
         failed.exception,
@@ -65,6 +65,6 @@ def _what_happened(failed: FailedAttempt) -> tuple[Event, Hint]:
     raised = event["exception"]["values"]
     for exception in raised:
         exception["value"] = Failure("", exception["value"] or "").text
-    # The outermost comes last; what the database has of it quotes neither rows nor statements.
+    # The outermost exception is last. Its stored text quotes neither rows nor statements.
     raised[-1]["value"] = failed.error
     return event, hint

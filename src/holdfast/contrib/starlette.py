@@ -1,11 +1,11 @@
-"""Starlette: the lifespan, and the way from a request to the application."""
+"""Starlette: the lifespan, and access to the application from a request."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import HoldfastError
+from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from starlette.requests import HTTPConnection
 
-    from holdfast.app import Holdfast
+    from holdfast._app.app import Holdfast
 
 __all__ = ["holdfast_of", "lifespan"]
 
 
 def lifespan(app: Holdfast, **options: Any) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
-    """Return the lifespan of a web application: `request.state.holdfast`; a worker if OUTBOX_WORKER_ENABLED is true.
+    """Return a lifespan that sets `request.state.holdfast`, and runs a worker if OUTBOX_WORKER_ENABLED is true.
 
     `options` are those of `app.embedded_worker`.
     """
@@ -33,7 +33,7 @@ def lifespan(app: Holdfast, **options: Any) -> Callable[[Any], AbstractAsyncCont
 
 
 def holdfast_of(connection: HTTPConnection) -> Holdfast:
-    """Return the application that this request's web application runs with."""
+    """Return the Holdfast application of this request."""
     found: Holdfast | None = getattr(connection.state, "holdfast", None)
     if found is None:
         raise HoldfastError(

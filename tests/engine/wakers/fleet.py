@@ -14,8 +14,8 @@ from tests.engine.pace import MINUTE
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
-    from holdfast.engine.wakers import Carrier
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.worker import Worker
 
 # A record of a sleeper lasts ten seconds, so that nobody sleeps longer. What is picked up so soon, while somebody has
 # a longer sleep before him, was woken up for.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from holdfast.engine.wakers import NatsWake, RedisWake
+from holdfast.wake import NatsWake, RedisWake
 from tests.engine.waiting import until
 from tests.engine.wakers.fleet import Fleet, listening
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.wakers import NatsWake
+from holdfast.wake import NatsWake
 from tests.engine.wakers.waking import Waking
 from tools.nats import NatsServer
 

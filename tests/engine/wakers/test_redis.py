@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.wakers import RedisWake
+from holdfast.wake import RedisWake
 from tests.engine.wakers.waking import Waking
 from tools.redis import RedisServer
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.engine.wakers import RedisWake
+from holdfast.wake import RedisWake
 from tests.engine.waiting import until
 from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
 from tests.engine.wakers.pooler import Pooler

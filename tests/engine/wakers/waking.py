@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast.abort import AbortReason
-from holdfast.engine import claim, sleep_record
-from holdfast.engine.wakers import bridge, station
-from holdfast.store.identity import identify_database
+from holdfast._engine.jobs import claim
+from holdfast._engine.wake import broker as bridge
+from holdfast._engine.wake import broker as station
+from holdfast._engine.wake import sleep as sleep_record
+from holdfast._model.errors import AbortReason
+from holdfast._store.worker import identify_database
 from tests.engine.pace import ms
 from tests.engine.waiting import serving, until
 from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
@@ -25,8 +27,8 @@ from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from holdfast.engine.wakers import Carrier
-    from holdfast.engine.worker import Worker
+    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.worker import Worker
     from tools.broker import Broker
 
 ROOT = Path(__file__).parents[3]
@@ -201,7 +203,7 @@ class Waking:
         said = [
             record.getMessage().partition(": ")[0] for record in caplog.records if record.levelno == logging.WARNING
         ]
-        assert said == ["wake-ups interrupted, polling", "nobody could be woken, polling will do"]
+        assert said == ["wake-ups interrupted, polling", "no worker could be woken, polling goes on"]
 
     async def test_where_nobody_may_listen_a_producer_wakes(self, fleet: Callable[[], Fleet]) -> None:
         async with fleet() as app:
@@ -265,9 +267,9 @@ def _frozen(broker: Broker) -> Iterator[None]:
         os.kill(broker.pid, signal.SIGCONT)
 
 
-def _station(worker: Worker) -> station.Station:
+def _station(worker: Worker) -> station.BrokerWaker:
     claimer = serving(worker).claimer
-    assert isinstance(claimer._listener, station.Station)
+    assert isinstance(claimer._listener, station.BrokerWaker)
     return claimer._listener
 
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import pytest
 
-from holdfast.relay.cloud_events import CloudEvents
-from holdfast.relay.message import Message, Refused, Unavailable
+from holdfast._relay.message import Message, Refused, Unavailable
+from holdfast._relay.sinks.cloud_events import CloudEvents
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from cloudevents.core.base import BaseCloudEvent
 
-    from holdfast.relay.message import Publish, Sink
+    from holdfast._relay.message import Publish, Sink
     from tools.broker import Broker
 
 PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"

@@ -4,9 +4,10 @@ import doctest
 
 import pytest
 
-from holdfast.relay.message import Refused
-from holdfast.relay.sinks import address, private
-from holdfast.relay.sinks.address import Pattern, public
+from holdfast._relay.message import Refused
+from holdfast._relay.sinks import private
+from holdfast._relay.sinks import session as address
+from holdfast._relay.sinks.session import Pattern, public
 from tests.relay.sinks.publishing import a_message
 
 

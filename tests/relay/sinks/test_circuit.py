@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.relay.message import Unavailable
-from holdfast.relay.sinks.circuit import Breaker, Circuit
+from holdfast._relay.message import Unavailable
+from holdfast._relay.sinks.circuit import Breaker, Circuit
 
 
 class Clock:

@@ -11,8 +11,8 @@ import pytest
 from cloudevents.core.bindings.kafka import KafkaMessage, from_kafka_event
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from holdfast.relay.message import Refused, Unavailable
-from holdfast.relay.sinks.kafka import KafkaSink
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.sinks.kafka import KafkaSink
 from tests.engine.waiting import until
 from tests.relay.sinks.publishing import AT, Publishing, Received, a_message, works
 from tools.kafka import KafkaServer

@@ -14,9 +14,9 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from holdfast.relay.cloud_events import percent_encoded
-from holdfast.relay.message import Refused, Unavailable
-from holdfast.relay.sinks.mqtt import MqttSink
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.sinks.cloud_events import percent_encoded
+from holdfast._relay.sinks.mqtt import MqttSink
 from tests.engine.waiting import until
 from tests.relay.sinks.publishing import Publishing, Received, a_message
 from tools.mosquitto import FORBIDDEN, LARGEST, MosquittoServer

@@ -9,8 +9,8 @@ import nats
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-from holdfast.relay.message import Refused, Unavailable
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.sinks.nats import NatsSink
 from tests.relay.sinks.publishing import Publishing, Received, a_message
 from tools.nats import NatsServer
 

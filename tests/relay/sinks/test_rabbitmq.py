@@ -10,8 +10,8 @@ import aio_pika
 import pytest
 from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp_event
 
-from holdfast.relay.message import Refused, Unavailable
-from holdfast.relay.sinks.rabbitmq import RabbitMqSink
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.sinks.rabbitmq import RabbitMQSink
 from tests.engine.waiting import until
 from tests.relay.sinks.publishing import AT, Publishing, Received, a_message, works
 from tools.rabbitmq import LARGEST, RabbitMqServer
@@ -64,8 +64,8 @@ def received(broker: RabbitMqServer, queue: None) -> Callable[[], Awaitable[list
 
 
 @pytest.fixture
-def sink(broker: RabbitMqServer) -> RabbitMqSink:
-    return RabbitMqSink(broker.url, max_size=LARGEST)
+def sink(broker: RabbitMqServer) -> RabbitMQSink:
+    return RabbitMQSink(broker.url, max_size=LARGEST)
 
 
 class TestRabbitMq(Publishing):
@@ -76,7 +76,7 @@ class TestRabbitMq(Publishing):
         return from_amqp_event(AMQPMessage(properties, dict(received.headers), received.body))
 
     @pytest.mark.usefixtures("queue")
-    async def test_a_message_is_persistent_and_has_its_time(self, broker: RabbitMqServer, sink: RabbitMqSink) -> None:
+    async def test_a_message_is_persistent_and_has_its_time(self, broker: RabbitMqServer, sink: RabbitMQSink) -> None:
         async with sink.open() as publish:
             await publish(a_message())
         async with await aio_pika.connect(broker.url) as connection, connection.channel() as channel:
@@ -87,14 +87,14 @@ class TestRabbitMq(Publishing):
     async def test_a_quorum_queue_confirms_too(self, broker: RabbitMqServer) -> None:
         async with await aio_pika.connect(broker.url) as connection, connection.channel() as channel:
             queue = await channel.declare_queue("quorum", durable=True, arguments={"x-queue-type": "quorum"})
-            async with RabbitMqSink(broker.url, routing_key="quorum").open() as publish:
+            async with RabbitMQSink(broker.url, routing_key="quorum").open() as publish:
                 await publish(a_message())
             message = await queue.get(no_ack=True)
             assert message.message_id == "event-7"
             await channel.queue_delete("quorum")
 
     @pytest.mark.usefixtures("queue")
-    async def test_what_is_refused(self, sink: RabbitMqSink) -> None:
+    async def test_what_is_refused(self, sink: RabbitMQSink) -> None:
         async with sink.open() as publish:
             with pytest.raises(Refused, match="no queue takes what is published as nobody"):
                 await publish(a_message(topic="nobody.reads"))
@@ -108,7 +108,7 @@ class TestRabbitMq(Publishing):
 
     @pytest.mark.usefixtures("queue")
     async def test_more_than_the_server_takes_harms_no_later_message(self, broker: RabbitMqServer) -> None:
-        async with RabbitMqSink(broker.url).open() as publish:
+        async with RabbitMQSink(broker.url).open() as publish:
             with pytest.raises(Unavailable, match="ChannelPreconditionFailed"):
                 await publish(a_message(body=b"1" * (LARGEST + 1)))
             await until(lambda: works(publish, a_message()))
@@ -116,7 +116,7 @@ class TestRabbitMq(Publishing):
     async def test_an_exchange_and_a_routing_key_of_ones_own(
         self, broker: RabbitMqServer, received: Callable[[], Awaitable[list[Received]]]
     ) -> None:
-        sink = RabbitMqSink(broker.url, exchange="own", routing_key="de.{topic}.{key}")
+        sink = RabbitMQSink(broker.url, exchange="own", routing_key="de.{topic}.{key}")
         async with (
             await aio_pika.connect(broker.url) as connection,
             connection.channel() as channel,
@@ -135,7 +135,7 @@ class TestRabbitMq(Publishing):
         async with await aio_pika.connect(broker.url) as connection, connection.channel() as channel:
             limits: dict[str, Any] = {"x-max-length": 1, "x-overflow": "reject-publish"}
             queue = await channel.declare_queue("small", arguments=limits, auto_delete=True)
-            async with RabbitMqSink(broker.url, routing_key="small").open() as publish:
+            async with RabbitMQSink(broker.url, routing_key="small").open() as publish:
                 await publish(a_message(1))
                 with pytest.raises(Unavailable, match="did not take"):
                     await publish(a_message(2))
@@ -145,7 +145,7 @@ class TestRabbitMq(Publishing):
 
 
 def test_the_name_has_no_password() -> None:
-    sink = RabbitMqSink("amqp://me:p@ss/w:rd@mq.example/shop", exchange="orders")
+    sink = RabbitMQSink("amqp://me:p@ss/w:rd@mq.example/shop", exchange="orders")
     assert sink.name == "amqp://mq.example/shop exchange orders"
     assert "rd@" not in repr(sink)
 
@@ -153,4 +153,4 @@ def test_the_name_has_no_password() -> None:
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aio_pika", None)
     with pytest.raises(ImportError, match=r"pip install holdfast\[rabbitmq\]"):
-        RabbitMqSink("amqp://127.0.0.1")
+        RabbitMQSink("amqp://127.0.0.1")

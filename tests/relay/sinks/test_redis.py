@@ -9,9 +9,9 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from redis import Redis
 
-from holdfast.relay.cloud_events import percent_encoded
-from holdfast.relay.message import Refused, Unavailable
-from holdfast.relay.sinks.redis import RedisSink
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.sinks.cloud_events import percent_encoded
+from holdfast._relay.sinks.redis import RedisSink
 from tests.relay.sinks.publishing import MANY, Publishing, Received, a_message, publish_all
 from tools.redis import RedisServer
 

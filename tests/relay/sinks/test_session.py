@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast.relay.message import Unavailable
-from holdfast.relay.sinks.session import keep
+from holdfast._relay.message import Unavailable
+from holdfast._relay.sinks.session import keep
 from tests.engine.waiting import until
 from tests.relay.sinks.publishing import a_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast.relay.message import Message, Publish
-    from holdfast.relay.sinks.session import Session
+    from holdfast._relay.message import Message, Publish
+    from holdfast._relay.sinks.session import BrokerSession
 
 SECONDS = timedelta(seconds=5)
 
@@ -34,7 +34,7 @@ class Broker:
         self.ends = asyncio.Event()
 
     @asynccontextmanager
-    async def connect(self) -> AsyncIterator[Session]:
+    async def connect(self) -> AsyncIterator[BrokerSession]:
         if self.trouble is not None:
             raise self.trouble
         self.connections += 1

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import standardwebhooks
 
-from holdfast.relay.sinks.signature import NotVerified, secret_key, sign, verify
+from holdfast._relay.sinks.signature import NotVerified, secret_key, sign, verify
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - the specification's example
 OTHER = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"

@@ -17,11 +17,12 @@ import pytest
 import standardwebhooks
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
-from holdfast.relay.cloud_events import CloudEvents
-from holdfast.relay.message import LONGEST_REST, Receipt, Refused, Unavailable
-from holdfast.relay.sinks.circuit import Breaker
-from holdfast.relay.sinks.signature import verify
-from holdfast.relay.sinks.webhook import (
+from holdfast._model.retry import Retry
+from holdfast._relay.message import LONGEST_REST, Receipt, Refused, Unavailable
+from holdfast._relay.sinks.circuit import Breaker
+from holdfast._relay.sinks.cloud_events import CloudEvents
+from holdfast._relay.sinks.signature import verify
+from holdfast._relay.sinks.webhook import (
     STANDARD_RETRY,
     WebhookFailed,
     WebhookGone,
@@ -30,7 +31,6 @@ from holdfast.relay.sinks.webhook import (
     WebhookUnavailable,
     readable,
 )
-from holdfast.retry import Retry
 from tests.engine.waiting import until
 from tests.relay.sinks.endpoint import Endpoint, answer
 from tests.relay.sinks.publishing import AT, KEYS, MANY, PAGE, a_message, publish_all, works

@@ -3,7 +3,7 @@
 from typing import assert_type
 
 from holdfast import Fail, Handle, Holdfast, Job, NewJob
-from holdfast.chain import Continue
+from holdfast._model.new_job import Continue
 
 app = Holdfast()
 

@@ -10,8 +10,8 @@ from django.db import connection
 from pydantic import BaseModel
 
 from holdfast import Event, Holdfast, Job, Kind, NewEvent, Retry, Topic, inbox
-from holdfast.relay.cloud_events import CloudEvents
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast._relay.sinks.cloud_events import CloudEvents
+from holdfast._relay.sinks.nats import NatsSink
 
 if TYPE_CHECKING:
     import asyncpg

@@ -1,7 +1,7 @@
 """Every marked line is an error to both checkers, and no other line is."""
 
 from holdfast import Holdfast, Job
-from holdfast.chain import Continue
+from holdfast._model.new_job import Continue
 
 app = Holdfast()
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import psycopg
 
-from holdfast import Event, Holdfast, Job, inbox
-from holdfast.relay.sinks.nats import NatsSink
+from holdfast import Event, Holdfast, Job
+from holdfast import inbox
+from holdfast._relay.sinks.nats import NatsSink
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A read-only admin. No page counts a table, and none asks for longer than a few seconds."""
+"""A read-only admin. No page counts a whole table, and no query takes longer than a few seconds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from django.http import HttpResponseRedirect
 from django.urls import reverse
 from psycopg.errors import LockNotAvailable, QueryCanceled
 
-from holdfast.contrib.django import filters
+from holdfast._drivers import run_sync
+from holdfast._store.inspect import MOST, limit_time
+from holdfast.contrib.django import _filters as filters
 from holdfast.contrib.django.models import DeadLetter, EndedJob, Job, Run, Worker
-from holdfast.drivers import run_sync
-from holdfast.store.inspect import MOST, limit_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     _ModelAdmin = admin.ModelAdmin[Any]
     _Paginator = Paginator[Any]
-else:  # what is generic for checkers is not so at run time
+else:  # generic only for type checkers
     _ModelAdmin = admin.ModelAdmin
     _Paginator = Paginator
 
@@ -38,14 +38,14 @@ LARGEST_ID = 2**63 - 1
 
 @contextmanager
 def _limited(alias: str) -> Iterator[None]:
-    """Let no question of the block take longer."""
+    """Limit the time of each query in the block."""
     with transaction.atomic(using=alias):
         run_sync(connections[alias], limit_time(SECONDS, pinned=False))
         yield
 
 
 class _Pages(_Paginator):
-    """Counts no further than anybody turns pages."""
+    """Counts no further than the last page that can be shown."""
 
     object_list: QuerySet[Any]
 
@@ -61,8 +61,8 @@ class _Newest(ChangeList):
             self.result_list: Any = list(self.result_list[: self.list_per_page])
 
 
-class _Look(_ModelAdmin):
-    """Looking, and nothing else. The newest come first, by an index on id; the box finds one by its id."""
+class _ReadOnlyAdmin(_ModelAdmin):
+    """Read-only, newest first by the index on id. The search box finds a row by id."""
 
     actions = None
     ordering: ClassVar[tuple[str, ...]] = ("-id",)
@@ -83,7 +83,7 @@ class _Look(_ModelAdmin):
     def has_delete_permission(self, _request: HttpRequest, _obj: Any = None) -> bool:
         return False
 
-    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:  # noqa: ARG002 - as Django calls it
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:  # noqa: ARG002 - Django's own
         return _Newest
 
     def get_search_results(
@@ -109,31 +109,31 @@ class _Look(_ModelAdmin):
 
 
 @admin.register(Job)
-class JobAdmin(_Look):
+class JobAdmin(_ReadOnlyAdmin):
     list_display = ("id", "status", "kind", "queue", "priority", "attempt", "available_at", "last_error_code")
-    list_filter = (filters.Status, filters.Queue, filters.Kind)
+    list_filter = (filters.StatusFilter, filters.QueueFilter, filters.KindFilter)
 
 
 @admin.register(EndedJob)
-class EndedJobAdmin(_Look):
+class EndedJobAdmin(_ReadOnlyAdmin):
     list_display = ("id", "status", "kind", "queue", "attempt", "created_at", "finished_at")
-    list_filter = (filters.Ended,)
+    list_filter = (filters.EndedFilter,)
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(_Look):
+class DeadLetterAdmin(_ReadOnlyAdmin):
     list_display = ("id", "kind", "queue", "attempt", "finished_at", "last_error_code", "last_error")
-    list_filter = (filters.Ended,)
+    list_filter = (filters.EndedFilter,)
 
 
 @admin.register(Worker)
-class WorkerAdmin(_Look):
+class WorkerAdmin(_ReadOnlyAdmin):
     list_display = ("id", "name", "started_at", "heartbeat_at", "stopped_at", "stop_reason")
-    list_filter = (filters.Alive,)
+    list_filter = (filters.AliveFilter,)
 
 
 @admin.register(Run)
-class RunAdmin(_Look):
+class RunAdmin(_ReadOnlyAdmin):
     ordering = ("-started_at", "-id")
     list_display = ("id", "runner", "outcome", "started_at", "finished_at", "error_code")
-    list_filter = (filters.Runner, filters.Started)
+    list_filter = (filters.RunnerFilter, filters.StartedFilter)

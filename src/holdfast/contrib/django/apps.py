@@ -1,13 +1,13 @@
-"""The app's place in a Django site."""
+"""The app's configuration in a Django site."""
 
 from __future__ import annotations
 
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
-from holdfast.contrib.django.application import application
-from holdfast.contrib.django.connections import FreshConnections
-from holdfast.contrib.handlers import wrap_handlers
+from holdfast.contrib._handlers import wrap_handlers
+from holdfast.contrib.django._application import application
+from holdfast.contrib.django._connections import FreshConnections
 
 
 class HoldfastConfig(AppConfig):
@@ -16,6 +16,6 @@ class HoldfastConfig(AppConfig):
     verbose_name = "Holdfast"
 
     def ready(self) -> None:
-        """Import `jobs.py` of every installed app, so that every handler is known."""
+        """Import `jobs.py` of every installed app, so that every handler is registered."""
         autodiscover_modules("jobs")
         wrap_handlers(application(), FreshConnections())

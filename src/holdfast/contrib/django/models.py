@@ -1,4 +1,4 @@
-"""What the tables of the schema hold, for Django's admin and for queries. Nothing is written through these models."""
+"""Models of the schema's tables, for Django's admin and for queries. Nothing is written through them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django.db import models
 if TYPE_CHECKING:
     _Field = models.Field[Any, Any]
     _JSONField = models.JSONField[Any, Any]
-else:  # what is generic for checkers is not so at run time
+else:  # generic only for type checkers
     _Field = models.Field
     _JSONField = models.JSONField
 
 
 class Json(_JSONField):
-    """A column of type json, which the driver has read already."""
+    """A column of type json, already parsed by the driver."""
 
     def from_db_value(self, value: Any, _expression: object, _connection: object) -> Any:
         return value
@@ -26,7 +26,7 @@ class Texts(_Field):
 
 
 class Work(models.Model):
-    """What live jobs and ended ones have in common."""
+    """The fields that live and ended jobs share."""
 
     id = models.BigIntegerField(primary_key=True)
     kind = models.TextField()
@@ -34,7 +34,7 @@ class Work(models.Model):
     status = models.TextField()
     priority = models.SmallIntegerField()
     attempt = models.SmallIntegerField()
-    max_attempts = models.SmallIntegerField()
+    max_attempts = models.SmallIntegerField(null=True)
     created_at = models.DateTimeField()
     available_at = models.DateTimeField()
     order_key = models.TextField(null=True)
@@ -70,10 +70,11 @@ class Job(Work):
 
 
 class EndedJob(Work):
-    """A job that ended well or was called off."""
+    """A job that completed or was cancelled."""
 
     finished_at = models.DateTimeField()
     worker_id = models.BigIntegerField(null=True)
+    ran_ms = models.IntegerField(null=True)
     result = Json(null=True)
 
     class Meta:
@@ -88,6 +89,7 @@ class DeadLetter(Work):
 
     finished_at = models.DateTimeField()
     worker_id = models.BigIntegerField(null=True)
+    ran_ms = models.IntegerField(null=True)
 
     class Meta:
         managed = False
@@ -97,7 +99,7 @@ class DeadLetter(Work):
 
 
 class Worker(models.Model):
-    """A process that works or worked."""
+    """A worker process, live or stopped."""
 
     id = models.BigIntegerField(primary_key=True)
     name = models.TextField()
@@ -124,7 +126,7 @@ class Worker(models.Model):
 
 
 class Run(models.Model):
-    """One tick of a runner that did something."""
+    """One tick of a runner that did something or took long."""
 
     id = models.BigIntegerField(primary_key=True)
     runner = models.TextField()

@@ -1,10 +1,10 @@
-"""The Holdfast of the Django site that DJANGO_SETTINGS_MODULE names, for `holdfast worker`."""
+"""The Holdfast of the Django site given by DJANGO_SETTINGS_MODULE, for `holdfast worker`."""
 
 from __future__ import annotations
 
 import django
 
-from holdfast.contrib.django.application import application
+from holdfast.contrib.django._application import application
 
 django.setup()
 app = application()

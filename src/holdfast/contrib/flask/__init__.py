@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.cli import main_with
+from holdfast._cli import main_with
 
 if TYPE_CHECKING:
     from flask import Flask
     from flask.cli import ScriptInfo
 
-    from holdfast.app import Holdfast
+    from holdfast._app.app import Holdfast
 
 __all__ = ["init_app"]
 
@@ -22,7 +22,7 @@ _THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def init_app(web: Flask, app: Holdfast) -> None:
-    """Give a Flask application its Holdfast: `web.extensions["holdfast"]`, and the command `flask holdfast …`."""
+    """Set `web.extensions["holdfast"]` to the application, and add the command `flask holdfast …`."""
     web.extensions["holdfast"] = app
 
     @web.cli.command("holdfast", with_appcontext=False, add_help_option=False, context_settings=_THROUGH)

@@ -1,4 +1,4 @@
-"""The Holdfast of the Flask application that `--app` or FLASK_APP names, for `holdfast worker`."""
+"""The Holdfast of the Flask application given by `--app` or FLASK_APP, for `holdfast worker`."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 from flask.cli import ScriptInfo
 
-from holdfast.contrib.handlers import wrap_handlers
+from holdfast.contrib._handlers import wrap_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from flask import Flask
 
-    from holdfast.app import Holdfast
+    from holdfast._app.app import Holdfast
 
 
 def _loaded() -> Flask:
-    """Return the application that `flask` has loaded, or load it, as in a process that `holdfast` started."""
+    """Return the application that `flask` has loaded. In a process started by `holdfast`, load it."""
     context = click.get_current_context(silent=True)
     info = context.find_object(ScriptInfo) if context is not None else None
     return (info or ScriptInfo(os.environ.get("FLASK_APP"))).load_app()
 
 
 def _in_context(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Push the context where the handler runs: what is torn down with it may belong to the thread."""
+    """Push the context in the handler's thread, because its teardown may belong to that thread."""
 
     @wraps(handler)
     def run(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The schema, and the names of its models. Django does not compare the columns of tables that it does not manage."""
+"""The schema, and the names of its models. Django does not compare the columns of unmanaged tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db import migrations, models
 
-from holdfast.contrib.django.schema import BringUpToDate
+from holdfast.contrib.django._schema import BringUpToDate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

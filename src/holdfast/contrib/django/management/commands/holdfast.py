@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS
 
-from holdfast.cli import main_with
-from holdfast.contrib.django.connections import address
+from holdfast._cli import main_with
+from holdfast.contrib.django._connections import address
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
@@ -33,7 +33,7 @@ class Command(BaseCommand):
 
     def handle(self, *, database: str | None, arguments: list[str], **_: Any) -> None:
         if database is not None or not os.environ.get(_VARIABLE):
-            # In the environment, where the processes that `worker --processes` starts find it too.
+            # Set in the environment, so that processes started by `worker --processes` find it too.
             os.environ[_VARIABLE] = address(database or DEFAULT_DB_ALIAS)
         if status := main_with("holdfast.contrib.django.site:app", arguments):
             sys.exit(status)

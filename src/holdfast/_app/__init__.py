@@ -1,0 +1,6 @@
+"""The application object: registration of handlers, and the methods that callers use.
+
+app.py       the Holdfast class: registration, client methods and workers
+registry.py  registers kinds, topics, subscriptions, runners, schedules and hooks
+client.py    enqueues, publishes, cancels, and reads, completes and waits for chains
+"""

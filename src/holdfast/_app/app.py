@@ -1,0 +1,143 @@
+"""The Holdfast class: register handlers, enqueue jobs, make workers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from holdfast._app.client import Client
+from holdfast._engine.worker import START_SECONDS, Worker
+from holdfast._model.kind import Kind
+from holdfast._model.settings import Settings, SettingsError
+from holdfast._relay.relays import Relays
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from datetime import timedelta
+
+    from holdfast._engine.runners.relaying import MakeRelaying
+    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._model.codec import JsonCodec
+
+Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
+
+
+class Holdfast(Client):
+    """An application: it registers handlers, enqueues jobs on the caller's connection and makes workers.
+
+    >>> app = Holdfast()
+    >>> @app.job("receipt.send", queue="mail")
+    ... async def send_receipt(job: Job[None], invoice_id: int, to: str) -> str: ...
+    >>> send_receipt.new(7, to="a@b.c").payload
+    '{"invoice_id":7,"to":"a@b.c"}'
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        lifespan: Lifespan | None = None,
+        codec: JsonCodec | None = None,
+        wake: Carrier | None = None,
+    ) -> None:
+        """Create an application for the database at `url`. Default: HOLDFAST_DATABASE_URL.
+
+        `lifespan(app)`: an async context manager; all handlers share the value it yields as `job.state`. Default: none.
+        `codec`: encodes payloads. Default: `JsonCodec()`. `wake`: a broker that carries wake-ups, `RedisWake(url)` or
+        `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN.
+        """
+        super().__init__(url, codec=codec)
+        self.lifespan = lifespan
+        self._wake = wake
+
+    async def wake(self, *queues: str) -> bool:
+        """Wake the sleeping workers of these queues, or of all, through the broker; return whether it was reached.
+
+        Call it after your commit, and only where workers cannot LISTEN. Without a broker it returns False.
+        """
+        return self._wake is not None and await self._wake.wake(*queues)
+
+    def wake_sync(self, *queues: str) -> bool:
+        """Wake workers where no event loop runs. See `wake`."""
+        return asyncio.run(self.wake(*queues))
+
+    def worker(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - the usual name
+        queues: Mapping[str, int] | None = None,
+        poll_interval: timedelta | None = None,
+        next_job_delay: Mapping[str, timedelta] | None = None,
+        **settings: Any,
+    ) -> Worker:
+        """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
+
+        `id`: the worker's name. `queues`: concurrency by queue. `poll_interval`: the longest pause when idle; it
+        overrides the settings. `next_job_delay`: by queue, the pause of a slot between two jobs. `settings`: fields of
+        `Settings`; environment variables override them.
+        """
+        loaded = Settings.load(os.environ, **settings)
+        return self._worker(loaded, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
+
+    @asynccontextmanager
+    async def embedded_worker(
+        self,
+        _web: object = None,
+        /,
+        *,
+        id: str | None = None,  # noqa: A002 - the usual name
+        queues: Mapping[str, int] | None = None,
+        poll_interval: timedelta | None = None,
+        next_job_delay: Mapping[str, timedelta] | None = None,
+        **settings: Any,
+    ) -> AsyncGenerator[None, None]:
+        """Run a worker in a web process if OUTBOX_WORKER_ENABLED is true: the lifespan of an ASGI application.
+
+        `FastAPI(lifespan=app.embedded_worker)`, or in a lifespan of your own: `async with app.embedded_worker(): …`. If
+        the database does not respond, the web process starts after 1.5 seconds and the worker keeps trying to connect.
+        See `worker` for the arguments.
+        """
+        loaded = Settings.load(os.environ, **settings)
+        if not loaded.worker_enabled:
+            yield
+            return
+        async with self._worker(
+            loaded,
+            id=id,
+            queues=queues,
+            poll_interval=poll_interval,
+            next_job_delay=next_job_delay,
+            patience=START_SECONDS,
+        ):
+            yield
+
+    def relays(self, settings: Settings) -> MakeRelaying | None:
+        """Return a factory of relays for this application's subscriptions; None when it has none."""
+        if not self._subscriptions:
+            return None
+        return partial(Relays, subscriptions=list(self._subscriptions.values()), settings=settings, codec=self.codec)
+
+    def _worker(self, loaded: Settings, **options: Any) -> Worker:
+        urls = [self.url] if self.url else list(loaded.database_urls)
+        if not urls:
+            raise SettingsError(["no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"])
+        return Worker(
+            urls,
+            settings=loaded,
+            kinds={name: kind for name, kind in self._kinds.items() if isinstance(kind, Kind)},
+            codec=self.codec,
+            lifespan=None if self.lifespan is None else partial(self.lifespan, self),
+            middlewares=self.middlewares,
+            listeners=self.listeners,
+            on_failure=self.failure_hooks,
+            on_dead_letter=self.dead_letter_hooks,
+            runners=self._runners,
+            periodic=list(self._schedules.values()),
+            wake=self._wake,
+            relays=self.relays(loaded),
+            **options,
+        )

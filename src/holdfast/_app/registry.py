@@ -1,0 +1,323 @@
+"""The registry of an application: kinds, topics, subscriptions, runners, schedules and hooks."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from holdfast._engine.runners.http import HttpCall
+from holdfast._engine.runners.runner import BUILT_IN, PeriodicJob, Runner
+from holdfast._model.batch import BatchKind, Item
+from holdfast._model.codec import JsonCodec
+from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
+from holdfast._model.event import Event, NewEvent, Subscriber, Topic
+from holdfast._model.kind import DeclaredKind, Executor, Kind, Work
+from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
+from holdfast._model.retry import Retry
+from holdfast._relay.subscription import Feed, Relay
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
+
+    from holdfast._engine.jobs.handlers import Middleware
+    from holdfast._engine.report.hook import Hook
+    from holdfast._engine.report.transition import Listener
+    from holdfast._engine.runners.runner import TickFunction
+    from holdfast._model.job import Job
+    from holdfast._model.lease import Lease
+    from holdfast._model.schedule import Schedule
+    from holdfast._relay.message import Message, Sink
+    from holdfast._relay.subscription import Poison, Start
+
+A = TypeVar("A")
+P = ParamSpec("P")
+T = TypeVar("T")
+F = TypeVar("F", bound="TickFunction")
+H = TypeVar("H", bound="Hook")
+
+AnyKind: TypeAlias = Kind[..., Any] | DeclaredKind[Any]
+
+
+class Registry:
+    """Holds everything that is registered when the application's modules are imported."""
+
+    def __init__(self, *, codec: JsonCodec | None = None) -> None:
+        self.codec = codec or JsonCodec()
+        self.middlewares: list[Middleware] = []
+        self.listeners: list[Listener] = []
+        self.failure_hooks: list[Hook] = []
+        self.dead_letter_hooks: list[Hook] = []
+        self._kinds: dict[str, AnyKind] = {}
+        self._runners: dict[str, Runner] = {}
+        self._schedules: dict[str, PeriodicJob] = {}
+        self._topics: dict[str, Topic[Any]] = {}
+        self._subscriptions: dict[str, Feed | Relay] = {}
+
+    @property
+    def kinds(self) -> Mapping[str, AnyKind]:
+        """All kinds of this application by name."""
+        return MappingProxyType(self._kinds)
+
+    def job(  # noqa: PLR0913 - one keyword per setting
+        self,
+        name: str,
+        *,
+        queue: str = "default",
+        priority: int = 5,
+        retry: Retry | None = None,
+        lease: Lease | None = None,
+        max_runtime: timedelta | None = None,
+        version: int = 1,
+        executor: Executor = "thread",
+    ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
+        """Register a handler, `async def` or plain, whose first parameter is the job.
+
+        `priority`: 0 to 9, lower runs first. `retry` and `lease`: default to the worker's. `max_runtime`: a longer
+        attempt is aborted with `timeout` and fails. Default: three times the lease. `version`: of the payload.
+        `executor`: where a plain function runs. Default: in a thread.
+        """
+        work = Work(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
+        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
+
+        def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
+            kind: Kind[P, T] = Kind(handler, envelope, work=work, codec=self.codec)
+            self._register(kind)
+            return kind
+
+        return register
+
+    def batch(  # noqa: PLR0913 - one keyword per setting
+        self,
+        name: str,
+        *,
+        size: int = 100,
+        queue: str = "default",
+        priority: int = 5,
+        retry: Retry | None = None,
+        lease: Lease | None = None,
+        max_runtime: timedelta | None = None,
+        version: int = 1,
+    ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
+        """Register a handler that takes up to `size` jobs in one call and one slot, as `list[Item[A]]`.
+
+        A is the type of the arguments. `size`: default 100. The handler returns a list with the end of each job, in
+        order: a result, Continue, Fail, Reschedule or Busy. If it returns None, all complete; if it raises, the
+        exception ends all of them. Use a separate queue, so that batches fill up. See `job` for the other arguments.
+        """
+        work = Work(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
+        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
+
+        def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
+            kind: BatchKind[A, T] = BatchKind(handler, envelope, work=work, codec=self.codec)
+            self._register(kind)
+            return kind
+
+        return register
+
+    def declare(  # noqa: PLR0913 - one keyword per setting
+        self,
+        name: str,
+        model: type[A],
+        *,
+        queue: str = "default",
+        priority: int = 5,
+        max_attempts: int | Omitted | None = OMITTED,
+        version: int = 1,
+    ) -> DeclaredKind[A]:
+        """Declare a kind whose handler runs in another service.
+
+        `model`: the type of its arguments: pydantic, dataclass or TypedDict. `max_attempts`: None is no limit. Default:
+        OUTBOX_MAX_ATTEMPTS of the process that makes the job.
+        """
+        attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
+        envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
+        kind = DeclaredKind(model, envelope, codec=self.codec, own_limit=max_attempts is not OMITTED)
+        self._register(kind)
+        return kind
+
+    def event(self, name: str, model: type[A], *, version: int = 1) -> Topic[A]:
+        """Declare a topic; `model` is the type of its payloads: pydantic, dataclass or TypedDict."""
+        if name in self._topics:
+            raise HoldfastError(f"{name}: a topic of this name is declared already")
+        self._topics[name] = Topic(name, model, version=version, codec=self.codec)
+        return self._topics[name]
+
+    @property
+    def topics(self) -> Mapping[str, Topic[Any]]:
+        """All topics of this application by name."""
+        return MappingProxyType(self._topics)
+
+    @property
+    def subscriptions(self) -> Mapping[str, Feed | Relay]:
+        """All subscriptions of this application by name."""
+        return MappingProxyType(self._subscriptions)
+
+    def on(  # noqa: PLR0913 - one keyword per setting
+        self,
+        *topics: Topic[A],
+        name: str,
+        start: Start = "now",
+        ordered: bool = False,
+        queue: str = "default",
+        priority: int = 5,
+        retry: Retry | None = None,
+        lease: Lease | None = None,
+        max_runtime: timedelta | None = None,
+    ) -> Callable[[Callable[[Job[Any], Event[A]], T]], Kind[[Event[A]], T]]:
+        """Register a handler that gets one job per event of these topics.
+
+        `name`: of the subscription, and the kind of its jobs. `start`: `now` or `beginning`. Default: `now`. `ordered`:
+        run the jobs of one key one at a time, in order. Default: False. See `job` for the other arguments.
+        """
+        work = Work(retry=retry, lease=lease, max_runtime=max_runtime)
+        envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
+
+        def register(handler: Callable[[Job[Any], Event[A]], T]) -> Kind[[Event[A]], T]:
+            kind: Kind[[Event[A]], T] = Subscriber(handler, envelope, work=work, codec=self.codec)
+            if list(kind.parameters) != ["event"]:
+                raise TypeError(f"{name}: the handler of a subscription takes the job and the event: (job, event)")
+            self._subscribe(Feed(name, _names(topics), kind, start=start, ordered=ordered))
+            self._register(kind)
+            return kind
+
+        return register
+
+    def relay(  # noqa: PLR0913 - one keyword per setting
+        self,
+        name: str,
+        *topics: Topic[Any],
+        to: Sink,
+        start: Start = "now",
+        partitions: int = 1,
+        poison: Poison = "block",
+        window: int = 256,
+        envelope: Callable[[Message], Message] | None = None,
+        lease: timedelta | None = None,
+    ) -> None:
+        """Publish every event of these topics to a sink, in order per key; without topics, every event.
+
+        `start`: `now` or `beginning`. `partitions`: the most processes that can share the work. Default: 1. `poison`:
+        an event that the sink rejects can `block` its partition until an operator acts (default), be set aside with all
+        later events of its key (`park_key`), or alone (`skip`). `window`: events in flight. Default: 256. `lease`: if a
+        process dies, its partitions are reassigned after this time. Default: the worker's lease.
+        """
+        relay = Relay(
+            name,
+            _names(topics),
+            to,
+            start=start,
+            partitions=partitions,
+            poison=poison,
+            window=window,
+            envelope=envelope,
+            lease=lease,
+        )
+        self._subscribe(relay)
+
+    @property
+    def runners(self) -> Mapping[str, Runner]:
+        """The application's runners by name, in the order of registration."""
+        return MappingProxyType(self._runners)
+
+    @property
+    def schedules(self) -> Mapping[str, PeriodicJob]:
+        """The periodic jobs by the name of their schedule."""
+        return MappingProxyType(self._schedules)
+
+    def runner(
+        self,
+        name: str,
+        *,
+        every: Schedule | None = None,
+        singleton: bool = False,
+        max_runtime: timedelta | None = None,
+        at_start: bool | None = None,
+    ) -> Callable[[F], F]:
+        """Register a function, `async def` or plain, that is called periodically with a `Tick` and returns counts.
+
+        With `every`, one worker of the fleet runs it per slot. Without it, every worker runs it repeatedly, with a
+        shorter pause after work than when idle. `singleton`: run at most one at a time in the fleet. Default: False.
+        `at_start`: run once when the schedule is first stored, before its first slot. Default: True for `Every`, False
+        for `Cron`.
+        """
+
+        def register(function: F) -> F:
+            runner = Runner(
+                name, function, every=every, singleton=singleton, max_runtime=max_runtime, at_start=at_start
+            )
+            self._add_runner(runner)
+            return function
+
+        return register
+
+    def http_runner(  # noqa: PLR0913 - one keyword per option
+        self,
+        name: str,
+        path: str,
+        *,
+        every: Schedule | None = None,
+        singleton: bool = True,
+        timeout: timedelta | None = None,
+        at_start: bool | None = None,
+    ) -> None:
+        """Register a runner that calls a service: POST {WORKER_API_BASE_URL}{path}, which responds with JSON counts.
+
+        `timeout`: for the response. Default: 30 seconds. See `runner` for the other arguments.
+        """
+        call = HttpCall(path) if timeout is None else HttpCall(path, timeout=timeout)
+        self._add_runner(Runner(name, call.tick, every=every, singleton=singleton, at_start=at_start))
+
+    def schedule(self, name: str, job: NewJob[Any], *, every: Schedule) -> None:
+        """Enqueue this job once per slot of a schedule, however many workers run."""
+        check_jobs([job])
+        self._check_name_free(name)
+        self._schedules[name] = PeriodicJob(name, job, every=every)
+
+    def on_failure(self, hook: H) -> H:
+        """Register a hook, `async def` or plain, that is called once with every `FailedAttempt` of this process.
+
+        It runs after the failure is stored, concurrently with other work. Exceptions of a hook are logged.
+        """
+        self.failure_hooks.append(hook)
+        return hook
+
+    def on_dead_letter(self, hook: H) -> H:
+        """Register a hook that is called when a worker of this process makes a dead letter. See `on_failure`."""
+        self.dead_letter_hooks.append(hook)
+        return hook
+
+    def _add_runner(self, runner: Runner) -> None:
+        self._check_name_free(runner.name)
+        self._runners[runner.name] = runner
+
+    def _check_name_free(self, name: str) -> None:
+        if name in BUILT_IN or name in self._runners or name in self._schedules:
+            raise HoldfastError(f"{name}: a runner or schedule of this name is there already")
+
+    def _subscribe(self, subscription: Feed | Relay) -> None:
+        if subscription.name in self._subscriptions:
+            raise SubscriptionTaken(f"{subscription.name} is subscribed already")
+        self._subscriptions[subscription.name] = subscription
+
+    def _register(self, kind: AnyKind) -> None:
+        if kind.name in self._kinds:
+            raise KindTaken(f"{kind.name} is registered already")
+        if isinstance(kind, Kind):
+            kind.returns.check()
+        self._kinds[kind.name] = kind
+
+
+def _names(topics: Sequence[Topic[Any]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(topic.name for topic in topics))
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    for event in events:
+        if not isinstance(event, NewEvent):
+            raise TypeError(f"{type(event).__name__} given where a NewEvent is needed: call its topic's .new(...)")
+
+
+def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
+    for job in jobs:
+        check_new_job(job)

@@ -1,0 +1,121 @@
+"""The command `holdfast`. Each of its commands is a module with `configure(parser)` and `run(arguments)`.
+
+Only the module of the command that was called is imported: who waits for an answer does not wait for the others.
+
+Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns a number means that status.
+"""
+
+# In the order in which a command walks through them:
+#
+# load.py        imports the application and finds its databases
+# session.py     connects to the database, limits the time, translates errors
+# operator.py    opens the operations service and records who acts
+# selection.py   selects jobs by a filter
+# table.py       prints tables and JSON
+# process.py     handles log, signals, event loop and exit of a process that runs handlers
+# probe.py       serves /live, /ready and /metrics of a worker from a thread
+# address.py     parses the address to listen at
+# server.py      runs uvicorn with timeouts against slow clients
+#
+# migrate.py     creates or updates the schema
+# worker.py      runs jobs until stopped
+# tick.py        runs every runner once
+# jobs.py        lists, retries, cancels and deletes jobs
+# events.py      lists and controls subscriptions and parked events
+# queues.py      lists and controls queues
+# runners.py     lists and controls schedules and runs
+# tokens.py      makes, lists and revokes access tokens
+# serve.py       serves the operations API and the dashboard
+# top.py         opens the terminal dashboard
+# check.py       prints all settings and checks the databases
+# completion.py  prints shell completion scripts
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from holdfast._cli.session import CommandError
+from holdfast._model.errors import HoldfastError
+from holdfast._model.settings import SettingsError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+__all__ = ["main", "main_with"]
+
+_COMMANDS = {
+    "migrate": "create or update the schema",
+    "worker": "run jobs until stopped",
+    "tick": "run every runner once, and end",
+    "jobs": "look at jobs, retry, cancel or delete them",
+    "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
+    "queues": "look at queues; pause, resume, drain or set one",
+    "runners": "look at schedules and runs; pause, resume or trigger one",
+    "tokens": "make, list and revoke access tokens of the operations API",
+    "serve": "serve the operations API and the dashboard",
+    "top": "watch and act in the terminal",
+    "check": "print every setting and its source, and check the databases",
+    "completion": "print shell completion",
+}
+_OF_AN_APPLICATION = ("worker", "tick", "serve", "check")
+# The exit status of a shell for a program that SIGINT ended.
+_INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    called = next((word for word in words if word in _COMMANDS), None)
+    arguments = _parser(_COMMANDS if called == "completion" else [called]).parse_args(words)
+    try:
+        status = arguments.run(arguments) or 0
+        sys.stdout.flush()
+    except CommandError as stop:
+        return _said(arguments, str(stop), stop.status)
+    except SettingsError as error:
+        return _said(arguments, _settings(error), 1)
+    except HoldfastError as error:
+        return _said(arguments, str(error), 1)
+    except BrokenPipeError:  # `| head` closed the pipe; Python would print an error at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    else:
+        return int(status)
+
+
+def main_with(app: str, argv: Sequence[str]) -> int:
+    """Run a command with the application inserted, for frameworks whose own command already has it."""
+    command = argv[0] if argv else None
+    return main([*argv[:1], app, *argv[1:]] if command in _OF_AN_APPLICATION else argv)
+
+
+def _parser(called: Collection[str | None] = _COMMANDS) -> argparse.ArgumentParser:
+    """Return the tree of commands. Only the called commands are loaded with their options."""
+    parser = argparse.ArgumentParser(prog="holdfast", description="Jobs and events that commit with your data.")
+    parser.add_argument("--version", action="version", version=f"holdfast {version('holdfast')}")
+    parser.set_defaults(tree=parser)
+    commands = parser.add_subparsers(dest="command", metavar="command", required=True)
+    for name, help_ in _COMMANDS.items():
+        own = commands.add_parser(name, help=help_)
+        if name in called:
+            command = import_module(f"holdfast._cli.{name}")
+            own.description = command.__doc__
+            own.set_defaults(run=command.run)
+            command.configure(own)
+    return parser
+
+
+def _settings(error: SettingsError) -> str:
+    """Return a single problem on one line, several below one another."""
+    return f"the settings are refused: {error.problems[0]}" if len(error.problems) == 1 else str(error)
+
+
+def _said(arguments: argparse.Namespace, message: str, status: int) -> int:
+    print(f"holdfast {arguments.command}: {message}", file=sys.stderr)
+    return status

@@ -1,0 +1,226 @@
+"""Serve the operations API and the dashboard until stopped.
+
+APP is needed only where handlers are to be run by hand (run-once). SIGINT and SIGTERM stop gently.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from holdfast._cli import load, process, session
+from holdfast._cli.operator import require
+from holdfast._cli.session import CommandError
+from holdfast._logs.log import Log
+from holdfast._model.errors import HoldfastError
+from holdfast._model.settings import Settings
+from holdfast._store.access import list_access_tokens
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
+    from holdfast._app.app import Holdfast
+    from holdfast.ops import JwtAccess
+
+log = Log(__name__)
+
+_MOST_PORTS = 65_535
+_MOST_CONNECTIONS = 100
+_SHORTEST, _LONGEST = 0.1, 60.0
+_BACKLOG = 128
+_LARGEST_FILE = 262_144
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    load.configure(parser, optional=True)
+    session.configure(parser)
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
+    parser.add_argument("--port", type=_port, default=8080, help="default: 8080; 0: any that is free")
+    parser.add_argument(
+        "--connections", type=_connections, default=4, metavar="N", help="to the database, at most (default: 4)"
+    )
+    parser.add_argument(
+        "--timeout", type=_timeout, default=2.0, metavar="SECONDS", help="of a question to the database (default: 2)"
+    )
+    parser.add_argument("--jwt-issuer", metavar="URL", help="also let in whom this issuer's tokens name")
+    parser.add_argument("--jwt-audience", metavar="NAME", help="whom these tokens must be made for")
+    parser.add_argument("--jwt-keys", metavar="WHERE", help="the issuer's key set: an https address, or a file")
+    parser.add_argument("--jwt-role-claim", metavar="NAME", default="role", help="default: role")
+    parser.add_argument(
+        "--redact-field",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="hide this field of payloads too; may be repeated",
+    )
+    parser.add_argument(
+        "--secret-file", metavar="FILE", help="what signs sessions, the same for all processes behind one address"
+    )
+    parser.add_argument("--public-metrics", action="store_true", help="serve /metrics without authentication")
+    parser.add_argument(
+        "--behind-proxy",
+        action="store_true",
+        help="believe the X-Forwarded headers of a proxy on this machine, or at FORWARDED_ALLOW_IPS",
+    )
+    process.configure(parser)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    require("ops", "starlette", "uvicorn", "psycopg_pool", "jwt")
+    app = load.load(arguments.app) if arguments.app else None
+    settings = Settings.load(os.environ)
+    url = address(arguments, app, settings)
+    site = _site(arguments, app, url)
+    process.start_log(arguments, settings)
+    with _listening(arguments.host, arguments.port) as listening:
+        _warn(arguments)
+        print(f"Serving on {_shown(listening)}", flush=True)
+        _tell_how_to_come_in(arguments, url)
+        asyncio.run(_serve(site, listening, arguments))
+
+
+def address(arguments: argparse.Namespace, app: Holdfast | None, settings: Settings) -> str:
+    """Return the database's address: from the option, otherwise from the application or the environment."""
+    if arguments.database_url or app is None:
+        return session.address(arguments)
+    return next(iter(load.addresses(app, settings).values()))
+
+
+def _site(arguments: argparse.Namespace, app: Holdfast | None, url: str) -> Starlette:
+    from holdfast.ops import operations
+
+    return operations(
+        app,
+        url=url,
+        jwt=_jwt(arguments),
+        redact_fields=arguments.redact_field,
+        connections=arguments.connections,
+        timeout=timedelta(seconds=arguments.timeout),
+        secret=_secret(arguments),
+        public_metrics=arguments.public_metrics,
+    )
+
+
+def _secret(arguments: argparse.Namespace) -> str | None:
+    if arguments.secret_file is None:
+        return None
+    from holdfast._ops.session import LEAST_SECRET
+
+    try:
+        secret = _read("--secret-file", Path(arguments.secret_file)).decode().strip()
+    except UnicodeDecodeError:
+        # Do not replace invalid bytes: the result would be easier to guess.
+        raise CommandError(f"--secret-file: {arguments.secret_file} is no text", status=2) from None
+    if len(secret) < LEAST_SECRET:
+        raise CommandError(f"--secret-file: {arguments.secret_file} has less than {LEAST_SECRET} characters", status=2)
+    return secret
+
+
+def _jwt(arguments: argparse.Namespace) -> JwtAccess | None:
+    from holdfast.ops import JwtAccess
+
+    given = (arguments.jwt_issuer, arguments.jwt_audience, arguments.jwt_keys)
+    if not any(given):
+        return None
+    if not all(given):
+        raise CommandError("--jwt-issuer, --jwt-audience and --jwt-keys belong together: give all three", status=2)
+    issuer, audience, where = given
+    keys: dict[str, Any] = {"jwks_url": where} if "://" in where else {"keys": _keys(where)}
+    try:
+        return JwtAccess(issuer=issuer, audience=audience, role_claim=arguments.jwt_role_claim, **keys)
+    except ValueError as error:
+        raise CommandError(f"--jwt-keys: {error}", status=2) from error
+
+
+def _keys(path: str) -> Any:
+    try:
+        return json.loads(_read("--jwt-keys", Path(path)))
+    except ValueError as error:
+        raise CommandError(f"--jwt-keys: {path} is no JSON", status=2) from error
+
+
+def _read(option: str, path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST_FILE)
+    except OSError as error:
+        raise CommandError(f"{option}: cannot read {path}: {error.strerror}", status=2) from error
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > _MOST_PORTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port")
+    return int(text)
+
+
+def _connections(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_CONNECTIONS:
+        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {_MOST_CONNECTIONS}")
+    return int(text)
+
+
+def _timeout(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not _SHORTEST <= seconds <= _LONGEST:
+        raise argparse.ArgumentTypeError(f"{text!r}: from {_SHORTEST:g} to {_LONGEST:g} seconds")
+    return seconds
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        # Negative if the name could not be resolved.
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise CommandError(f"cannot listen on {host} port {port}: {why}") from error
+    # asyncio sets this only if a socket names its protocol, which this one does not. Without it a response in two parts
+    # waits 40 ms for the client's acknowledgement of the first.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening
+
+
+def _shown(listening: socket.socket) -> str:
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _warn(arguments: argparse.Namespace) -> None:
+    try:
+        local = ip_address(arguments.host).is_loopback
+    except ValueError:
+        local = arguments.host == "localhost"
+    if not local and not arguments.behind_proxy:
+        log.warning("served without TLS to other machines: put a proxy that speaks TLS before it")
+
+
+def _tell_how_to_come_in(arguments: argparse.Namespace, url: str) -> None:
+    """Print a hint if no access token exists. If the database is unreachable, warn and start anyway."""
+    try:
+        with session.opened(argparse.Namespace(database_url=url)) as conn:
+            none = not session.ask(conn, list_access_tokens(1))
+    except (CommandError, HoldfastError) as error:
+        log.warning("%s", str(error).replace("--database-url", "the address"))
+        return
+    if none and not arguments.jwt_issuer:
+        print("Nobody has an access token yet. Make one: holdfast tokens make NAME --role developer", flush=True)
+
+
+async def _serve(site: Starlette, listening: socket.socket, arguments: argparse.Namespace) -> None:
+    from holdfast._cli.server import make_server
+
+    server = make_server(site, behind_proxy=arguments.behind_proxy)
+    for number in process.SIGNALS:  # uvicorn raises them again after it ended, which is no failure here
+        signal.signal(number, server.handle_exit)
+    await server.serve(sockets=[listening])

@@ -1,0 +1,137 @@
+"""A command's database session: limited in time, with database errors translated for the operator."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast._drivers import run_sync
+from holdfast._logs.failure import Failure
+from holdfast._store import schema
+from holdfast._store.inspect import limit_time
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator
+
+    from holdfast._store.statement import Statement
+
+
+T = TypeVar("T")
+
+# The longest time of a statement, in seconds.
+SECONDS = 10.0
+
+
+@contextmanager
+def opened(arguments: argparse.Namespace) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a connection to a database whose schema matches this code."""
+    with connect(arguments) as conn, told(conn):
+        schema.check(conn)
+        yield conn
+
+
+@contextmanager
+def bounded(conn: psycopg.Connection[Any], *, seconds: float = SECONDS) -> Iterator[None]:
+    """Run the block in one transaction whose statements each take at most `seconds` (default 10)."""
+    with conn.transaction():
+        run_sync(conn, limit_time(seconds))
+        yield
+
+
+def ask(conn: psycopg.Connection[Any], statement: Statement[T]) -> T:
+    """Run one statement in its own bounded transaction."""
+    with bounded(conn):
+        return run_sync(conn, statement)
+
+
+@contextmanager
+def told(conn: psycopg.Connection[Any]) -> Iterator[None]:
+    """Translate database errors into messages for the operator."""
+    try:
+        yield
+    except psycopg.errors.QueryCanceled as error:
+        raise CommandError(
+            f"the answer took longer than {SECONDS:g} s and was given up: ask for less, or by id"
+        ) from error
+    except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
+        raise CommandError("another session is changing the same job: try again") from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise CommandError(
+            f"{conn.info.user} may not: {Failure.of(error).text}. Looking needs the role holdfast_viewer, acting "
+            "holdfast_operator, or the owner of the schema."
+        ) from error
+    except psycopg.OperationalError as error:
+        raise CommandError(f"the connection to the database was lost: {Failure.of(error).text}. Try again.") from error
+    except psycopg.Error as error:
+        raise CommandError(f"the database refused: {Failure.of(error).text}") from error
+
+
+_VARIABLES = ("HOLDFAST_DATABASE_URL", "DATABASE_URL")
+_SHAPE = "postgresql://user:password@host:port/dbname, special characters in user and password percent-encoded"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--database-url",
+        metavar="URL",
+        help="address of the database (default: the variable HOLDFAST_DATABASE_URL, then DATABASE_URL)",
+    )
+
+
+def connect(arguments: argparse.Namespace) -> psycopg.Connection[Any]:
+    """Open an autocommit connection without prepared statements, so that it works through any pooler."""
+    source, url = _address(arguments.database_url)
+    given = options(source, url)
+    try:
+        return psycopg.connect(**given, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise CommandError(f"cannot connect to the database of {source}: {str(error).strip()}") from error
+
+
+def address(arguments: argparse.Namespace) -> str:
+    """Return the database's address if it is valid."""
+    source, url = _address(arguments.database_url)
+    options(source, url)
+    return url
+
+
+def _address(given: str | None) -> tuple[str, str]:
+    sources = {"--database-url": given} | {name: os.environ.get(name) for name in _VARIABLES}
+    for source, url in sources.items():
+        if url and (count := len(re.findall(r"\S+://", url))) > 1:
+            raise CommandError(f"{source} names {count} databases: say which one with --database-url", status=2)
+        if url:
+            return source, url
+    raise CommandError(f"no database: give --database-url, or set {' or '.join(_VARIABLES)}", status=2)
+
+
+def options(source: str, url: str) -> dict[str, Any]:
+    """Parse an address given by `source`. An invalid one is refused without repeating it."""
+    try:
+        given = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # its text repeats the address
+        given = {}
+    if not given or _is_misread(url, given):
+        raise CommandError(f"cannot read the URL of {source}: it must look like {_SHAPE}", status=2)
+    return {"connect_timeout": 10, "application_name": "holdfast", **given}
+
+
+def _is_misread(url: str, given: dict[str, Any]) -> bool:
+    """Return whether part of the password was parsed as host, port or database: errors would reveal it."""
+    authority, _, path = url.partition("?")[0].partition("://")[2].partition("/")
+    ports = str(given.get("port") or "0").split(",")
+    return authority.count("@") > 1 or "@" in path or not all(port.isdecimal() for port in ports if port)
+
+
+class CommandError(Exception):
+    """A message for the operator at the terminal, and the exit status."""
+
+    def __init__(self, message: str, *, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status

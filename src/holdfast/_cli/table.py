@@ -1,0 +1,114 @@
+"""Output of a command: JSON for programs, tables for people, in colour if rich and the terminal allow it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+# Stored text must not move the cursor or hide what follows it.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_GAP = "  "
+_LONGEST_CELL = 500
+_COLOURS = {
+    "pending": "cyan",
+    "blocked": "magenta",
+    "processing": "yellow",
+    "completed": "green",
+    "done": "green",
+    "ok": "green",
+    "failed": "bold red",
+    "wrong": "bold red",
+    "lost": "red",
+    "retry": "yellow",
+    "note": "yellow",
+    "paused": "yellow",
+    "cancelled": "dim",
+    "default": "dim",
+    "unset": "dim",
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+
+
+def print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=_portable))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    cells = [[text(value) for value in row] for row in rows]
+    if is_colourful():
+        _print_rich(columns, cells)
+    else:
+        _print_plain(columns, cells)
+
+
+def counted(number: int, one: str) -> str:
+    """Return a number with its noun in singular or plural: `1 queue`, `2 queues`."""
+    return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
+def text(value: object) -> str:
+    """Return the value on one line, `-` if it is empty."""
+    match value:
+        case None | "":
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+        case timedelta():
+            return f"{value.total_seconds():.3f} s"
+        case float():
+            return f"{value:.3f}"
+        case dict() | list():
+            said = json.dumps(value, ensure_ascii=False)
+        case _:
+            said = str(value)
+    said = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], said)
+    return said if len(said) <= _LONGEST_CELL else f"{said[: _LONGEST_CELL - 1]}…"
+
+
+def is_colourful() -> bool:
+    """Return whether to use colour: on a terminal, with rich installed and without NO_COLOR."""
+    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+    return sys.stdout.isatty() and not plain and find_spec("rich") is not None
+
+
+def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    lines = [[column.upper() for column in columns], *rows]
+    widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
+    for line in lines:
+        print(_GAP.join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+    Console(soft_wrap=False).print(table)
+
+
+def _portable(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    return str(value)

@@ -1,0 +1,32 @@
+"""The driver for Django: `django.db.connection`, or one of `django.db.connections`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.connection import ConnectionProxy
+
+from holdfast._model.errors import UnsupportedConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast._store.statement import Row, Statement
+
+
+async def fetch(conn: object, statement: Statement[Any]) -> Sequence[Row]:  # noqa: ARG001 - all drivers share it
+    raise UnsupportedConnection(
+        "Django's connections are sync: use the verb that ends in _sync, if need be in sync_to_async"
+    )
+
+
+def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
+    if not isinstance(conn, BaseDatabaseWrapper | ConnectionProxy):
+        raise UnsupportedConnection(f"Django's {type(conn).__qualname__} is no connection: give django.db.connection")
+    if conn.vendor != "postgresql":
+        raise UnsupportedConnection(f"this Django connection is to {conn.vendor}, and Holdfast needs PostgreSQL")
+    with conn.cursor() as cursor:
+        cursor.execute(statement.sql, dict(statement.params))
+        rows: list[Row] = cursor.fetchall()
+        return rows

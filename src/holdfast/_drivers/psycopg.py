@@ -1,0 +1,38 @@
+"""The driver for psycopg 3, with any row and cursor factories."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from holdfast._model.errors import UnsupportedConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast._store.statement import Row, Statement
+
+
+async def fetch(conn: object, statement: Statement[Any]) -> Sequence[Row]:
+    if not isinstance(conn, psycopg.AsyncConnection):
+        raise _unsupported(conn, "a psycopg.AsyncConnection", "the verb that ends in _sync")
+    async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+        await cursor.execute(statement.sql.encode(), statement.params, binary=True)
+        return await cursor.fetchall()
+
+
+def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:
+    if not isinstance(conn, psycopg.Connection):
+        raise _unsupported(conn, "a psycopg.Connection", "the verb without _sync, and await it")
+    with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        cursor.execute(statement.sql.encode(), statement.params, binary=True)
+        return cursor.fetchall()
+
+
+def _unsupported(conn: object, needed: str, other: str) -> UnsupportedConnection:
+    given = f"psycopg.{type(conn).__qualname__}"
+    if isinstance(conn, psycopg.AsyncConnection | psycopg.Connection):
+        return UnsupportedConnection(f"{given} given where {needed} is needed: use {other}")
+    return UnsupportedConnection(f"{given} given where {needed} is needed: give the connection itself")

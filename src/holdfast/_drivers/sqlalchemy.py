@@ -1,0 +1,54 @@
+"""The driver for SQLAlchemy: sessions and connections, async and sync, over any PostgreSQL driver."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from holdfast._model.errors import UnsupportedConnection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast._store.statement import Row, Statement
+
+_TOKEN = re.compile(r"%\((\w+)\)s|%%|::|:")
+
+_ASYNC = (AsyncSession, AsyncConnection, async_scoped_session)
+_SYNC = (Session, Connection, scoped_session)
+
+
+async def fetch(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
+    if not isinstance(conn, _ASYNC):
+        raise _unsupported(conn, "an AsyncSession or AsyncConnection", _SYNC, "the verb that ends in _sync")
+    result = await conn.execute(bound(statement.sql), dict(statement.params))
+    return [tuple(row) for row in result.all()]
+
+
+def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
+    if not isinstance(conn, _SYNC):
+        raise _unsupported(conn, "a Session or Connection", _ASYNC, "the verb without _sync, and await it")
+    return [tuple(row) for row in conn.execute(bound(statement.sql), dict(statement.params)).all()]
+
+
+@lru_cache(maxsize=256)
+def bound(sql: str) -> TextClause:
+    """Return the statement with :name placeholders without declared types: PostgreSQL infers them."""
+
+    def bind(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return f"(:{match[1]})"  # text() does not recognize a :name followed by a cast
+        return {"%%": "%", ":": r"\:"}.get(match[0], match[0])
+
+    return text(_TOKEN.sub(bind, sql))
+
+
+def _unsupported(conn: object, needed: str, others: tuple[type[Any], ...], other: str) -> UnsupportedConnection:
+    given = f"SQLAlchemy's {type(conn).__qualname__}"
+    advice = f"use {other}" if isinstance(conn, others) else "open one, and give that"
+    return UnsupportedConnection(f"{given} given where {needed} is needed: {advice}")

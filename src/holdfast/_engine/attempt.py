@@ -1,0 +1,143 @@
+"""One attempt at a job, from the claim until its outcome is written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast._model.signal import AbortSignal
+from holdfast._store.lease import Held
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+    from concurrent.futures import Future
+
+    from holdfast._model.connection import AsyncConnection, SyncConnection
+    from holdfast._model.errors import AbortReason
+    from holdfast._model.job import Blocker, Progress
+    from holdfast._model.kind import Kind
+    from holdfast._model.lease import Lease
+    from holdfast._model.outcome import Busy
+    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.enqueue import EnqueuedJob
+
+
+class AttemptOwner(Protocol):
+    """The part of a worker that an attempt needs, for one database."""
+
+    worker: int
+    """The id of the worker's row."""
+
+    async def complete(self, attempt: Attempt, conn: AsyncConnection, result: object) -> None:
+        """Complete the job in the transaction of an asynchronous connection."""
+
+    def complete_sync(self, attempt: Attempt, conn: SyncConnection, result: object) -> None:
+        """Complete the job in the transaction of a synchronous connection."""
+
+    def report(self, attempt: Attempt, progress: Progress) -> None:
+        """Record the job's progress. May be called from any thread."""
+
+    def served(self, kind: str) -> int | None:
+        """Return the newest payload version that a live worker accepts, or None while that is unknown."""
+        ...
+
+
+class Attempt:
+    """A claim of this worker, from the moment it is taken until its outcome is written."""
+
+    __slots__ = (
+        "began",
+        "begun",
+        "blockers",
+        "busy",
+        "calls",
+        "claimed",
+        "completed",
+        "completer",
+        "deadline",
+        "follower",
+        "group",
+        "held",
+        "held_since",
+        "in_loop",
+        "kind",
+        "lease",
+        "over",
+        "overran",
+        "seconds",
+        "signal",
+        "task",
+    )
+
+    def __init__(
+        self,
+        claimed: ClaimedJob,
+        kind: Kind[..., Any],
+        lease: Lease,
+        completer: AttemptOwner,
+        blockers: Sequence[Blocker] = (),
+    ) -> None:
+        self.claimed = claimed
+        self.completer = completer
+        self.blockers = tuple(blockers)
+        self.held = Held(claimed.id, claimed.token)
+        self.kind = kind
+        self.lease = lease
+        self.signal = AbortSignal()
+        self.task: asyncio.Task[None] | None = None
+        """Set while the handler runs."""
+        self.begun = False
+        """Whether the task took its first step. A task cancelled before that never runs, and has no outcome."""
+        self.began = 0.0
+        """When the handler was called, by the monotonic clock; 0: not yet."""
+        self.seconds: float | None = None
+        """How many seconds the handler took; None until it has ended."""
+        self.held_since = 0
+        """The number of the dispatcher's check at which this job started to wait for a slot."""
+        self.deadline: float | None = None
+        """When the handler will have run too long, by the monotonic clock; None while it does not run."""
+        self.busy: Busy | None = None
+        """Raised by the handler when it sent the job back because the service it calls is saturated."""
+        self.group: Sequence[Attempt] | None = None
+        """All attempts that one call of a batch handler runs."""
+        self.in_loop = kind.is_async
+        """Whether the handler is a coroutine, which can be cancelled."""
+        self.calls: list[Future[Any]] | None = None
+        """The calls that were submitted to threads; None: none."""
+        self.over = False
+        """Whether the outcome is known: no more code of this attempt may start."""
+        self.overran = ""
+        """The error text when a limit other than `max_runtime` was exceeded."""
+        self.completed = False
+        """Whether the handler completed the job in its own transaction, which may or may not have committed."""
+        self.follower: EnqueuedJob | None = None
+        """The next job in the chain if this one completes."""
+
+    @property
+    def started(self) -> bool:
+        return self.task is not None
+
+    @property
+    def longest(self) -> float:
+        """The maximum runtime of the handler in seconds."""
+        return self.kind.work.longest(self.lease)
+
+    def abort(self, reason: AbortReason) -> None:
+        """Fire the abort signal. An async handler is cancelled; a thread must check the signal."""
+        if self.signal.abort(reason):
+            self.cancel()
+
+    async def complete(self, conn: AsyncConnection, result: object) -> None:
+        await self.completer.complete(self, conn, result)
+
+    def complete_sync(self, conn: SyncConnection, result: object) -> None:
+        self.completer.complete_sync(self, conn, result)
+
+    def report(self, progress: Progress) -> None:
+        self.completer.report(self, progress)
+
+    def cancel(self) -> None:
+        """Cancel an async handler once the signals of all its jobs have fired. Call only in the event loop's thread."""
+        alone = self.group is None or all(attempt.signal.aborted for attempt in self.group)
+        if self.task is not None and self.begun and self.in_loop and alone:
+            self.task.cancel()

@@ -1,0 +1,396 @@
+"""Claiming: the claimer keeps free slots full and holds no more jobs than will start soon."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+import time
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from holdfast import _drivers as drivers
+from holdfast._engine.keeper import unwatched
+from holdfast._engine.link import Outage
+from holdfast._engine.wake.sleep import LIGHT_FIRST, LIGHT_FOR, LIGHT_LAST, LIGHT_LATER, RENEWED_AFTER, SleepRecord
+from holdfast._logs.log import Log
+from holdfast._store.chain import read_blockers
+from holdfast._store.claim import WHOLE, Served, Shards, claim_jobs
+from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.claim_window import Windows
+from holdfast._store.lease import release_strays
+from holdfast._store.sleeper import look_ahead, others_ended, wake_sleepers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast._engine.keeper import Turn
+    from holdfast._engine.link import Link
+    from holdfast._engine.wake.listen import Waker
+    from holdfast._model.job import Blocker
+    from holdfast._model.lease import Lease
+    from holdfast._store.claimed_job import Claim, ClaimedJob
+    from holdfast._store.lease import Held
+
+log = Log(__name__)
+
+# After work, poll again after this many seconds, then with doubling gaps, for LINGER_FOR seconds in all.
+LINGER_FIRST = 0.004
+LINGER_FOR = 0.04
+
+
+class Claimer:
+    """Claims jobs for one worker from one database."""
+
+    def __init__(  # noqa: PLR0913 - everything that a claim depends on
+        self,
+        link: Link,
+        *,
+        worker: int,
+        identity: UUID | None = None,
+        leases: Mapping[str, Lease],
+        queue_leases: Callable[[], Mapping[str, Lease]] = dict,
+        queues: Iterable[str],
+        most: int,
+        wanted: Callable[[], Mapping[str, int]],
+        hold: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
+        held: Mapping[Held, object],
+        listener: Waker | None,
+        idle_min: float,
+        idle_max: float,
+        jitter: float,
+        shards: Shards = WHOLE,
+        on_claim: Callable[[Sequence[ClaimedJob], float], None] = lambda _jobs, _seconds: None,
+    ) -> None:
+        """`wanted()` returns the number of jobs wanted by queue; `hold(jobs, blockers)` receives the claimed jobs.
+
+        `most`: the limit of one claim. `queues` and `leases` (by kind) are what the worker registered; `queue_leases()`
+        returns the leases that queues have of their own. `on_claim(jobs, seconds)` is called after every claim, even an
+        empty one.
+        """
+        self._link = link
+        self.worker = worker
+        self._identity = identity
+        self._leases = leases
+        self._queue_leases = queue_leases
+        self._served = Served(queues, leases)
+        self._most = most
+        self._start = ""
+        """The queue that is served first in the next claim."""
+        self._wanted = wanted
+        self._hold = hold
+        self._held = held
+        self._stopping = False
+        self._begun = False
+        self._turn: Turn = unwatched
+        self._listener = listener
+        self._idle_min = idle_min
+        self._idle_max = idle_max
+        self._jitter = jitter
+        self._shards = shards
+        self._on_claim = on_claim
+        self.floors = Floors()
+        self._windows = Windows()
+        self._room = asyncio.Event()
+        self._woken = asyncio.Event()
+        self._wakes = 0
+        self._next_due: float | None = None
+        """When the next job that the last claim saw is due, by the monotonic clock."""
+        self._found_at = -LINGER_FOR
+        self._asleep_for: KeysView[str] | None = None
+        self._record = SleepRecord(link, leases)
+        self._filled: list[str] = []
+        self._more = False
+        """Whether the last claim left due jobs."""
+        self._late = False
+        """Whether a transaction may have committed late and no claim since has looked below the floors for its jobs."""
+        self._astray = False
+        """Whether a job may be claimed for this worker that is not in `held`."""
+        self.claims = 0
+        self.jobs = 0
+        """Jobs claimed so far."""
+
+    def room(self) -> None:
+        """Note that a slot became free: wake up if a queue that was full at the start of the sleep has capacity."""
+        self._room.set()
+        if self._asleep_for is not None and not self._wanted().keys() <= self._asleep_for:
+            self._woken.set()
+
+    def wake(self) -> None:
+        """Wake up and look: a job may be due now or later."""
+        self._wakes += 1
+        self._woken.set()
+
+    @property
+    def asleep(self) -> bool:
+        """Whether nothing was due and the claimer waits for a wake-up."""
+        return self._asleep_for is not None
+
+    def recover_soon(self) -> None:
+        """Give back jobs that another loop claimed for this worker without receiving the answer."""
+        self._astray = True
+        self.wake()
+
+    def stop(self) -> None:
+        """End after the claim under way: the jobs it takes must not be lost."""
+        self._stopping = True
+        self._room.set()
+        self._woken.set()
+
+    async def run(self, turn: Turn = unwatched) -> None:
+        outage = Outage(log, "claim_jobs failed, trying again")
+        idle, slept = self._idle_min, False
+        # A previous run of this loop may have left a claim whose answer it did not receive.
+        self._astray = self._astray or self._begun
+        self._begun, self._turn = True, turn
+        while not self._stopping:
+            turn()
+            try:
+                if outage.failures or self._astray:
+                    await self._recover()
+                # A sleep starts with a claim, so a second sleep in a row needs no claim before it.
+                if (not slept and (await self._claim_wanted() or await self._linger())) or await self._sleep(idle):
+                    await self._record.remove(self.worker)
+                    idle, slept = self._idle_min, False
+                else:
+                    idle, slept = min(idle * 2, self._idle_max), True
+                outage.over()
+            except Exception as exc:  # noqa: BLE001 - every error is logged, and claiming continues
+                self._record.doubt()
+                slept = False
+                await asyncio.sleep(outage.failed(exc))
+
+    async def _recover(self) -> None:
+        """Give back jobs of a claim whose answer was lost, and drop the floors: the server may be another one now."""
+        self.floors.drop()
+        # Read `held` once the link is free: a claim that was just answered is in it by then.
+        await self._link.run_with(
+            lambda conn: drivers.run(conn, release_strays(self.worker, self._held, self._identity))
+        )
+        self._astray = False
+
+    async def _claim_wanted(self) -> bool:
+        """Claim once, or wait for a free slot if nothing is wanted. Return False when nothing more is due."""
+        self._room.clear()
+        if not (wanted := self._wanted()):
+            if not self._stopping:
+                await self._record.remove(self.worker)
+                self._turn(math.inf)
+                await self._room.wait()
+            return True
+        return await self.claim(wanted)
+
+    async def claim_due(
+        self, items: int, until: float, queues: Iterable[str], *, stalled: Callable[[float, set[str]], bool]
+    ) -> bool:
+        """Claim at most `items` due jobs of these queues, none after `until` (monotonic clock).
+
+        Return True when more than that many may be due. `stalled(seconds, queues)` returns whether none of these queues
+        can start a job within that time.
+        """
+        first, left_to_see = self.jobs, set(queues)
+        while left_to_see and (seconds := until - time.monotonic()) > 0:
+            if (left := items - self.jobs + first) <= 0:
+                return True
+            wanted = {name: count for name, count in self._wanted().items() if name in left_to_see}
+            if wanted:
+                if not await self.claim(wanted, most=left):
+                    left_to_see -= wanted.keys()
+            elif stalled(seconds, left_to_see):
+                return False
+            else:
+                await self._wait_for_room(seconds)
+        return False
+
+    async def _wait_for_room(self, seconds: float) -> None:
+        """Wait until more jobs may be wanted, at most `seconds`."""
+        self._room.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._room.wait()
+
+    async def claim(self, wanted: Mapping[str, int], *, most: int | None = None) -> bool:
+        """Claim once. Return whether another claim right away may find more."""
+        self._woken.clear()
+        self._filled = []
+        self._next_due = None
+        self._more = False
+        most = self._most if most is None else min(most, self._most)
+        leases, own = self._leases, self._queue_leases()
+        if own.keys().isdisjoint(wanted):
+            claim = await self._claim(wanted, leases, most)
+            return bool(claim.jobs) or claim.again
+        # A call takes one lease per kind, so a queue with its own lease needs a separate claim.
+        parts: dict[Lease | None, dict[str, int]] = {}
+        for queue in sorted(wanted, key=lambda queue: (queue < self._start, queue)):
+            parts.setdefault(own.get(queue), {})[queue] = wanted[queue]
+        found = False
+        for lease, part in parts.items():
+            if most > 0:
+                claim = await self._claim(part, dict.fromkeys(leases, lease) if lease else leases, most)
+                most -= len(claim.jobs)
+                found = found or bool(claim.jobs) or claim.again
+        return found
+
+    async def _claim(self, wanted: Mapping[str, int], leases: Mapping[str, Lease], most: int) -> Claim:
+        reach = self.floors.reach()
+        begun = time.monotonic()
+        claim = await self._link.run_in_turn(
+            lambda: claim_jobs(
+                self.worker,
+                wanted,
+                leases,
+                most=most,
+                start=self._start,
+                served=self._served,
+                floors=self.floors,
+                reach=reach,
+                shards=self._shards,
+                windows=self._windows,
+            )
+        )
+        # The id that the claim was made under: registering again uses this link, so it is never concurrent.
+        worker = self.worker
+        self.claims += 1
+        self.jobs += len(claim.jobs)
+        self._more = self._more or claim.again
+        self._late = self._late and reach != REACHES[-1]
+        self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
+        pause = self._windows.learn(claim)
+        self._on_claim(claim.jobs, time.monotonic() - begun)
+        if claim.next_due is not None:
+            due = time.monotonic() + claim.next_due
+            self._next_due = due if self._next_due is None else min(due, self._next_due)
+        taken = Counter(job.queue for job in claim.jobs)
+        if len(claim.jobs) >= most:
+            # The claim reached its limit: the queues that were not served come first next time.
+            self._start = f"{claim.jobs[-1].queue}\0"
+            self._filled += wanted
+        else:
+            self._filled += [queue for queue, count in wanted.items() if taken[queue] >= count]
+        if pause:
+            # Other workers hold the due jobs: another claim is useless before their jobs can have ended.
+            await asyncio.sleep(pause)
+        if claim.jobs:
+            self._found_at = time.monotonic()
+            waited = [job.id for job in claim.jobs if job.has_blockers]
+            blockers = await self._link.run(read_blockers(waited)) if waited else {}
+            if worker == self.worker:
+                self._hold(claim.jobs, blockers)
+            else:
+                log.warning(
+                    "a claim under an id that is no longer this worker's is left alone",
+                    extra={"worker": worker, "jobs": len(claim.jobs)},
+                )
+        return claim
+
+    async def _linger(self) -> bool:
+        """Poll briefly after work before going to sleep: a recorded sleeper makes every enqueue send a notification."""
+        if (passed := time.monotonic() - self._found_at) > LINGER_FOR:
+            return False
+        await self._rest(max(LINGER_FIRST, passed))
+        return True
+
+    async def _sleep(self, idle: float) -> bool:
+        """Sleep until a wake-up, until the next job is due, or for the idle time. Return whether there was work."""
+        if not (wanted := self._wanted()):
+            return True
+        self._asleep_for = wanted.keys()
+        try:
+            return await self._asleep(wanted, idle)
+        finally:
+            self._asleep_for = None
+
+    async def _asleep(self, wanted: Mapping[str, int], idle: float) -> bool:
+        if self._listener is None or not self._listener.listening.is_set():
+            return await self._rest(self._jittered(idle)) or (bool(now := self._wanted()) and await self.claim(now))
+        until = time.monotonic() + min(self._jittered(idle), RENEWED_AFTER)
+        found = False
+        if not self._record.stands(self.worker, wanted, until):
+            found = await self._lie_down(wanted, until)
+        found = found or await self._sleep_soundly(until)
+        if found or self._stopping:
+            await self._record.remove(self.worker)
+        if self._filled:
+            # This worker cannot run all jobs that it was woken for: wake the next sleeper.
+            await self._link.run(wake_sleepers(self._filled, self._leases))
+        return found
+
+    async def _lie_down(self, wanted: Mapping[str, int], until: float) -> bool:
+        """Record the sleep, and poll until all other transactions see the record. Return True when there was work."""
+        # Reading a horizon costs a transaction id.
+        if await self._record.write(self.worker, wanted):
+            return False
+        # The order matters: the record commits, then the horizon is read, and past the horizon comes the last claim.
+        horizon = await self._link.run(look_ahead(self.worker, self._served.unless_all(wanted)))
+        due = math.inf if horizon.next_due is None else time.monotonic() + horizon.next_due.total_seconds()
+        return await self._sleep_lightly(horizon.xmax, min(until, due), (self.worker, wanted))
+
+    async def _sleep_lightly(self, xmax: str, until: float, recorded: tuple[int, Iterable[str]]) -> bool:
+        """Poll while an older transaction may still commit a job without a notification. Return True on work."""
+        pace, since = LIGHT_FIRST, time.monotonic()
+        while time.monotonic() < until:
+            if await self._link.run(others_ended(xmax)):
+                self._record.was_seen(*recorded)
+                break
+            await self._rest(min(pace, until - time.monotonic()))
+            if (wanted := self._wanted()) and await self.claim(wanted):
+                return True
+            tired = time.monotonic() - since > LIGHT_FOR
+            pace = LIGHT_LATER if tired else min(pace * 1.5, LIGHT_LAST)
+            self._late = True
+        return False
+
+    async def _sleep_soundly(self, until: float) -> bool:
+        """Sleep until `until`; claim when woken or when the next job is due. Return True when more work is left.
+
+        The sleep record stays while a few jobs run: all transactions see it, so the next enqueue sends a notification.
+        """
+        wakes = self._wakes
+        if not (wanted := self._wanted()) or await self.claim(wanted):
+            return True
+        while not self._stopping:
+            # A wake-up in between may be for a job that is due before the next planned claim.
+            if wakes == self._wakes:
+                await self._rest(min(until, self._look_at()) - time.monotonic())
+                if wakes == self._wakes and time.monotonic() >= until:
+                    return False
+            # A job that was committed just now may have been enqueued long ago, below the floors.
+            self._late = self._late or wakes != self._wakes
+            wakes, found_at = self._wakes, self._found_at
+            if not (wanted := self._wanted()) or (await self.claim(wanted) and not self._may_sleep_on(found_at)):
+                return True
+            if self._astray or not self._record.is_of(self.worker):
+                return False
+        return False
+
+    def _look_at(self) -> float:
+        """Return when to claim again without a wake-up, by the monotonic clock."""
+        return min(
+            math.inf if self._next_due is None else self._next_due, self.floors.widest_due if self._late else math.inf
+        )
+
+    def _may_sleep_on(self, found_at: float) -> bool:
+        """Return whether the last claim took every due job with slots left, and no claim found jobs shortly before."""
+        return (
+            not self._more
+            and not self._filled
+            and self._record.is_within(self._wanted())
+            and self._found_at - found_at > LINGER_FOR
+        )
+
+    async def _rest(self, seconds: float) -> bool:
+        if seconds <= 0 or self._stopping:
+            return self._woken.is_set()
+        self._turn(seconds)
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def _jittered(self, seconds: float) -> float:
+        return seconds + random.uniform(0, self._jitter)  # noqa: S311 - it spreads load, and is not used for security

@@ -1,0 +1,214 @@
+"""Services for running jobs: completion in the handler's own transaction, and progress reports."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from typing import TYPE_CHECKING, assert_never
+
+from holdfast._drivers import run, run_sync
+from holdfast._engine.keeper import unwatched
+from holdfast._engine.link import traceback_for
+from holdfast._logs.log import Log
+from holdfast._logs.trace import TRACEPARENT, current_trace, trace_in
+from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, LeaseLost
+from holdfast._model.job import Progress
+from holdfast._model.new_job import Continue
+from holdfast._model.outcome import Completed
+from holdfast._store.enqueue import EnqueuedJob
+from holdfast._store.finish import complete_job
+from holdfast._store.lease import ClaimAnswer, report_progress
+from holdfast._store.worker import served_version
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.keeper import Turn
+    from holdfast._engine.link import Link
+    from holdfast._model.codec import JsonCodec
+    from holdfast._model.connection import AsyncConnection, SyncConnection
+    from holdfast._model.new_job import NewJob
+    from holdfast._model.result import Result
+    from holdfast._store.lease import Held
+    from holdfast._store.statement import Statement
+
+
+# Progress reports are collected for this many seconds and written together.
+REPORT_SECONDS = 1.0
+NOTE_LIMIT = 200
+
+log = Log(__name__)
+
+
+class Completer:
+    """Completes jobs and writes progress. One instance serves all jobs of a worker in one database."""
+
+    def __init__(self, link: Link, worker: int, codec: JsonCodec) -> None:
+        self._link = link
+        self.worker = worker
+        self._codec = codec
+        self._loop = asyncio.get_running_loop()
+        self._reports: dict[Held, Progress] = {}
+        self._news = asyncio.Event()
+        self._asked: set[str] = set()
+        self._served: dict[str, int] = {}
+
+    async def complete(self, attempt: Attempt, conn: AsyncConnection, result: object) -> None:
+        completion = self._completion(attempt)
+        answer = await run(conn, completion.statement(result))
+        self._check(attempt, completion, answer)
+        attempt.follower = completion.follower(result)
+
+    def complete_sync(self, attempt: Attempt, conn: SyncConnection, result: object) -> None:
+        completion = self._completion(attempt)
+        self._check(attempt, completion, run_sync(conn, completion.statement(result)))
+        attempt.follower = completion.follower(result)
+
+    def report(self, attempt: Attempt, progress: Progress) -> None:
+        """Store the progress for the next write. Safe to call from any thread."""
+        note = None if progress.note is None else _fit(progress.note)
+        self._reports[attempt.held] = Progress(progress.fraction, note)
+        self._loop.call_soon_threadsafe(self._news.set)
+
+    def served(self, kind: str) -> int | None:
+        """Return the newest payload version of this kind that a live worker accepts. None: unknown yet, call again."""
+        self._asked.add(kind)
+        self._news.set()
+        return self._served.pop(kind, None)
+
+    async def run(self, turn: Turn = unwatched) -> None:
+        while True:
+            turn(math.inf)
+            await self._news.wait()
+            turn(REPORT_SECONDS)
+            self._news.clear()
+            reports, self._reports = self._reports, {}
+            asked, self._asked = self._asked, set()
+            try:
+                if reports:
+                    await self._link.run(report_progress(self.worker, reports))
+                for kind in asked:
+                    self._served[kind] = await self._link.run(served_version(kind))
+            except Exception as exc:
+                # A lost report does no harm: the next one replaces it.
+                log.warning("report_progress failed", extra={"error": type(exc).__name__}, exc_info=traceback_for(exc))
+            await asyncio.sleep(REPORT_SECONDS)
+
+    def _completion(self, attempt: Attempt) -> Completion:
+        if attempt.completed:
+            raise HoldfastError(f"job {attempt.held.id} was completed already, in this attempt")
+        claimed = attempt.claimed
+        return Completion(
+            self.worker,
+            attempt.held,
+            kind=claimed.kind,
+            codec=self._codec,
+            headers=claimed.read_headers(),
+            returns=attempt.kind.returns,
+            began=attempt.began,
+        )
+
+    def _check(self, attempt: Attempt, completion: Completion, answer: ClaimAnswer) -> None:
+        try:
+            completion.check(answer)
+        except LeaseLost as exc:
+            attempt.signal.abort(exc.reason)
+            raise
+        attempt.completed = True
+
+
+def _fit(note: str) -> str:
+    return note[:NOTE_LIMIT].replace("\x00", "").encode(errors="replace").decode()
+
+
+class Completion:
+    """Completes one attempt from inside its handler."""
+
+    def __init__(  # noqa: PLR0913 - everything that a completion refers to
+        self,
+        worker: int,
+        held: Held,
+        *,
+        kind: str,
+        codec: JsonCodec,
+        headers: Mapping[str, str],
+        returns: Result | None,
+        began: float,
+    ) -> None:
+        """`began`: when the handler was called, by the monotonic clock."""
+        self._worker = worker
+        self._returns = returns
+        self._began = began
+        self._headers = headers
+        self._held = held
+        self._kind = kind
+        self._codec = codec
+
+    def statement(self, result: object) -> Statement[ClaimAnswer]:
+        outcome = completed(result, self._codec, self._kind, self._headers, self._returns)
+        ran = time.monotonic() - self._began
+        return complete_job(self._worker, self._held, outcome.result, outcome.next, seconds=ran)
+
+    def follower(self, result: object) -> EnqueuedJob | None:
+        return follower(self._held.id, result)
+
+    def check(self, answer: ClaimAnswer) -> None:
+        """Return if the job will be completed once the transaction commits; raise otherwise."""
+        match answer:
+            case ClaimAnswer.completed:
+                return
+            case ClaimAnswer.busy:
+                raise HoldfastError(f"job {self._held.id} could not be completed: another session keeps its row locked")
+            case ClaimAnswer.pending | ClaimAnswer.failed:
+                raise HoldfastError(f"job {self._held.id} is {answer}")
+            case (
+                ClaimAnswer.taken_by_another_worker
+                | ClaimAnswer.already_completed
+                | ClaimAnswer.not_found
+                | ClaimAnswer.cancelled
+            ):
+                raise LeaseLost(AbortReason(answer))
+            case never:
+                assert_never(never)
+
+
+def completed(
+    result: object,
+    codec: JsonCodec,
+    kind: str,
+    headers: Mapping[str, str] | None = None,
+    returns: Result | None = None,
+) -> Completed:
+    """Return the outcome of a job whose handler returned `result`: a value, or a Continue.
+
+    `headers`: the job's; None: unknown here. `returns`: the type of the result; None: unknown here.
+    """
+    if isinstance(result, Continue):
+        return Completed(next=_following(result.job, headers))
+    if result is None:
+        return Completed()
+    return Completed(codec.encode(result if returns is None else returns.plain(result), kind=kind))
+
+
+def follower(job_id: int, result: object) -> EnqueuedJob | None:
+    """Return the next job in the chain, for listeners, or None if `result` is no Continue. It has no id yet."""
+    if not isinstance(result, Continue):
+        return None
+    return EnqueuedJob(None, result.job.kind, result.job.envelope.queue, job_id)
+
+
+def _following(job: NewJob[Any], headers: Mapping[str, str] | None) -> str:
+    """Return the next job as JSON. Without its own headers it gets those of its predecessor and the current trace."""
+    trace = current_trace()
+    if trace is not None and (job.envelope.headers or headers == {}):
+        return job.as_json(trace)
+    if trace is None or not headers or trace_in(headers) == trace:
+        return job.as_json()
+    try:
+        return job.options(headers={**headers, TRACEPARENT: trace}).as_json()
+    except (InvalidJob, TypeError):
+        # Headers written in SQL may be invalid: they are passed on unchanged.
+        return job.as_json()

@@ -1,0 +1,225 @@
+"""The jobs that a worker holds in one database, from the claim until the outcome is written, and their results."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+
+from holdfast._engine.report.job_log import JobLog
+from holdfast._model.errors import AbortReason
+from holdfast._model.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast._store.lease import ClaimAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.jobs.finish import Ended
+    from holdfast._engine.report.hook import Hooks
+    from holdfast._engine.report.transition import Name, Transitions
+    from holdfast._model.outcome import Outcome
+    from holdfast._store.lease import Held
+    from holdfast._store.reap import ReapedJob
+
+
+Fate: TypeAlias = Literal[
+    "job_completed", "job_retried", "job_rescheduled", "job_released", "job_failed", "job_cancelled"
+]
+"""The name of a written outcome in counts, in the log and for listeners."""
+
+
+NO_IDS: Mapping[int, int] = MappingProxyType({})
+
+
+class HeldJobs:
+    """The held jobs. The heartbeat renews everything in `held`. The log, listeners and hooks are called from here."""
+
+    def __init__(self, transitions: Transitions, hooks: Hooks) -> None:
+        self._transitions = transitions
+        self._hooks = hooks
+        self.job_log = JobLog(transitions.worker)
+        self.held: dict[Held, Attempt] = {}
+        self.counts: Counter[str] = Counter()
+
+    def add(self, attempts: Sequence[Attempt]) -> None:
+        self.counts["claimed"] += len(attempts)
+        for attempt in attempts:
+            self.held[attempt.held] = attempt
+        if self._transitions:
+            for claimed in (attempt.claimed for attempt in attempts):
+                self._transitions.tell("job_claimed", claimed.id, claimed.kind, attempt=claimed.attempt)
+
+    def written(
+        self, batch: Sequence[Ended], answers: Mapping[Held, ClaimAnswer], next_ids: Mapping[int, int] = NO_IDS
+    ) -> None:
+        """Release jobs whose outcome the database has received. A job without an answer is completed.
+
+        `next_ids`: the ids of the next jobs in their chains, where known, by the id of the completed job.
+        All jobs are released before any listener is called, so no listener runs in the middle of the bookkeeping.
+        """
+        names: list[Fate] = []
+        attempts: list[Attempt] = []
+        lost: list[Attempt] = []
+        told: list[tuple[Fate, Attempt, Outcome]] = []
+        one_by_one = bool(self._transitions)
+        for attempt, outcome in batch:
+            self.held.pop(attempt.held, None)
+            answer = answers.get(attempt.held, ClaimAnswer.completed) if answers else ClaimAnswer.completed
+            if answer is ClaimAnswer.completed and type(outcome) is Completed:
+                name: Fate | AbortReason = "job_completed"
+            elif attempt.completed and answer is ClaimAnswer.already_completed:
+                # The handler completed the job in its own transaction, which has committed.
+                name = "job_completed"
+            else:
+                name = fate(outcome, answer)
+            if isinstance(name, AbortReason):
+                attempt.signal.abort(name)
+                lost.append(attempt)
+                continue
+            names.append(name)
+            attempts.append(attempt)
+            if one_by_one or name in _TOLD:
+                told.append((name, attempt, outcome))
+        self.counts.update(names)
+        for attempt in lost:
+            self.forget(attempt)
+        for name, attempt, outcome in told:
+            if name in _BAD:
+                self._failed(attempt, outcome, will_retry=name == "job_retried")
+            elif name == "job_released":
+                self.job_log.released(attempt.claimed, outcome)
+            self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
+        self.job_log.ended(names, attempts)
+        self._transitions.ended(names, attempts)
+        if self._transitions.told:
+            followers = [
+                attempt.follower._replace(id=next_ids.get(attempt.held.id))
+                for name, attempt in zip(names, attempts, strict=True)
+                if attempt.follower is not None and name == "job_completed"
+            ]
+            self._transitions.enqueued(followers, "chain")
+
+    def refused(self, attempt: Attempt) -> None:
+        """Release a job whose outcome the database does not accept. The reaper recovers it."""
+        attempt.signal.abort(AbortReason.error)
+        self.forget(attempt)
+
+    def _failed(self, attempt: Attempt, outcome: Outcome, *, will_retry: bool) -> None:
+        self.job_log.failed(attempt.claimed, outcome, will_retry=will_retry)
+        if self._hooks:
+            self._hooks.failed(attempt.claimed, outcome, will_retry=will_retry)
+
+    def forget(self, attempt: Attempt) -> None:
+        """Release a job whose claim is lost."""
+        self.held.pop(attempt.held, None)
+        self.counts["job_lost"] += 1
+        self.job_log.lost(attempt)
+        reason = attempt.signal.reason
+        name: Name = "job_completed_elsewhere" if reason is AbortReason.already_completed else "job_lost"
+        self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, reason=reason)
+        self._transitions.ended(["job_lost"], [attempt])
+
+    def abort_all(self, reason: AbortReason) -> None:
+        for attempt in list(self.held.values()):
+            attempt.abort(reason)
+
+    def outlasted(self, why: str) -> int:
+        """Abort running jobs, with `why` as the error of their attempts. Return how many."""
+        running = [each for each in self.held.values() if each.started and not each.over and not each.signal.aborted]
+        for attempt in running:
+            attempt.overran = why
+            attempt.abort(AbortReason.timeout)
+        return len(running)
+
+    def reaped(self, jobs: Sequence[ReapedJob]) -> None:
+        self.counts["job_reaped"] += len(jobs)
+        self.counts["reaped_failed"] += sum(job.answer == "failed" for job in jobs)
+        self._transitions.reaped(jobs)
+        self._hooks.reaped(jobs)
+
+
+_BAD = frozenset({"job_retried", "job_failed"})
+_TOLD = _BAD | {"job_released"}
+
+
+def fate(outcome: Outcome, answer: ClaimAnswer) -> Fate | AbortReason:
+    """Return what an outcome became, or why it was lost. Every pair is covered.
+
+    If the answer is a status that the outcome cannot lead to, it was lost: another party decided about the job.
+    """
+    match answer:
+        case ClaimAnswer.taken_by_another_worker | ClaimAnswer.already_completed | ClaimAnswer.not_found:
+            return AbortReason(answer)
+        case ClaimAnswer.busy:
+            # A busy outcome is written again, except when its claim is already lost.
+            return AbortReason.taken_by_another_worker
+        case ClaimAnswer.completed:
+            return "job_completed" if isinstance(outcome, Completed) else AbortReason.already_completed
+        case ClaimAnswer.pending:
+            return _sent_back(outcome)
+        case ClaimAnswer.failed:
+            return "job_failed" if isinstance(outcome, Failed | Retried) else AbortReason.taken_by_another_worker
+        case ClaimAnswer.cancelled:
+            # A completion or a failure wins over a request to cancel. This answer means: the job was cancelled before.
+            return AbortReason.cancelled if isinstance(outcome, Completed | Failed) else "job_cancelled"
+        case never:
+            assert_never(never)
+
+
+def _sent_back(outcome: Outcome) -> Fate | AbortReason:
+    match outcome:
+        case Retried():
+            return "job_retried"
+        case Rescheduled():
+            return "job_rescheduled"
+        case Released():
+            return "job_released"
+        case Completed() | Failed() | Cancelled():
+            return AbortReason.taken_by_another_worker
+        case never:
+            assert_never(never)
+
+
+# A timer may fire this many seconds early.
+EARLY = 0.005
+# Deadlines within this many seconds of each other are checked together.
+SPACING = 0.02
+
+
+class Deadlines:
+    """One timer for all attempts, set to the first deadline: a timer per attempt would cost every job.
+
+    The heartbeat checks deadlines too: it does not renew leases past their deadline, and its thread fires signals
+    while a handler blocks the event loop.
+    """
+
+    def __init__(self, held: Sequence[Mapping[Held, Attempt]], clock: Callable[[], float]) -> None:
+        self._held = held
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self.next = math.inf
+        """When the next check is, by the monotonic clock."""
+
+    def ring_at(self, deadline: float) -> None:
+        """Check at this time, which is before the next planned check."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.next = deadline
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self.next = None, math.inf
+        now = self._clock()
+        first = math.inf
+        for attempt in [attempt for held in self._held for attempt in held.values()]:
+            if (deadline := attempt.deadline) is None or attempt.signal.aborted:
+                continue
+            if deadline <= now + EARLY:
+                attempt.abort(AbortReason.timeout)
+            elif deadline < first:
+                first = deadline
+        if first < self.next:
+            self.ring_at(max(first, now + SPACING))

@@ -1,0 +1,222 @@
+"""Isolation: jobs whose worker was lost run apart, so that the job that killed it cannot take others with it again."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast._engine.jobs.dispatch import QUIET_PACE
+from holdfast._engine.keeper import unwatched
+from holdfast._engine.link import Outage
+from holdfast._logs.log import Log
+from holdfast._store.chain import read_blockers
+from holdfast._store.lease import Held
+from holdfast._store.reap import claim_suspects, isolate_worker, next_suspect
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.jobs.claim import Claimer
+    from holdfast._engine.jobs.dispatch import Dispatcher
+    from holdfast._engine.keeper import Turn
+    from holdfast._engine.link import Link
+    from holdfast._model.job import Blocker
+    from holdfast._model.lease import Lease
+    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.statement import Statement
+
+log = Log(__name__)
+
+# Without a notification, look for suspects this often, in seconds.
+POLL = 5.0
+# Most wake-ups are for other jobs: a look caused by a wake-up comes at least this many seconds after the last look.
+SPACING = 0.25
+# A busy worker leaves a suspect to idle workers for this many seconds.
+PATIENCE = 1.0
+# One busy worker at a time may stop for suspects. Its permission lasts this many seconds and is renewed meanwhile.
+TURN = 30.0
+# Seconds to wait for running jobs beyond their maximum runtime, and for their outcomes to be written.
+GRACE = 5.0
+# Suspects then run for this many seconds before other work continues.
+SESSION = 10.0
+# The log names at most this many of the jobs that run together.
+MOST_SAID = 20
+
+
+class Isolation:
+    """Finds suspects of one database and runs them while nothing else runs in this process.
+
+    It starts with one suspect and doubles the number after each group that ends without a crash. If the process dies
+    with several, their attempts do not count, and each of them runs alone from then on.
+    """
+
+    def __init__(  # noqa: PLR0913 - everything that isolation uses
+        self,
+        link: Link,
+        *,
+        worker: int,
+        dispatcher: Dispatcher,
+        claimer: Claimer,
+        queues: Callable[[], Sequence[str]],
+        leases: Callable[[], Mapping[str, Lease]],
+        held: Mapping[Held, Attempt],
+        start: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
+        give_back: Callable[[], None],
+        flushed: Callable[[], Awaitable[None]],
+    ) -> None:
+        """`queues()` returns the queues that may start a job now; `start(jobs, blockers)` holds and starts jobs.
+
+        `give_back()` gives back jobs that could not be started. `flushed()` returns when all outcomes are written.
+        """
+        self._link = link
+        self.worker = worker
+        self._dispatcher = dispatcher
+        self._claimer = claimer
+        self._queues = queues
+        self._leases = leases
+        self._held = held
+        self._start = start
+        self._give_back = give_back
+        self._flushed = flushed
+        self._woken = asyncio.Event()
+        self._rested_at = 0.0
+        self._stopping = False
+        self._begun = False
+        self._together = 1
+        """How many suspects may run together; doubled after each group that ended without a crash."""
+
+    def wake(self) -> None:
+        """Look now: a job was lost, or may be due."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Claim no more suspects: once the worker has recorded its end, they would not be given back."""
+        self._stopping = True
+
+    async def run(self, turn: Turn = unwatched) -> None:
+        outage = Outage(log, "claim_suspects failed, trying again")
+        if self._begun:
+            # A previous run of this loop may have left a claim whose answer it did not receive.
+            self._claimer.recover_soon()
+        self._begun = True
+        while True:
+            # The runtime of suspects is not known in advance.
+            turn(math.inf)
+            self._woken.clear()
+            looked = time.monotonic()
+            try:
+                rest = await self._look()
+                outage.over()
+            except Exception as exc:  # noqa: BLE001 - every error is logged, and the loop continues
+                self._claimer.recover_soon()
+                rest = outage.failed(exc)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(rest):
+                    await self._woken.wait()
+                    await asyncio.sleep(looked + SPACING - time.monotonic())
+
+    async def _look(self) -> float:
+        """Run suspects if it is time to. Return the number of seconds until the next look."""
+        due_in = await self._link.run(next_suspect(self._queues(), self._leases()))
+        if due_in is None or due_in > 0:
+            return POLL if due_in is None else min(due_in, POLL)
+        if self._dispatcher.idle and self._claimer.asleep:
+            # Nothing else is due, so no other job has to wait.
+            return await self._session()
+        left = max(PATIENCE + due_in, self._rested_at - time.monotonic())
+        if left > 0:
+            return min(left, 0.1)
+        if not await self._link.run(isolate_worker(self.worker, TURN)):
+            return 0.5
+        try:
+            return await self._session()
+        finally:
+            await self._link.run(isolate_worker(self.worker, 0))
+
+    async def _session(self) -> float:
+        """Run suspects for a while. Return the number of seconds until the next look."""
+        begun = time.monotonic()
+        async with self._dispatcher.apart:
+            try:
+                if await self._quiet():
+                    await self.run_apart(time.monotonic() + SESSION)
+                    return 0.05
+                log.warning("no suspect can run: handlers go on after their time", extra={"worker": self.worker})
+                return POLL
+            finally:
+                self._dispatcher.go_on()
+                # Other work then gets as much time as the suspects had.
+                self._rested_at = 2 * time.monotonic() - begun
+
+    async def _quiet(self) -> bool:
+        """Wait for running jobs up to their deadlines, and renew the permission meanwhile. False: some still run."""
+        deadlines = [attempt.deadline for attempt in self._held.values() if attempt.deadline is not None]
+        until = max(deadlines, default=time.monotonic()) + GRACE
+        # Let the claimer remove its sleep record: jobs that it would be woken for cannot start now.
+        self._claimer.wake()
+        while not await self._dispatcher.quiet(min(TURN / 3, max(0.0, until - time.monotonic()))):
+            if time.monotonic() >= until:
+                return False
+            await self._link.run(isolate_worker(self.worker, TURN))
+        await self._written()
+        return True
+
+    async def _written(self) -> None:
+        """Wait until outcomes are written, so that a crash does not lose them.
+
+        An open transaction may block one for hours; other jobs do not wait for that.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE):
+                await self._flushed()
+
+    async def run_apart(self, until: float, items: int = 1_000_000, seconds: float = 86400.0) -> int:
+        """Run at most `items` suspects while nothing else runs, start none after `until`; return how many ran.
+
+        Each is waited for at most `seconds`, default a day. Those that have not started by then are given back.
+        """
+        ran = 0
+        while not self._stopping and time.monotonic() < until and ran < items:
+            most = min(self._together, items - ran)
+            jobs = await self._link.run_in_turn(partial(self._claim, most))
+            if jobs:
+                await self._run(jobs, seconds)
+                ran += len(jobs)
+                self._together = min(2 * self._together, self._dispatcher.slots.concurrency)
+            elif most == 1:
+                break
+            else:
+                # The remaining suspects must run alone, and the next lost jobs start with one again.
+                self._together = 1
+        return ran
+
+    def _claim(self, most: int) -> Statement[list[ClaimedJob]]:
+        return claim_suspects(self.worker, self._queues(), self._leases(), most)
+
+    async def _run(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
+        waited, worker = [job.id for job in jobs if job.has_blockers], self.worker
+        blockers = await self._link.run(read_blockers(waited)) if waited else {}
+        if worker != self.worker:
+            # The worker has registered again since, so the claim is under another worker's id: its lease must expire.
+            return
+        ids = [job.id for job in jobs[:MOST_SAID]]
+        log.warning(
+            "jobs run apart: their last worker was lost with them",
+            extra={"ids": ids, "jobs": len(jobs), "worker": self.worker},
+        )
+        self._start(jobs, blockers)
+        until = time.monotonic() + seconds
+        claims = [Held(job.id, job.token) for job in jobs]
+        while True:
+            if all(claim not in self._held or self._held[claim].over for claim in claims):
+                await self._written()
+                return
+            if (left := until - time.monotonic()) <= 0:
+                self._give_back()
+                return
+            await self._dispatcher.turn(min(left, QUIET_PACE))

@@ -1,0 +1,279 @@
+"""One connection to one database that reconnects by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import re
+import socket
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import TransactionStatus
+
+from holdfast import _drivers as drivers
+from holdfast._engine.address import resolved
+from holdfast._logs.failure import Failure
+from holdfast._store.statement import names_nothing, pin_names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from types import TracebackType
+
+    from holdfast._logs.log import Log
+    from holdfast._store.statement import Statement
+
+
+T = TypeVar("T")
+
+SHORTEST_PAUSE = 0.1
+LONGEST_PAUSE = 1.0
+# A severed statement fails within this many seconds.
+ABANDON_SECONDS = 0.5
+# TCP detects a peer that is gone without closing the connection.
+CONNECT: dict[str, Any] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+    "application_name": "holdfast",
+}
+# The server is unreachable, in recovery or read-only: all of these are temporary.
+LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+
+
+# Errors for a connection that the server will always refuse. libpq has no code for them, only the text; in languages
+# other than English they count as temporary.
+_REFUSED = re.compile(
+    r'FATAL:\s+(?:(?:database|role) ".*" does not exist|password authentication failed'
+    r'|role ".*" is not permitted to log in|no pg_hba\.conf entry|permission denied for database)'
+)
+
+
+def refusal(exc: BaseException) -> str | None:
+    """Return the reason if a server refuses the connection permanently. None: a retry may help.
+
+    A server that is down, starting, stopping or out of connections gives other errors.
+    """
+    if not isinstance(exc, psycopg.OperationalError) or not _REFUSED.search(said := str(exc)):
+        return None
+    return said.partition("FATAL:")[2].strip().splitlines()[0]
+
+
+class Link:
+    """Runs statements one at a time. After a failure the next statement reconnects."""
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        """`timeout`: seconds after which a statement without an answer counts as lost."""
+        self._url = url
+        self._timeout = timeout
+        self._conn: psycopg.AsyncConnection[Any] | None = None
+        self._pooled = False
+        self._abandoned = False
+        self._connecting: asyncio.Timeout | None = None
+        self._lock = asyncio.Lock()
+        self._asked_at: float | None = None
+        self._lost = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def run(self, statement: Statement[T]) -> T:
+        return await self.run_with(lambda conn: self._ask(conn, statement))
+
+    async def run_in_turn(self, make: Callable[[], Statement[T]]) -> T:
+        """Run the statement that `make()` returns. It is called once all earlier statements have ended."""
+        return await self.run_with(lambda conn: self._ask(conn, make()))
+
+    async def run_with(self, function: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
+        """Run a function that takes a connection."""
+        async with self._lock:
+            self._asked_at = time.monotonic()
+            try:
+                conn = await self._connected()
+                with severed_after(conn, self._timeout):
+                    answer = await function(conn)
+            except BaseException as exc:
+                # Without an answer it is unknown whether the statement took effect, and the next statement must not
+                # read half of its answer. A session may stay read-only after the server has become writable.
+                idle = self._conn is not None and self._conn.info.transaction_status is TransactionStatus.IDLE
+                self._lost = not idle or isinstance(exc, psycopg.errors.ReadOnlySqlTransaction)
+                if self._lost:
+                    await self.close()
+                if isinstance(exc, Exception) and (task := asyncio.current_task()) is not None and task.cancelling():
+                    # A cancelled driver waits for the server, and may lose the connection while it waits.
+                    raise asyncio.CancelledError from exc
+                raise
+            else:
+                self._lost = False
+                return answer
+            finally:
+                self._asked_at = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a statement is under way."""
+        return self._asked_at is not None
+
+    def silent(self, seconds: float) -> bool:
+        """Return whether the last statement was lost, or the current one has waited longer than `seconds`."""
+        return self._lost or (self._asked_at is not None and time.monotonic() - self._asked_at > seconds)
+
+    async def probe(self) -> None:
+        """Run a statement that costs nothing, to test whether the server answers."""
+        await self.run_with(behind_pooler)
+
+    async def _ask(self, conn: psycopg.AsyncConnection[Any], statement: Statement[T]) -> T:
+        if not self._pooled or names_nothing(statement.sql):
+            return await drivers.run(conn, statement)
+        # A pooler's session is shared, so its settings must not change.
+        async with conn.transaction():
+            await drivers.run(conn, pin_names(local=True))
+            return await drivers.run(conn, statement)
+
+    def hurry(self, seconds: float) -> None:
+        """Limit every statement to `seconds` from now on, including the current one."""
+        self._timeout = min(self._timeout, seconds)
+        loop = asyncio.get_running_loop()
+        if self._connecting is not None and not self._connecting.expired():
+            self._connecting.reschedule(loop.time() + self._timeout)
+        elif self._conn is not None and self._lock.locked():
+            loop.call_later(self._timeout, sever, self._conn)
+
+    async def abandon(self) -> None:
+        """Sever the current statement, let waiting ones fail, and close for good."""
+        self._abandoned = True
+        if self._lock.locked():
+            self.hurry(0.0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ABANDON_SECONDS), self._lock:
+                    pass
+        await self.close()
+
+    async def close(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            await conn.close()
+
+    async def _connected(self) -> psycopg.AsyncConnection[Any]:
+        if self._abandoned:
+            raise psycopg.OperationalError("the connection was given up")
+        if self._conn is None or self._conn.closed:
+            try:
+                async with asyncio.timeout(self._timeout) as self._connecting:
+                    conn = self._conn = await connect(self._url)
+            finally:
+                self._connecting = None
+            with severed_after(conn, self._timeout):
+                self._pooled = await behind_pooler(conn)
+                if self._pooled:
+                    conn.prepare_threshold = None
+                else:
+                    await drivers.run(conn, pin_names(local=False))
+        return self._conn
+
+
+async def connect(
+    url: str, *, autocommit: bool = True, prepare_threshold: int | None = 5
+) -> psycopg.AsyncConnection[Any]:
+    """Connect without the event loop's thread pool: handlers may occupy all of its threads."""
+    conninfo = make_conninfo(**{**await resolved(url), **CONNECT})
+    return await psycopg.AsyncConnection.connect(conninfo, autocommit=autocommit, prepare_threshold=prepare_threshold)
+
+
+@contextmanager
+def severed_after(conn: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
+    """Sever the connection if the block takes longer. A timeout is not enough: a cancelled statement waits."""
+    timer = asyncio.get_running_loop().call_later(seconds, sever, conn)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def sever(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
+    """End a statement without an answer by shutting down its socket. Safe to call from any thread.
+
+    Cancelling would be a request to the server, and would wait for its answer again.
+    """
+    with suppress(OSError, *LOST), socket.socket(fileno=os.dup(conn.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
+
+
+async def behind_pooler(conn: psycopg.AsyncConnection[Any]) -> bool:
+    """Return whether a pooler answers for the server: then a prepared statement may reach another session."""
+    cursor = await conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False)
+    row = await cursor.fetchone()
+    return row is None or row[0] != conn.info.backend_pid
+
+
+def pin_names_of(conn: psycopg.Connection[Any]) -> bool:
+    """Pin how names resolve in our own session. False: it belongs to a pooler and is left unchanged."""
+    row = conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False).fetchone()
+    if row is None or row[0] != conn.info.backend_pid:
+        return False
+    drivers.run_sync(conn, pin_names(local=False))
+    return True
+
+
+def pause(failures: int) -> float:
+    """Return how many seconds to wait before the next attempt: 0.1 to 1, jittered."""
+    longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10))
+    return random.uniform(longest / 2, longest)  # noqa: S311 - it spreads load, and is not used for security
+
+
+def traceback_for(exc: BaseException) -> BaseException | None:
+    """Return the exception if the log should show its traceback, or None if the server is just unreachable."""
+    return None if isinstance(exc, (*LOST, TimeoutError)) else exc
+
+
+SAY_EVERY = 60.0
+
+
+class Outage:
+    """Consecutive failures of one operation. Each error is logged once a minute, so long outages stay readable."""
+
+    def __init__(self, log: Log, message: str, **extra: object) -> None:
+        """`extra`: additional fields of each log line."""
+        self._log = log
+        self._message = message
+        self._extra = extra
+        self._begun = 0.0
+        self._said: dict[str, float] = {}
+        self.failures = 0
+
+    @property
+    def seconds(self) -> float:
+        """How many seconds it has lasted; 0 without a failure."""
+        return time.monotonic() - self._begun if self.failures else 0.0
+
+    def failed(self, exc: BaseException) -> float:
+        """Note a failure, and return how many seconds to wait before the next attempt."""
+        now = time.monotonic()
+        if not self.failures:
+            self._begun = now
+        self.failures += 1
+        error = type(exc).__name__
+        if now - self._said.get(error, -SAY_EVERY) >= SAY_EVERY:
+            self._said[error] = now
+            extra = {**self._extra, "error": error, "why": Failure.of(exc).text, "failures": self.failures}
+            self._log.warning(self._message, extra=extra, exc_info=traceback_for(exc))
+        return pause(self.failures - 1)
+
+    def over(self) -> None:
+        """Note a success."""
+        if self.failures:
+            extra = {**self._extra, "failures": self.failures, "seconds": round(self.seconds, 1)}
+            self._log.info("%s: it works again", self._message, extra=extra)
+            self.failures = 0
+            self._said.clear()

@@ -1,0 +1,319 @@
+"""The built-in runners, from `outbox` to `maintenance`, and the choice of runners for each database."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast._engine.jobs.reap import MOST_AT_ONCE, Reaper
+from holdfast._engine.link import LOST
+from holdfast._engine.runners.loop import Background
+from holdfast._engine.runners.maintenance import Maintenance
+from holdfast._engine.runners.runner import PeriodicJob, Runner
+from holdfast._engine.runners.schedules import Timetable
+from holdfast._engine.runners.ticker import Ticker
+from holdfast._logs.log import Log
+from holdfast._model.errors import HoldfastError
+from holdfast._model.kind import retries_of
+from holdfast._model.schedule import Every, parse
+from holdfast._store.lease import ClaimAnswer
+from holdfast._store.schedule import (
+    Begun,
+    PeriodicScan,
+    begin_run,
+    enqueue_slots,
+    look_at_periodic_jobs,
+    record_run,
+    set_next,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast._engine.keeper import Keeper
+    from holdfast._engine.report.hook import Hooks
+    from holdfast._engine.report.transition import Transitions
+    from holdfast._engine.runners.database import RunnerDatabase
+    from holdfast._engine.runners.runner import Counts, Tick, TickFunction
+    from holdfast._model.kind import Kind
+    from holdfast._model.settings import Settings
+    from holdfast._store.reap import ReapedJob
+
+log = Log(__name__)
+
+MINUTE = timedelta(minutes=1)
+# The counts of a worker are written this often.
+FOLDED = MINUTE
+UNLIMITED = 1_000_000
+# One statement advances this many schedules to their next slots.
+SLOTS_AT_ONCE = 200
+# Jobs that still ran when the time of their one-shot tick was up.
+OUTLASTED = "outlasted"
+# The names of a worker's counts in `run` rows and in run-once.
+_SUMMARY = {
+    "claimed": "processed",
+    "job_completed": "completed",
+    "job_retried": "retried",
+    "job_rescheduled": "rescheduled",
+    "job_released": "released",
+    "job_failed": "failed",
+    "job_cancelled": "cancelled",
+    "job_reaped": "recovered",
+    "job_lost": "lost",
+    "outlasted": OUTLASTED,
+}
+_REAPED = {ClaimAnswer.pending: "recovered", ClaimAnswer.failed: "failed", ClaimAnswer.cancelled: "cancelled"}
+
+
+def summary(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return a worker's counts under their names in a run, without zeros."""
+    return {word: counts[name] for name, word in _SUMMARY.items() if counts.get(name)}
+
+
+class Minutes:
+    """Records work of background mode that has no ticks, as one row of `run` per minute."""
+
+    def __init__(self, site: RunnerDatabase, runner: str, counts: Callable[[], Mapping[str, int]]) -> None:
+        """Take `counts()`, which returns the totals so far, under their names in a run."""
+        self._site = site
+        self._runner = runner
+        self._counts = counts
+        self._before: Counter[str] = Counter()
+        self._since: datetime | None = None
+        self._due = 0.0
+
+    async def tick(self, tick: Tick) -> Counts:
+        if time.monotonic() >= self._due:
+            await self.record()
+            self._due = time.monotonic() + FOLDED.total_seconds()
+        tick.look_again(FOLDED)
+        return {}
+
+    async def record(self) -> None:
+        """Write the counts since the last call, if there are any."""
+        now: Counter[str] = Counter(self._counts())
+        begun = await self._site.link.run(begin_run())
+        if did := now - self._before:
+            # A row of its own, for the time since the last one.
+            run = begun if self._since is None else Begun(begun.id, self._since)
+            row = record_run(run, self._runner, "completed", worker=self._site.worker, counts=did)
+            await self._site.link.run(row)
+        self._before, self._since = now, begun.started_at
+
+
+class Reaping:
+    """Reaps expired leases of all kinds, including those that no live worker serves."""
+
+    def __init__(
+        self,
+        site: RunnerDatabase,
+        kinds: Mapping[str, Kind[..., Any]],
+        settings: Settings,
+        on_reaped: Callable[[Sequence[ReapedJob]], None],
+    ) -> None:
+        self._site = site
+        self._retries = retries_of(kinds, settings.retry)
+        self._otherwise = settings.retry
+        self._interval = settings.reap_interval
+        self._on_reaped = on_reaped
+        self._reaper: Reaper | None = None
+
+    async def tick(self, tick: Tick) -> Counts:
+        if self._reaper is None:
+            self._reaper = Reaper(
+                self._site.link,
+                worker=self._site.worker,
+                retries=self._retries,
+                otherwise=self._otherwise,
+                interval=0.0,
+                others=True,
+                on_reaped=self._on_reaped,
+            )
+        while not tick.budget.spent and not tick.signal.aborted:
+            most = tick.budget.most(MOST_AT_ONCE)
+            reaped = await self._reaper.reap(most)
+            tick.budget.spend(len(reaped))
+            for answer, name in _REAPED.items():
+                tick.count(name, sum(job.answer is answer for job in reaped))
+            if len(reaped) < most:
+                break
+        tick.look_again(self._interval)
+        return tick.counts
+
+
+class PeriodicJobs:
+    """Enqueues the jobs of due slots, each once, however many workers look."""
+
+    def __init__(
+        self, site: RunnerDatabase, timetable: Timetable, names: Sequence[str], transitions: Transitions
+    ) -> None:
+        self._site = site
+        self._timetable = timetable
+        self._names = names
+        self._transitions = transitions
+
+    async def tick(self, tick: Tick) -> Counts:
+        await self._timetable.register()
+        looks, broken = _readable(await self._site.link.run(look_at_periodic_jobs(self._names)))
+        if new := {look.name: look.text for look in looks if look.next_at is None}:
+            await self._site.link.run(set_next(new, now=looks[0].now))
+        due = [look for look in looks if look.due and look.next_at is not None]
+        tick.count("enqueued", 0)
+        while due and not tick.budget.spent and not tick.signal.aborted:
+            batch = due[: tick.budget.most(SLOTS_AT_ONCE)]
+            del due[: len(batch)]
+            try:
+                done = await self._enqueue(batch)
+            except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as exc:
+                done, refused = await self._one_by_one(batch, exc)
+                broken += refused
+            tick.count("enqueued", done)
+            tick.budget.spend(done)
+        waits = [_wait(look) for look in looks if look.name not in broken]
+        if waits:
+            tick.look_again(min(waits))
+        if broken:
+            raise HoldfastError(f"cannot be enqueued: {', '.join(broken)[:500]}")
+        return tick.counts
+
+    async def _enqueue(self, batch: Sequence[PeriodicScan]) -> int:
+        filled = await self._site.link.run(enqueue_slots(batch))
+        self._transitions.enqueued(filled.made, "schedule")
+        return filled.slots
+
+    async def _one_by_one(self, batch: Sequence[PeriodicScan], exc: Exception) -> tuple[int, list[str]]:
+        """Enqueue the jobs of a refused batch singly. Return how many, and the names of those that were refused."""
+        if len(batch) == 1:
+            log.warning("a periodic job cannot be enqueued", extra={"schedule": batch[0].name}, exc_info=exc)
+            return 0, [batch[0].name]
+        enqueued, broken = 0, []
+        for look in batch:
+            try:
+                enqueued += await self._enqueue([look])
+            except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as refused:
+                broken += (await self._one_by_one([look], refused))[1]
+        return enqueued, broken
+
+
+def _readable(looks: Sequence[PeriodicScan]) -> tuple[list[PeriodicScan], list[str]]:
+    """Return the schedules that can be parsed, and the names of the others: a row may be written by hand."""
+    readable, broken = [], []
+    for look in looks:
+        try:
+            if look.due or look.next_at is None:
+                parse(look.text).next(look.now)
+        except HoldfastError as exc:
+            log.warning("a schedule cannot be read", extra={"schedule": look.name}, exc_info=exc)
+            broken.append(look.name)
+        else:
+            readable.append(look)
+    return readable, broken
+
+
+def _wait(look: PeriodicScan) -> timedelta:
+    """Return the time until the next slot."""
+    if look.next_at is not None and look.next_at > look.now:
+        return look.next_at - look.now
+    return parse(look.text).next(look.now) - look.now
+
+
+def assemble(  # noqa: PLR0913 - everything from the application and the engine
+    names: Sequence[str],
+    sites: Sequence[RunnerDatabase],
+    *,
+    home: RunnerDatabase | None,
+    runners: Mapping[str, Runner],
+    periodic: Sequence[PeriodicJob],
+    kinds: Mapping[str, Kind[..., Any]],
+    settings: Settings,
+    state: Any,
+    transitions: Transitions,
+    hooks: Hooks,
+    outbox: TickFunction | None,
+    relay: Callable[[RunnerDatabase], TickFunction] | None = None,
+) -> list[tuple[Ticker, list[Runner]]]:
+    """Return the runners of each database: the application's run against its home, the built-in ones against each.
+
+    While the home is unreachable (None) the application's do not run. `outbox` serves all databases in one run.
+    `outbox` and `relay` are the functions of these runners here; None: they do nothing.
+    """
+
+    def reaped(jobs: Sequence[ReapedJob]) -> None:
+        transitions.reaped(jobs)
+        hooks.reaped(jobs)
+
+    found = []
+    for site in sites:
+        # A new database needs no maintenance at first.
+        maintenance = Runner("maintenance", Maintenance(site).tick, every=Every(MINUTE), singleton=True, at_start=False)
+        own = list(runners.values()) if site is home else []
+        timetable = Timetable(
+            site,
+            [runner for runner in (*own, maintenance) if runner.name in names],
+            periodic if site is home else [],
+            lease=settings.lease,
+            heartbeat=settings.heartbeat,
+        )
+        ours = {runner.name: runner for runner in own}
+        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings, reaped).tick)
+        ours["maintenance"] = maintenance
+        here = [job.name for job in periodic] if site is home else []
+        ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, here, transitions).tick)
+        if outbox is not None and site is sites[0]:
+            ours["outbox"] = Runner("outbox", outbox)
+            # Seconds to abort running jobs and to write their outcomes.
+            ours["outbox"].grace = 7.0
+            ours["outbox"].runs_on = True
+        if relay is not None:
+            ours["relay"] = Runner("relay", relay(site))
+        ticker = Ticker(site, timetable, settings=settings, state=state, transitions=transitions)
+        found.append((ticker, [ours[name] for name in names if name in ours]))
+    return found
+
+
+@asynccontextmanager
+async def in_background(  # noqa: PLR0913 - everything from the application and the engine
+    names: Sequence[str],
+    sites: Sequence[RunnerDatabase],
+    *,
+    runners: Mapping[str, Runner],
+    periodic: Sequence[PeriodicJob],
+    kinds: Mapping[str, Kind[..., Any]],
+    settings: Settings,
+    state: Any,
+    transitions: Transitions,
+    hooks: Hooks,
+    keeper: Keeper,
+    counts: Callable[[], Mapping[str, int]] = dict,
+    relayed: Mapping[str, Callable[[], Mapping[str, int]]] | None = None,
+) -> AsyncIterator[Background]:
+    """Run these runners in loops inside the block. `counts()` returns the totals of the worker that runs the jobs.
+
+    `relayed`: by database URL, a function that returns the totals of its relays.
+    """
+    minutes = Minutes(sites[0], "outbox", lambda: summary(counts()))
+    tickers = assemble(
+        names,
+        sites,
+        home=sites[0],
+        runners=runners,
+        periodic=periodic,
+        kinds=kinds,
+        settings=settings,
+        state=state,
+        transitions=transitions,
+        hooks=hooks,
+        outbox=minutes.tick,
+        relay=None if not relayed else lambda site: Minutes(site, "relay", relayed[site.url]).tick,
+    )
+    async with Background(tickers, settings=settings, keeper=keeper) as background:
+        yield background
+    if "outbox" in names and sites[0].worker:
+        with suppress(*LOST, TimeoutError):
+            await minutes.record()

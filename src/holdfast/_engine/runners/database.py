@@ -1,0 +1,87 @@
+"""A database as runners use it: a link for short statements, and the id of the worker's row."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from psycopg.conninfo import conninfo_to_dict
+
+from holdfast._engine.connections import check_isolation
+from holdfast._engine.link import LOST, Link
+from holdfast._logs.log import Log
+from holdfast._store.schema import check_async
+from holdfast._store.worker import beat_worker, register_worker, stop_worker
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+log = Log(__name__)
+
+
+# The limit for long statements, in seconds.
+APART_SECONDS = 60.0
+# Seconds between two heartbeats. A worker counts as dead after a minute without one.
+BEAT_SECONDS = 15.0
+
+
+class RunnerDatabase:
+    """A database for runners. The finisher shares the link, so no long statement may run on it."""
+
+    def __init__(self, url: str, link: Link, worker: Callable[[], int]) -> None:
+        """`worker()`: the id of the worker's row, 0 until the database has answered for the first time."""
+        self.url = url
+        self.link = link
+        self._worker = worker
+        self._apart: set[Link] = set()
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Link]:
+        """Yield a link with its own connection for long statements. It is closed at the end of the block."""
+        async with Link(self.url, timeout=APART_SECONDS) as link:
+            self._apart.add(link)
+            try:
+                yield link
+            finally:
+                self._apart.discard(link)
+
+    def hurry(self, seconds: float) -> None:
+        """Limit every statement to `seconds` from now on, including current ones."""
+        for link in (self.link, *self._apart):
+            link.hurry(seconds)
+
+    @property
+    def worker(self) -> int:
+        return self._worker()
+
+    @property
+    def name(self) -> str:
+        """The name of the database, for people."""
+        return str(conninfo_to_dict(self.url).get("dbname") or "")
+
+
+@asynccontextmanager
+async def open_site(url: str, *, name: str, seconds: float) -> AsyncIterator[RunnerDatabase]:
+    """Connect, and register as a separate worker. `seconds`: the limit of a statement."""
+    async with Link(url, timeout=seconds) as link:
+        await link.run_with(check_async)
+        await link.run_with(check_isolation)
+        worker = await link.run(register_worker(name, queues=[], kinds=[]))
+        beat = asyncio.create_task(_beat(link, worker, min(BEAT_SECONDS, seconds / 4)))
+        try:
+            yield RunnerDatabase(url, link, lambda: worker)
+        finally:
+            beat.cancel()
+            await asyncio.gather(beat, return_exceptions=True)
+            try:
+                await link.run(stop_worker(worker, "stopped"))
+            except (*LOST, TimeoutError):
+                log.warning("could not record that the worker stopped")
+
+
+async def _beat(link: Link, worker: int, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        with suppress(*LOST, TimeoutError):
+            await link.run(beat_worker(worker, {}))

@@ -1,0 +1,226 @@
+"""The built-in runner `maintenance`: creates and drops daily partitions, folds tallies, deletes expired rows."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+import psycopg
+
+from holdfast._engine.link import LOST, severed_after
+from holdfast._logs.failure import Failure
+from holdfast._logs.log import Log
+from holdfast._model.errors import HoldfastError
+from holdfast._store.census import read_census, take_census
+from holdfast._store.chain import repair_blockers
+from holdfast._store.maintenance import (
+    delete_landmarks,
+    delete_messages,
+    delete_replays,
+    delete_sleepers,
+    delete_sweeps,
+    delete_watchers,
+    delete_windows,
+    delete_workers,
+    expired_partitions,
+    fold_tallies,
+    unfolded_spans,
+    unread_days,
+)
+from holdfast._store.schedule import end_lost_runs
+from holdfast._store.subscription import delete_positions, delete_readers
+from holdfast._store.worker import ensure_partitions, list_workers, partition_lockers, unserved
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+    from datetime import datetime
+
+    from holdfast._engine.runners.database import RunnerDatabase
+    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._store.maintenance import Deletion, ExpiredPartition
+    from holdfast._store.statement import Statement
+
+    class Delete(Protocol):
+        """Delete a batch of expired rows that end at `since` or later."""
+
+        def __call__(self, *, since: datetime | None, most: int) -> Statement[Deletion]: ...
+
+
+log = Log(__name__)
+
+MOST_SPANS = 60
+MOST_PARTITIONS = 12
+MOST_BLOCKERS = 1_000
+# Windows and messages are deleted in batches. At one tick per minute this keeps up with 5,000 per second.
+BATCH = 10_000
+MOST_BATCHES = 30
+# Live jobs are counted about once per tick; open dashboard pages have it done more often.
+CENSUS_MS = 30_000
+# A restart takes some time. Jobs that are due for longer than this have no worker.
+UNSERVED_AFTER = timedelta(minutes=1)
+MOST_UNSERVED = 20
+# A command that waits for readers is cancelled after this many seconds, and retried in the next tick.
+COMMAND_SECONDS = 5.0
+
+
+class Maintenance:
+    """Maintains one database. Each step is bounded, and leaves the rest to the next tick."""
+
+    def __init__(self, site: RunnerDatabase) -> None:
+        self._site = site
+        self._link = site.link
+        self._told: list[str] = []
+        self._unserved: set[tuple[str, str]] = set()
+        self._repaired = 0
+        """The chain after which the next repair starts."""
+        self._deleted: dict[str, datetime | None] = {}
+        """By table: the time up to which it is empty. Under a held snapshot, a scan from the start would read all
+        deleted rows again. A row that was committed late, before this time, stays until another process takes over."""
+
+    async def tick(self, tick: Tick) -> Counts:
+        """Do all maintenance on a separate connection, so that outcomes do not wait for a count of a million jobs."""
+        async with self._site.apart() as self._link:
+            return await self._tick(tick)
+
+    async def _tick(self, tick: Tick) -> Counts:
+        """Run all steps in order. A failed step does not stop the others; all failures are raised at the end."""
+        broken: list[tuple[str, Exception]] = []
+        for name, step in self._steps(tick):
+            try:
+                if done := await step():
+                    tick.count(name, done)
+            except Exception as exc:
+                if _unanswered(exc):
+                    raise
+                broken.append((name, exc))
+        if broken:
+            said = "; ".join(f"{name}: {Failure.of(exc).text}" for name, exc in broken)
+            raise HoldfastError(said) from ExceptionGroup("maintenance", [exc for _, exc in broken])
+        return tick.counts
+
+    def _steps(self, tick: Tick) -> Iterator[tuple[str, Callable[[], Awaitable[int]]]]:
+        link = self._link
+        yield "partitions_made", self._make_partitions
+        yield "tallies_folded", partial(self._fold, tick)
+        yield "partitions_dropped", partial(self._drop, tick)
+        yield "days_unread", self._warn
+        yield "census", self._count
+        yield "kinds_unserved", self._warn_of_unserved
+        for name, step in (
+            ("blockers_repaired", self._repair),
+            ("sleepers_deleted", partial(link.run, delete_sleepers())),
+            ("sleepers_deleted", partial(link.run, delete_sweeps())),
+            ("sleepers_deleted", partial(link.run, delete_watchers())),
+            ("sleepers_deleted", partial(link.run, delete_readers())),
+            ("positions_deleted", partial(link.run, delete_positions())),
+            ("runs_lost", partial(link.run, end_lost_runs())),
+            ("workers_deleted", partial(link.run, delete_workers())),
+            ("replays_deleted", partial(link.run, delete_replays())),
+            ("landmarks_deleted", partial(link.run, delete_landmarks())),
+            ("windows_deleted", partial(self._delete, tick, "windows", delete_windows)),
+            ("messages_deleted", partial(self._delete, tick, "messages", delete_messages)),
+        ):
+            if not tick.budget.spent:
+                yield name, step
+
+    async def _make_partitions(self) -> int:
+        """Create partitions ahead. If a session blocks that for too long, log which one; the next tick tries again."""
+        try:
+            return await self._link.run(ensure_partitions())
+        except psycopg.errors.LockNotAvailable:
+            for locker in await self._link.run(partition_lockers()):
+                extra = locker._asdict() | {"database": self._site.name}
+                log.warning("partitions could not be made: a session holds a lock", extra=extra)
+            raise
+
+    async def _count(self) -> int:
+        """Count the live jobs and store the result."""
+        await self._link.run(take_census(every_ms=CENSUS_MS))
+        return 0
+
+    async def _warn_of_unserved(self) -> int:
+        """Log once when jobs of a kind have been due for a while and no live worker takes them."""
+        census = await self._link.run(read_census())
+        found = {
+            (line.queue, line.kind): line
+            for line in unserved(census, await self._link.run(list_workers(latest=0)))
+            if line.oldest_due_at is not None and census.now - line.oldest_due_at > UNSERVED_AFTER
+        }
+        for of in [of for of in found if of not in self._unserved][:MOST_UNSERVED]:
+            extra = {"kind": found[of].kind, "queue": found[of].queue, "due": found[of].due}
+            log.warning("jobs are due, and no live worker takes them", extra=extra | {"database": self._site.name})
+        self._unserved = set(found)
+        return 0
+
+    async def _repair(self) -> int:
+        """Unblock jobs whose blockers ended unnoticed, starting where the last tick ended. There should be none."""
+        self._repaired, found = await self._link.run(repair_blockers(since=self._repaired, most=MOST_BLOCKERS))
+        if found:
+            log.warning(
+                "jobs waited for chains that had ended, and are released now",
+                extra={"chains": found, "database": self._site.name},
+            )
+        return found
+
+    async def _warn(self) -> int:
+        """Log when days of the event log stay too long: an operator must fix a subscription, or skip it."""
+        unread = await self._link.run(unread_days(most=MOST_PARTITIONS))
+        if unread and unread != self._told:
+            log.warning(
+                "events are kept past their time, since a subscription has not read them: see `holdfast events`, then "
+                "get it going, `skip` or `delete` it",
+                extra={"partitions": unread, "database": self._site.name},
+            )
+        self._told = unread
+        return len(unread)
+
+    async def _fold(self, tick: Tick) -> int:
+        folded = 0
+        for span in await self._link.run(unfolded_spans(most=tick.budget.most(MOST_SPANS))):
+            if tick.budget.spent:
+                return folded
+            folded += await self._link.run(fold_tallies(span))
+            tick.budget.spend()
+        return folded
+
+    async def _delete(self, tick: Tick, table: str, delete: Delete) -> int:
+        deleted = 0
+        for _ in range(MOST_BATCHES):
+            done = await self._link.run(delete(since=self._deleted.get(table), most=BATCH))
+            deleted += done.rows
+            self._deleted[table] = done.until or self._deleted.get(table)
+            if done.rows < BATCH or tick.budget.spent:
+                break
+        return deleted
+
+    async def _drop(self, tick: Tick) -> int:
+        expired = await self._link.run(expired_partitions(most=tick.budget.most(MOST_PARTITIONS)))
+        if not expired:
+            return 0
+        dropped = 0
+        for partition in expired:
+            if tick.budget.spent:
+                break
+            dropped += await self._link.run_with(partial(_dropped, partition=partition))
+            tick.budget.spend()
+        return dropped
+
+
+def _unanswered(exc: Exception) -> bool:
+    """Return whether the server gave no answer: then the other steps need not be tried."""
+    return isinstance(exc, (*LOST, TimeoutError)) and getattr(exc, "sqlstate", None) is None
+
+
+async def _dropped(conn: psycopg.AsyncConnection[object], partition: ExpiredPartition) -> bool:
+    """Drop a partition. Detaching waits for readers, and cannot run in a transaction."""
+    try:
+        for command in partition.commands:
+            with severed_after(conn, 2 * COMMAND_SECONDS):
+                async with asyncio.timeout(COMMAND_SECONDS):
+                    await conn.execute(command.encode())
+    except (TimeoutError, *LOST, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
+        log.info("a day could not be dropped yet", extra={"partition": partition.name, "error": type(exc).__name__})
+        return False
+    return True

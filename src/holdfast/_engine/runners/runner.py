@@ -1,0 +1,263 @@
+"""A runner: recurring work under a name. Its function takes a `Tick` and does all of the work."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from holdfast._engine.thread import in_thread
+from holdfast._model.errors import HoldfastError
+from holdfast._model.kind import check_option
+from holdfast._model.schedule import Every, check_schedule
+from holdfast._model.signal import AbortSignal
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast._model.new_job import NewJob
+    from holdfast._model.schedule import Schedule
+    from holdfast._model.settings import Settings
+
+Counts: TypeAlias = Mapping[str, int]
+"""The result of a tick by name: `{"deleted": 12}`. A tick without work returns zeros or nothing."""
+
+BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance")
+NAME_LIMIT = 200
+# A tick's time budget ends a little early, so that its function can return by itself.
+USABLE = 0.9
+
+
+class Budget:
+    """The time and items that a tick may still use. In background mode items are not limited.
+
+    >>> budget = Budget(items=10)
+    >>> budget.spend(8)
+    >>> budget.most(100), budget.spent
+    (2, False)
+    """
+
+    __slots__ = ("_clock", "_until", "ended", "items_left")
+
+    def __init__(
+        self,
+        *,
+        items: int | None = None,
+        seconds: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._until = None if seconds is None else clock() + seconds
+        self.items_left = items
+        """None: no limit."""
+        self.ended = False
+        """Whether work under this budget should stop."""
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None: no limit."""
+        return None if self._until is None else max(0.0, self._until - self._clock())
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is used up: stop, even with items already taken."""
+        return self.ended or self.seconds_left == 0
+
+    @property
+    def spent(self) -> bool:
+        """Whether the time or the items are used up: return, and leave the rest to the next tick."""
+        return self.over or (self.items_left is not None and self.items_left <= 0)
+
+    def spend(self, items: int = 1) -> None:
+        if self.items_left is not None:
+            self.items_left -= items
+
+    def end(self) -> None:
+        """Allow no more work."""
+        self.ended = True
+
+    def most(self, items: int) -> int:
+        """Return `items`, or the number left if that is less: the size of a batch."""
+        return items if self.items_left is None else max(0, min(items, self.items_left))
+
+    def shares(self, among: int) -> list[Budget]:
+        """Divide the rest into `among` budgets for concurrent work. Each gets at least one item if any are left.
+
+        >>> [share.items_left for share in Budget(items=7).shares(3)]
+        [3, 2, 2]
+        >>> [share.items_left for share in Budget(items=1).shares(3)]
+        [1, 1, 1]
+        """
+        seconds = self.seconds_left
+        if self.items_left is None:
+            return [Budget(seconds=seconds, clock=self._clock) for _ in range(among)]
+        each, over = divmod(max(among, self.items_left) if self.items_left > 0 else 0, max(1, among))
+        return [Budget(items=each + (n < over), seconds=seconds, clock=self._clock) for n in range(among)]
+
+
+class Tick:
+    """One pass of a runner: the argument of its function."""
+
+    __slots__ = ("attempt", "budget", "counts", "name", "next_look", "run_id", "settings", "signal", "slot", "state")
+
+    def __init__(  # noqa: PLR0913 - one keyword per thing a runner may need
+        self,
+        *,
+        name: str,
+        state: Any = None,
+        budget: Budget | None = None,
+        signal: AbortSignal | None = None,
+        settings: Settings | None = None,
+        run_id: int = 0,
+        slot: datetime | None = None,
+        attempt: int = 1,
+    ) -> None:
+        self.name = name
+        self.state = state
+        """The value that the application's lifespan yielded; shared by all handlers and runners."""
+        self.budget = budget or Budget()
+        self.signal = signal or AbortSignal()
+        """Fires when this tick should stop, with the reason."""
+        self.settings = settings
+        self.run_id = run_id
+        """The id of the row in `run`, if one is written."""
+        self.slot = slot
+        """The scheduled time of this tick; None without a schedule."""
+        self.attempt = attempt
+        """2 or more if a worker that died had started this slot before."""
+        self.counts: Counter[str] = Counter()
+        """The counts so far."""
+        self.next_look: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Tick {self.run_id} {self.name}>"
+
+    def count(self, name: str, more: int = 1) -> None:
+        """Count work as it is done. The counts are recorded even if the tick fails or is stopped later.
+
+        >>> tick = Tick(name="carts")
+        >>> tick.count("deleted", 12)
+        >>> tick.count("deleted")
+        >>> dict(tick.counts)
+        {'deleted': 13}
+        """
+        self.counts.update(checked({name: more}))
+
+    def look_again(self, after: timedelta) -> None:
+        """Request the next tick after at most this time if this one did nothing. For background mode."""
+        self.next_look = max(0.0, after.total_seconds())
+
+
+TickFunction: TypeAlias = Callable[[Tick], Awaitable[Counts | None] | Counts | None]
+
+
+class Runner:
+    """A function that is called with a `Tick`, and its schedule."""
+
+    def __init__(  # noqa: PLR0913 - one keyword per option
+        self,
+        name: str,
+        function: TickFunction,
+        *,
+        every: Schedule | None = None,
+        singleton: bool = False,
+        max_runtime: timedelta | None = None,
+        at_start: bool | None = None,
+    ) -> None:
+        check_name(name)
+        if every is not None:
+            check_schedule(every)
+        check_option("at_start", at_start, bool, "False")
+        if at_start is not None and every is None:
+            raise ValueError("at_start: only a runner with a schedule has a first start, give every= too")
+        check_option("max_runtime", max_runtime, timedelta, "timedelta(minutes=10)")
+        if max_runtime is not None and max_runtime.total_seconds() <= 0:
+            raise ValueError("max_runtime must be longer than nothing")
+        self.name = name
+        self.function = function
+        self.every = every
+        self.singleton = singleton
+        self.max_runtime = max_runtime
+        """In background mode. Defaults to the time of a whole one-shot tick."""
+        self.at_start = isinstance(every, Every) if at_start is None else at_start
+        """Run it when its schedule is first stored, before its first slot. Defaults to True for an interval."""
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.running = False
+        """Whether it runs now: never twice at the same time in one process."""
+        self.grace = 0.0
+        """Seconds that it may take to end when stopped, if longer than usual."""
+        self.runs_on = False
+        """Its share of a one-shot tick limits what it starts; running jobs may continue until the whole tick ends."""
+
+    def __repr__(self) -> str:
+        return f"<Runner {self.name}>"
+
+    async def call(self, tick: Tick) -> Counts:
+        """Call the function, a plain one in its own thread. Return `tick.counts` merged with its return value."""
+        answer = self.function(tick) if self.is_async else in_thread(lambda: self.function(tick), name=self.name)
+        returned = checked(await cast("Awaitable[Counts | None]", answer))
+        return {**tick.counts, **returned}
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodicJob:
+    """A job that is enqueued in every slot of a schedule."""
+
+    name: str
+    job: NewJob[Any]
+    _: KW_ONLY
+    every: Schedule
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        check_schedule(self.every)
+        unique = self.job.envelope.unique
+        if unique is not None and unique.on_conflict == "raise":
+            raise ValueError(f"{self.name}: a periodic job that raises on a conflict would stop its schedule")
+
+
+def check_name(name: str) -> None:
+    if not name.isprintable() or not 1 <= len(name.encode()) <= NAME_LIMIT or "," in name:
+        raise ValueError(f"a name is 1 to {NAME_LIMIT} bytes of text without commas or control characters")
+
+
+def checked(counts: object) -> Counts:
+    if counts is None:
+        return {}
+    if not isinstance(counts, Mapping) or not all(isinstance(n, str) and type(c) is int for n, c in counts.items()):
+        raise HoldfastError("a runner counts by name and in whole numbers, like {'deleted': 12}")
+    return dict(counts)
+
+
+def selected(wanted: tuple[str, ...] | None, registered: Mapping[str, Runner]) -> list[str]:
+    """Return the runner names in order: `wanted`, else `outbox`, the application's, then the other built-in ones."""
+    first, *others = BUILT_IN
+    if wanted is None:
+        return [first, *registered, *others]
+    unknown = [name for name in wanted if name not in registered and name not in BUILT_IN]
+    if unknown:
+        known = ", ".join([*BUILT_IN, *registered])
+        raise HoldfastError(f"WORKER_TICK_RUNNERS: no runner is named {', '.join(unknown)}; there are {known}")
+    return list(wanted)
+
+
+# The consequence where no worker runs a built-in runner.
+_WITHOUT = {
+    "outbox": "no jobs run",
+    "relay": "no subscription is read: no event is delivered",
+    "schedules": "no periodic job is enqueued",
+    "reaper": "expired leases of kinds that no live worker serves stay as they are",
+    "maintenance": "partitions are neither made ahead nor dropped, and statistics are not folded",
+}
+
+
+def left_out(wanted: tuple[str, ...] | None, registered: Mapping[str, Runner]) -> list[str]:
+    """Return a warning for each runner that WORKER_TICK_RUNNERS leaves out, with the consequence."""
+    chosen = selected(wanted, registered)
+    off = {name: why for name, why in _WITHOUT.items() if name not in chosen}
+    off |= {name: "it does not run" for name in registered if name not in chosen}
+    return [f"{name} is off (WORKER_TICK_RUNNERS): unless another worker runs it, {why}" for name, why in off.items()]

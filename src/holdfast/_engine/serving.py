@@ -1,0 +1,329 @@
+"""The work of a registered worker for one database: claim, hold, run, finish, renew, reap."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from holdfast._engine.attempt import Attempt
+from holdfast._engine.jobs.claim import Claimer
+from holdfast._engine.jobs.complete import Completer
+from holdfast._engine.jobs.finish import Finisher
+from holdfast._engine.jobs.heartbeat import Heartbeat, database_of
+from holdfast._engine.jobs.isolation import Isolation
+from holdfast._engine.jobs.lending import Lending
+from holdfast._engine.jobs.ready_jobs import ReadyJobs
+from holdfast._engine.jobs.reap import Reaper
+from holdfast._engine.thread import in_thread
+from holdfast._logs.log import Log
+from holdfast._model.errors import AbortReason
+from holdfast._model.kind import retries_of
+from holdfast._model.lease import Lease
+from holdfast._model.outcome import Released
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from uuid import UUID
+
+    from holdfast._engine.jobs.dispatch import Dispatcher
+    from holdfast._engine.jobs.finish import Ended
+    from holdfast._engine.jobs.heartbeat import Vitals
+    from holdfast._engine.jobs.held_jobs import HeldJobs
+    from holdfast._engine.keeper import Keeper, Kept
+    from holdfast._engine.link import Link
+    from holdfast._engine.report.transition import Transitions
+    from holdfast._engine.wake.listen import Waker
+    from holdfast._model.codec import JsonCodec
+    from holdfast._model.job import Blocker
+    from holdfast._model.kind import Kind
+    from holdfast._model.outcome import Outcome
+    from holdfast._model.settings import Settings
+    from holdfast._store.claim import Shards
+    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.finish import Answers
+    from holdfast._store.reap import ReapedJob
+    from holdfast._store.worker import QueueControlRow
+
+
+log = Log(__name__)
+
+
+class Serving:
+    """Everything that a worker does for one database after its registration: the parts and their connections."""
+
+    def __init__(  # noqa: PLR0913 - the parts of a worker for one database
+        self,
+        url: str,
+        *,
+        worker: int,
+        identity: UUID,
+        claim_link: Link,
+        finish_link: Link,
+        kinds: Mapping[str, Kind[..., Any]],
+        codec: JsonCodec,
+        dispatcher: Dispatcher,
+        held_jobs: HeldJobs,
+        settings: Settings,
+        transitions: Transitions,
+        shards: Shards,
+        queues: Sequence[QueueControlRow],
+        waker: Waker | None,
+        woken: Callable[[str], None],
+        on_disowned: Callable[[int], None],
+    ) -> None:
+        """Nothing runs before `start`. `queues`: the current rows of the control table."""
+        self._url = url
+        self._kinds = kinds
+        self._dispatcher = dispatcher
+        self._held_jobs = held_jobs
+        self._settings = settings
+        self._claim_link = claim_link
+        self._finish_link = finish_link
+        self._waker = waker
+        self._woken = woken
+        self._stopping = False
+        lease = Lease(settings.lease.total_seconds())
+        self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
+        self._queue_leases: dict[str, Lease] = {}
+        self.paused: frozenset[str] = frozenset()
+        """The queues that the control table pauses: none of their jobs start."""
+        self._ready = ReadyJobs(self._ended, self._give_back)
+        self._obey(queues)
+        self._interval = self._heartbeat_interval()
+        self._lending = Lending(
+            (claim_link, finish_link),
+            dispatcher,
+            held_jobs.held,
+            database=database_of(url),
+            give_back=self.give_back_waiting,
+        )
+        self._claim_loop: Kept | None = None
+        self.finisher = Finisher(finish_link, worker, self._written, held_jobs.refused, tracebacks=settings.tracebacks)
+        self._completer = Completer(finish_link, worker, codec)
+        self.claimer = Claimer(
+            claim_link,
+            worker=worker,
+            identity=identity,
+            leases=self._leases,
+            queues=dispatcher.slots.queues,
+            most=dispatcher.slots.batch,
+            queue_leases=lambda: self._queue_leases,
+            wanted=self._wanted,
+            hold=self._hold,
+            held=held_jobs.held,
+            listener=waker,
+            idle_min=settings.idle_min.total_seconds(),
+            idle_max=settings.idle_max.total_seconds(),
+            jitter=settings.jitter.total_seconds(),
+            shards=shards,
+            on_claim=transitions.claimed,
+        )
+        self._isolation = Isolation(
+            claim_link,
+            worker=worker,
+            dispatcher=dispatcher,
+            claimer=self.claimer,
+            queues=lambda: [name for name in dispatcher.slots.openings() if name not in self.paused],
+            leases=lambda: self._leases,
+            held=held_jobs.held,
+            start=self._start_held,
+            give_back=self.give_back_waiting,
+            flushed=self.finisher.flushed,
+        )
+        self._reaper = Reaper(
+            claim_link,
+            worker=worker,
+            retries=retries_of(kinds, settings.retry),
+            otherwise=settings.retry,
+            interval=settings.reap_interval.total_seconds(),
+            on_reaped=self._reaped,
+        )
+        self.heartbeat = Heartbeat(
+            url,
+            worker=worker,
+            interval=self._interval,
+            held=held_jobs.held,
+            counters=self.counters,
+            on_queues=self._control,
+            identity=identity,
+            on_disowned=on_disowned,
+        )
+
+    def counters(self) -> dict[str, int]:
+        """Return the counts of this worker since its start."""
+        return {**self._held_jobs.counts, "ticks": self.claimer.claims}
+
+    def start(self, keeper: Keeper, *, claiming: bool, lending: bool) -> None:
+        """Start all loops. `lending`: other databases share the slots."""
+        self._dispatcher.join(self._ready)
+        self._dispatcher.held.append(self._held_jobs.held)
+        self._dispatcher.room.append(self.claimer.room)
+        self.heartbeat.start(keeper)
+        if lending:
+            keeper.start("lending", self._lending.run)
+        keeper.start("reaper", self._reaper.run)
+        keeper.start("finisher", self.finisher.run)
+        keeper.start("progress", self._completer.run)
+        keeper.start("heartbeat watch", self.heartbeat.watch)
+        if self._waker is not None:
+            keeper.start("listener", self._waker.run)
+        if claiming:
+            self._claim_loop = keeper.start("claimer", self.claimer.run)
+            keeper.start("isolation", self._isolation.run)
+
+    def rename(self, worker: int) -> None:
+        """Continue under another worker id."""
+        for part in (self.finisher, self._completer, self.claimer, self._isolation, self._reaper, self.heartbeat):
+            part.worker = worker
+        if self._waker is not None:
+            self._waker.rename(worker)
+
+    def stop_claiming(self) -> None:
+        """Claim nothing more, and give back jobs that have not started. Their attempts do not count."""
+        self._stopping = True
+        self.claimer.stop()
+        self._isolation.stop()
+        self.give_back_waiting()
+
+    async def claims_ended(self, seconds: float) -> None:
+        """Wait at most `seconds` for a claim under way. The jobs it takes are given back."""
+        if self._claim_loop is not None:
+            await self._claim_loop.wait(seconds)
+            self._claim_loop.cancel()
+
+    async def end_heartbeat(self) -> None:
+        self.heartbeat.stop()
+        await in_thread(self.heartbeat.end, name="heartbeat")
+
+    def wake(self) -> None:
+        """Look for jobs now."""
+        self.claimer.wake()
+        self._isolation.wake()
+
+    def add_to(self, vitals: Vitals) -> Vitals:
+        """Return the vitals with the values of this object filled in. Safe to call from any thread."""
+        now = time.monotonic()
+        return vitals._replace(
+            beat=now - self.heartbeat.beat_at,
+            reap=now - self._reaper.reaped_at,
+            unwritten=self.finisher.unwritten,
+        )
+
+    def give_back_waiting(self) -> None:
+        """Give back jobs that have not started. Their attempts do not count."""
+        self._dispatcher.give_back(self._ready)
+
+    def give_up_running(self) -> None:
+        """Write the outcomes of aborted attempts whose handlers still run: these handlers are not waited for."""
+        for attempt in list(self._held_jobs.held.values()):
+            if attempt.started and not attempt.over and attempt.signal.aborted:
+                attempt.over = True
+                self._ended(attempt, self._dispatcher.handlers.aborted(attempt))
+
+    async def claim_due(self, items: int, until: float) -> bool:
+        """Claim and start at most `items` due jobs, none after `until` (monotonic clock).
+
+        Return True when more than that many may be due.
+        """
+        return await self.claimer.claim_due(items, until, self._dispatcher.slots.queues, stalled=self._stalled)
+
+    async def run_suspects(self, items: int, until: float) -> int:
+        """Run suspects, jobs whose worker was lost, while nothing else runs. Return how many."""
+        return await self._isolation.run_apart(until, items, until - time.monotonic())
+
+    def _stalled(self, seconds: float, queues: set[str]) -> bool:
+        """Return whether none of these queues can start a job within `seconds`: each is paused or rests for longer."""
+        return not self.finisher.full and self._dispatcher.stalled(seconds, queues - self.paused)
+
+    def _wanted(self) -> dict[str, int]:
+        if self.finisher.full:
+            return {}
+        wanted = self._dispatcher.slots.wanted()
+        return {queue: count for queue, count in wanted.items() if queue not in self.paused}
+
+    def _hold(self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]]) -> None:
+        self._start_held(jobs, blockers, give_back=self._dispatcher.slots.closed)
+
+    def _start_held(
+        self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]], *, give_back: bool = False
+    ) -> None:
+        attempts = []
+        for job in sorted(jobs, key=_URGENCY):
+            lease = self._queue_leases.get(job.queue) or self._leases[job.kind]
+            attempts.append(Attempt(job, self._kinds[job.kind], lease, self._completer, blockers.get(job.id, ())))
+        self._held_jobs.add(attempts)
+        if self._stopping or give_back or not self.paused.isdisjoint(job.queue for job in jobs):
+            # The worker was stopped or the queue paused while the claim was under way.
+            none = self._stopping or give_back
+            left = [attempt for attempt in attempts if none or attempt.claimed.queue in self.paused]
+            self._give_back(left)
+            attempts = [attempt for attempt in attempts if attempt not in left]
+        self._dispatcher.hold(self._ready, attempts)
+
+    def _give_back(self, attempts: Iterable[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.signal.abort(AbortReason.shutdown)
+            self._ended(attempt, Released())
+
+    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
+        """Hand the outcome of an attempt to the finisher, unless the claim is lost."""
+        # From here on it waits for the database or for another transaction; its lease is renewed meanwhile.
+        attempt.deadline = None
+        self._lending.ended(attempt)
+        if attempt.busy is not None:
+            seconds = attempt.busy.retry_after.total_seconds()
+            self._dispatcher.slots.rest(attempt.claimed.queue, seconds)
+            self._dispatcher.give_back_shut()
+            asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
+        if outcome is None:
+            self._held_jobs.forget(attempt)
+        else:
+            self.finisher.add(attempt, outcome)
+
+    def _written(self, batch: Sequence[Ended], answers: Answers) -> None:
+        try:
+            self._held_jobs.written(batch, answers, answers.next_ids)
+        finally:
+            self.claimer.room()
+
+    def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
+        self._held_jobs.reaped(jobs)
+        if jobs:
+            self._woken("")
+
+    def _control(self, queues: Sequence[QueueControlRow]) -> None:
+        self._obey(queues)
+        # A longer interval takes effect one beat later: leases from the shorter interval need one more renewal.
+        before, self._interval = self._interval, self._heartbeat_interval()
+        self.heartbeat.beat_every(min(before, self._interval))
+
+    def _obey(self, queues: Sequence[QueueControlRow]) -> None:
+        """Apply the control table."""
+        self.paused = frozenset(queue.name for queue in queues if queue.paused)
+        served = self._dispatcher.slots.queues
+        leases = {q.name: Lease(q.lease_ms / 1000) for q in queues if q.lease_ms and q.name in served}
+        if leases != self._queue_leases:
+            self._queue_leases = leases
+            for name, lease in leases.items():
+                for said in self._settings.too_long_for(f"queue {name}", lease.duration):
+                    log.warning("settings do not go with the lease of a queue: %s", said)
+            for attempt in self._held_jobs.held.values():
+                attempt.lease = leases.get(attempt.claimed.queue) or self._leases[attempt.claimed.kind]
+        tighter = self._dispatcher.slots.control(
+            {q.name: q.concurrency for q in queues if q.concurrency is not None},
+            {q.name: q.rate for q in queues if q.rate is not None},
+            of=self._url,
+        )
+        self._dispatcher.give_back(self._ready, self.paused)
+        self._dispatcher.give_back_of(tighter)
+        self._dispatcher.dispatch()
+
+    def _heartbeat_interval(self) -> float:
+        """Return the setting, or a quarter of the shortest lease in use if that is less: it must stay below a third."""
+        leases = [*self._leases.values(), *self._queue_leases.values()]
+        return min([self._settings.heartbeat.total_seconds(), *(lease.seconds / 4 for lease in leases)])
+
+
+_URGENCY = attrgetter("priority", "available_at", "id")

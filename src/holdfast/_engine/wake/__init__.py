@@ -1,0 +1,13 @@
+"""Lets workers and waiting callers sleep while nothing is due, and wakes them up.
+
+In the order in which a wake-up passes through them:
+
+    sleep.py    records that a worker sleeps, so that an enqueue notifies it
+    listen.py   receives notifications from PostgreSQL and calls the worker
+    broker.py   shares one listening connection among many workers, through a broker
+    carrier.py  defines the interface of a broker
+    redis.py    carries wake-ups over Redis
+    nats.py     carries wake-ups over NATS
+    chains.py   decides what to check while callers wait for chains, without I/O
+    watcher.py  waits for chains on a connection, for async and blocking callers
+"""

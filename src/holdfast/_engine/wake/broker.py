@@ -1,0 +1,327 @@
+"""Wake-ups through a broker: a worker calls the bridge, becomes the bridge if none answers, and receives its notes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import re
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from holdfast._engine.keeper import unwatched
+from holdfast._engine.link import LOST, behind_pooler, connect, pause, severed_after
+from holdfast._engine.wake.listen import LISTEN_SECONDS, Listener, hear
+from holdfast._logs.log import Log
+from holdfast._store.sleeper import WORKER_CHANNEL, worker_channel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from psycopg import Notify
+
+    from holdfast._engine.keeper import Turn
+    from holdfast._engine.wake.carrier import Carrier, CarrierSession
+    from holdfast._engine.wake.listen import Waker
+    from holdfast._store.lease import Held
+
+
+log = Log(__name__)
+
+# A note is a queue name or a lost claim. Longer messages are not ours.
+LONGEST_NOTE = 512
+# A worker becomes the bridge after this many seconds without an answer, chosen at random so that not all try at once.
+SHORTEST_PATIENCE = 0.3
+LONGEST_PATIENCE = 1.0
+STEPS = 5
+
+_HERE = re.compile(r"here ([0-9]{1,18})")
+
+
+def waker(  # noqa: PLR0913 - everything that waking depends on
+    carrier: Carrier | None,
+    url: str,
+    database: str,
+    worker: int,
+    listen: bool,  # noqa: FBT001 - as in the settings
+    *,
+    on_wake: Callable[[str], None],
+    on_lost: Callable[[Held], None],
+) -> Waker | None:
+    """Return the waker of a worker: a BrokerWaker with a carrier, else a Listener. None: the worker polls."""
+    if carrier is not None:
+        return BrokerWaker(
+            carrier, url, database=database, worker=worker, listen=listen, on_wake=on_wake, on_lost=on_lost
+        )
+    return Listener(url, worker=worker, on_wake=on_wake, on_lost=on_lost) if listen else None
+
+
+class BrokerWaker:
+    """A waker that uses a broker. `listening` is set while a bridge confirms that it listens for this worker."""
+
+    def __init__(  # noqa: PLR0913 - everything that waking depends on
+        self,
+        carrier: Carrier,
+        url: str,
+        *,
+        database: str,
+        worker: int,
+        listen: bool,
+        on_wake: Callable[[str], None],
+        on_lost: Callable[[Held], None],
+    ) -> None:
+        """`listen`: whether this worker may become the bridge."""
+        self._carrier = carrier
+        self._url = url
+        self._worker = worker
+        self._may_bridge = listen
+        self._on_wake = on_wake
+        self._on_lost = on_lost
+        self._channels = Channels(f"{carrier.name}.{database}")
+        self._own = self._channels.of(worker)
+        self._bridge: Bridge | None = None
+        self._failures = 0
+        self._news = asyncio.Event()
+        self._answered = False
+        self._called = False
+        self._echoed = False
+        self._turn: Turn = unwatched
+        self.listening = asyncio.Event()
+
+    def rename(self, worker: int) -> None:
+        """Use another worker id. The next call gets no echo, and so reconnects."""
+        self._worker = worker
+        self._own = self._channels.of(worker)
+
+    async def run(self, turn: Turn = unwatched) -> None:
+        self._turn = turn
+        while True:
+            turn(BEAT)
+            try:
+                async with self._carrier.open(self._receive) as session, asyncio.TaskGroup() as tasks:
+                    await session.subscribe(self._carrier.open_channel, self._channels.everyone, self._own)
+                    tasks.create_task(session.run())
+                    await self._stay(session, tasks)
+            except Exception as exc:  # whatever a broker's library raises, polling continues
+                level = logging.DEBUG if self._failures else logging.WARNING
+                log.log(level, "wake-ups interrupted, polling", extra={"error": _name(exc)})
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    # Before Python 3.13 a task group that fails during cancellation loses the cancellation.
+                    raise asyncio.CancelledError from exc
+            finally:
+                self._bridge = None
+                self.listening.clear()
+            await asyncio.sleep(pause(self._failures))
+            self._failures += 1
+
+    async def _stay(self, session: CarrierSession, tasks: asyncio.TaskGroup) -> None:
+        """Call the bridge, wait for its answer, and call again at its next sign of life."""
+        # Messages of producers that were sent before the connection did not arrive: look once.
+        self._on_wake("")
+        while True:
+            self._turn(4 * BEAT)
+            self._news.clear()
+            self._answered = self._called = self._echoed = False
+            await session.publish(self._channels.bridge, f"hello {self._worker}")
+            await session.publish(self._own, "echo")
+            contending = self._may_bridge and self._bridge is None and not self.listening.is_set()
+            await self._hear_within(random.uniform(SHORTEST_PATIENCE, LONGEST_PATIENCE) if contending else BEAT)  # noqa: S311 - it spreads load
+            if not (self._echoed or self._answered or self._called):
+                await self._hear_within(BEAT)
+            if not (self._echoed or self._answered or self._called):
+                raise TimeoutError("the broker takes messages and delivers none")
+            if self._failures:
+                log.info("wake-ups are back")
+                self._failures = 0
+            if self._answered:
+                self._news.clear()
+                if not self._called:
+                    await self._hear_within(1.5 * BEAT)
+            elif not self._called:
+                self.listening.clear()
+                if contending:
+                    self._bridge = Bridge(session, self._url, worker=self._worker, channels=self._channels)
+                    tasks.create_task(self._be_bridge(self._bridge))
+
+    async def _be_bridge(self, bridge: Bridge) -> None:
+        try:
+            await bridge.run()
+        finally:
+            self._bridge = None
+        if bridge.impossible:
+            log.info("behind a pooler this worker cannot listen for its fleet")
+            self._may_bridge = False
+
+    async def _hear_within(self, seconds: float) -> None:
+        """Wait in steps: if a handler blocks the loop, one step passes, and messages are still received in the next."""
+        for _ in range(STEPS):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds / STEPS):
+                    await self._news.wait()
+                    return
+
+    def _receive(self, channel: str, data: bytes) -> None:
+        """Handle a message. Messages that are too long or unreadable are ignored."""
+        if len(data) > LONGEST_NOTE:
+            return
+        text = data.decode(errors="replace")
+        if channel == self._carrier.open_channel:
+            self._on_wake(text)
+        elif channel == self._channels.bridge:
+            if self._bridge is not None:
+                self._bridge.hear(text)
+        elif text.startswith("note "):
+            hear(text.removeprefix("note "), on_wake=self._on_wake, on_lost=self._on_lost)
+        elif channel == self._own:
+            self._receive_own(text)
+        elif channel == self._channels.everyone:
+            self._receive_bridge(text)
+
+    def _receive_own(self, text: str) -> None:
+        if text == "echo":
+            self._echoed = True
+        elif text == "served":
+            if not self._answered:
+                self._answered = True
+                self._news.set()
+            if not self.listening.is_set():
+                self.listening.set()
+                # Notifications from before the bridge listened for this worker did not arrive: look once.
+                self._on_wake("")
+
+    def _receive_bridge(self, text: str) -> None:
+        here = _HERE.fullmatch(text)
+        if here and self._bridge is not None:
+            self._bridge.meet(int(here[1]))
+        if text == "gone":
+            self.listening.clear()
+        if here or text == "gone":
+            self._called = True
+            self._news.set()
+
+
+def _name(exc: BaseException) -> str:
+    while isinstance(exc, BaseExceptionGroup):
+        exc = exc.exceptions[0]
+    return type(exc).__name__
+
+
+# Seconds between two signs of life of a bridge.
+BEAT = 2.0
+# A worker that has not called for this many beats is removed.
+FORGET_AFTER = 5
+# The longest time until a call is answered, in seconds.
+TICK = 0.1
+# The largest number of workers of one bridge.
+MOST = 10_000
+
+_HELLO = re.compile(r"hello ([0-9]{1,18})")
+
+
+class Channels(NamedTuple):
+    """The channels of one database on a broker."""
+
+    prefix: str
+    """The carrier's name and the database."""
+
+    @property
+    def everyone(self) -> str:
+        """From the bridge to all workers."""
+        return f"{self.prefix}.all"
+
+    @property
+    def bridge(self) -> str:
+        """From the workers to the bridge."""
+        return f"{self.prefix}.bridge"
+
+    def of(self, worker: int | str) -> str:
+        """From the bridge to one worker."""
+        return f"{self.prefix}.{worker}"
+
+
+class Bridge:
+    """Runs until its connection is lost or it meets a bridge with a lower worker id. Two bridges only wake twice."""
+
+    def __init__(self, session: CarrierSession, url: str, *, worker: int, channels: Channels) -> None:
+        self._session = session
+        self._url = url
+        self._worker = worker
+        self._channels = channels
+        self._calls: set[int] = set()
+        self._members: dict[int, float] = {}
+        self._resigned = False
+        self.impossible = False
+        """Whether LISTEN cannot work here: the URL leads to a pooler."""
+
+    def hear(self, text: str) -> None:
+        """Note a calling worker. The answer follows once the bridge listens for it."""
+        if (hello := _HELLO.fullmatch(text)) and len(self._calls) < MOST:
+            self._calls.add(int(hello[1]))
+
+    def meet(self, worker: int) -> None:
+        """Give way to the bridge of a worker with a lower id."""
+        self._resigned = self._resigned or worker < self._worker
+
+    async def run(self) -> None:
+        try:
+            async with await connect(self._url) as conn:
+                with severed_after(conn, LISTEN_SECONDS):
+                    self.impossible = await behind_pooler(conn)
+                if not self.impossible:
+                    await self._serve(conn)
+        except LOST as exc:
+            log.debug("the bridge lost its database", extra={"error": type(exc).__name__})
+
+    async def _serve(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        await conn.execute(_each("LISTEN", [WORKER_CHANNEL]))
+        await self._session.subscribe(self._channels.bridge)
+        log.info("this worker passes on the wake-ups of its database")
+        try:
+            beat = 0.0
+            while not self._resigned:
+                if time.monotonic() >= beat:
+                    await self._session.publish(self._channels.everyone, f"here {self._worker}")
+                    await self._forget(conn)
+                    beat = time.monotonic() + BEAT
+                await self._answer(conn)
+                async for notification in conn.notifies(timeout=TICK):
+                    await self._forward(notification)
+        finally:
+            with suppress(Exception):  # if this fails, the workers notice the missing answers
+                async with asyncio.timeout(0.5):
+                    await self._session.unsubscribe(self._channels.bridge)
+                    await self._session.publish(self._channels.everyone, "gone")
+
+    async def _answer(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        """Listen for the workers that called, and only then answer them."""
+        if not self._calls:
+            return
+        calls, self._calls = self._calls, set()
+        room = MOST - len(self._members)
+        if new := [worker for worker in calls if worker not in self._members][:room]:
+            await conn.execute(_each("LISTEN", map(worker_channel, new)), prepare=False)
+        self._members.update(dict.fromkeys(new, 0.0))
+        for worker in calls & self._members.keys():
+            self._members[worker] = time.monotonic()
+            await self._session.publish(self._channels.of(worker), "served")
+
+    async def _forget(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        oldest = time.monotonic() - FORGET_AFTER * BEAT
+        if gone := [worker for worker, called in self._members.items() if called < oldest]:
+            await conn.execute(_each("UNLISTEN", map(worker_channel, gone)), prepare=False)
+            for worker in gone:
+                del self._members[worker]
+
+    async def _forward(self, notification: Notify) -> None:
+        _, _, worker = notification.channel.partition("_")
+        channel = self._channels.of(worker) if worker else self._channels.everyone
+        await self._session.publish(channel, f"note {notification.payload}")
+
+
+def _each(verb: str, channels: Iterable[str]) -> sql.Composed:
+    statement = sql.SQL("LISTEN {}" if verb == "LISTEN" else "UNLISTEN {}")
+    return sql.SQL("; ").join(statement.format(sql.Identifier(channel)) for channel in channels)

@@ -1,0 +1,7 @@
+"""Text for people and logs: log lines, stored failures and trace ids, with secrets masked by one rule.
+
+log.py      formats log lines and adds the job they belong to
+trace.py    reads and carries the trace id of a job
+failure.py  turns an exception into a code, a text and a traceback that can be stored
+masking.py  masks secrets in texts and values
+"""

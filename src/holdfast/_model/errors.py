@@ -1,0 +1,194 @@
+"""The errors that Holdfast raises.
+
+    HoldfastError
+    ├── InvalidJob              a kind, an option or an argument that cannot be enqueued or run
+    ├── InvalidEvent            a topic, a key, a header or a payload that cannot be published or read
+    ├── PayloadTooLarge         kind, size, limit
+    ├── DuplicateJob            existing_id
+    ├── AlreadyReplayed         replay_id: a job is replaying this dead letter, or has completed it
+    ├── ChainFailed             chain_id, status, error_code, error: the chain did not complete
+    ├── ChainAwaited            waiters: jobs of other chains wait for a chain that was to be deleted
+    ├── WrongIsolation          the operation needs a READ COMMITTED transaction
+    ├── NoTransaction           a message was received on an autocommit connection, outside of a transaction
+    ├── NotCommitted            the handler completed its job in a transaction that it did not commit
+    ├── UnknownKind
+    ├── KindTaken
+    ├── SubscriptionTaken
+    ├── UnsupportedConnection   a pool, an engine, an unsupported library, or sync in place of async or the reverse
+    ├── DatabaseRefused         at a worker's first start: no such database or role, or a wrong password
+    ├── SchemaMissing           the database was never migrated
+    ├── SchemaOutdated          the database is older than this code
+    ├── SchemaUnknown           the database is newer than this code, or was changed by hand
+    └── Aborted                 reason: a running job was asked to stop
+        └── LeaseLost           and this worker no longer holds it
+
+A class's docstring is its default message.
+"""
+
+from __future__ import annotations
+
+import inspect
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+# ruff: noqa: N818 - names describe what happened
+
+
+class HoldfastError(Exception):
+    """Holdfast could not do what was asked."""
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or inspect.cleandoc(type(self).__doc__ or type(self).__name__))
+
+
+class InvalidJob(HoldfastError):
+    """This is not a valid job."""
+
+
+class InvalidEvent(HoldfastError):
+    """This is not a valid event."""
+
+
+class PayloadTooLarge(HoldfastError):
+    """The payload is larger than the codec allows."""
+
+    def __init__(self, *, kind: str, size: int, limit: int) -> None:
+        super().__init__(f"{kind or 'payload'}: {size} bytes of JSON, and the limit is {limit}")
+        self.kind = kind
+        self.size = size
+        self.limit = limit
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _payload_too_large, (self.kind, self.size, self.limit)
+
+
+class DuplicateJob(HoldfastError):
+    """A job with this unique key exists already."""
+
+    def __init__(self, existing_id: int | None = None) -> None:
+        super().__init__(None if existing_id is None else f"A job with this unique key exists already: {existing_id}")
+        self.existing_id = existing_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.existing_id,)
+
+
+class AlreadyReplayed(HoldfastError):
+    """This dead letter was replayed already."""
+
+    def __init__(self, replay_id: int | None = None) -> None:
+        super().__init__(None if replay_id is None else f"This dead letter was replayed already, as job {replay_id}")
+        self.replay_id = replay_id
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.replay_id,)
+
+
+class ChainFailed(HoldfastError):
+    """The chain did not complete."""
+
+    def __init__(
+        self, chain_id: int, status: str | None = None, error_code: str | None = None, error: str | None = None
+    ) -> None:
+        said = ": ".join(filter(None, (error_code, error)))
+        super().__init__(f"chain {chain_id} {status or 'did not complete'}{f' ({said})' if said else ''}")
+        self.chain_id = chain_id
+        self.status = status
+        """`failed`, `cancelled` or `not_found`."""
+        self.error_code = error_code
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.chain_id, self.status, self.error_code, self.error)
+
+
+class ChainAwaited(HoldfastError):
+    """Jobs of other chains wait for these chains."""
+
+    def __init__(self, waiters: Sequence[int] = ()) -> None:
+        named = ", ".join(map(str, waiters))
+        super().__init__(f"Jobs of other chains wait for these chains: {named}" if named else None)
+        self.waiters = tuple(waiters)
+        """The ids of the first 100 jobs."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.waiters,)
+
+
+class WrongIsolation(HoldfastError):
+    """A job is claimed, completed or deleted in a READ COMMITTED transaction only."""
+
+
+class NoTransaction(HoldfastError):
+    """A message is received in the transaction of what is done about it, and this connection is in none: begin one."""
+
+
+class NotCommitted(HoldfastError):
+    """The handler completed the job in a transaction that was never committed."""
+
+
+class UnknownKind(HoldfastError):
+    """No handler is registered for this kind."""
+
+
+class KindTaken(HoldfastError):
+    """Another handler is registered for this kind."""
+
+
+class SubscriptionTaken(HoldfastError):
+    """Another subscription has this name."""
+
+
+class UnsupportedConnection(HoldfastError):
+    """Holdfast cannot run a statement on this object."""
+
+
+class DatabaseRefused(HoldfastError):
+    """The server refuses the address of the database, and that does not pass by itself."""
+
+
+class SchemaMissing(HoldfastError):
+    """This database has no Holdfast schema: run `holdfast migrate`."""
+
+
+class SchemaOutdated(HoldfastError):
+    """The Holdfast schema of this database is older than this code: run `holdfast migrate`."""
+
+
+class SchemaUnknown(HoldfastError):
+    """This code does not know the Holdfast schema of this database: it is newer, or was changed by hand."""
+
+
+class Aborted(HoldfastError):
+    """This job was asked to stop."""
+
+    def __init__(self, reason: AbortReason) -> None:
+        super().__init__(f"{inspect.cleandoc(type(self).__doc__ or '').rstrip('.')}: {reason}")
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+class LeaseLost(Aborted):
+    """This job is no longer held by this worker."""
+
+
+def _payload_too_large(kind: str, size: int, limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(kind=kind, size=size, limit=limit)
+
+
+class AbortReason(StrEnum):
+    """The same words in Python, SQL, logs and metrics."""
+
+    taken_by_another_worker = "taken_by_another_worker"
+    already_completed = "already_completed"
+    not_found = "not_found"
+    error = "error"
+    timeout = "timeout"
+    cancelled = "cancelled"
+    shutdown = "shutdown"

@@ -1,0 +1,356 @@
+"""A validated job that is not enqueued yet, and its options."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
+
+from holdfast._logs.trace import TRACEPARENT
+from holdfast._model.errors import InvalidJob
+from holdfast._model.job import Handle
+
+T = TypeVar("T")
+R_co = TypeVar("R_co", covariant=True)
+
+OnConflict: TypeAlias = Literal["keep", "replace", "debounce", "raise"]
+OnFailure: TypeAlias = Literal["next", "block"]
+IfBlockerFails: TypeAlias = Literal["fail", "run"]
+
+KIND_LIMIT = 200
+QUEUE_LIMIT = 100
+KEY_LIMIT = 500
+HEADERS_LIMIT = 8_192
+LAST_ID = 2**63 - 1
+LAST_PRIORITY = 9
+MOST_ATTEMPTS = 1000
+NO_LIMIT = -1
+MOST_BLOCKERS = 10_000
+LONGEST_WINDOW = timedelta(days=31)
+LONGEST_DELAY = timedelta(days=3_660)
+_MILLISECOND = timedelta(milliseconds=1)
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
+
+class Omitted(Enum):
+    """Marks an option that was not given and keeps its value."""
+
+    OMITTED = "omitted"
+
+
+OMITTED: Final = Omitted.OMITTED
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """Allows one job of this kind with this key: while it is live or, with `window`, within that time.
+
+    `on_conflict`: `keep` the existing job (default); `replace` its payload and options; `debounce`: postpone it;
+    `raise` DuplicateJob. If the existing job is running, `replace` and `debounce` enqueue a successor; within a window
+    there is only one job, which is kept once it has started. A job that was cancelled, or expired before it ran, frees
+    its key.
+    """
+
+    key: str
+    _: KW_ONLY
+    window: timedelta | None = None
+    """Whole milliseconds, at most 31 days. Default: None, while the job is live."""
+    on_conflict: OnConflict = "keep"
+
+    def __post_init__(self) -> None:
+        check_text("unique", self.key, KEY_LIMIT)
+        _check_choice("on_conflict", self.on_conflict, get_args(OnConflict))
+        if self.window is not None:
+            _check_span("window", self.window, LONGEST_WINDOW, least=_MILLISECOND)
+            if self.window % _MILLISECOND:
+                raise InvalidJob("window: whole milliseconds, please")
+
+
+@dataclass(frozen=True, slots=True)
+class OrderKey:
+    """Makes jobs with the same key run one at a time, in the order in which they were enqueued."""
+
+    key: str
+    _: KW_ONLY
+    on_failure: OnFailure = "next"
+    """When a job fails: run the `next` one (default), or `block` the key until `resume_order_key` is called."""
+
+    def __post_init__(self) -> None:
+        check_text("order_key", self.key, KEY_LIMIT)
+        _check_choice("on_failure", self.on_failure, get_args(OnFailure))
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """A new job without its payload; shared by jobs that have the same options."""
+
+    kind: str
+    payload_version: int = 1
+    _: KW_ONLY
+    queue: str = "default"
+    priority: int = 5
+    max_attempts: int | None = 3
+    """None: no limit."""
+    delay: timedelta | None = None
+    at: datetime | None = None
+    order_key: OrderKey | None = None
+    unique: Unique | None = None
+    expires: timedelta | datetime | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    after: tuple[int, ...] = ()
+    if_blocker_fails: IfBlockerFails = "fail"
+    head: str = field(init=False, repr=False, compare=False)
+    """The start of the job's JSON object; the payload is appended to it."""
+
+    def __post_init__(self) -> None:
+        check_text("kind", self.kind, KIND_LIMIT)
+        check_text("queue", self.queue, QUEUE_LIMIT)
+        check_number("payload_version", self.payload_version, 1, 32_767)
+        check_number("priority", self.priority, 0, LAST_PRIORITY)
+        if self.max_attempts is not None:
+            check_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
+        plain = (
+            ("payload_version", self.payload_version, 1),
+            ("queue", self.queue, "default"),
+            ("priority", self.priority, 5),
+            ("max_attempts", self.attempts, 3),
+        )
+        members: dict[str, object] = {"kind": self.kind}
+        members |= {name: value for name, value, default in plain if value != default}
+        members |= self._times() | self._keys() | self._blockers()
+        if self.headers:
+            # It must be the last member: `traced_head` appends to it.
+            members["headers"] = checked_headers(self.headers)
+        object.__setattr__(self, "head", _JSON.encode(members)[:-1])
+
+    @property
+    def attempts(self) -> int:
+        """`max_attempts` as SQL takes it, where null means the default and -1 means no limit."""
+        return NO_LIMIT if self.max_attempts is None else self.max_attempts
+
+    @property
+    def plain(self) -> bool:
+        """Whether only queue, priority and attempts are set: such a job is enqueued by a shorter statement."""
+        rest = (self.delay, self.at, self.order_key, self.unique, self.expires)
+        return rest == (None,) * len(rest) and not (self.headers or self.after) and self.payload_version == 1
+
+    def traced_head(self, trace: str) -> str:
+        """Return `head` with this trace in its headers, unless they contain one."""
+        if not self.headers:
+            return f'{self.head},"headers":{{"{TRACEPARENT}":"{trace}"}}'
+        if any(name == TRACEPARENT for name, _ in self.headers):
+            return self.head
+        return f'{self.head[:-1]},"{TRACEPARENT}":"{trace}"}}'
+
+    def _times(self) -> dict[str, object]:
+        members: dict[str, object] = {}
+        if self.delay is not None and self.at is not None:
+            raise InvalidJob("delay, at: give one of them")
+        if self.delay is not None:
+            members["delay_ms"] = _check_span("delay", self.delay, LONGEST_DELAY)
+        elif self.at is not None:
+            members["at"] = _check_time("at", self.at)
+        match self.expires:
+            case None:
+                pass
+            case datetime():
+                members["expires_at"] = _check_time("expires", self.expires)
+                if self.at is not None and self.expires <= self.at:
+                    raise InvalidJob("expires: before the job is due")
+            case _:
+                members["expires_ms"] = _check_span("expires", self.expires, LONGEST_DELAY, least=_MILLISECOND)
+                if self.delay is not None and self.expires <= self.delay:
+                    raise InvalidJob("expires: before the job is due")
+        return members
+
+    def _keys(self) -> dict[str, object]:
+        members: dict[str, object] = {}
+        if self.order_key is not None:
+            members["order_key"] = _check_type("order_key", self.order_key, OrderKey).key
+            if self.order_key.on_failure == "block":
+                members["order_block"] = True
+        if self.unique is not None:
+            members["unique_key"] = _check_type("unique", self.unique, Unique).key
+            if self.unique.window is not None:
+                members["unique_window_ms"] = self.unique.window // _MILLISECOND
+            if self.unique.on_conflict != "keep":
+                members["on_conflict"] = self.unique.on_conflict
+        return members
+
+    def _blockers(self) -> dict[str, object]:
+        _check_choice("if_blocker_fails", self.if_blocker_fails, get_args(IfBlockerFails))
+        if not self.after:
+            return {}
+        if len(self.after) > MOST_BLOCKERS:
+            raise InvalidJob(f"after: at most {MOST_BLOCKERS} chains")
+        for chain in self.after:
+            check_number("after", chain, 1, LAST_ID)
+        members: dict[str, object] = {"blockers": self.after}
+        return members | {"run_anyway": True} if self.if_blocker_fails == "run" else members
+
+
+# No slots: on Python 3.11 a frozen dataclass with slots cannot be created through its parametrized name, NewJob[str].
+@dataclass(frozen=True)
+class NewJob(Generic[R_co]):
+    """A validated job that is not enqueued yet; R is the type of its result."""
+
+    envelope: Envelope
+    payload: str
+    """JSON text."""
+    decode: Callable[[str | None], R_co] | None = field(default=None, repr=False, compare=False)
+    """Decodes the chain's result from JSON text."""
+    encode: Callable[[Any], object] | None = field(default=None, repr=False, compare=False)
+    """Converts the chain's result to JSON-serializable values."""
+
+    @property
+    def kind(self) -> str:
+        return self.envelope.kind
+
+    @property
+    def payload_version(self) -> int:
+        return self.envelope.payload_version
+
+    def options(  # noqa: PLR0913 - one keyword per option
+        self,
+        *,
+        delay: timedelta | Omitted | None = OMITTED,
+        at: datetime | Omitted | None = OMITTED,
+        priority: int | Omitted = OMITTED,
+        queue: str | Omitted = OMITTED,
+        order_key: str | OrderKey | Omitted | None = OMITTED,
+        unique: Unique | Omitted | None = OMITTED,
+        expires: timedelta | datetime | Omitted | None = OMITTED,
+        headers: Mapping[str, str] | Omitted = OMITTED,
+        max_attempts: int | Omitted | None = OMITTED,
+        after: Iterable[Handle[Any] | int] | Omitted = OMITTED,
+        if_blocker_fails: IfBlockerFails | Omitted = OMITTED,
+    ) -> NewJob[R_co]:
+        """Return a copy of the job with these options changed; options not given keep their value.
+
+        `delay` and `at`: when the job is due; one replaces the other. `expires`: cancel the job if it has not started
+        by then. `priority`: 0 to 9, lower runs first. `max_attempts`: None is no limit. `after`: chains, by handle or
+        id, that must complete before the job runs. If one does not complete, the job fails too, or with
+        `if_blocker_fails="run"` runs and finds it in `job.blockers`.
+
+        >>> NewJob(Envelope("mail"), "{}").options(delay=timedelta(hours=1)).as_json()
+        '{"kind":"mail","delay_ms":3600000,"payload":{}}'
+        """
+        now = self.envelope
+        if delay is not OMITTED or at is not OMITTED:
+            delay, at = _chosen(delay, None), _chosen(at, None)
+        envelope = Envelope(
+            now.kind,
+            now.payload_version,
+            queue=_chosen(queue, now.queue),
+            priority=_chosen(priority, now.priority),
+            max_attempts=_chosen(max_attempts, now.max_attempts),
+            delay=_chosen(delay, now.delay),
+            at=_chosen(at, now.at),
+            order_key=OrderKey(order_key) if isinstance(order_key, str) else _chosen(order_key, now.order_key),
+            unique=_chosen(unique, now.unique),
+            expires=_chosen(expires, now.expires),
+            headers=now.headers if headers is OMITTED else frozen_headers(headers),
+            after=now.after if after is OMITTED else _chain_ids(after),
+            if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
+        )
+        return NewJob(envelope, self.payload, self.decode, self.encode)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A handler in a child process may return it; the functions for its result stay in the parent.
+        return NewJob, (self.envelope, self.payload)
+
+    def as_json(self, trace: str | None = None) -> str:
+        """Return the JSON object that the SQL function enqueue_jobs takes. `trace`: a `traceparent` for its headers."""
+        head = self.envelope.head if trace is None else self.envelope.traced_head(trace)
+        return f'{head},"payload":{self.payload}}}'
+
+
+def check_new_job(job: object) -> None:
+    if not isinstance(job, NewJob):
+        raise TypeError(f"{type(job).__name__} given where a NewJob is needed: call its .new(...)")
+
+
+def _chosen(given: T | Omitted, now: T) -> T:
+    return now if isinstance(given, Omitted) else given
+
+
+def _check_type(option: str, value: object, expected: type[Any]) -> Any:
+    if not isinstance(value, expected):
+        raise InvalidJob(f"{option}: {expected.__name__} expected, not {type(value).__name__}")
+    return value
+
+
+def check_text(option: str, value: str, limit: int) -> None:
+    _check_type(option, value, str)
+    if not value or _UNFIT.search(value) or (len(value) * 4 > limit and len(value.encode()) > limit):
+        raise InvalidJob(f"{option}: 1 to {limit} bytes of text without control characters")
+
+
+def check_number(option: str, value: int, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidJob(f"{option}: a whole number from {least} to {most}")
+
+
+def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidJob(f"{option}: one of {', '.join(choices)}")
+
+
+def _check_span(option: str, value: timedelta, most: timedelta, *, least: timedelta = timedelta(0)) -> int:
+    _check_type(option, value, timedelta)
+    if not least <= value <= most:
+        raise InvalidJob(f"{option}: from {least / _MILLISECOND:.0f} ms to {most.days} days")
+    return value // _MILLISECOND
+
+
+def _check_time(option: str, value: datetime) -> str:
+    _check_type(option, value, datetime)
+    if value.utcoffset() is None:
+        raise InvalidJob(f"{option}: a time with a time zone")
+    try:
+        return value.astimezone(UTC).isoformat()
+    except OverflowError:
+        raise InvalidJob(f"{option}: out of the calendar") from None
+
+
+def _chain_ids(after: Iterable[Handle[Any] | int]) -> tuple[int, ...]:
+    return tuple(chain.chain_id if isinstance(chain, Handle) else chain for chain in after)
+
+
+def frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    pairs = tuple(_check_type("headers", headers, Mapping).items())
+    for name, value in pairs:
+        check_text("headers", name, KEY_LIMIT)
+        if not isinstance(value, str) or "\x00" in value:
+            raise InvalidJob("headers: text without NUL characters as values")
+    return tuple(sorted(pairs))
+
+
+def checked_headers(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    headers = dict(pairs)
+    try:
+        size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
+    except UnicodeEncodeError:
+        raise InvalidJob("headers: text that is not valid Unicode") from None
+    if size > HEADERS_LIMIT:
+        raise InvalidJob(f"headers: {size} bytes, and the limit is {HEADERS_LIMIT}")
+    return headers
+
+
+# No slots, for the same reason as NewJob.
+@dataclass(frozen=True)
+class Continue(Generic[R_co]):
+    """Return it from a handler to complete this job and enqueue the next one of the chain in the same transaction."""
+
+    job: NewJob[R_co]
+
+    def __post_init__(self) -> None:
+        check_new_job(self.job)
+        unique = self.job.envelope.unique
+        if unique is not None and unique.window is not None:
+            raise InvalidJob(f"{self.job.kind}: a job that goes on a chain has no unique window")

@@ -1,0 +1,97 @@
+"""The table of settings: what each is called, means, and may be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from holdfast._model.retry import LONGEST, MAX_ATTEMPTS
+
+Unit = Literal["ms", "number", "true or false", "names", "addresses", "queues", "word", "text", "secret"]
+
+_MS = timedelta(milliseconds=1)
+_DAY = 86_400_000
+_MANY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One line of the table."""
+
+    name: str
+    field: str
+    unit: Unit
+    default: str
+    """As it would be written in the environment; empty when there is none."""
+    meaning: str
+    aliases: tuple[str, ...] = ()
+    lowest: int = 1
+    highest: int = _DAY
+    words: tuple[str, ...] = ()
+    queue: str = ""
+    """The queue whose number the alias is."""
+
+
+# fmt: off
+SETTINGS = (
+    Setting("HOLDFAST_DATABASE_URL", "database_urls", "addresses", "", "one address, or several separated by spaces",
+            ("DATABASE_URL",)),
+    Setting("OUTBOX_WORKER_ENABLED", "worker_enabled", "true or false", "false", "run a worker in this web process"),
+    Setting("WORKER_TICK_RUNNERS", "tick_runners", "names", "",
+            "the runners, in order; unset: `outbox`, then the others as registered"),
+    Setting("WORKER_TICK_OVERALL_MAX_MS", "tick_overall_max", "ms", "480000", "time for a one-shot tick"),
+    Setting("WORKER_TICK_RUNNER_MAX_MS", "tick_runner_max", "ms", "60000", "time for each of its runners"),
+    Setting("WORKER_TICK_RUNNER_MAX_ITEMS", "tick_runner_max_items", "number", "200", "items for each of its runners",
+            highest=1_000_000),
+    Setting("WORKER_TICK_SHARD_INDEX", "shard_index", "number", "", "which part of the jobs is claimed here, from 0",
+            lowest=0, highest=63),
+    Setting("WORKER_TICK_SHARD_COUNT", "shard_count", "number", "", "how many such parts there are", highest=64),
+    Setting("WORKER_BUSY_LOOP_DELAY_MS", "busy_delay", "ms", "250",
+            "pause after a pass that did something; a wake-up cuts it short", lowest=0),
+    Setting("WORKER_IDLE_BACKOFF_MIN_MS", "idle_min", "ms", "1000", "first pause when idle, then doubled",
+            ("OUTBOX_WORKER_POLL_MS",)),
+    Setting("WORKER_IDLE_BACKOFF_MAX_MS", "idle_max", "ms", "30000", "longest pause when idle"),
+    Setting("WORKER_IDLE_BACKOFF_JITTER_MS", "jitter", "ms", "500", "added at random to both pauses", lowest=0),
+    Setting("WORKER_TICK_LOOP_ERROR_BACKOFF_MS", "error_backoff", "ms", "30000", "pause after a tick that failed"),
+    Setting("WORKER_TICK_LOOP_MAX_JITTER_MS", "error_jitter", "ms", "2000", "added at random to that pause", lowest=0),
+    Setting("WORKER_SHUTDOWN_TIMEOUT_MS", "shutdown_timeout", "ms", "30000",
+            "how long running jobs may go on after a stop; at most the lease", lowest=0),
+    Setting("OUTBOX_BATCH_SIZE", "batch_size", "number", "50", "jobs per claim", ("OUTBOX_WORKER_BATCH_SIZE",),
+            highest=_MANY),
+    Setting("OUTBOX_CONCURRENCY", "concurrency", "number", "10", "running handlers per process", highest=_MANY),
+    Setting("OUTBOX_QUEUE_CONCURRENCY", "queue_concurrency", "queues", "pdf=2",
+            "running handlers per queue, `name=n,name=n`; a queue not named keeps its number",
+            ("PDF_RENDER_CONCURRENCY",), highest=_MANY, queue="pdf"),
+    Setting("OUTBOX_LEASE_DURATION_MS", "lease", "ms", "60000", "how long a job is held between two heartbeats",
+            ("OUTBOX_WORKER_PROCESSING_TIMEOUT_MS",), lowest=100),
+    Setting("OUTBOX_LEASE_HEARTBEAT_MS", "heartbeat", "ms", "15000", "between renewals; below a third of the lease"),
+    Setting("OUTBOX_REAP_INTERVAL_MS", "reap_interval", "ms", "10000", "between reaps; below the lease"),
+    Setting("OUTBOX_MAX_ATTEMPTS", "retry.max_attempts", "number", "3", "runs of a job in all",
+            ("OUTBOX_WORKER_MAX_ATTEMPTS",), highest=MAX_ATTEMPTS),
+    Setting("OUTBOX_RETRY_BASE_MS", "retry.base", "ms", "5000", "wait after the first failure, then doubled",
+            ("OUTBOX_WORKER_RETRY_BASE_MS",), lowest=0, highest=LONGEST // _MS),
+    Setting("OUTBOX_RETRY_MAX_MS", "retry.maximum", "ms", "120000", "longest wait after a failure",
+            ("OUTBOX_WORKER_RETRY_MAX_MS",), lowest=0, highest=LONGEST // _MS),
+    Setting("OUTBOX_RETRY_JITTER_MS", "retry.jitter", "ms", "500", "added at random to that wait",
+            lowest=0, highest=LONGEST // _MS),
+    Setting("WORKER_API_BASE_URL", "api_base_url", "text", "", "where HTTP-calling runners call"),
+    Setting("WORKER_API_SERVICE_TOKEN", "api_service_token", "secret", "", "sent by them as `x-service-token`"),
+    Setting("ARCHIVE_BUCKET", "archive_bucket", "text", "", "not used yet: bucket of the object store"),
+    Setting("ARCHIVE_REGION", "archive_region", "text", "", "not used yet: its region"),
+    Setting("ARCHIVE_ENDPOINT", "archive_endpoint", "text", "",
+            "not used yet: its address, unless it is the provider's own"),
+    Setting("HOLDFAST_LISTEN", "listen", "true or false", "true",
+            "be woken by notifications, on a connection of its own; polling goes on underneath"),
+    Setting("HOLDFAST_MAX_CONNECTIONS", "max_connections", "number", "6",
+            "connections a process is reckoned to need per database", lowest=3, highest=1000),
+    Setting("HOLDFAST_SECRET_NAMES", "secret_names", "names", "",
+            "more names whose values are masked in errors, logs, traces and pages; only from the environment"),
+    Setting("HOLDFAST_TRACEBACKS", "tracebacks", "true or false", "true",
+            "keep the tracebacks of failed attempts, masked, in the table `attempt`"),
+    Setting("HOLDFAST_LOG_FORMAT", "log_format", "word", "auto",
+            "`human`, `json`, or `auto`: human on a terminal, else JSON", words=("auto", "human", "json")),
+    Setting("HOLDFAST_LOG_LEVEL", "log_level", "word", "info", "the least level logged",
+            words=("debug", "info", "warning", "error", "critical")),
+)
+# fmt: on

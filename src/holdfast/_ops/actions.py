@@ -1,0 +1,188 @@
+"""Actions on jobs: selected by filter or id, previewed, capped, 100 jobs per transaction, and audited."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast._ops.find import find_asked, line, narrowed, search_of
+from holdfast._ops.person import RequestRefused, written
+from holdfast._ops.responses import JobActionResult, Looked, RefusedJob
+from holdfast._store.enqueue import EnqueuedJob
+from holdfast._store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast._engine.report.transition import Transitions
+    from holdfast._ops.person import Person
+    from holdfast._ops.pool import Pool, Transaction
+    from holdfast._ops.redaction import Redaction
+    from holdfast._ops.requests import JobAction
+    from holdfast._store.search import FoundJob
+
+# The statuses that each action applies to.
+_OF = {
+    "retry": ("failed",),
+    "cancel": ("pending", "blocked", "processing"),
+    "delete": ("pending", "blocked"),
+    "reschedule": ("pending",),
+}
+_AT_ONCE = 100
+_SAMPLE = 20
+_MOST_REFUSED = 100
+_WHY = {
+    "not_failed": "it is no dead letter, or its history has aged out",
+    "not_found": "it has ended, was deleted, or never was",
+    "processing": "it runs: cancel it, or wait until it has ended",
+    "blocked": "it waits for something else than its time",
+    "busy": "another session is changing it",
+}
+
+
+async def act(
+    pool: Pool, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
+) -> JobActionResult:
+    return await _acted(pool, action, by, redaction, transitions, statuses=_OF[action.action])
+
+
+async def cancel_waiting(
+    pool: Pool, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
+) -> JobActionResult:
+    """Cancel the matching jobs that have not started, blocked jobs first."""
+    return await _acted(pool, action, by, redaction, transitions, statuses=("blocked", "pending"))
+
+
+async def _acted(  # noqa: PLR0913 - the dependencies of an action
+    pool: Pool,
+    action: JobAction,
+    by: Person,
+    redaction: Redaction,
+    transitions: Transitions,
+    *,
+    statuses: tuple[str, ...],
+) -> JobActionResult:
+    matched = await _matched(pool, action, statuses, redaction)
+    jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched.jobs}
+    acted = matched.refused
+    if not action.preview:
+        acted = await _act(pool, action, jobs, by, transitions)
+    return JobActionResult(
+        preview=action.preview,
+        matched=len(matched.jobs) if action.preview else len(jobs),
+        capped=matched.capped,
+        done=sum(one.done for one in acted),
+        refused=[RefusedJob(id=one.id, why=_why(one.answer)) for one in acted if not one.done][:_MOST_REFUSED],
+        sample=[line(job) for job in matched.jobs[:_SAMPLE]],
+        looked=matched.looked,
+        at=matched.at,
+    )
+
+
+class _Matched(NamedTuple):
+    """The jobs an action applies to, and the named jobs it does not apply to."""
+
+    jobs: list[FoundJob]
+    refused: list[Acted]
+    looked: Looked
+    at: datetime
+    capped: bool
+
+
+async def _matched(pool: Pool, action: JobAction, statuses: tuple[str, ...], redaction: Redaction) -> _Matched:
+    async with pool.look() as transaction:
+        at = await transaction.ask(read_clock())
+        if action.filter is None:
+            jobs, refused = await _named(transaction, action, statuses)
+            looked = Looked(jobs=len(action.ids or ()), back_to=None, complete=True)
+            return _Matched(jobs, refused, looked, at, capped=False)
+        which = search_of(action.filter)
+        if which.status is not None and which.status not in statuses:
+            told = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
+            raise RequestRefused(409, "wrong_status", told)
+        found, capped, looked = await _find(transaction, action, which, statuses, redaction)
+        return _Matched(found, [], looked, at, capped=capped)
+
+
+async def _named(
+    transaction: Transaction, action: JobAction, statuses: tuple[str, ...]
+) -> tuple[list[FoundJob], list[Acted]]:
+    """Return the named jobs the action applies to, in their current state, and a reason for each of the others."""
+    ids = list(dict.fromkeys(action.ids or ()))
+    found = await transaction.ask(find_named_jobs(ids)) if action.preview else {}
+    fitting = {id_: job for id_, job in found.items() if job.status in statuses}
+    left = [id_ for id_ in ids if id_ not in fitting] if action.preview else []
+    return list(fitting.values()), [Acted(id_, done=False, answer=_unfit(action, found.get(id_))) for id_ in left]
+
+
+def _unfit(action: JobAction, job: FoundJob | None) -> str:
+    if action.action == "retry":
+        return "not_failed"
+    return job.status if job is not None and job.status in ("processing", "blocked") else "not_found"
+
+
+async def _find(
+    transaction: Transaction, action: JobAction, which: Search, statuses: tuple[str, ...], redaction: Redaction
+) -> tuple[list[FoundJob], bool, Looked]:
+    # A filter does not replay a dead letter whose replay already exists. Naming it by id does.
+    which = Search(**{name: getattr(which, name) for name in Search.__dataclass_fields__} | {"replayed": False})
+    found: list[FoundJob] = []
+    jobs, back_to, complete = 0, None, True
+    for status in statuses if which.status is None else (which.status,):
+        text = None if action.filter is None else action.filter.text
+        most = max(1, action.most - len(found))
+        one = await find_asked(transaction, narrowed(which, status), text, redaction, most=most)
+        found += one.jobs
+        jobs += one.looked.jobs
+        back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)
+        complete = complete and one.looked.complete
+    capped = len(found) > action.most or not complete
+    return found[: action.most], capped, Looked(jobs=jobs, back_to=back_to, complete=complete)
+
+
+async def _act(
+    pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None], by: Person, transitions: Transitions
+) -> list[Acted]:
+    """Act in parts, each with its own transaction and an audit entry with its ids in that transaction.
+
+    If one part is refused, the parts before it stay done and the rest is not tried.
+    """
+    ids = list(jobs)
+    acted: list[Acted] = []
+    detail = action.model_dump(mode="json", include={"filter", "at"}, exclude_none=True)
+    for begin in range(0, len(ids), _AT_ONCE):
+        try:
+            async with pool.act() as transaction:
+                these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
+                part = await transaction.ask(act_on_jobs(action.action, these, action.at, again=action.again))
+                done = [one.id for one in part if one.done]
+                if done or not begin:
+                    target = str(ids[0]) if len(ids) == 1 else None
+                    line_ = written(by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail)
+                    await transaction.ask(line_)
+                replays = await _replays(transaction, part) if action.action == "retry" and transitions.told else []
+        except RequestRefused as refused:
+            if not acted:
+                raise
+            return acted + [Acted(id_, done=False, answer=refused.message) for id_ in ids[begin:]]
+        acted += part
+        transitions.enqueued(replays, "replay")
+        for one in part:
+            if one.answer == "cancelled":
+                transitions.tell("job_cancelled", one.id)
+    return acted
+
+
+async def _replays(transaction: Transaction, acted: Sequence[Acted]) -> list[EnqueuedJob]:
+    """Return the jobs created by a retry, read with one statement."""
+    dead = {int(one.answer): one.id for one in acted if one.done}
+    made = await transaction.ask(find_named_jobs(list(dead))) if dead else {}
+    return [EnqueuedJob(job.id, job.kind, job.queue, dead[job.id]) for job in made.values()]
+
+
+def _why(answer: str) -> str:
+    if answer.startswith("duplicate of "):
+        return f"another live job has its unique key: {answer.removeprefix('duplicate of ')}"
+    if answer.startswith("replayed as "):
+        return f"it was replayed already, as job {answer.removeprefix('replayed as ')}: `again` replays it once more"
+    return _WHY.get(answer, answer)

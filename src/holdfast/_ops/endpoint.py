@@ -1,0 +1,173 @@
+"""One path of the route table: parses the request, authorizes it, and answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import RedirectResponse, Response
+
+from holdfast._logs.log import Log
+from holdfast._ops.access import SAFE
+from holdfast._ops.idempotency import digest, key_of, once
+from holdfast._ops.limit import Limited
+from holdfast._ops.parse import check_framing, check_length, check_target, read_body, read_path, read_query
+from holdfast._ops.person import Person, RequestRefused, Role
+from holdfast._ops.responses import Refusal
+from holdfast._ops.route import Call
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+    from holdfast._ops.route import Operations, Route
+
+
+log = Log(__name__)
+
+ANYBODY = Person("anybody", Role.VIEWER)
+_JSON = "application/json"
+_SAID = {404: ("not_found", "There is nothing here."), 405: ("wrong_method", "Here one may only look.")}
+
+
+class Endpoint:
+    """The routes of one path, by method."""
+
+    def __init__(self, operations: Operations, routes: Mapping[str, Route]) -> None:
+        self._operations = operations
+        self._routes = routes
+        self._allow = ", ".join(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        route = self._routes.get(request.method)
+        try:
+            response = self._refused_method() if route is None else await self._answer(request, route)
+        except RequestRefused as exc:
+            response = refusal(exc)
+        except ClientDisconnect:
+            return
+        except Exception:
+            log.exception("a request failed", extra={"method": request.method, "route": route and route.path})
+            response = refusal(
+                RequestRefused(500, "internal", "This is a fault of the application; its log says which.")
+            )
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request, route: Route) -> Response:
+        check_length(request.headers.get("content-length"))
+        operations = self._operations
+        by = ANYBODY if route.role is None else await operations.access.allowed(request, route.role)
+        call = Call(
+            request=request,
+            operations=operations,
+            service=operations.service,
+            by=by,
+            path=read_path(request),
+            query=None if route.query is None else read_query(request, route.query),
+            body=None if route.body is None else await read_body(request, route.body),
+        )
+        if route.role is None:
+            return await _answered(route, call)
+        # Login and logout have no role, so their answer with its cookie is never stored under an idempotency key.
+        key = None if request.method in SAFE else key_of(request)
+        async with operations.shares.turn(by):
+            if key is None:
+                return await _answered(route, call)
+            asked = digest(request.method, request.url.path, call.body)
+            return await once(operations.service, by, key, asked, lambda: _answered(route, call))
+
+    def _refused_method(self) -> Response:
+        response = refusal(RequestRefused(405, "wrong_method", f"Here one may {self._allow}."))
+        response.headers["Allow"] = self._allow
+        return response
+
+
+class Target:
+    """Checks the address before anything else and redirects the bare mount point to its first page."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            root = scope.get("root_path", "")
+            if root and scope["path"] == root:
+                # The first page uses relative links.
+                await RedirectResponse(f"{root.rpartition('/')[2]}/")(scope, receive, send)
+                return
+            try:
+                check_framing(scope)
+                check_target(scope)
+            except RequestRefused as exc:
+                await _refused_unread(exc, scope)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+async def _answered(route: Route, call: Call) -> Response:
+    answer = await route.handler(call)
+    return answer if isinstance(answer, Response) else Response(answer.model_dump_json(), media_type=_JSON)
+
+
+def refusal(exc: RequestRefused) -> Response:
+    said = Refusal(error=exc.code, message=exc.message)
+    headers = {}
+    if exc.status == 401:  # noqa: PLR2004 - HTTP 401 Unauthorized
+        headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
+    if isinstance(exc, Limited):
+        headers["Retry-After"] = str(exc.seconds)
+    return Response(said.model_dump_json(), exc.status, headers, _JSON)
+
+
+def _refused_unread(exc: RequestRefused, scope: Scope) -> Response:
+    """Refuse an unread request and close the connection, so that nothing else on it is read."""
+    response = refusal(exc)
+    if scope["http_version"].startswith("1"):
+        response.headers["Connection"] = "close"
+    return response
+
+
+async def refused_by_starlette(_: Request, exc: Exception) -> Response:
+    status = exc.status_code if isinstance(exc, HTTPException) else 500
+    code, message = _SAID.get(status, ("refused", "This cannot be answered."))
+    response = refusal(RequestRefused(status, code, message))
+    response.headers.update(getattr(exc, "headers", None) or {})
+    return response
+
+
+POLICY = (
+    "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+NO_STORE = {"Cache-Control": "no-store"}
+
+
+class Headers:
+    """Adds the security headers, and `no-store` if the answer sets no Cache-Control."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(HEADERS)
+                for name, value in NO_STORE.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, sending if scope["type"] == "http" else send)

@@ -1,0 +1,211 @@
+"""Workers, queues, kinds, runners and subscriptions, as the dashboard shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from holdfast._model.schedule import InvalidSchedule, parse
+from holdfast._ops import responses
+from holdfast._ops.overview import depth, latency, unserved
+from holdfast._ops.responses import (
+    KindLine,
+    Kinds,
+    PartitionLine,
+    QueueLine,
+    Queues,
+    RunnerLine,
+    Runners,
+    SubscriptionLine,
+    Subscriptions,
+    Workers,
+)
+from holdfast._store.census import read_census, read_kind_tallies
+from holdfast._store.schedule import last_runs, list_running, list_schedules
+from holdfast._store.subscription import list_subscriptions
+from holdfast._store.worker import QueueControlRow, list_workers, read_queues
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from datetime import datetime
+
+    from holdfast._ops.pool import Transaction
+    from holdfast._store.schedule import Running, RunRow, ScheduleLine
+    from holdfast._store.subscription import SubscriptionRow as StoredLine
+    from holdfast._store.worker import FleetWorker
+from typing import TYPE_CHECKING
+
+from holdfast._ops.responses import StatsRuntime
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+
+_HOUR = 60
+_SHOWN_TIMES = 3
+
+
+async def read_workers(transaction: Transaction) -> Workers:
+    workers = await transaction.ask(list_workers())
+    census = await transaction.ask(read_census())
+    return Workers(
+        workers=[responses.WorkerLine.model_validate(worker._asdict()) for worker in workers],
+        unserved=unserved(census, workers),
+    )
+
+
+async def read_queue_lines(transaction: Transaction) -> Queues:
+    census = await transaction.ask(read_census())
+    controls = {control.name: control for control in await transaction.ask(read_queues())}
+    served = _served(await transaction.ask(list_workers(latest=0)))
+    names = {line.queue for line in census.lines} | set(controls) | set(served)
+    return Queues(
+        queues=[
+            QueueLine(
+                **controls.get(name, QueueControlRow(name, False, None, None, None))._asdict(),  # noqa: FBT003 - its columns
+                depth=depth((line for line in census.lines if line.queue == name), census.now),
+                workers=served[name],
+            )
+            for name in sorted(names)
+        ],
+        counted_at=census.at,
+    )
+
+
+async def read_kinds(transaction: Transaction) -> Kinds:
+    census = await transaction.ask(read_census())
+    workers = [worker for worker in await transaction.ask(list_workers(latest=0)) if worker.state == "live"]
+    ended: Counter[tuple[str, str, str]] = Counter()
+    buckets: dict[tuple[str, str], Counter[int]] = {}
+    for tally in await transaction.ask(read_kind_tallies(_HOUR)):
+        ended[tally.queue, tally.kind, tally.outcome] += tally.jobs
+        if tally.bucket is not None:
+            buckets.setdefault((tally.queue, tally.kind), Counter())[tally.bucket] += tally.jobs
+    found = {(line.queue, line.kind) for line in census.lines} | {key[:2] for key in ended}
+    known = {kind for _, kind in found}
+    # Workers report kinds without queues, so a kind without jobs has no queue here.
+    idle = {("", kind) for worker in workers for kind in worker.kinds if kind not in known}
+    return Kinds(
+        kinds=[
+            KindLine(
+                kind=kind,
+                queue=queue,
+                depth=depth((line for line in census.lines if (line.queue, line.kind) == (queue, kind)), census.now),
+                workers=sum(kind in worker.kinds and (not queue or queue in worker.queues) for worker in workers),
+                completed=ended[queue, kind, "completed"],
+                failed=ended[queue, kind, "failed"],
+                latency=latency(buckets.get((queue, kind), {})),
+            )
+            for queue, kind in sorted(found | idle, key=lambda key: (key[1], key[0]))
+        ],
+        counted_at=census.at,
+    )
+
+
+async def read_runners(transaction: Transaction) -> Runners:
+    now = (await transaction.ask(read_census())).now
+    schedules = {line.name: line for line in await transaction.ask(list_schedules())}
+    runs = {line.runner: line for line in await transaction.ask(last_runs())}
+    # If several run, show the longest running one.
+    running = {line.runner: line for line in reversed(await transaction.ask(list_running()))}
+    return Runners(
+        runners=[
+            _runner(name, schedules.get(name), runs.get(name), running.get(name), now)
+            for name in sorted({*schedules, *runs, *running})
+        ]
+    )
+
+
+async def read_subscriptions(transaction: Transaction) -> Subscriptions:
+    by_name: dict[str, list[StoredLine]] = {}
+    for line in await transaction.ask(list_subscriptions()):
+        by_name.setdefault(line.name, []).append(line)
+    return Subscriptions(
+        subscriptions=[
+            SubscriptionLine(
+                name=name,
+                target=lines[0].target,
+                paused=lines[0].paused,
+                elsewhere=lines[0].elsewhere,
+                # Each partition counts all events after its position, of every key.
+                lag_events=max(line.events for line in lines),
+                lag_seconds=max(line.seconds for line in lines),
+                parked=sum(line.parked for line in lines),
+                partitions=[
+                    PartitionLine(
+                        partition=line.partition,
+                        worker=line.worker,
+                        lag_events=line.events,
+                        lag_seconds=line.seconds,
+                        at=line.at,
+                    )
+                    for line in lines
+                ],
+            )
+            for name, lines in by_name.items()
+        ]
+    )
+
+
+def run_line(run: RunRow) -> responses.RunLine:
+    return responses.RunLine.model_validate(run._asdict())
+
+
+def _served(workers: Iterable[FleetWorker]) -> Counter[str]:
+    """Return the number of live workers per queue."""
+    return Counter(queue for worker in workers if worker.state == "live" for queue in worker.queues)
+
+
+def _runner(
+    name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None, now: datetime
+) -> RunnerLine:
+    last = None if run is None else run_line(run)
+    since, worker = (None, None) if running is None else (running.since, running.worker)
+    if schedule is None:
+        return RunnerLine(
+            name=name, what="loop", schedule=None, paused=False, triggered=False, next_at=[], last=last,
+            running_since=since, running_on=worker,
+        )  # fmt: skip
+    return RunnerLine(
+        name=name,
+        what=schedule.what,
+        schedule=schedule.schedule,
+        paused=schedule.paused,
+        triggered=schedule.triggered,
+        next_at=_next(schedule, now),
+        last=last,
+        running_since=since,
+        running_on=worker,
+    )
+
+
+def _next(schedule: ScheduleLine, now: datetime) -> list[datetime]:
+    if schedule.paused:
+        return []
+    times = [] if schedule.next_at is None else [schedule.next_at]
+    try:
+        every = parse(schedule.schedule)
+        while len(times) < _SHOWN_TIMES:
+            times.append(every.next(times[-1] if times else now))
+    except InvalidSchedule:  # edited by hand, or the extra that parses it is not installed
+        pass
+    return times
+
+
+_COUNTED = ("processed", "completed", "retried", "failed", "recovered", "lost")
+
+
+def runtime(counters: Iterable[Mapping[str, int]], *, is_running: bool, last_error: str | None) -> StatsRuntime:
+    """Return the sum of these workers' counters."""
+    total: Counter[str] = Counter()
+    for counted in counters:
+        total.update(counted)
+    return StatsRuntime(
+        is_running=is_running,
+        ticks_total=total["ticks"],
+        processed_total=total["claimed"],
+        retried_total=total["job_retried"],
+        dead_letter_total=total["job_failed"] + total["reaped_failed"],
+        recovered_stuck_total=total["job_reaped"],
+        last_error=last_error,
+    )

@@ -1,0 +1,268 @@
+"""Liveness, readiness and metrics of a process: /live, /ready and /metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+from starlette.responses import PlainTextResponse, Response
+
+from holdfast._model.errors import HoldfastError
+from holdfast._ops.person import RequestRefused
+from holdfast._ops.responses import Answer
+from holdfast._store.schema import check_schema, read_readiness
+from holdfast._telemetry.telemetry import Telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+    from datetime import timedelta
+
+    from prometheus_client.registry import CollectorRegistry
+
+    from holdfast._app.app import Holdfast
+    from holdfast._engine.jobs.heartbeat import Vitals
+    from holdfast._engine.keeper import LoopVitals
+    from holdfast._ops.fleet_metrics import Gauges
+    from holdfast._ops.service import Service
+    from holdfast._store.schema import Readiness
+
+
+# The reaper is late after this many of its intervals.
+REAP_INTERVALS = 3
+# `maintenance` runs every minute. It is late after this many seconds.
+UNMAINTAINED_SECONDS = 300.0
+# Results that are still unwritten after this many heartbeats are a problem.
+WRITE_HEARTBEATS = 3
+# A statement ends within one lease, answered or not. A loop late by more than this many leases is stalled.
+LATE_LEASES = 2
+_JSON = "application/json"
+
+
+class Live(Answer):
+    """This process answers."""
+
+    live: bool = True
+    text: str = ""
+
+
+class Trouble(Answer):
+    """Why something is not ready."""
+
+    code: Literal[
+        "database_unreachable", "schema_not_migrated", "no_worker", "no_reaper", "no_maintenance", "starting",
+        "stopping", "loop_ended", "loop_stalled", "endings_unwritten",
+    ]  # fmt: skip
+    text: str
+    database: str | None = None
+    loop: str | None = None
+    """The loop of the worker that it is about."""
+    deployment_blocker: bool = False
+    """True: it does not pass by itself, and jobs may be left lying."""
+
+
+class Ready(Answer):
+    ready: bool
+    problems: list[Trouble]
+
+
+class LoopTurn(Answer):
+    """When a loop of a worker last turned."""
+
+    loop: str
+    database: str | None = None
+    running: bool
+    turned: float
+    """Seconds since its last turn."""
+    ends: int
+    """How often it has ended and was started again."""
+
+
+class WorkerReady(Ready):
+    """Whether one worker is ready, and how its loops are."""
+
+    loops: list[LoopTurn]
+
+
+async def live() -> Response:
+    """Answer 200: a process that answers is alive."""
+    return said_live(Live())
+
+
+async def ready(service: Service, *, reap_interval: timedelta) -> Response:
+    """Answer 200 if the schema is current, a worker is alive and leases are reaped; otherwise 503 with the problems."""
+    return said_ready([trouble async for trouble in _troubles(service, reap_interval.total_seconds())])
+
+
+async def metrics(service: Service, gauges: Gauges, registry: CollectorRegistry, accept: str) -> Response:
+    """Answer with the registry's metrics, after a refresh of the fleet's gauges."""
+    await gauges.look(service)
+    return exposition(registry, accept)
+
+
+def exposition(registry: CollectorRegistry, accept: str) -> Response:
+    from holdfast._telemetry.prometheus import render
+
+    body, media_type = render(registry, accept)
+    return PlainTextResponse(body, media_type=media_type)
+
+
+def said_live(found: Live) -> Response:
+    return Response(found.model_dump_json(), 200 if found.live else 503, media_type=_JSON)
+
+
+def said_ready(problems: Sequence[Trouble]) -> Response:
+    found = Ready(ready=not problems, problems=list(problems))
+    return Response(found.model_dump_json(), 503 if problems else 200, media_type=_JSON)
+
+
+def said_worker_ready(problems: Sequence[Trouble], vitals: Sequence[Vitals], loops: Sequence[LoopVitals]) -> Response:
+    """Answer for one worker. `loops` are those that belong to no single database."""
+    turns = [_turn(loop) for loop in loops] + [_turn(loop, of.database) for of in vitals for loop in of.loops]
+    found = WorkerReady(ready=not problems, problems=list(problems), loops=turns)
+    return Response(found.model_dump_json(), 503 if problems else 200, media_type=_JSON)
+
+
+def _turn(loop: LoopVitals, database: str | None = None) -> LoopTurn:
+    return LoopTurn(
+        loop=loop.name, database=database, running=loop.running, turned=round(loop.turned, 3), ends=loop.ends
+    )
+
+
+def troubles_of_worker(
+    vitals: Sequence[Vitals],
+    loops: Sequence[LoopVitals] = (),
+    *,
+    heartbeat: timedelta,
+    reap_interval: timedelta,
+    lease: timedelta,
+) -> Iterator[Trouble]:
+    """Yield the problems of a worker, from its own measurements.
+
+    `loops` are those that belong to no single database.
+    """
+    yield from _troubles_of_loops(loops, lease)
+    for of in vitals:
+        if of.beat is None or of.beat > 1.5 * heartbeat.total_seconds() + 0.5:
+            since = "has not answered yet" if of.beat is None else f"has not answered for {of.beat:.0f} s"
+            yield Trouble(code="database_unreachable", text=f"The database {since}.", database=of.database)
+        elif of.reap is not None and of.reap > REAP_INTERVALS * reap_interval.total_seconds():
+            yield Trouble(
+                code="no_reaper",
+                text=f"This worker has not reaped for {of.reap:.0f} s.",
+                database=of.database,
+                deployment_blocker=True,
+            )
+            yield from _troubles_of_loops(of.loops, lease, of.database)
+        else:
+            if of.unwritten > WRITE_HEARTBEATS * heartbeat.total_seconds():
+                yield Trouble(
+                    code="endings_unwritten",
+                    text=f"Jobs have ended, and for {of.unwritten:.0f} s none of their endings was written.",
+                    database=of.database,
+                    loop="finisher",
+                )
+            yield from _troubles_of_loops(of.loops, lease, of.database)
+
+
+def _troubles_of_loops(loops: Sequence[LoopVitals], lease: timedelta, database: str | None = None) -> Iterator[Trouble]:
+    for loop in loops:
+        if not loop.running:
+            yield Trouble(
+                code="loop_ended",
+                text=f"The loop {loop.name} has ended {loop.ends} times, and is being started again. See the log.",
+                database=database,
+                loop=loop.name,
+                deployment_blocker=loop.broken,
+            )
+        elif loop.late > LATE_LEASES * lease.total_seconds():
+            yield Trouble(
+                code="loop_stalled",
+                text=f"The loop {loop.name} has not turned for {loop.turned:.0f} s.",
+                database=database,
+                loop=loop.name,
+            )
+
+
+async def _troubles(service: Service, interval: float) -> AsyncIterator[Trouble]:
+    try:
+        await service.ask(check_schema())
+        found = await service.ask(read_readiness())
+    except HoldfastError as exc:
+        # Missing, too old, or migrated by a newer version.
+        yield Trouble(code="schema_not_migrated", text=str(exc), deployment_blocker=True)
+    except RequestRefused as exc:
+        missing = exc.code == "not_migrated"
+        yield Trouble(
+            code="schema_not_migrated" if missing else "database_unreachable",
+            text=exc.message,
+            deployment_blocker=missing,
+        )
+    else:
+        for trouble in _troubles_of_fleet(found, interval):
+            yield trouble
+
+
+def _troubles_of_fleet(found: Readiness, interval: float) -> Iterator[Trouble]:
+    longest = REAP_INTERVALS * interval
+    if not found.live:
+        yield Trouble(code="no_worker", text="No worker is alive: start one with `holdfast worker`.")
+    elif (found.reaped is None or found.reaped > longest) and (found.started or 0.0) > longest:
+        yield Trouble(
+            code="no_reaper",
+            text=f"No live worker has reaped within {longest:.0f} s: jobs of a worker that dies would wait for ever.",
+            deployment_blocker=True,
+        )
+    late = found.started if found.unmaintained is None else found.unmaintained
+    if found.live and min(late or 0.0, found.started or 0.0) > UNMAINTAINED_SECONDS:
+        yield Trouble(
+            code="no_maintenance",
+            text=f"No live worker has run `maintenance` for {late:.0f} s: partitions are neither made ahead nor "
+            "dropped. See WORKER_TICK_RUNNERS.",
+            deployment_blocker=True,
+        )
+
+
+FRESH = 1.0
+"""Seconds for which a readiness answer is cached."""
+
+
+class Probes:
+    def __init__(self, app: Holdfast | None, reap_interval: timedelta) -> None:
+        self._app = app
+        self._reap_interval = reap_interval
+        self._measured: tuple[CollectorRegistry, Gauges] | None = None
+        self._asking: asyncio.Task[Response] | None = None
+        self._asked = -FRESH
+
+    async def ready(self, service: Service) -> Response:
+        """Query the database at most once a second, because this endpoint needs no authentication."""
+        now, loop = time.monotonic(), asyncio.get_running_loop()
+        asking = self._asking
+        if asking is None or asking.get_loop() is not loop or (asking.done() and now - self._asked >= FRESH):
+            self._asked = now
+            asking = self._asking = asyncio.create_task(ready(service, reap_interval=self._reap_interval))
+        return await asyncio.shield(asking)
+
+    async def metrics(self, service: Service, accept: str) -> Response:
+        if find_spec("prometheus_client") is None:
+            raise RequestRefused(404, "not_installed", "Metrics need the extra `prometheus`.")
+        if self._measured is None:
+            self._measured = _measured(self._app)
+        registry, gauges = self._measured
+        return await metrics(service, gauges, registry, accept)
+
+
+def _measured(app: Holdfast | None) -> tuple[CollectorRegistry, Gauges]:
+    """Return a new registry with the fleet's gauges and the metrics of the application's workers in this process."""
+    from prometheus_client.registry import CollectorRegistry
+
+    from holdfast._ops.fleet_metrics import Gauges
+
+    registry = CollectorRegistry()
+    listeners = [] if app is None else app.listeners
+    for told in listeners:
+        if isinstance(told, Telemetry) and told.registry is not None:
+            registry.register(told.registry)
+    return registry, Gauges(registry=registry)

@@ -1,0 +1,203 @@
+"""The OpenAPI document, made from the table of routes and the models."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+
+from holdfast._ops.parse import PATH
+from holdfast._ops.responses import Answer, Refusal
+from holdfast._ops.session import COOKIE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pydantic import BaseModel
+    from pydantic.json_schema import JsonSchemaMode
+
+    from holdfast._ops.route import Route
+
+_JSON = "application/json"
+_REFERENCE = "#/components/schemas/{model}"
+_PARAMETER = re.compile(r"\{(\w+)\}")
+_WHY = {
+    401: "Nobody is signed in, or the token does not hold",
+    403: "The caller's role does not allow this",
+    404: "There is none",
+    408: "The body did not come in time",
+    409: "It cannot be done as things are",
+    413: "The body is too large",
+    414: "The address is too long",
+    415: "The body is not plain JSON",
+    422: "A parameter or a field is wrong",
+    429: "This address failed too often to say who it is",
+    503: "The database is out of reach, slow or busy, or this process stops",
+}
+
+
+@cache
+def document(routes: tuple[Route, ...]) -> dict[str, Any]:
+    """Return the document. Addresses are relative, so that it is right wherever the application is mounted."""
+    schemas = _Schemas(routes)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Holdfast operations",
+            "version": version("holdfast"),
+            "description": "Ids are strings; times are UTC; durations are seconds unless the name says otherwise.",
+        },
+        "servers": [{"url": "../"}],
+        "paths": paths,
+        "components": {
+            "schemas": schemas.components,
+            "securitySchemes": {
+                "token": {"type": "http", "scheme": "bearer", "description": "An access token, or a JWT"},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": COOKIE,
+                    "description": "Made by POST /api/session; to act it needs the header X-Holdfast-Csrf",
+                },
+            },
+        },
+    }
+
+
+class _Schemas:
+    """Every model by its name, and references to them."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        asked = {model for route in routes if (model := route.body) is not None}
+        answered = {model for route in routes for model in (*answers(route), *dict(route.also).values())} | {Refusal}
+        models: list[tuple[type[BaseModel], JsonSchemaMode]] = [
+            *((model, "validation") for model in _by_name(asked)),
+            *((model, "serialization") for model in _by_name(answered)),
+        ]
+        references, definitions = models_json_schema(models, ref_template=_REFERENCE)
+        self._references = {key[0]: reference for key, reference in references.items()}
+        self.components = {name: _plain(schema) for name, schema in definitions["$defs"].items()}
+
+    def of(self, model: type[BaseModel]) -> dict[str, Any]:
+        return dict(self._references[model])
+
+
+def answers(route: Route) -> tuple[type[Answer], ...]:
+    """Return the models of an answer; none where it is not JSON of ours."""
+    if isinstance(route.answer, str):
+        return ()
+    return route.answer if isinstance(route.answer, tuple) else (route.answer,)
+
+
+def refusals(route: Route) -> list[int]:
+    """Return every status other than 200 that a route is meant to answer with."""
+    found = {414, *route.refusals}
+    if route.role is not None:
+        found |= {401, 403, 429, 503}
+    if route.query is not None or "{" in route.path:
+        found.add(422)
+    if "{" in route.path:
+        found.add(404)
+    if route.body is not None:
+        found |= {408, 413, 415, 422}
+    if _is_write(route):
+        found |= {409, 422}
+    return sorted(found)
+
+
+def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
+        "summary": route.summary,
+        "tags": [route.path.split("/")[2 if route.path.startswith("/api/") else 1].partition(".")[0]],
+        "responses": {"200": _answered(route, schemas)},
+    }
+    if route.role is not None:
+        operation["description"] = f"Needs the role {route.role}."
+        operation["security"] = [{"token": []}, {"session": []}]
+    else:
+        operation["security"] = []
+    if parameters := [*_in_path(route), *_in_query(route), *_in_headers(route)]:
+        operation["parameters"] = parameters
+    if route.body is not None:
+        operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas.of(route.body)}}}
+    for status in refusals(route):
+        operation["responses"][str(status)] = _said(_WHY[status], schemas.of(Refusal))
+    for status, model in route.also:
+        operation["responses"][str(status)] = _said(model.__doc__ or "", schemas.of(model))
+    return operation
+
+
+def _is_write(route: Route) -> bool:
+    return route.role is not None and route.method != "GET"
+
+
+def _in_headers(route: Route) -> list[dict[str, Any]]:
+    """Return the key under which a writing request is done once, see `holdfast._ops.idempotency`."""
+    schema = {"type": "string", "minLength": 1, "maxLength": 200}
+    return (
+        [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}] if _is_write(route) else []
+    )
+
+
+def _answered(route: Route, schemas: _Schemas) -> dict[str, Any]:
+    if isinstance(route.answer, str):
+        return {"description": "OK", "content": {route.answer: {}}}
+    models = [schemas.of(model) for model in answers(route)]
+    return {"description": "OK", "content": {_JSON: {"schema": models[0] if len(models) == 1 else {"oneOf": models}}}}
+
+
+def _said(why: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": why, "content": {_JSON: {"schema": schema}}}
+
+
+def _in_path(route: Route) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": _plain(PATH[name].json_schema())}
+        for name in _PARAMETER.findall(route.path)
+    ]
+
+
+def _in_query(route: Route) -> list[dict[str, Any]]:
+    if route.query is None:
+        return []
+    schema = route.query.model_json_schema()
+    return [
+        {
+            "name": name,
+            "in": "query",
+            "required": name in schema.get("required", ()),
+            "schema": _given(_plain(field)),
+        }
+        for name, field in schema.get("properties", {}).items()
+    ]
+
+
+def _plain(schema: Any) -> Any:
+    """Leave out titles that only repeat names, and bounds of numbers where the number is written as a string."""
+    if isinstance(schema, dict):
+        words = {"title"} if isinstance(schema.get("title"), str) else set()
+        if schema.get("type") == "string":
+            words |= {"ge", "le"}
+        return {name: _plain(inner) for name, inner in schema.items() if name not in words}
+    return [_plain(inner) for inner in schema] if isinstance(schema, list) else schema
+
+
+def _given(schema: dict[str, Any]) -> dict[str, Any]:
+    """In a query there is no null: what is not given is left out."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    rest = {name: inner for name, inner in schema.items() if name not in ("anyOf", "default")}
+    only: dict[str, Any] = choices[0]
+    return only | rest
+
+
+def _by_name(models: Iterable[type[BaseModel]]) -> Sequence[type[BaseModel]]:
+    return sorted(models, key=lambda model: model.__name__)

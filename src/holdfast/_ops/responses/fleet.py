@@ -1,0 +1,235 @@
+"""Workers, and the queues, kinds and runners that they serve."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
+from typing import Literal
+
+from holdfast._ops.responses.part import Answer, ErrorText, Id, Severity
+
+
+class RunLine(Answer):
+    id: Id
+    runner: str
+    started_at: datetime
+    finished_at: datetime | None
+    worker: Id | None
+    outcome: str | None
+    counts: dict[str, int]
+    error_code: str | None
+    error: ErrorText | None
+
+
+class RunnerLine(Answer):
+    """A runner or a schedule, when it runs next, and how it ran last."""
+
+    name: str
+    what: Literal["runner", "job", "loop"]
+    """`loop`: it has no schedule, each worker runs it again and again."""
+    schedule: str | None
+    paused: bool
+    triggered: bool
+    next_at: list[datetime]
+    """The next three times; none while it is paused."""
+    last: RunLine | None
+    running_since: datetime | None
+    """When the tick that runs now began; null when none runs, or the process that ran it died."""
+    running_on: Id | None
+    """The worker that runs it."""
+
+
+class Runners(Answer):
+    runners: list[RunnerLine]
+
+
+class RunPage(Answer):
+    runs: list[RunLine]
+    """Newest first."""
+
+
+class WorkerLine(Answer):
+    id: Id
+    name: str
+    host: str | None
+    pid: int | None
+    version: str | None
+    state: Literal["live", "silent", "stopped"]
+    """`silent`: not stopped, and without a heartbeat for longer than a lease."""
+    started_at: datetime
+    heartbeat_at: datetime
+    reaped_at: datetime | None
+    stopped_at: datetime | None
+    stop_reason: str | None
+    queues: list[str]
+    kinds: list[str]
+    counters: dict[str, int]
+
+
+class Workers(Answer):
+    workers: list[WorkerLine]
+    """Live ones first, then the latest."""
+    unserved: list[UnservedKind]
+
+
+class QueueLine(Answer):
+    """A queue: what is in it, and its control row. Null: the worker's own setting holds."""
+
+    name: str
+    paused: bool
+    concurrency: int | None
+    lease_ms: int | None
+    rate: float | None
+    depth: Depth
+    workers: int
+    """Live ones that serve it."""
+
+
+class Queues(Answer):
+    queues: list[QueueLine]
+    counted_at: datetime | None
+
+
+class KindLine(Answer):
+    """A kind that has live jobs or a live worker, and what ended within the last hour."""
+
+    kind: str
+    queue: str
+    depth: Depth
+    workers: int
+    completed: int
+    failed: int
+    latency: Latency
+
+
+class Kinds(Answer):
+    kinds: list[KindLine]
+    counted_at: datetime | None
+
+
+class PartitionLine(Answer):
+    partition: int
+    worker: Id | None
+    lag_events: int
+    lag_seconds: float
+    at: datetime
+
+
+class SubscriptionLine(Answer):
+    name: str
+    target: str
+    paused: bool
+    elsewhere: bool
+    """Its positions are of another server: this database was restored, and the subscription must be rebased."""
+    lag_events: int
+    lag_seconds: float
+    parked: int
+    partitions: list[PartitionLine]
+
+
+class Subscriptions(Answer):
+    subscriptions: list[SubscriptionLine]
+
+
+class ParkedLine(Answer):
+    event_id: Id
+    topic: str | None
+    key: str | None
+    holds_key: bool
+    parked_at: datetime
+    released_at: datetime | None
+    error_code: str | None
+    error: ErrorText | None
+
+
+class ParkedPage(Answer):
+    parked: list[ParkedLine]
+    next: Id | None
+
+
+class Problem(Answer):
+    """Something that a person should look at."""
+
+    code: Literal[
+        "no_worker", "no_reaper", "unserved_kind", "backlog", "failing", "stuck", "relay_behind", "relay_elsewhere",
+        "relay_parked", "runner_failing", "census_old",
+    ]  # fmt: skip
+    severity: Severity
+    text: str
+    about: str | None = None
+    """The queue, kind, runner or subscription."""
+
+
+class Latency(Answer):
+    """From due to ended, in seconds; null where nothing ended. Read from buckets, so it is near, not exact."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+
+class Minute(Answer):
+    """The jobs that ended in one minute."""
+
+    minute: datetime
+    completed: int
+    failed: int
+    retried: int
+    cancelled: int
+    latency: Latency
+
+
+class Depth(Answer):
+    """How many jobs live, at the time of the census."""
+
+    pending: int
+    due: int
+    """Of the pending ones, those whose time has come."""
+    processing: int
+    blocked: int
+    stuck: int
+    """Of the processing ones, those whose lease has expired."""
+    oldest_due_seconds: float
+    """How long the oldest due job has waited; 0 when none is due."""
+
+
+class QueueOverview(Answer):
+    name: str
+    paused: bool
+    depth: Depth
+    completed: int
+    """Within the minutes shown."""
+    failed: int
+    latency: Latency
+    minutes: list[Minute]
+
+
+class UnservedKind(Answer):
+    """A kind that has due jobs and no live worker that takes them."""
+
+    kind: str
+    queue: str
+    due: int
+    oldest_due_seconds: float
+
+
+class Overview(Answer):
+    """Whether all is well."""
+
+    at: datetime
+    counted_at: datetime | None
+    """When live jobs were last counted; null: never yet."""
+    ok: bool
+    problems: list[Problem]
+    depth: Depth
+    completed: int
+    failed: int
+    retried: int
+    latency: Latency
+    minutes: list[Minute]
+    """Oldest first, one for each of the minutes asked for, the present one included."""
+    queues: list[QueueOverview]
+    workers: int
+    """Live ones."""
+    unserved: list[UnservedKind]
+    relay_lag_events: int
+    relay_lag_seconds: float

@@ -1,0 +1,217 @@
+"""Jobs in lists, whole, and what was done to them."""
+
+from __future__ import annotations
+
+from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
+from typing import Any, Literal
+
+from holdfast._ops.responses.part import Answer, ErrorText, Id, Status
+
+
+class JobLine(Answer):
+    """A job in a list."""
+
+    id: Id
+    status: Status
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int | None
+    """Null: no limit."""
+    created_at: datetime
+    available_at: datetime
+    finished_at: datetime | None
+    worker: Id | None
+    order_key: str | None
+    unique_key: str | None
+    error_code: str | None
+
+
+class Looked(Answer):
+    """How far a search looked: at most so many rows at a time, whatever was asked for."""
+
+    jobs: int
+    back_to: datetime | None
+    """When the oldest job that it looked at was created; null: it looked at none."""
+    complete: bool
+    """True: nothing further back is left."""
+
+
+class JobPage(Answer):
+    jobs: list[JobLine]
+    """Newest first."""
+    next: Id | None
+    """`before` of the next page; null: there is none."""
+    looked: Looked
+
+
+class AttemptLine(Answer):
+    """How one attempt of a job ended."""
+
+    attempt: int
+    outcome: Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]
+    ended_at: datetime
+    worker: Id | None
+    worker_name: str | None
+    error_code: str | None
+    error: ErrorText | None
+    started_at: datetime | None
+    seconds: float | None
+    """How long the handler ran; null: not known, as of a worker that was lost."""
+    traceback: ErrorText | None
+    """Of the last twenty attempts that raised, if `HOLDFAST_TRACEBACKS` is on."""
+
+
+class JobBlocker(Answer):
+    """A chain that a job comes after; status null: it lives."""
+
+    chain_id: Id
+    status: Status | None
+
+
+class JobStory(Answer):
+    """Everything that is known of a job. Payload, headers and result are redacted."""
+
+    id: Id
+    status: Status
+    kind: str
+    queue: str
+    priority: int
+    attempt: int
+    max_attempts: int | None
+    """Null: no limit."""
+    max_runtime_ms: int | None
+    """How long an attempt may run, by the live workers that serve the kind. Null: none does."""
+    max_runtime_default: bool | None
+    """True: that is three leases, as the kind sets no `max_runtime`."""
+    created_at: datetime
+    available_at: datetime
+    finished_at: datetime | None
+    expires_at: datetime | None
+    locked_until: datetime | None
+    cancel_requested_at: datetime | None
+    worker: Id | None
+    worker_name: str | None
+    chain_id: Id
+    next_id: Id | None
+    order_key: str | None
+    unique_key: str | None
+    payload: Any
+    payload_bytes: int
+    headers: Any
+    result: Any
+    redacted: bool
+    """True: something in payload, headers or result was left out."""
+    redacted_parts: list[Literal["payload", "headers", "result"]]
+    """In which of them."""
+    trace: str | None
+    """The `traceparent` of who enqueued it."""
+    progress: float | None
+    progress_note: str | None
+    error_code: str | None
+    error: ErrorText | None
+    served: bool | None
+    """Whether a live worker takes it; null: it does not wait."""
+    attempts: list[AttemptLine]
+    """Oldest first."""
+    replay_of: Id | None
+    replays: list[Id]
+    blockers: list[JobBlocker]
+
+
+class RefusedJob(Answer):
+    id: Id
+    why: str
+
+
+class JobActionResult(Answer):
+    """The result of an action, or its preview."""
+
+    preview: bool
+    matched: int
+    """How many jobs were found that the action can be done to, at most the cap."""
+    capped: bool
+    """True: there may be more than were matched. Ask again for the next."""
+    done: int
+    """0 in a preview."""
+    refused: list[RefusedJob]
+    """The first hundred that could not be acted on, and why."""
+    sample: list[JobLine]
+    """The first twenty of those matched."""
+    looked: Looked
+    at: datetime
+    """When it was looked, by the database: with `created_until` set to it, nothing that came since is acted on."""
+
+
+class DeadLetterGroup(Answer):
+    """Dead letters of one kind that failed for one reason."""
+
+    kind: str
+    queue: str
+    error_code: str
+    error: ErrorText | None
+    """Of the newest."""
+    jobs: int
+    first_at: datetime
+    last_at: datetime
+    newest: Id
+
+
+class DeadLetters(Answer):
+    groups: list[DeadLetterGroup]
+    """Those with the most jobs first."""
+    looked: Looked
+
+
+class ChainItem(Answer):
+    """A chain by its first and last job."""
+
+    id: Id
+    kind: str
+    last_id: Id
+    last_kind: str
+    status: Status
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class ChainPage(Answer):
+    chains: list[ChainItem]
+    next: Id | None
+    looked: Looked
+
+
+class ChainNode(Answer):
+    """A job of a chain's graph."""
+
+    id: Id
+    chain_id: Id
+    kind: str
+    queue: str
+    status: Status
+    attempt: int
+    created_at: datetime
+    finished_at: datetime | None
+    error_code: str | None
+    progress: float | None
+
+
+class ChainEdge(Answer):
+    """`next`: the one continues as the other. `replay`: the other runs the one again. `blocks`: it must end before."""
+
+    source: Id
+    target: Id
+    kind: Literal["next", "replay", "blocks"]
+
+
+class ChainGraph(Answer):
+    """A chain with the chains it came after and those that come after it, at most 200 jobs."""
+
+    id: Id
+    status: Status
+    result: Any
+    nodes: list[ChainNode]
+    edges: list[ChainEdge]
+    complete: bool
+    """False: there are more jobs than are shown."""

@@ -1,0 +1,351 @@
+"""The service under the API, the terminal and the command line: all queries and actions, bounded in time and size."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from holdfast._engine.report.transition import Transitions
+from holdfast._ops import actions, fleet, job_detail
+from holdfast._ops.find import find, find_asked, line, search_of
+from holdfast._ops.fleet import runtime
+from holdfast._ops.overview import depth, read_overview
+from holdfast._ops.person import RequestRefused, written
+from holdfast._ops.pool import Pool
+from holdfast._ops.redaction import Redaction
+from holdfast._ops.requests import JobAction, JobFilter
+from holdfast._ops.responses import (
+    AuditLine,
+    AuditPage,
+    ChainItem,
+    ChainPage,
+    DeadLetterGroup,
+    DeadLetters,
+    Done,
+    JobPage,
+    Looked,
+    ParkedLine,
+    ParkedPage,
+    RunPage,
+    StatsConfig,
+    StatsQueue,
+    StatsRuntime,
+)
+from holdfast._store.access import list_audit
+from holdfast._store.census import read_census, sum_tallies, take_census
+from holdfast._store.schedule import list_runs, pause_schedule, resume_schedule, trigger_schedule
+from holdfast._store.search import (
+    Search,
+    follow_ids,
+    group_dead_letters,
+    last_of_chains,
+    read_landmarks,
+    read_last_error,
+)
+from holdfast._store.subscription import (
+    find_subscription,
+    list_parked,
+    pause_subscription,
+    release_parked,
+    replay_subscription,
+    skip_subscription,
+)
+from holdfast._store.worker import list_workers, live_settings, pause_queue, set_queue
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from holdfast._engine.report.transition import Listener
+    from holdfast._ops.person import Person
+    from holdfast._ops.pool import Transaction
+    from holdfast._ops.requests import (
+        Before,
+        ChainSearch,
+        DeadLetterSearch,
+        JobSearch,
+        QueueAction,
+        QueueControl,
+        RunnerAction,
+        SubscriptionAction,
+    )
+    from holdfast._ops.responses import (
+        ChainGraph,
+        JobActionResult,
+        JobStory,
+        Kinds,
+        Overview,
+        Queues,
+        Runners,
+        Subscriptions,
+        Workers,
+    )
+    from holdfast._store.statement import Statement
+
+T = TypeVar("T")
+
+DEAD_LETTERS_LOOKED_AT = 20_000
+_MOST_GROUPS = 200
+_ENDED_WORKERS = 50
+_SCHEDULES = {
+    "run": (trigger_schedule, "will run once, soon"),
+    "pause": (pause_schedule, "paused; what runs now goes on"),
+    "resume": (resume_schedule, "goes on with its next slot"),
+}
+
+
+class Service:
+    """Opens a few connections on first use and closes them at the end of its `async with` block."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        timeout: timedelta = timedelta(seconds=2),
+        redaction: Redaction | None = None,
+        listeners: Sequence[Listener] = (),
+    ) -> None:
+        """`timeout` applies to each statement. At most `connections` are open at once.
+
+        `listeners` are called for jobs that are replayed or cancelled here.
+        """
+        self._listeners = listeners
+        self._pool = Pool(url, connections=connections, timeout=timeout)
+        self._redaction = redaction or Redaction()
+
+    async def __aenter__(self) -> Self:
+        await self._pool.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._pool.__aexit__(exc_type, exc, trace)
+
+    async def ask(self, statement: Statement[T]) -> T:
+        """Run one statement of the store."""
+        async with self._pool.act() as transaction:
+            return await transaction.ask(statement)
+
+    async def record(
+        self, by: Person, action: str, *, target: str | None = None, jobs: int | None = None, **detail: Any
+    ) -> None:
+        """Record an action in the audit that was done elsewhere."""
+        await self.ask(written(by, action, target=target, jobs=jobs, detail=detail))
+
+    async def count(self, *, small: bool) -> bool:
+        """Count live jobs again unless that was done recently. With `small`, only if there are few."""
+        return await self.ask(take_census(every_ms=200 if small else 5_000, whole=small))
+
+    # --- overview
+
+    async def overview(self, minutes: int = 60) -> Overview:
+        await self.count(small=True)
+        async with self._pool.look() as transaction:
+            return await read_overview(transaction, minutes)
+
+    async def stats_queue(self) -> StatsQueue:
+        """Return the queue's part of the statistics. Blocked jobs count as pending."""
+        await self.count(small=True)
+        async with self._pool.look() as transaction:
+            census = await transaction.ask(read_census())
+            kept = await transaction.ask(sum_tallies())
+        now = depth(census.lines, census.now)
+        pending, sent, failed = now.pending + now.blocked, kept.get("completed", 0), kept.get("failed", 0)
+        return StatsQueue(
+            total=pending + now.processing + sent + failed,
+            due_now=now.due,
+            oldest_pending_age_seconds=now.oldest_due_seconds,
+            stuck_processing=now.stuck,
+            pending=pending,
+            processing=now.processing,
+            sent=sent,
+            failed=failed,
+        )
+
+    async def fleet_runtime(self) -> StatsRuntime:
+        """Return the sum over live workers. If there is none, over the last ended ones, including manual ticks."""
+        async with self._pool.look() as transaction:
+            workers = await transaction.ask(list_workers(latest=_ENDED_WORKERS))
+        live = [worker for worker in workers if worker.state == "live"]
+        counters = [worker.counters for worker in live or workers]
+        return runtime(counters, is_running=bool(live), last_error=await self.last_error())
+
+    async def stats_config(self) -> StatsConfig:
+        """Return the settings of the live workers. A setting is None if they differ or no worker is alive."""
+        async with self._pool.look() as transaction:
+            said = await transaction.ask(live_settings())
+        return StatsConfig.model_validate({name: said.get(name) for name in StatsConfig.model_fields})
+
+    async def last_error(self) -> str | None:
+        """Return the error of the latest dead letter or of the latest failed outbox tick, whichever is newer."""
+        async with self._pool.look() as transaction:
+            await transaction.ask(follow_ids())
+            letter = await transaction.ask(read_last_error())
+            runs = await transaction.ask(list_runs("outbox", most=20))
+        errors = [] if letter is None else [(letter.at, letter.text)]
+        errors += [(run.started_at, run.error) for run in runs if run.outcome == "failed"]
+        return max(errors, key=lambda error: error[0])[1] if errors else None
+
+    # --- jobs, chains, dead letters
+
+    async def jobs(self, search: JobSearch) -> JobPage:
+        async with self._pool.look() as transaction:
+            found = await find_asked(
+                transaction, search_of(search), search.text, self._redaction, most=search.most, before=search.before
+            )
+        return JobPage(jobs=[line(job) for job in found.jobs], next=found.next, looked=found.looked)
+
+    async def job(self, job_id: int) -> JobStory:
+        async with self._pool.look() as transaction:
+            return await job_detail.read_story(transaction, job_id, self._redaction)
+
+    async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
+        return await actions.act(self._pool, action, by, self._redaction, Transitions("", self._listeners))
+
+    async def chains(self, search: ChainSearch) -> ChainPage:
+        """Return chains by their first job: those with several jobs, with blockers, or that block others."""
+        async with self._pool.look() as transaction:
+            which = Search(kind=search.kind, first=True)
+            found = await find(transaction, which, most=search.most, before=search.before)
+            ends = await transaction.ask(last_of_chains(job.id for job in found.jobs))
+        chains = [
+            ChainItem(
+                id=job.id,
+                kind=job.kind,
+                last_id=ends[job.id].id,
+                last_kind=ends[job.id].kind,
+                status=ends[job.id].status,  # type: ignore[arg-type]
+                created_at=job.created_at,
+                finished_at=ends[job.id].finished_at,
+            )
+            for job in found.jobs
+        ]
+        wanted = [chain for chain in chains if search.status in (None, chain.status)]
+        return ChainPage(chains=wanted, next=found.next, looked=found.looked)
+
+    async def chain(self, chain_id: int) -> ChainGraph:
+        async with self._pool.look() as transaction:
+            return await job_detail.read_graph(transaction, chain_id, self._redaction)
+
+    async def dead_letters(self, search: DeadLetterSearch) -> DeadLetters:
+        which = Search(**search.model_dump())
+        async with self._pool.look() as transaction:
+            span = await transaction.ask(read_landmarks(which.created_from, which.created_until))
+            look = await transaction.ask(
+                group_dead_letters(which, span, look=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS)
+            )
+        return DeadLetters(
+            groups=[DeadLetterGroup.model_validate(group._asdict()) for group in look.groups],
+            looked=Looked(jobs=look.jobs, back_to=look.back_to, complete=look.jobs < DEAD_LETTERS_LOOKED_AT),
+        )
+
+    # --- the fleet
+
+    async def workers(self) -> Workers:
+        await self.count(small=True)
+        async with self._pool.look() as transaction:
+            return await fleet.read_workers(transaction)
+
+    async def kinds(self) -> Kinds:
+        await self.count(small=True)
+        async with self._pool.look() as transaction:
+            return await fleet.read_kinds(transaction)
+
+    async def queues(self) -> Queues:
+        await self.count(small=True)
+        async with self._pool.look() as transaction:
+            return await fleet.read_queue_lines(transaction)
+
+    async def act_on_queue(self, name: str, action: QueueAction, by: Person) -> Done | JobActionResult:
+        """Pause or resume a queue, or cancel its waiting jobs."""
+        if action.action == "drain":
+            cancel = JobAction(action="cancel", filter=JobFilter(queue=name), preview=action.preview, most=action.most)
+            return await actions.cancel_waiting(
+                self._pool, cancel, by, self._redaction, Transitions("", self._listeners)
+            )
+        async with self._pool.act() as transaction:
+            await transaction.ask(pause_queue(name, paused=action.action == "pause"))
+            await self._written(transaction, by, f"queue.{action.action}", name)
+        return Done(message=f"{name}: {'nothing more is claimed' if action.action == 'pause' else 'goes on'}")
+
+    async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
+        async with self._pool.act() as transaction:
+            given = control.model_dump()
+            await transaction.ask(set_queue(name, **given))
+            await self._written(transaction, by, "queue.set", name, **given)
+        return Done(message=f"{name}: workers follow with their next heartbeat")
+
+    # --- runners
+
+    async def runners(self) -> Runners:
+        async with self._pool.look() as transaction:
+            return await fleet.read_runners(transaction)
+
+    async def runs(self, runner: str | None, most: int) -> RunPage:
+        async with self._pool.look() as transaction:
+            return RunPage(runs=[fleet.run_line(run) for run in await transaction.ask(list_runs(runner, most=most))])
+
+    async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
+        statement, says = _SCHEDULES[action.action]
+        async with self._pool.act() as transaction:
+            if not await transaction.ask(statement(name)):
+                raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
+            await self._written(transaction, by, f"runner.{action.action}", name)
+        return Done(message=f"{name}: {says}")
+
+    # --- subscriptions
+
+    async def subscriptions(self) -> Subscriptions:
+        async with self._pool.look() as transaction:
+            return await fleet.read_subscriptions(transaction)
+
+    async def parked(self, name: str, page: Before) -> ParkedPage:
+        """Return parked events, oldest first. `before` is the last event id of the previous page."""
+        async with self._pool.look() as transaction:
+            subscription = await self._subscription(transaction, name)
+            found = await transaction.ask(list_parked(subscription, after=page.before or 0, most=page.most))
+        following = found[-1].event_id if len(found) == page.most else None
+        return ParkedPage(parked=[ParkedLine.model_validate(event._asdict()) for event in found], next=following)
+
+    async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
+        async with self._pool.act() as transaction:
+            subscription = await self._subscription(transaction, name)
+            match action.action:
+                case "pause" | "resume":
+                    await transaction.ask(pause_subscription(subscription, paused=action.action == "pause"))
+                    says = "nothing is read from now on" if action.action == "pause" else "goes on"
+                case "replay":
+                    first = await transaction.ask(
+                        replay_subscription(subscription, since=action.since, after=action.after)
+                    )
+                    says = "nothing was published since"
+                    if first is not None:
+                        says = f"hands over again what came after event {first}"
+                case "skip":
+                    await transaction.ask(skip_subscription(subscription))
+                    says = "everything published until now is passed"
+                case "release":
+                    freed = await transaction.ask(release_parked(subscription, key=action.key))
+                    says = f"{freed} parked events are handed over again"
+            detail = action.model_dump(mode="json", include={"since", "after", "key"}, exclude_none=True)
+            await self._written(transaction, by, f"subscription.{action.action}", name, **detail)
+        return Done(message=f"{name}: {says}")
+
+    # --- audit
+
+    async def audit(self, page: Before) -> AuditPage:
+        async with self._pool.look() as transaction:
+            found = await transaction.ask(list_audit(before=page.before, most=page.most))
+        following = found[-1].id if len(found) == page.most else None
+        return AuditPage(entries=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)
+
+    async def _subscription(self, transaction: Transaction, name: str) -> int:
+        found = await transaction.ask(find_subscription(name))
+        if found is None:
+            raise RequestRefused(404, "not_found", f"No subscription is named {name}.")
+        return found
+
+    async def _written(self, transaction: Transaction, by: Person, action: str, target: str, **detail: Any) -> None:
+        await transaction.ask(written(by, action, target=target, detail=detail))

@@ -1,0 +1,75 @@
+"""The message that a sink receives, and the answers it can give."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from holdfast._model.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+    from datetime import datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One event in the form in which it is published."""
+
+    id: str
+    """For deduplication: unique per event, and the same on every attempt."""
+    topic: str
+    key: str | None
+    """Messages of one key are delivered in order, one at a time. None: in any order."""
+    body: bytes
+    headers: Mapping[str, str]
+    published_at: datetime
+    content_type: str = "application/json"
+
+
+# The longest rest, in seconds, that a sink may ask for: all its messages wait meanwhile.
+LONGEST_REST = 300.0
+
+
+class Receipt(NamedTuple):
+    """The receiver's answer, for sinks whose answer is worth storing."""
+
+    status: int
+    text: str
+
+
+class Refused(HoldfastError):  # noqa: N818 - named for what happened
+    """The sink will never take this message as it is."""
+
+
+class Gone(HoldfastError):  # noqa: N818 - named for what happened
+    """The other side is gone for good and wants nothing more: the subscription is paused until a person resumes it."""
+
+
+class Unavailable(HoldfastError):  # noqa: N818 - named for what happened
+    """The sink takes nothing for now."""
+
+    def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
+        super().__init__(*([message] if message else []))
+        self.retry_after = retry_after
+        """In seconds, if the sink gives a time. A relay waits at most five minutes before it tries again."""
+
+
+Publish: TypeAlias = Callable[[Message], Awaitable[Receipt | None]]
+"""Returns when the message is confirmed. Raises Refused, Gone or Unavailable; after any other error the message is
+retried. Called concurrently, but never for two messages of one key.
+"""
+
+
+class Sink(Protocol):
+    """The destination that a relay publishes to."""
+
+    @property
+    def name(self) -> str:
+        """The broker and its address, for display, without a password."""
+        ...
+
+    def open(self) -> AbstractAsyncContextManager[Publish]:
+        """Connect. The connection is re-established by itself; calls in progress when it breaks raise."""
+        ...

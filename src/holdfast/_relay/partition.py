@@ -1,0 +1,151 @@
+"""One held partition of a relay: read a page, deliver it, advance the position."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from holdfast._logs.log import Log
+from holdfast._relay.publisher import Handed, LeaseOver
+from holdfast._store.position import Cut, LogPage, read_events
+from holdfast._store.subscription import advance_position, parked_keys, released_events, settle_parked
+
+if TYPE_CHECKING:
+    from holdfast._engine.link import Link
+    from holdfast._engine.runners.runner import Budget
+    from holdfast._relay.publisher import Publisher
+    from holdfast._store.position import Position
+    from holdfast._store.subscription import HeldPartition
+
+log = Log(__name__)
+
+PAGE = 2_000
+# With a time budget the first page has one event, so that a short pass makes progress even with a slow sink. Pages
+# grow while they are delivered within QUICK seconds, and shrink when they take longer than SLOW seconds.
+QUICK, SLOW = 0.5, 3.0
+GROWTH = 4
+RELEASED = 1_000
+# Pages read ahead of the one being delivered.
+AHEAD = 1
+# While pages arrive, check for events due for a retry this often, in seconds.
+LOOK = 1.0
+
+
+class Partition:
+    """Reads ahead of the delivery. Only delivery advances the stored position."""
+
+    def __init__(  # noqa: PLR0913 - the fence needs subscription, worker and token
+        self, link: Link, *, subscription: int, worker: int, cut: Cut, held: HeldPartition, courier: Publisher
+    ) -> None:
+        self._link = link
+        self._subscription = subscription
+        self._worker = worker
+        self._cut = cut
+        self._courier = courier
+        self.held = held
+        self._size = PAGE
+
+    async def hand_over_all(self, budget: Budget) -> int:
+        """Deliver all available events and return how many were confirmed. Raise LeaseOver if the lease was lost."""
+        self._size = PAGE if budget.seconds_left is None else 1
+        confirmed = await self._hand_over_released(budget)
+        looked = time.monotonic()
+        pages: asyncio.Queue[LogPage | None] = asyncio.Queue(AHEAD)
+        reading = asyncio.create_task(self._read(pages, budget))
+        try:
+            while not budget.over and (page := await self._next(pages, reading)) is not None:
+                begun = time.monotonic()
+                handed = await self._courier.hand_over(page.events)
+                confirmed += handed.confirmed
+                await self._move(page.after, handed)
+                self._pace(budget, time.monotonic() - begun, full=not page.last)
+                if time.monotonic() - looked > LOOK:
+                    confirmed += await self._hand_over_released(budget)
+                    looked = time.monotonic()
+        finally:
+            reading.cancel()
+            # A cancellation of this task takes effect. Only the result of the reading task is ignored.
+            await asyncio.gather(reading, return_exceptions=True)
+        return confirmed
+
+    async def _read(self, pages: asyncio.Queue[LogPage | None], budget: Budget) -> None:
+        position = self.held.position
+        while not budget.spent:
+            page = await self._link.run(read_events(self._cut, position, most=budget.most(self._size)))
+            budget.spend(len(page.events))
+            if not page.events and page.last and not _moved(position, page.after):
+                break
+            await pages.put(page)
+            position = page.after
+        await pages.put(None)
+
+    async def _next(self, pages: asyncio.Queue[LogPage | None], reading: asyncio.Task[None]) -> LogPage | None:
+        """Return the next page, or raise the error that stopped the reading."""
+        getting = asyncio.ensure_future(pages.get())
+        try:
+            await asyncio.wait({getting, reading}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            getting.cancel()
+            raise
+        if not getting.done() and reading.done() and pages.empty():
+            getting.cancel()
+            reading.result()
+            return None
+        return await getting
+
+    async def _move(self, position: Position, handed: Handed) -> None:
+        moved = await self._link.run(
+            advance_position(
+                self._subscription,
+                self._worker,
+                self.held,
+                position,
+                parked=handed.parked,
+                deliveries=handed.deliveries.values(),
+            )
+        )
+        if moved is None:
+            raise LeaseOver
+        self.held = moved
+
+    async def _hand_over_released(self, budget: Budget) -> int:
+        """Retry the released events, in order per key, before newer events of those keys."""
+        confirmed = 0
+        while not budget.spent:
+            begun, most = time.monotonic(), budget.most(min(RELEASED, self._size))
+            released = await self._link.run(released_events(self._subscription, self._cut.partition, most=most))
+            budget.spend(len(released.events))
+            if not released.events:
+                break
+            self._courier.parked.difference_update(key for _, _, key, *_ in released.events if key is not None)
+            handed = await self._courier.hand_over(released.events, released.tried)
+            kept = {event.event_id: event for event in handed.parked}
+            done = [event_id for event_id, *_ in released.events if event_id not in kept]
+            settled = await self._link.run(
+                settle_parked(self._subscription, self._worker, self.held, done=done, kept=kept.values())
+            )
+            if not settled:
+                raise LeaseOver
+            if handed.deliveries:
+                await self._move(self.held.position, Handed(0, [], handed.deliveries))
+            confirmed += handed.confirmed
+            self._courier.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
+            self._pace(budget, time.monotonic() - begun, full=len(released.events) == most)
+        return confirmed
+
+    def _pace(self, budget: Budget, seconds: float, *, full: bool) -> None:
+        if budget.seconds_left is not None:
+            self._size = next_size(self._size, seconds, full=full)
+
+
+def next_size(size: int, seconds: float, *, full: bool) -> int:
+    """Return the size of the next page, given the delivery time of the last one. `full`: more events were available."""
+    if seconds > SLOW:
+        return max(1, size // 2)
+    return min(PAGE, size * GROWTH) if full and seconds < QUICK else size
+
+
+def _moved(before: Position, after: Position) -> bool:
+    """Return whether a new position must be stored. Skipped events count too, or old days could not be deleted."""
+    return before.phase is not None or after.seen_id > before.seen_id

@@ -1,0 +1,16 @@
+"""Publishes messages to brokers and webhooks; each sink needs its broker's library and is imported by its own name.
+
+In the order in which a message passes through them:
+
+cloud_events.py  wraps a message in a CloudEvents 1.0 envelope
+session.py       keeps a broker's connection open and reconnects
+nats.py          publishes to NATS JetStream
+rabbitmq.py      publishes to RabbitMQ
+kafka.py         publishes to Kafka
+redis.py         publishes to Redis Streams
+mqtt.py          publishes to MQTT 5
+webhook.py       posts Standard Webhooks over HTTP
+circuit.py       stops calls to an endpoint that keeps failing
+signature.py     signs and verifies webhooks
+private.py       refuses addresses of private networks
+"""

@@ -1,0 +1,261 @@
+"""HTTP webhooks of the Standard Webhooks specification. Needs the extra `holdfast[webhook]`."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from contextlib import asynccontextmanager
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from holdfast._model.errors import HoldfastError
+from holdfast._model.retry import Retry
+from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Unavailable
+from holdfast._relay.sinks.circuit import Breaker, Circuit
+from holdfast._relay.sinks.cloud_events import percent_encoded
+from holdfast._relay.sinks.private import PrivateAddress, is_private, public_socket
+from holdfast._relay.sinks.session import public
+from holdfast._relay.sinks.signature import secret_key, sign
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from holdfast._relay.message import Message, Publish
+
+LONGEST_TEXT = 1_000
+LONGEST_RETRY_AFTER = 86_400.0
+# Bytes read of a response: at most four bytes of UTF-8 per character.
+_MOST_READ = 4 * LONGEST_TEXT
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+# Headers that an event must not set.
+_OURS = re.compile(
+    r"webhook-.*|content-.*|host|connection|keep-alive|proxy-.*|te|trailer|transfer-encoding|upgrade|expect"
+    r"|accept-encoding|authorization|cookie|user-agent|forwarded|x-forwarded(-.*)?|x-real-ip|x-client-ip"
+    r"|true-client-ip|cf-connecting-ip|via|http2-settings|max-forwards|x-http-method(-override)?",
+    re.IGNORECASE,
+)
+
+_MINUTE = timedelta(minutes=1)
+_HOUR = timedelta(hours=1)
+# As the specification advises: fast at first, for more than a day in total.
+STANDARD_RETRY = Retry.table(
+    [5 * _MINUTE / 60, 5 * _MINUTE, 30 * _MINUTE, 2 * _HOUR, 5 * _HOUR, 10 * _HOUR, 10 * _HOUR],
+    max_attempts=8,
+    jitter=timedelta(seconds=5),
+)
+
+
+class WebhookFailed(HoldfastError):  # noqa: N818 - named for what happened
+    """The endpoint did not take the message this time."""
+
+    def __init__(self, message: str, *, receipt: Receipt | None = None, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+        """The endpoint's response, if there was one."""
+        self.retry_after = retry_after
+
+
+class WebhookRefused(Refused):
+    """The endpoint will never take this message."""
+
+    def __init__(self, message: str, *, receipt: Receipt) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+
+
+class WebhookGone(Gone):
+    """The endpoint answered 410: by the specification it is to be disabled."""
+
+    def __init__(self, message: str, *, receipt: Receipt) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+
+
+class WebhookUnavailable(Unavailable):
+    """The endpoint asks to be left alone."""
+
+    def __init__(self, message: str, *, receipt: Receipt, retry_after: float | None) -> None:
+        super().__init__(message, retry_after=retry_after)
+        self.receipt = receipt
+
+
+@dataclass(frozen=True)
+class WebhookSink:
+    """Posts to an HTTP endpoint. Confirmed by status 200 to 299; the receiver deduplicates by `webhook-id`."""
+
+    url: str = field(repr=False)
+    secrets: tuple[str, ...] | str = field(repr=False)
+    """`whsec_…`. During a rotation several, and each signs."""
+    _: KW_ONLY
+    retry: Retry = STANDARD_RETRY
+    """Retry policy for messages that failed. Default: 8 attempts in 28 hours."""
+    breaker: Breaker = field(default_factory=Breaker)
+    """When to stop calling the endpoint. Default: after 10 consecutive failures, for 30 s."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Sent with each message, for example `authorization`."""
+    timeout: timedelta = timedelta(seconds=15)
+    """For connecting, sending and the response together. Default 15 s."""
+    max_size: int = 1024 * 1024
+    """Largest body, in bytes. Default 1 MiB."""
+    allow_private: bool = False
+    """Whether the endpoint may be in a private network or on this host. Default no."""
+
+    def __post_init__(self) -> None:
+        try:
+            import aiohttp  # noqa: F401 - report a missing library at once, not in the relay
+        except ImportError as exc:
+            raise ImportError("a relay to a webhook needs the extra: pip install holdfast[webhook]") from exc
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.fragment:
+            raise ValueError("an endpoint is http:// or https://, with a host, without a user and a fragment")
+        if isinstance(self.secrets, str):
+            object.__setattr__(self, "secrets", (self.secrets,))
+        if not self._keys:
+            raise ValueError("a webhook needs at least one secret")
+        host = parts.hostname
+        if not self.allow_private and re.fullmatch(r"[0-9.]+|.*:.*", host) and is_private(host):
+            raise ValueError("the endpoint is at an address of a private network; allow_private=True allows it")
+
+    @property
+    def name(self) -> str:
+        return public(self.url)
+
+    @property
+    def _keys(self) -> list[bytes]:
+        return [secret_key(secret) for secret in self.secrets]
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Publish]:
+        import aiohttp
+
+        connector = aiohttp.TCPConnector(
+            limit=0,  # the caller limits the concurrency
+            socket_factory=None if self.allow_private else public_socket,
+        )
+        async with aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=self.timeout.total_seconds()),
+            auto_decompress=False,
+            trust_env=False,
+        ) as client:
+            yield _Endpoint(client, self, self._keys).publish
+
+
+class _Endpoint:
+    def __init__(self, client: Any, sink: WebhookSink, keys: list[bytes]) -> None:
+        self._client = client
+        self._sink = sink
+        self._keys = keys
+        self._circuit = Circuit(sink.breaker)
+
+    async def publish(self, message: Message) -> Receipt:
+        if len(message.body) > self._sink.max_size:
+            raise Refused(f"{len(message.body)} bytes, and {self._sink.max_size} are sent at most")
+        try:
+            headers = self._headers(message)
+        except UnicodeEncodeError:
+            raise Refused("a text of the message cannot be encoded") from None
+        self._circuit.enter()
+        try:
+            receipt, retry_after = await self._post(message.body, headers)
+        except Refused:
+            self._circuit.leave()
+            raise
+        except WebhookFailed:
+            self._circuit.fail()
+            raise
+        except BaseException:
+            self._circuit.leave()
+            raise
+        return self._judge(receipt, retry_after)
+
+    async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[Receipt, float | None]:
+        import aiohttp
+
+        try:
+            async with self._client.post(self._sink.url, data=body, headers=headers, allow_redirects=False) as answer:
+                told = b""
+                while len(told) < _MOST_READ and (part := await answer.content.read(_MOST_READ - len(told))):
+                    told += part
+                if not answer.content.at_eof():
+                    answer.close()  # do not read the rest of the response
+                return Receipt(answer.status, readable(told)), _seconds(answer.headers.get("Retry-After"))
+        except (aiohttp.ClientError, OSError) as exc:
+            if _is_private(exc):
+                raise Refused("the endpoint is at an address of a private network") from None
+            raise WebhookFailed(f"no answer: {type(exc).__name__}") from exc
+
+    def _judge(self, receipt: Receipt, retry_after: float | None) -> Receipt:
+        status, text = receipt
+        if 200 <= status < 300:  # noqa: PLR2004 - HTTP's range of success
+            self._circuit.succeed()
+            return receipt
+        said = f"the endpoint answered {status}" + (f": {text[:200]}" if text else "")
+        if 400 <= status < 500 and status not in {408, 425, 429}:  # noqa: PLR2004 - HTTP's range of client errors
+            # The endpoint is up: it answered.
+            self._circuit.succeed()
+            raise (WebhookGone if status == 410 else WebhookRefused)(said, receipt=receipt)  # noqa: PLR2004 - Gone
+        if status in {429, 503}:
+            self._circuit.fail(rest=None if retry_after is None else min(LONGEST_REST, retry_after))
+            raise WebhookUnavailable(said, receipt=receipt, retry_after=retry_after)
+        self._circuit.fail()
+        raise WebhookFailed(said, receipt=receipt, retry_after=retry_after)
+
+    def _headers(self, message: Message) -> dict[str, str]:
+        timestamp = int(time.time())
+        headers = {name: value for name, value in message.headers.items() if not _OURS.fullmatch(name)}
+        headers = {
+            name: percent_encoded(value) if name.lower().startswith("ce-") else value for name, value in headers.items()
+        }
+        if message.key is not None:
+            headers["holdfast-key"] = percent_encoded(message.key)
+        ours = {
+            "user-agent": "holdfast",
+            "content-type": message.content_type,
+            "accept-encoding": "identity",
+            **self._sink.headers,
+            "webhook-id": message.id,
+            "webhook-timestamp": str(timestamp),
+            "webhook-signature": " ".join(sign(key, message.id, timestamp, message.body) for key in self._keys),
+        }
+        lower = {name.lower() for name in ours}
+        headers = {name: value for name, value in headers.items() if name.lower() not in lower} | ours
+        for name, value in headers.items():
+            value.encode()
+            if not _NAME.fullmatch(name) or _CONTROL.search(value):
+                raise Refused(f"the header {name[:40]!r} cannot be sent over HTTP")
+        return headers
+
+
+def readable(told: bytes) -> str:
+    """Return the start of a response, without terminal control characters."""
+    return _UNPRINTABLE.sub(" ", told.decode(errors="replace"))[:LONGEST_TEXT].strip()
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    """Return `Retry-After` in seconds, given as a number or a date, or None."""
+    if retry_after is None:
+        return None
+    try:
+        seconds = float(retry_after)
+    except ValueError:
+        try:
+            seconds = (parsedate_to_datetime(retry_after) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError):
+            return None
+    return min(max(seconds, 0.0), LONGEST_RETRY_AFTER) if math.isfinite(seconds) else None
+
+
+def _is_private(exc: BaseException | None) -> bool:
+    while exc is not None:
+        if isinstance(exc, PrivateAddress) or isinstance(getattr(exc, "os_error", None), PrivateAddress):
+            return True
+        exc = exc.__cause__ or exc.__context__
+    return False

@@ -1,0 +1,164 @@
+"""Finishing: stores any number of ended attempts, with any outcomes, in one call."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+
+from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
+from holdfast._store.lease import ClaimAnswer, Held
+from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from holdfast._logs.failure import Failure
+    from holdfast._store.claimed_job import ClaimedJob
+
+_MILLISECOND = timedelta(milliseconds=1)
+_MOST_SECONDS = 2_000_000.0
+_ID: Callable[[Ending], int] = attrgetter("job.id")
+
+
+class Ending(NamedTuple):
+    """How an attempt ended."""
+
+    job: ClaimedJob
+    outcome: Outcome
+    seconds: float | None = None
+    """How long its handler ran; None: unknown."""
+    traceback: str | None = None
+
+
+class Answers(dict[Held, ClaimAnswer]):
+    """The resulting state of each job, by its claim."""
+
+    def __init__(
+        self, rows: Iterable[tuple[Held, ClaimAnswer]] = (), next_ids: Mapping[int, int] | None = None
+    ) -> None:
+        super().__init__(rows)
+        self.next_ids = next_ids or {}
+        """The next job of the chain, by the job that completed."""
+
+
+def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False) -> Statement[Answers]:
+    """Store the endings; return the new state of each job, `busy` (try again), or why its claim is lost.
+
+    Completions without an order key or a next job use a faster statement; those that succeed are not in the result. It
+    fails with lock_not_available when another transaction holds one of the rows: then finish the same endings again
+    with `careful`. If a next job cannot be enqueued, it raises DuplicateJob or InvalidJob and writes nothing.
+    """
+    plain = [] if careful else [ending for ending in endings if is_plain(ending)]
+    others = [] if len(plain) == len(endings) else [ending for ending in endings if careful or not is_plain(ending)]
+    params: dict[str, str | int] = {"worker": worker, **_plain_params(plain)}
+    if not others:
+        return Statement(statements()["complete_jobs"], params, _answers)
+    return Statement(
+        statements()["finish_jobs"],
+        {**params, "endings": f"[{','.join([_ending_json(ending) for ending in others])}]"},
+        _answers_and_next,
+    )
+
+
+def complete_job(
+    worker: int,
+    held: Held,
+    result: str | None = None,
+    next: str | None = None,  # noqa: A002 - the usual name
+    *,
+    seconds: float | None = None,
+) -> Statement[ClaimAnswer]:
+    """Complete one claimed job in its handler's own transaction, as the last statement before COMMIT.
+
+    Returns `completed`, or why the claim is lost: then roll back. Raises WrongIsolation outside READ COMMITTED.
+    `seconds`: how long its handler has run.
+    """
+    params = {
+        "id": held.id,
+        "token": held.token,
+        "worker": worker,
+        "result": result,
+        "next": next,
+        "ran_ms": _ms(seconds),
+    }
+    return Statement(statements()["complete_job"], params, lambda rows: ClaimAnswer(rows[0][0]))
+
+
+def is_plain(ending: Ending) -> bool:
+    """Return whether the faster statement can complete the job. The server checks for waiters of its chain."""
+    outcome, job = ending.outcome, ending.job
+    return type(outcome) is Completed and outcome.next is None and job.order_key is None and not job.has_blockers
+
+
+def _answers(rows: Sequence[Row]) -> Answers:
+    return Answers((Held(job_id, token), ClaimAnswer(answer)) for job_id, token, answer in rows)
+
+
+def _answers_and_next(rows: Sequence[Row]) -> Answers:
+    return Answers(
+        ((Held(job_id, token), ClaimAnswer(answer)) for job_id, token, _, answer in rows),
+        {job_id: next_id for job_id, _, next_id, _ in rows if next_id is not None},
+    )
+
+
+def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
+    ran = [_ms(ending.seconds) for ending in endings]
+    if len(alike := set(ran)) > 1:
+        # Sorted by id, because the server finds each runtime by binary search.
+        endings = sorted(endings, key=_ID)
+        ran = [_ms(ending.seconds) for ending in endings]
+    tokens = [ending.job.token for ending in endings]
+    results = [ending.outcome.result for ending in endings if isinstance(ending.outcome, Completed)]
+    return {
+        "ids": number_array([ending.job.id for ending in endings]),
+        "tokens": number_array(tokens[:1] if len(set(tokens)) == 1 else tokens),
+        "results": "{}" if results.count(None) == len(results) else text_array(results),
+        "ran": _ms_array(alike if len(alike) == 1 else ran),
+    }
+
+
+def _ms(seconds: float | None) -> int | None:
+    return None if seconds is None else int(min(seconds, _MOST_SECONDS) * 1000 + 0.5)
+
+
+def _ms_array(times: Iterable[int | None]) -> str:
+    return f"{{{','.join(['NULL' if ms is None else str(ms) for ms in times])}}}"
+
+
+def _ending_json(ending: Ending) -> str:
+    fields: dict[str, Any] = {"id": ending.job.id, "token": ending.job.token}
+    if ending.seconds is not None:
+        fields["ran_ms"] = _ms(ending.seconds)
+    if ending.traceback is not None:
+        fields["traceback"] = ending.traceback
+    match ending.outcome:
+        case Completed(result, following):
+            # Inserted as they are, because both are JSON text already.
+            spliced = {"result": result, "next": following}
+            members = [f',"{name}":{text}' for name, text in spliced.items() if text is not None]
+            return f"{json.dumps(fields | {'outcome': 'completed'})[:-1]}{''.join(members)}}}"
+        case Retried(delay, failure):
+            fields |= {"outcome": "retry", "delay_ms": delay // _MILLISECOND} | _failure_fields(failure)
+        case Rescheduled(after):
+            fields |= {"outcome": "reschedule"} | _due_fields(after)
+        case Released(delay, failure):
+            fields |= {"outcome": "released", "delay_ms": delay // _MILLISECOND} | _failure_fields(failure)
+        case Failed(failure):
+            fields |= {"outcome": "failed"} | _failure_fields(failure)
+        case Cancelled(failure):
+            fields |= {"outcome": "cancelled"} | _failure_fields(failure)
+        case never:
+            assert_never(never)
+    return json.dumps(fields)
+
+
+def _due_fields(after: timedelta | datetime) -> dict[str, str | int]:
+    if isinstance(after, datetime):
+        return {"at": after.astimezone(UTC).isoformat()}
+    return {"delay_ms": after // _MILLISECOND}
+
+
+def _failure_fields(failure: Failure | None) -> dict[str, str]:
+    return {} if failure is None else {"error_code": failure.code, "error": failure.text}

@@ -1,0 +1,122 @@
+"""Positions in the log: how far a partition of a subscription has read, and the next page."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from holdfast._store.statement import Row, Statement, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from holdfast._store.statement import Parameter
+
+Phase: TypeAlias = Literal["again", "late", "new"]
+# Above every transaction id: used while the id that bounds late transactions is unknown.
+_ANY_XID = "18446744073709551615"
+
+
+# A raw row of the log: id, topic, key, payload, headers, published_at, version, trace. An object with named fields for
+# each row would cost a relay more than the rest of reading.
+LoggedEvent: TypeAlias = tuple[int, str, "str | None", str, "str | None", "datetime", int, "str | None"]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A row of the table `position`, whose comments explain each column."""
+
+    seen: str
+    seen_id: int
+    seen_top: int
+    seen_xid: str | None
+    """None: not stored yet."""
+    next: str | None = None
+    next_id: int | None = None
+    next_top: int | None = None
+    next_xid: str | None = None
+    phase: Phase | None = None
+    last_id: int | None = None
+
+    def stored(self, xid: str) -> Position:
+        """Return the position after it was stored by transaction `xid`."""
+        return Position(
+            self.seen,
+            self.seen_id,
+            self.seen_top,
+            self.seen_xid or xid,
+            self.next,
+            self.next_id,
+            self.next_top,
+            (self.next_xid or xid) if self.next is not None else None,
+            self.phase,
+            self.last_id,
+        )
+
+
+class Cut(NamedTuple):
+    """The events that a partition of a subscription reads."""
+
+    topics: tuple[str, ...]
+    """Empty: all topics."""
+    partitions: int
+    partition: int
+    base_id: int = 0
+
+
+class LogPage(NamedTuple):
+    events: list[LoggedEvent]
+    after: Position
+    """Where reading continues after these events are delivered."""
+
+    @property
+    def last(self) -> bool:
+        """Whether no more events existed when it was read."""
+        return self.after.phase is None
+
+
+def read_events(cut: Cut, position: Position, *, most: int) -> Statement[LogPage]:
+    """Read the next page, scanning at most `most` events. It writes nothing and keeps no transaction open."""
+
+    def page(rows: Sequence[Row]) -> LogPage:
+        found: list[Any] = list(rows)
+        end = json.loads(found.pop()[3])
+        return LogPage(found, _after(position, found, end))
+
+    params: dict[str, Parameter] = {
+        "topics": text_array(cut.topics),
+        "partitions": cut.partitions,
+        "partition": cut.partition,
+        "base_id": cut.base_id,
+        "seen": position.seen,
+        "seen_id": position.seen_id,
+        "seen_top": position.seen_top,
+        "seen_xid": position.seen_xid or _ANY_XID,
+        "next": position.next,
+        "next_id": position.next_id,
+        "next_top": position.next_top,
+        "phase": position.phase,
+        "last_id": position.last_id,
+        "most": most,
+    }
+    return Statement(statements()["read_events"], params, page)
+
+
+def _after(before: Position, events: Sequence[LoggedEvent], end: dict[str, Any]) -> Position:
+    if end["phase"] is None:
+        return Position(end["next"], end["next_id"], end["next_top"], before.next_xid)
+    to_next, last_id = end.get("next"), end.get("last_id")
+    return Position(
+        before.seen,
+        before.seen_id,
+        before.seen_top,
+        before.seen_xid,
+        to_next,
+        end.get("next_id"),
+        end.get("next_top"),
+        before.next_xid if to_next == before.next else None,
+        end["phase"],
+        events[-1][0] if last_id is None else last_id,
+    )

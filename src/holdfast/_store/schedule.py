@@ -1,0 +1,352 @@
+"""Schedules: when runners and periodic jobs run next, by PostgreSQL's clock. A row decides which worker gets a slot."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+from holdfast._model.schedule import parse
+from holdfast._store.enqueue import EnqueuedJob
+from holdfast._store.statement import Row, Statement, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from holdfast._logs.failure import Failure
+    from holdfast._model.new_job import NewJob
+    from holdfast._model.schedule import Schedule
+    from holdfast._store.statement import Parameter
+
+
+SINGLETON_KEY = "worker:scheduler:"
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class ScheduleScan(NamedTuple):
+    """The current state of a runner's schedule."""
+
+    text: str
+    now: datetime
+    next_at: datetime | None
+    paused: bool
+    triggered: bool
+    slot_at: datetime | None
+    """The slot that a worker runs, or gave back."""
+    locked_until: datetime | None
+
+    @property
+    def claimable(self) -> bool:
+        if self.next_at is None or (self.locked_until is not None and self.locked_until >= self.now):
+            return False
+        return self.triggered or (not self.paused and (self.next_at <= self.now or self.slot_at is not None))
+
+
+class Slot(NamedTuple):
+    """A slot that this worker holds, with a token, until its lease ends."""
+
+    at: datetime
+    started_at: datetime
+    token: int
+    attempt: int
+    run_id: int
+
+
+class PeriodicScan(NamedTuple):
+    """The current state of a periodic job's schedule."""
+
+    name: str
+    text: str
+    now: datetime
+    next_at: datetime | None
+    due: bool | None
+
+
+class ScheduleLine(NamedTuple):
+    """A schedule in a list."""
+
+    name: str
+    what: Literal["runner", "job"]
+    schedule: str
+    edited: bool
+    """Whether it differs from the code's declaration, or was created by hand."""
+    paused: bool
+    triggered: bool
+    next_at: datetime | None
+    last_at: datetime | None
+    slot_at: datetime | None
+    started_at: datetime | None
+    attempt: int
+    locked_by: int | None
+    locked_until: datetime | None
+
+
+def register_schedules(
+    given: Iterable[tuple[str, Schedule, NewJob[object] | None]], *, at_start: Collection[str] = ()
+) -> Statement[list[str]]:
+    """Store the declared schedules; return the names of new and changed ones. Operators' edits are kept.
+
+    `at_start`: the names of schedules that are due at once if they have never run.
+    """
+    rows = [
+        f'{{"name":{json.dumps(name)},"schedule":{json.dumps(every.text)},"at_start":{json.dumps(name in at_start)}'
+        f"{_job(job)}}}"
+        for name, every, job in given
+    ]
+    return Statement(statements()["register_schedules"], {"given": f"[{','.join(rows)}]"}, _firsts)
+
+
+def look_at_schedule(name: str) -> Statement[ScheduleScan | None]:
+    return Statement(
+        statements()["look_at_schedule"], {"name": name}, lambda rows: ScheduleScan._make(rows[0]) if rows else None
+    )
+
+
+def set_next(seen: Mapping[str, str], *, now: datetime) -> Statement[int]:
+    """Set the first slot of each schedule whose text is still as in `seen`, from the database's `now`; return how many.
+
+    The others were set or edited by another process.
+    """
+    params = {
+        "names": text_array(seen),
+        "seen": text_array(seen.values()),
+        "following": text_array(parse(text).next(now).isoformat() for text in seen.values()),
+    }
+    return Statement(statements()["set_next"], params, len)
+
+
+def claim_slot(name: str, look: ScheduleScan, *, worker: int, lease: timedelta) -> Statement[Slot | None]:
+    """Claim the slot that `look` found due; None when another worker has it."""
+    return Statement(
+        statements()["claim_slot"],
+        {
+            "name": name,
+            "worker": worker,
+            "lease_ms": lease // _MILLISECOND,
+            "seen": look.text,
+            "seen_next": None if look.next_at is None else look.next_at.isoformat(),
+            "following": parse(look.text).next(look.now).isoformat(),
+        },
+        lambda rows: Slot._make(rows[0]) if rows else None,
+    )
+
+
+def renew_slot(name: str, slot: Slot, *, worker: int, lease: timedelta) -> Statement[bool]:
+    """Hold the slot for another lease; False when the lease was lost."""
+    params: dict[str, Parameter] = {
+        "name": name,
+        "token": slot.token,
+        "worker": worker,
+        "lease_ms": lease // _MILLISECOND,
+    }
+    return Statement(statements()["renew_slot"], params, bool)
+
+
+def end_slot(  # noqa: PLR0913 - one keyword per field of a run
+    name: str,
+    slot: Slot,
+    *,
+    worker: int,
+    outcome: RunOutcome | None = None,
+    counts: str | None = None,
+    failure: Failure | None = None,
+    again: bool = False,
+) -> Statement[bool]:
+    """End the slot, or return it to be run `again`, and record the run if it has an outcome; False: it was lost."""
+    return Statement(
+        statements()["end_slot"],
+        {
+            "name": name,
+            "worker": worker,
+            "token": slot.token,
+            "again": again,
+            "outcome": outcome,
+            "counts": counts,
+            "error_code": failure.code if failure else None,
+            "error": failure.text if failure else None,
+        },
+        _only,
+    )
+
+
+def look_at_periodic_jobs(names: Iterable[str], *, most: int = 1000) -> Statement[list[PeriodicScan]]:
+    """Read the schedules of these periodic jobs and of those created by hand, the most urgent first."""
+    params: dict[str, Parameter] = {"names": text_array(names), "most": most}
+    return Statement(
+        statements()["look_at_periodic_jobs"], params, lambda rows: [PeriodicScan._make(row) for row in rows]
+    )
+
+
+class FilledSlots(NamedTuple):
+    slots: int
+    """How many slots were filled."""
+    made: list[EnqueuedJob]
+    """Their jobs, without those whose unique key existed already."""
+
+
+def enqueue_slots(looks: Sequence[PeriodicScan]) -> Statement[FilledSlots]:
+    """Enqueue the jobs of due slots and move to the next slots. Slots that other workers took are left out.
+
+    If one job cannot be enqueued, none is.
+    """
+    return Statement(
+        statements()["enqueue_slots"],
+        {
+            "names": text_array(look.name for look in looks),
+            "seen": text_array(look.text for look in looks),
+            "seen_next": text_array(None if look.next_at is None else look.next_at.isoformat() for look in looks),
+            "following": text_array(parse(look.text).next(look.now).isoformat() for look in looks),
+        },
+        lambda rows: FilledSlots(len(rows), [EnqueuedJob(*job) for *job, created in rows if created]),
+    )
+
+
+def pause_schedule(name: str) -> Statement[bool]:
+    """Pause a schedule; False when it does not exist."""
+    return Statement(statements()["pause_schedule"], {"name": name}, bool)
+
+
+def resume_schedule(name: str) -> Statement[bool]:
+    """Resume with the next slot: slots missed during the pause are not run."""
+    return Statement(statements()["resume_schedule"], {"name": name}, bool)
+
+
+def trigger_schedule(name: str) -> Statement[bool]:
+    """Run it once, soon, even if it is paused; its slots do not change."""
+    return Statement(statements()["trigger_schedule"], {"name": name}, bool)
+
+
+def edit_schedule(name: str, every: Schedule) -> Statement[bool]:
+    """Replace its schedule until the code declares a new one."""
+    return Statement(statements()["edit_schedule"], {"name": name, "schedule": every.text}, bool)
+
+
+def remove_schedule(name: str) -> Statement[bool]:
+    """Delete a schedule that the code no longer declares; a declared one is created again."""
+    return Statement(statements()["remove_schedule"], {"name": name}, bool)
+
+
+def list_schedules(*, most: int = 1000) -> Statement[list[ScheduleLine]]:
+    return Statement(
+        statements()["list_schedules"], {"most": most}, lambda rows: [ScheduleLine._make(row) for row in rows]
+    )
+
+
+def take_singleton(name: str) -> Statement[bool]:
+    """Take the lock of this runner until the transaction ends; False when another worker has it."""
+    return Statement(statements()["take_singleton"], {"key": SINGLETON_KEY + name}, _only)
+
+
+def keep_singleton() -> str:
+    """Return the statement to run next in that transaction, by the simple query protocol.
+
+    With the extended protocol, the last portal of an open transaction keeps its snapshot and so blocks vacuum.
+    """
+    return statements()["keep_singleton"]
+
+
+def _job(job: NewJob[object] | None) -> str:
+    return "" if job is None else f',"job":{job.as_json()}'
+
+
+def _firsts(rows: Sequence[Row]) -> list[str]:
+    return [row[0] for row in rows]
+
+
+def _only(rows: Sequence[Row]) -> bool:
+    answer: bool = rows[0][0]
+    return answer
+
+
+RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "lost"]
+
+
+class Begun(NamedTuple):
+    """A run that is not recorded yet."""
+
+    id: int
+    started_at: datetime
+
+
+class RunRow(NamedTuple):
+    """A run in a list."""
+
+    id: int
+    runner: str
+    started_at: datetime
+    finished_at: datetime | None
+    worker: int | None
+    outcome: RunOutcome | None
+    counts: dict[str, int]
+    error_code: str | None
+    error: str | None
+
+
+class Running(NamedTuple):
+    """A tick that is running."""
+
+    runner: str
+    since: datetime
+    worker: int
+
+
+def begin_run() -> Statement[Begun]:
+    """Return a new run id and the time. Nothing is written."""
+    return Statement(statements()["begin_run"], {}, lambda rows: Begun._make(rows[0]))
+
+
+def record_run(  # noqa: PLR0913 - one keyword per field of a run
+    begun: Begun,
+    runner: str,
+    outcome: RunOutcome | None,
+    *,
+    worker: int,
+    counts: Mapping[str, int],
+    failure: Failure | None = None,
+) -> Statement[None]:
+    """Record how a run ended or, without an outcome, that it is running."""
+    params: dict[str, Parameter] = {
+        "id": begun.id,
+        "started_at": begun.started_at.isoformat(),
+        "worker": worker,
+        "runner": runner,
+        "outcome": outcome,
+        "counts": counts_json(counts),
+        "error_code": failure.code if failure else None,
+        "error": failure.text if failure else None,
+    }
+    return Statement(statements()["record_run"], params, lambda _: None)
+
+
+def list_runs(runner: str | None = None, *, most: int = 50) -> Statement[list[RunRow]]:
+    """Return the latest ended runs, of one runner or of all."""
+    if runner is None:
+        return Statement(statements()["list_runs"], {"most": most}, _lines)
+    return Statement(statements()["list_runs_of"], {"runner": runner, "the_runner": runner, "most": most}, _lines)
+
+
+def last_runs(*, days: int = 7, most: int = 1000) -> Statement[list[RunRow]]:
+    """Return the last ended run of each runner."""
+    return Statement(statements()["last_runs"], {"days": days, "days_again": days, "most": most}, _lines)
+
+
+def list_running(*, most: int = 1000) -> Statement[list[Running]]:
+    """Return the running ticks, longest first, without those of dead processes.
+
+    Ticks of runners without a schedule appear after a second; most take less.
+    """
+    return Statement(statements()["list_running"], {"most": most}, lambda rows: [Running._make(row) for row in rows])
+
+
+def end_lost_runs(*, most: int = 1_000) -> Statement[int]:
+    """Record the runs of dead workers as lost; return how many."""
+    return Statement(statements()["end_lost_runs"], {"most": most}, lambda rows: int(rows[0][0]))
+
+
+def counts_json(counts: Mapping[str, int]) -> str | None:
+    return json.dumps(dict(counts)) if counts else None
+
+
+def _lines(rows: Sequence[Row]) -> list[RunRow]:
+    return [RunRow._make((*row[:6], json.loads(row[6]) if row[6] else {}, *row[7:])) for row in rows]

@@ -1,0 +1,215 @@
+"""The schema of the database: lists and applies migrations, and checks that this code can use the schema."""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from holdfast._model.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
+from holdfast._store.statement import PINNED_PATH, Statement, statements
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from holdfast._store.statement import Row
+
+
+# number, name and checksum of a migration in the database
+Applied: TypeAlias = tuple[int, str, str]
+
+_FILE_NAME = re.compile(r"(\d{4})_[a-z_]+\.sql")
+# A migration whose name ends so removes something that older code needs. All others keep older code working.
+_BREAKING = "_breaking"
+# How often a migration is retried after PostgreSQL aborted it to resolve a deadlock with a worker.
+_DEADLOCKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    number: int
+    name: str
+    sql: str
+    checksum: str
+
+
+@cache
+def migrations() -> tuple[Migration, ...]:
+    """Return all migrations of the schema, in the order in which they are applied."""
+    found = sorted(
+        (
+            file
+            for file in files("holdfast._store").joinpath("sql", "migrations").iterdir()
+            if file.name.endswith(".sql")
+        ),
+        key=lambda file: file.name,
+    )
+    return numbered([(file.name, file.read_text("utf-8")) for file in found])
+
+
+def numbered(texts: Sequence[tuple[str, str]]) -> tuple[Migration, ...]:
+    """Return migrations from file names and texts; their numbers must be 1, 2, 3 and so on, without a gap."""
+    made = []
+    for number, (file_name, text) in enumerate(texts, start=1):
+        match = _FILE_NAME.fullmatch(file_name)
+        if match is None or int(match[1]) != number:
+            raise HoldfastError(f"{file_name} is not the name of migration {number}: {number:04}_noun.sql")
+        made.append(Migration(number, file_name.removesuffix(".sql"), text, sha256(text.encode()).hexdigest()))
+    return tuple(made)
+
+
+def migrate(conn: psycopg.Connection[Any]) -> list[str]:
+    """Create or update the Holdfast schema; return the names of the migrations applied.
+
+    Each migration runs in its own transaction; the grants are set last. `conn` must not be in a transaction. Any number
+    of processes may call it at once, even while workers run.
+    """
+    if conn.info.transaction_status != TransactionStatus.IDLE:
+        raise UnsupportedConnection("migrate makes its own transactions: give it a connection that is not in one")
+    names = []
+    while (migration := _take_step_through(conn)) is not None:
+        names.append(migration.name)
+    return names
+
+
+def script() -> str:
+    """Return a psql script that creates the schema in an empty database."""
+    steps = [_applying(migration) for migration in migrations()] + [_text("roles.sql")]
+    transactions = [f"BEGIN;\n{_beginning()}\n{step}\nCOMMIT;\n" for step in steps]
+    return "\n".join(["-- For psql and a database without Holdfast.\n\\set ON_ERROR_STOP on\n", *transactions])
+
+
+def check(conn: psycopg.Connection[Any]) -> None:
+    """Raise SchemaMissing, SchemaOutdated or SchemaUnknown unless this code can work with the schema."""
+    with _missing_told(), conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        cursor.execute(statements()["applied_migrations"].encode(), prepare=False)
+        verify(cursor.fetchall())
+
+
+async def check_async(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Check the schema on an asynchronous connection. See `check`."""
+    with _missing_told():
+        async with conn.transaction(), psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
+            await cursor.execute(statements()["applied_migrations"].encode(), prepare=False)
+            verify(await cursor.fetchall())
+
+
+def verify(applied: Sequence[Applied]) -> None:
+    """Raise unless all migrations of this code are applied, and no later one that breaks it."""
+    missing = missing_from(applied)
+    if not applied:
+        raise SchemaMissing
+    if missing:
+        names = ", ".join(migration.name for migration in missing)
+        raise SchemaOutdated(f"The Holdfast schema of this database lacks {names}: run `holdfast migrate`.")
+
+
+def missing_from(applied: Sequence[Applied]) -> tuple[Migration, ...]:
+    """Return the migrations still to be applied; raises SchemaUnknown if the applied ones do not fit this code.
+
+    Migrations of a newer version fit unless one is marked as breaking: in a rolling deployment the old code keeps
+    running, and may have to restart.
+    """
+    known = migrations()
+    for name in (name for _, name, _ in applied[len(known) :] if name.endswith(_BREAKING)):
+        raise SchemaUnknown(
+            f"The Holdfast schema of this database has {name}, which breaks this code: "
+            "it was migrated by a newer version, so run that version here too."
+        )
+    for place, (number, name, checksum) in enumerate(applied[: len(known)]):
+        if (number, checksum) != (known[place].number, known[place].checksum):
+            raise SchemaUnknown(
+                f"The Holdfast schema of this database has another {name} than this code, whose migration "
+                f"{known[place].number} is {known[place].name} with checksum {known[place].checksum[:12]}: "
+                "run the version of Holdfast that migrated it."
+            )
+    return known[len(applied) :]
+
+
+def missing_roles(conn: psycopg.Connection[Any]) -> list[str]:
+    """Return the roles that migrate was not permitted to create."""
+    with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        cursor.execute(_begin_pinned(), prepare=False)
+        return [role for (role,) in cursor.execute(statements()["missing_roles"].encode(), prepare=False)]
+
+
+def _take_step_through(conn: psycopg.Connection[Any]) -> Migration | None:
+    """Take the next step; retry it after a deadlock with a worker that locks the same tables in another order."""
+    for _ in range(_DEADLOCKS):
+        with suppress(psycopg.errors.DeadlockDetected):
+            return _take_step(conn)
+    return _take_step(conn)
+
+
+def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
+    """Apply the next migration or, if there is none, the grants. Applied migrations are read again under the lock."""
+    with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+        cursor.execute(_beginning().encode(), prepare=False)
+        applied = cursor.execute(statements()["applied_migrations"].encode(), prepare=False).fetchall()
+        missing = missing_from(applied)
+        if len(applied) > len(migrations()):
+            return None  # only the newer version sets the grants
+        step = _applying(missing[0]) if missing else _text("roles.sql")
+        cursor.execute(step.encode(), prepare=False)
+        return missing[0] if missing else None
+
+
+def _begin_pinned() -> bytes:
+    return f"SET LOCAL search_path = {PINNED_PATH}".encode()
+
+
+def _beginning() -> str:
+    return f"{_text('migrate', 'begin.sql')}\n{_text('migrate', 'found.sql')}"
+
+
+def _applying(migration: Migration) -> str:
+    record = _text("migrate", "record.sql")
+    return (
+        f"{migration.sql}\n{record.format(number=migration.number, name=migration.name, checksum=migration.checksum)}"
+    )
+
+
+def _text(*path: str) -> str:
+    return files("holdfast._store").joinpath("sql", *path).read_text("utf-8")
+
+
+@contextmanager
+def _missing_told() -> Iterator[None]:
+    try:
+        yield
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+        raise SchemaMissing from error
+
+
+class Readiness(NamedTuple):
+    live: int
+    """Workers with a heartbeat within the last minute."""
+    silent: int
+    """Workers with a heartbeat within the last hour that did not stop cleanly."""
+    reaped: float | None
+    """Seconds since a live worker last reaped; None: none has."""
+    started: float | None
+    """Seconds since the first of the live workers started."""
+    unmaintained: float | None
+    """Seconds since the runner `maintenance` was due; negative: not due yet; None: it never ran."""
+
+
+def read_readiness() -> Statement[Readiness]:
+    return Statement(statements()["read_readiness"], {}, lambda rows: Readiness._make(rows[0]))
+
+
+def check_schema() -> Statement[None]:
+    """Check the schema with one statement. See `check`."""
+    return Statement(statements()["applied_migrations"], {}, _verified)
+
+
+def _verified(rows: Sequence[Row]) -> None:
+    verify([(number, name, checksum) for number, name, checksum in rows])

@@ -1,0 +1,99 @@
+"""Sleeping and waking: a sleeping worker has a row, so that an enqueue can see whether there is a worker to wake."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
+
+
+WORKER_CHANNEL = "holdfast"
+RECORD_SECONDS = 10.0
+"""How long the record of a sleeper is valid."""
+
+
+class Horizon(NamedTuple):
+    """The limits of a worker's sleep: unfinished transactions, and the next due job."""
+
+    xmax: str
+    """A transaction older than this may have looked for sleepers too early and will not wake this one."""
+    next_due: timedelta | None
+    """The time until the next scheduled job is due."""
+
+
+def worker_channel(worker: int) -> str:
+    return f"{WORKER_CHANNEL}_{worker}"
+
+
+def lie_down(worker: int, queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
+    """Record that the worker sleeps. After the commit, check once more for due jobs before sleeping."""
+    params: dict[str, str | int] = {"worker": worker, "queues": text_array(queues), "kinds": text_array(kinds)}
+    return Statement(statements()["lie_down"], params, lambda _: None)
+
+
+def rise(worker: int) -> Statement[None]:
+    return Statement(statements()["rise"], {"worker": worker}, lambda _: None)
+
+
+def wake_sleepers(queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
+    """Wake two sleepers for each of these queues and kinds."""
+    pairs = [(queue, kind) for queue in queues for kind in kinds]
+    params = {"queues": text_array(queue for queue, _ in pairs), "kinds": text_array(kind for _, kind in pairs)}
+    return Statement(statements()["wake_sleepers"], params, lambda _: None)
+
+
+def look_ahead(
+    worker: int | None, queues: Sequence[str] | None = None, kinds: Iterable[str] | None = None
+) -> Statement[Horizon]:
+    """Return the horizon; run it in a separate statement, after the record is committed.
+
+    `queues` and `kinds`: default to the registered ones.
+    """
+    params: dict[str, str | int | None] = {
+        "worker": worker,
+        "queues": None if queues is None else text_array(sorted(queues)),
+        "kinds": None if kinds is None else text_array(sorted(kinds)),
+    }
+    return Statement(statements()["look_ahead"], params, lambda rows: Horizon._make(rows[0]))
+
+
+def others_ended(xmax: str) -> Statement[bool]:
+    """Return whether every transaction that was in progress at the horizon has ended."""
+    return Statement(statements()["others_ended"], {"xmax": xmax}, _only)
+
+
+def _only(rows: Sequence[Row]) -> bool:
+    answer: bool = rows[0][0]
+    return answer
+
+
+CHAIN_CHANNEL = "holdfast_watch"
+"""The prefix of the channels on which chain watchers listen."""
+
+
+def chain_channel(listener: str) -> str:
+    """Return the channel on which a watcher receives `ended CHAIN` and `progress CHAIN FRACTION NOTE`."""
+    return f"{CHAIN_CHANNEL}_{listener}"
+
+
+def watch_chains(listener: str, chains: Iterable[int]) -> Statement[None]:
+    """Record that a client waits for these chains. After the commit, read the horizon, then the state of the chains."""
+    params = {"listener": listener, "chains": number_array(chains)}
+    return Statement(statements()["watch_chains"], params, lambda _: None)
+
+
+def forget_watcher(listener: str) -> Statement[None]:
+    return Statement(statements()["forget_watcher"], {"listener": listener}, lambda _: None)
+
+
+def watch_horizon() -> Statement[str]:
+    """Return the horizon of a watcher; run it in a separate statement, after the record is committed.
+
+    A transaction older than this may have looked for watchers too early and will not notify this one: see
+    `holdfast._store.sleeper.others_ended`.
+    """
+    return Statement(statements()["watch_horizon"], {}, lambda rows: str(rows[0][0]))

@@ -1,0 +1,95 @@
+-- What people ask. Every question has a LIMIT and is asked after limit_time, in the same transaction: no look, however broad,
+-- may hold the jobs up. History has an index on id and none on what is filtered by here, so a rare kind may take the whole time.
+
+-- name: limit_time
+SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
+    pg_catalog.set_config('lock_timeout', %(lock_ms)s::text, true), pg_catalog.set_config('TimeZone', 'UTC', true),
+    pg_catalog.set_config('jit', 'off', true),
+    pg_catalog.set_config('search_path', coalesce(%(path)s::text, pg_catalog.current_setting('search_path')), true)
+
+-- name: pin_names
+-- Unqualified names mean what PostgreSQL means by them from here on: in the session, or with `local` in the transaction.
+SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
+
+-- name: list_live_jobs
+SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, NULL::timestamptz,
+    j.locked_by, j.order_key, j.last_error_code
+FROM holdfast.job j
+WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
+  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+ORDER BY j.id DESC LIMIT %(most)s
+
+-- name: list_ended_jobs
+SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
+    j.worker_id, j.order_key, j.last_error_code
+FROM holdfast.job_history j
+WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
+  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+ORDER BY j.id DESC LIMIT %(most)s
+
+-- name: list_dead_letters
+SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
+    j.worker_id, j.order_key, j.last_error_code
+FROM holdfast.job_failed j
+WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
+  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+ORDER BY j.id DESC LIMIT %(most)s
+
+-- name: read_job
+SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
+    SELECT to_json(j)::text FROM holdfast.job j WHERE j.id = wanted.id
+    UNION ALL SELECT to_json(h)::text FROM holdfast.job_history h WHERE h.id = wanted.id
+    UNION ALL SELECT to_json(f)::text FROM holdfast.job_failed f WHERE f.id = wanted.id) AS found (said)
+LIMIT 1
+
+-- name: list_attempts
+-- The latest are kept when there are too many, and of the last twenty of them the tracebacks, which are long.
+-- A first attempt that completed has no row there: the job's own has what is known of it.
+SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error,
+    a.ended_at - a.ran_ms * interval '1 millisecond', a.ran_ms / 1000.0::double precision,
+    CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 20 THEN a.traceback END
+FROM (SELECT %(id)s::bigint AS id) AS asked, LATERAL (
+    SELECT t.attempt, t.outcome, t.ended_at, t.worker_id, t.lock_token, t.error_code, t.error, t.ran_ms, t.traceback
+    FROM holdfast.attempt t WHERE t.job_id = asked.id
+    UNION ALL SELECT h.attempt, 'completed', h.finished_at, h.worker_id, NULL, NULL, NULL, h.ran_ms, NULL
+    FROM holdfast.job_history h WHERE h.id = asked.id AND h.status = 'completed' AND h.attempt = 1 AND h.worker_id IS NOT NULL) AS a
+    LEFT JOIN holdfast.worker w ON w.id = a.worker_id
+ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(most)s
+
+-- name: list_replays
+SELECT r.replay_id, found.status, r.replayed_at FROM holdfast.replay r, LATERAL (
+    SELECT j.status::text FROM holdfast.job j WHERE j.id = r.replay_id
+    UNION ALL SELECT h.status::text FROM holdfast.job_history h WHERE h.id = r.replay_id
+    UNION ALL SELECT f.status::text FROM holdfast.job_failed f WHERE f.id = r.replay_id LIMIT 1) AS found (status)
+WHERE r.job_id = %(id)s ORDER BY r.replay_id DESC LIMIT %(most)s
+
+-- name: read_worker
+SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
+
+-- name: delete_job
+SELECT holdfast.delete_job(%(id)s)
+
+-- name: read_server
+-- What sort of backend a session of somebody else has is not told to everybody: one that is in a database is then taken for a client's.
+SELECT current_setting('server_version_num')::integer, pg_backend_pid(), current_user::text, r.rolsuper,
+    current_setting('max_connections')::integer,
+    current_setting('superuser_reserved_connections')::integer + coalesce(current_setting('reserved_connections', true), '0')::integer,
+    used.in_all, nullif(d.datconnlimit, -1), used.of_database, nullif(r.rolconnlimit, -1), used.of_user
+FROM pg_roles r, pg_database d,
+    LATERAL (SELECT count(*) AS in_all, count(*) FILTER (WHERE a.datname = d.datname) AS of_database,
+                 count(*) FILTER (WHERE a.usename = r.rolname) AS of_user
+             FROM pg_stat_activity a
+             WHERE a.datid IS NOT NULL AND coalesce(a.backend_type, 'client backend') = 'client backend') AS used
+WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
+
+-- name: read_isolation
+SELECT pg_catalog.current_setting('default_transaction_isolation'), current_user::text
+
+-- name: list_roles
+SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r
+WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator') ORDER BY r.rolname LIMIT 4
+
+-- name: read_rights
+SELECT has_table_privilege('holdfast.job', 'SELECT'),
+    has_table_privilege('holdfast.job', 'UPDATE') AND has_table_privilege('holdfast.job', 'DELETE'),
+    has_any_column_privilege('holdfast.audit', 'INSERT') LIMIT 1

@@ -1,0 +1,57 @@
+-- The statements the library sends. What they do, and why, stands with the functions in migrations/.
+
+-- name: enqueue_job
+SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer)
+
+-- name: enqueue_traced_job
+SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer,
+    headers => %(headers)s::text::json)
+
+-- name: enqueue_jobs
+SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
+
+-- name: enqueue_group
+SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s)
+
+-- name: claim_jobs
+SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(most)s::integer, %(start)s::integer,
+    %(kinds)s::text[], %(leases)s::integer[], %(lease_kinds)s::text[], %(lane_queues)s::text[], %(lane_kinds)s::text[],
+    %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[], %(reach)s::interval,
+    %(shard_from)s::smallint, %(shard_to)s::smallint, %(windows)s::integer, %(first_window)s::integer,
+    %(later_at)s::timestamptz, %(later_id)s::bigint)
+
+-- name: claim_suspects
+SELECT * FROM holdfast.claim_suspects(%(worker)s, %(queues)s::text[], %(kinds)s::text[], %(leases)s::integer[], %(most)s)
+
+-- name: next_suspect
+SELECT extract(epoch FROM holdfast.next_suspect(%(queues)s::text[], %(kinds)s::text[]))::double precision
+
+-- name: renew_leases
+SELECT id, token, answer FROM holdfast.renew_leases(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(leases)s::integer[])
+
+-- name: check_claims
+SELECT id, token, answer FROM holdfast.check_claims(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[])
+
+-- name: complete_jobs
+SELECT id, token, answer FROM holdfast.complete_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[],
+    %(ran)s::integer[])
+
+-- name: finish_jobs
+SELECT id, token, next_id, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(results)s::json[], %(endings)s,
+    %(ran)s::integer[])
+
+-- name: release_strays
+SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(identity)s::uuid)
+
+-- name: reap_jobs
+SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, error_code, error, answer
+FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(most)s)
+
+-- name: cancel_job
+SELECT holdfast.cancel_job(%(id)s)
+
+-- name: replay_job
+SELECT holdfast.replay_job(%(id)s, again => %(again)s)
+
+-- name: resume_order_key
+SELECT holdfast.resume_order_key(%(key)s)

@@ -1,0 +1,143 @@
+-- Day partitions, made ahead of time. SECURITY DEFINER: only the owner of a table may add to it, and workers do not own it.
+
+-- A table from which rows are deleted says how a row is identified, or a publication of all tables would refuse to delete them. That is not
+-- inherited, so each day says it: by its unique index, or by whole rows where there is none.
+CREATE FUNCTION holdfast.identify_rows(part text) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    by_index text := (SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+        WHERE i.indrelid = ('holdfast.' || quote_ident(part))::regclass AND i.indisunique LIMIT 1);
+BEGIN
+    EXECUTE format('ALTER TABLE holdfast.%I REPLICA IDENTITY ', part) || coalesce('USING INDEX ' || quote_ident(by_index), 'FULL');
+END $$;
+
+-- One at a time adds or drops partitions. The lock is that of a table which nobody but its owner may lock so: any login of the database could
+-- hold an advisory lock, and would stop workers from starting.
+CREATE FUNCTION holdfast.lock_partitions() RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    LOCK TABLE holdfast.migration IN SHARE UPDATE EXCLUSIVE MODE;
+END $$;
+
+-- CREATE TABLE … PARTITION OF would lock the parent against readers and, behind one long reader, stop every finish.
+-- ATTACH takes a lock that neither readers nor writers notice, so waiting for it harms nobody, and who is about to write waits rather than
+-- being refused: half a minute.
+-- Rows that came late are then moved to the days they belong to, 10000 of each family at a time.
+CREATE FUNCTION holdfast.ensure_partitions(ahead integer DEFAULT 14) RETURNS integer
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '30s' SET timezone = 'UTC' AS $$
+DECLARE
+    family record;
+    day date;
+    late date[];
+    part text;
+    made integer := 0;
+BEGIN
+    IF ahead NOT BETWEEN 1 AND 366 THEN
+        RAISE EXCEPTION 'partitions can be made 1 to 366 days ahead, not %', ahead USING ERRCODE = 'HF002';
+    END IF;
+    FOR family IN               -- every table of ours that is cut into days, by its column
+        SELECT left(c.relname, -length('_days'))::text AS name, a.attname::text AS at
+        FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.partattrs[0]
+        WHERE c.relnamespace = 'holdfast'::regnamespace AND p.partstrat = 'r' AND c.relname LIKE '%\_days' ORDER BY c.relname
+    LOOP
+        EXECUTE format('SELECT coalesce(array_agg(DISTINCT l.at::date), ''{}'') FROM (SELECT %I AS at FROM holdfast.%I LIMIT 10000) AS l',
+            family.at, family.name || '_late') INTO late;
+        FOR day IN SELECT generate_series(current_date - 1, current_date + ahead, '1 day')::date UNION SELECT unnest(late) ORDER BY 1 LOOP
+            part := family.name || '_' || to_char(day, 'YYYYMMDD');
+            CONTINUE WHEN to_regclass('holdfast.' || part) IS NOT NULL;
+            PERFORM holdfast.lock_partitions();
+            -- Read the catalog itself: waiting for that lock does not refresh the cache that to_regclass asks.
+            CONTINUE WHEN EXISTS (SELECT FROM pg_class c WHERE c.relname = part AND c.relnamespace = 'holdfast'::regnamespace);
+            EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part, family.name);
+            EXECUTE format('ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
+                family.name || '_days', part, day::timestamptz, (day + 1)::timestamptz);
+            PERFORM holdfast.identify_rows(part);
+            made := made + 1;
+        END LOOP;
+        IF late <> '{}' THEN
+            -- The lock: of two that move the same row, one would fail. The new value sends the row to its day.
+            PERFORM holdfast.lock_partitions();
+            EXECUTE format('UPDATE holdfast.%1$I SET late = NULL WHERE late AND ctid = ANY (ARRAY(
+                SELECT l.ctid FROM holdfast.%2$I AS l WHERE l.%3$I::date = ANY ($1) LIMIT 10000))',
+                family.name, family.name || '_late', family.at) USING late;
+        END IF;
+    END LOOP;
+    RETURN made;
+END $$;
+
+-- Called by whoever is about to write into a table of the past: made ahead or not, nothing is refused for lack of a partition, whatever the
+-- clock does. Without one for today and tomorrow, whatever this transaction writes there is late: the setting is the default of that
+-- column. Nobody makes a partition here: until a user's transaction ended, everybody else would wait for it.
+CREATE FUNCTION holdfast.need_partitions() RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF to_regclass('holdfast.job_history_' || to_char(now() AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL
+        OR to_regclass('holdfast.job_history_' || to_char((clock_timestamp() + interval '1 day') AT TIME ZONE 'UTC', 'YYYYMMDD')) IS NULL
+    THEN
+        PERFORM set_config('holdfast.late', 'on', true);
+    END IF;
+END $$;
+
+-- Where to look for a job that has ended when only its id, or an earlier one, is known, and today's partitions do not have it: at most
+-- four partitions at a time, newest first, down to the day on which the id was drawn; then the days that a clock which was set back has left in the future.
+--
+-- A look by id over a whole family locks every partition and every index of it until the transaction ends: hundreds of entries of a table
+-- that all sessions share. So whoever looks names the span in literals, which keep the planner from the other partitions, and raises and
+-- catches HF000 around it: the end of that subtransaction gives the locks back.
+CREATE FUNCTION holdfast.history_spans(drawn bigint) RETURNS tstzrange[]
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    today date := (now() AT TIME ZONE 'UTC')::date;
+    oldest date;
+    spans tstzrange[];
+BEGIN
+    BEGIN
+        -- A day earlier than its landmark: the clock may have been set back between the two.
+        SELECT (l.at AT TIME ZONE 'UTC')::date - 1 INTO oldest FROM holdfast.landmark l WHERE l.last_id < drawn ORDER BY l.last_id DESC LIMIT 1;
+        -- Materialized: the names of other tables are no dates.
+        WITH parts AS MATERIALIZED (
+            SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+            WHERE i.inhparent IN ('holdfast.job_history_days'::regclass, 'holdfast.job_failed_days'::regclass)
+            UNION (SELECT to_char(h.finished_at AT TIME ZONE 'UTC', 'YYYYMMDD') FROM holdfast.job_history h WHERE h.late LIMIT 10000)
+            UNION (SELECT to_char(f.finished_at AT TIME ZONE 'UTC', 'YYYYMMDD') FROM holdfast.job_failed f WHERE f.late LIMIT 10000)),
+        days AS (SELECT right(relname, 8)::date AS day, count(*) AS parts FROM parts GROUP BY 1),
+        placed AS (
+            SELECT d.day, d.day > today AS later, (sum(d.parts) OVER (PARTITION BY d.day > today ORDER BY abs(d.day - today)) - 1)::integer / 4 AS place
+            FROM days d WHERE d.day NOT IN (today, today + 1) AND (d.day >= oldest OR oldest IS NULL))
+        SELECT array_agg(tstzrange(s.since AT TIME ZONE 'UTC', s.until AT TIME ZONE 'UTC') ORDER BY s.later, s.place) INTO spans
+        FROM (SELECT later, place, min(day)::timestamp AS since, (max(day) + 1)::timestamp AS until FROM placed GROUP BY later, place) AS s;
+        RAISE EXCEPTION USING ERRCODE = 'HF000';
+    EXCEPTION WHEN SQLSTATE 'HF000' THEN
+        RETURN coalesce(spans, '{}');
+    END;
+END $$;
+
+CREATE FUNCTION holdfast.todays_span() RETURNS tstzrange
+    LANGUAGE sql STABLE RETURN tstzrange(date_trunc('day', now(), 'UTC'), date_trunc('day', now(), 'UTC') + interval '2 days');
+
+-- When and how a job ended, if that was not before `since`.
+CREATE FUNCTION holdfast.find_ended(job_id bigint, since timestamptz, OUT finished_at timestamptz, OUT status holdfast.status)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    spans tstzrange[] := ARRAY[holdfast.todays_span()];
+    n integer := 1;
+BEGIN
+    WHILE n <= cardinality(spans) AND finished_at IS NULL LOOP
+        BEGIN
+            EXECUTE format('SELECT h.finished_at, h.status FROM holdfast.job_history h WHERE h.id = $1 AND h.finished_at >= %1$L AND h.finished_at < %2$L
+                UNION ALL SELECT f.finished_at, f.status FROM holdfast.job_failed f WHERE f.id = $1 AND f.finished_at >= %1$L AND f.finished_at < %2$L
+                LIMIT 1', lower(spans[n]), upper(spans[n])) INTO finished_at, status USING job_id;
+            RAISE EXCEPTION USING ERRCODE = 'HF000';
+        EXCEPTION WHEN SQLSTATE 'HF000' THEN
+            NULL;
+        END;
+        IF n = 1 AND finished_at IS NULL THEN
+            spans := spans || ARRAY(SELECT s FROM unnest(holdfast.history_spans(job_id)) WITH ORDINALITY AS x (s, place)
+                WHERE upper(s) > since ORDER BY place);
+        END IF;
+        n := n + 1;
+    END LOOP;
+END $$;
+
+SELECT holdfast.identify_rows(late) FROM unnest('{job_history_late,job_failed_late,attempt_late,run_late,tally_late}'::text[]) AS late;
+SELECT holdfast.ensure_partitions();

@@ -1,0 +1,166 @@
+-- What people and starting workers do.
+
+-- A worker's id is never issued twice, whatever crashes: its row is on disk before the first claim names it.
+CREATE FUNCTION holdfast.register_worker(name text, host text, pid integer, version text, queues text[], kinds text[],
+    identity uuid DEFAULT NULL, versions json DEFAULT NULL, limits json DEFAULT NULL, settings json DEFAULT NULL) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    made bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'on', true);
+    INSERT INTO holdfast.worker (name, host, pid, version, queues, kinds, identity, versions, limits, settings)
+    VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, gen_random_uuid()), $8, $9, $10) RETURNING id INTO made;
+    RETURN made;
+END $$;
+
+-- Gives back, uncounted, what a worker holds and does not know of: a claim whose answer was lost on the way. At most 1000 at once. Nothing,
+-- if the id is another's by now: after a restore an id may be issued again.
+CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigint[], identity uuid)
+    RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY SELECT s.id, s.token, s.answer FROM holdfast.settle_jobs(ARRAY(
+        SELECT ROW (j.id, j.lock_token, j.locked_by, 'released', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending
+        FROM holdfast.job j LEFT JOIN unnest(ids, tokens) AS g (id, token) ON g.id = j.id AND g.token = j.lock_token
+        WHERE j.status = 'processing' AND j.locked_by = worker AND g.id IS NULL
+            AND EXISTS (SELECT FROM holdfast.worker w WHERE w.id = worker AND w.identity = coalesce(release_strays.identity, w.identity)) LIMIT 1000)) AS s;
+END $$;
+
+-- Calls a job off, in the caller's transaction: `cancelled` at once when it has not started, `requested` when it runs, or when it
+-- waits in an order key and must leave it in its turn; `not_found` when it has ended.
+CREATE FUNCTION holdfast.cancel_job(job_id bigint) RETURNS text
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    target holdfast.job;
+    answer text;
+BEGIN
+    IF job_id IS NULL THEN
+        PERFORM holdfast.refuse('job_id: an id expected, got null');
+    END IF;
+    SELECT * INTO target FROM holdfast.job j WHERE j.id = job_id FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 'not_found';
+    END IF;
+    -- Jobs that wait for this one cannot be told on an old snapshot: then it leaves in its turn.
+    IF target.status IN ('pending', 'blocked') AND target.order_key IS NULL
+        AND (target.awaited IS NULL OR current_setting('transaction_isolation') = 'read committed')
+    THEN
+        SELECT s.answer INTO answer FROM holdfast.settle_jobs(ARRAY[ROW (job_id, holdfast.take_job(job_id), 0, 'cancelled', NULL, NULL,
+            'cancelled', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending]) AS s;
+        IF answer = 'cancelled' THEN
+            RETURN 'cancelled';
+        END IF;
+        UPDATE holdfast.job SET lock_token = NULL, locked_by = NULL WHERE id = job_id;
+    END IF;
+    -- What is called off waits for no other chain.
+    UPDATE holdfast.job SET cancel_requested_at = clock_timestamp(),
+        available_at = CASE WHEN status = 'processing' THEN available_at ELSE clock_timestamp() END, later = NULL,
+        status = CASE WHEN blockers_left > 0 THEN 'pending' ELSE status END,
+        blockers_left = CASE WHEN blockers_left > 0 THEN 0 ELSE blockers_left END
+    WHERE id = job_id;
+    IF target.status = 'processing' THEN
+        PERFORM pg_notify('holdfast_' || target.locked_by, format('lost %s %s cancelled', job_id, target.lock_token));
+    END IF;
+    RETURN 'requested';
+END $$;
+
+-- Lets a stopped order key go on: with its lowest live job, which after a replay is the one that failed.
+CREATE FUNCTION holdfast.resume_order_key(key text) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    stopped boolean;
+    fault text := CASE WHEN key IS NULL THEN 'key: 1 to 500 bytes of text expected, got null' ELSE holdfast.text_fault('key', key, 500) END;
+BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
+    PERFORM holdfast.need_read_committed();
+    PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(key));
+    DELETE FROM holdfast.order_stop WHERE order_key = key;
+    stopped := FOUND;
+    UPDATE holdfast.job SET status = 'pending', available_at = greatest(available_at, clock_timestamp()),
+        later = holdfast.is_later(available_at, NULL, clock_timestamp())
+    WHERE status = 'blocked' AND (blockers_left > 0) IS NOT TRUE
+        AND id = (SELECT j.id FROM holdfast.job j WHERE j.order_key = key ORDER BY j.order_seq, j.id LIMIT 1);
+    PERFORM holdfast.wake_sleepers(ARRAY[j.queue], ARRAY[j.kind]) FROM holdfast.job j
+    WHERE j.order_key = key AND j.status = 'pending' ORDER BY j.order_seq, j.id LIMIT 1;
+    RETURN stopped;
+END $$;
+
+-- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
+-- key it takes its old place. Give the time when it ended if it is known: by its id alone it is looked for in every day that is kept.
+-- A second request is refused while a replay of the job lives, or when the last replay completed, unless `again`.
+CREATE FUNCTION holdfast.replay_job(job_id bigint, ended timestamptz DEFAULT NULL, again boolean DEFAULT false) RETURNS bigint
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();
+    dead holdfast.job_failed;
+    made bigint;
+    holder bigint;
+    replayed timestamptz;
+    fault text := CASE WHEN job_id IS NULL THEN 'job_id: an id expected, got null' ELSE holdfast.time_fault('ended', ended) END;
+BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
+    IF ended IS NULL THEN
+        SELECT f.finished_at INTO ended FROM holdfast.find_ended(job_id, '-infinity') AS f WHERE f.status = 'failed';
+    END IF;
+    -- A literal, so that one partition is looked at and no other is locked; see history_spans.
+    BEGIN
+        EXECUTE format('SELECT * FROM holdfast.job_failed WHERE id = $1 AND finished_at = %L LIMIT 1', ended) INTO dead USING job_id;
+        RAISE EXCEPTION USING ERRCODE = 'HF000';
+    EXCEPTION WHEN SQLSTATE 'HF000' THEN
+        NULL;
+    END;
+    IF dead.id IS NULL THEN
+        RETURN NULL;
+    END IF;
+    IF dead.order_key IS NOT NULL OR dead.blockers IS NOT NULL THEN
+        PERFORM holdfast.need_read_committed();
+    END IF;
+    -- Of two requests at once, the second looks after the first has committed.
+    PERFORM pg_advisory_xact_lock(hashtext('holdfast.replay'), hashtext(job_id::text));
+    IF again IS NOT TRUE THEN
+        SELECT r.replay_id INTO holder FROM holdfast.replay r JOIN holdfast.job j ON j.id = r.replay_id WHERE r.job_id = dead.id LIMIT 1;
+        IF NOT FOUND THEN
+            SELECT r.replay_id, r.replayed_at INTO holder, replayed FROM holdfast.replay r WHERE r.job_id = dead.id
+            ORDER BY r.nth DESC LIMIT 1;
+            IF FOUND AND NOT EXISTS (SELECT FROM holdfast.find_ended(holder, replayed) AS e WHERE e.status = 'completed') THEN
+                holder := NULL;
+            END IF;
+        END IF;
+        IF holder IS NOT NULL THEN
+            RAISE EXCEPTION 'this dead letter was replayed already, as job %', holder USING ERRCODE = 'HF006', DETAIL = holder::text;
+        END IF;
+    END IF;
+    INSERT INTO holdfast.job (created_at, available_at, max_attempts, priority, shard, payload_version, order_block, chain_id, replay_of,
+        order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, suspect)
+    VALUES (clock, clock, dead.max_attempts, dead.priority, holdfast.shard_of(dead.id, dead.order_key), dead.payload_version,
+        dead.order_block, coalesce(dead.chain_id, dead.id), dead.id, dead.order_seq, dead.queue, dead.kind, dead.payload, dead.headers,
+        dead.order_key, dead.unique_key, CASE WHEN dead.blockers IS NULL THEN 'pending' ELSE 'blocked' END::holdfast.status,
+        cardinality(dead.blockers), dead.run_anyway, CASE dead.last_error_code WHEN 'crashed_alone' THEN 1 END)
+    ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING
+    RETURNING id INTO made;
+    IF made IS NULL THEN
+        SELECT j.id INTO holder FROM holdfast.job j WHERE j.unique_key = dead.unique_key AND j.kind = dead.kind LIMIT 1;
+        IF FOUND THEN
+            RAISE EXCEPTION 'a job with this unique key exists' USING ERRCODE = 'HF001', DETAIL = holder::text;
+        END IF;
+        RETURN NULL;
+    END IF;
+    -- A snapshot that is older than another's replay takes the same number: DO NOTHING then raises serialization_failure.
+    INSERT INTO holdfast.replay (job_id, nth, replay_id, replayed_at)
+    SELECT dead.id, coalesce(max(r.nth), 0) + 1, made, clock FROM holdfast.replay r WHERE r.job_id = dead.id
+    ON CONFLICT DO NOTHING;
+    PERFORM holdfast.name_blockers(array_agg(made), array_agg(b.chain_id), array_agg(b.ordinal::integer))
+    FROM unnest(dead.blockers) WITH ORDINALITY AS b (chain_id, ordinal);
+    PERFORM holdfast.refuse_circles(ARRAY[made]);
+    PERFORM holdfast.wake_sleepers(ARRAY[dead.queue], ARRAY[dead.kind]);
+    IF dead.order_key IS NOT NULL
+       AND EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = dead.order_key AND s.job_id = replay_job.job_id) THEN
+        PERFORM holdfast.resume_order_key(dead.order_key);
+    END IF;
+    RETURN made;
+END $$;

@@ -1,0 +1,142 @@
+-- What recurs: when runners and periodic jobs run next, the record of each run, and how long what has ended is kept.
+
+-- One row per runner that has a schedule, and per periodic job. The row is the slot's referee: a fleet runs each slot once. While a
+-- slot runs, its holder renews the lease, and the next slot waits; several that pass meanwhile are one run, late.
+CREATE TABLE holdfast.schedule (
+    name         text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 200),
+    what         text NOT NULL CHECK (what IN ('runner', 'job')),
+    schedule     text NOT NULL CHECK (octet_length(schedule) BETWEEN 1 AND 400),    -- 'every 120s', '17 3 * * * America/Santiago'
+    declared     text,                          -- what the code last said: an edit stays until the code says otherwise; null: made by hand
+    job          json,                          -- what a periodic job enqueues
+    paused       boolean NOT NULL DEFAULT false,
+    triggered_at timestamptz,                   -- run once more, now, paused or not
+    next_at      timestamptz,                   -- null: whoever looks first works it out
+    last_at      timestamptz,                   -- the slot that was started last
+    slot_at      timestamptz,                   -- the slot that runs now
+    started_at   timestamptz,
+    run_id       bigint,
+    attempt      smallint NOT NULL DEFAULT 0,   -- how often this slot was started
+    locked_by    bigint,
+    lock_token   bigint,
+    locked_until timestamptz,
+    CHECK ((what = 'job') = (job IS NOT NULL))
+) WITH (fillfactor = 50);
+
+-- How long the days of each family, and the messages in the inbox, are kept after they have ended. Workers may read it, and drop what it no longer protects.
+CREATE TABLE holdfast.retention (
+    family text COLLATE "C" PRIMARY KEY
+        CHECK (family IN ('job_history', 'job_failed', 'attempt', 'run', 'tally')),
+    keep   interval NOT NULL CHECK (keep >= interval '2 days')
+);
+INSERT INTO holdfast.retention (family, keep) VALUES
+    ('job_history', '14 days'), ('job_failed', '90 days'), ('attempt', '90 days'), ('run', '30 days'), ('tally', '90 days');
+
+-- Without an outcome the run is going on. Its end is written into the same row, and a second time does no harm.
+CREATE FUNCTION holdfast.record_run(id bigint, started_at timestamptz, worker bigint, runner text, outcome text, counts json,
+    error_code text, error text) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE holdfast.run AS r SET finished_at = CASE WHEN $5 IS NOT NULL THEN clock_timestamp() END, outcome = $5, counts = $6, error_code = $7, error = $8
+    WHERE r.runner = $4 AND r.started_at = $2 AND r.id = $1;
+    IF NOT FOUND THEN
+        PERFORM holdfast.need_partitions();
+        INSERT INTO holdfast.run (id, started_at, finished_at, worker_id, runner, outcome, counts, error_code, error)
+        OVERRIDING SYSTEM VALUE VALUES ($1, $2, CASE WHEN $5 IS NOT NULL THEN clock_timestamp() END, nullif($3, 0), $4, $5, $6, $7, $8);
+    END IF;
+END $$;
+
+-- Takes a runner's slot, if it is due and nobody runs it: a new one, or again the one whose holder was not heard of for a whole lease,
+-- or gave it back. A slot that was lost three times is given up. `seen` and `seen_next` are what `following` was worked out from:
+-- whoever comes second finds them changed.
+CREATE FUNCTION holdfast.claim_slot(given text, worker bigint, lease_ms integer, seen text, seen_next timestamptz, following timestamptz)
+    RETURNS TABLE (slot_at timestamptz, started_at timestamptz, lock_token bigint, attempt smallint, run_id bigint)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    held holdfast.schedule;
+    again boolean;
+    due boolean;
+BEGIN
+    SELECT * INTO held FROM holdfast.schedule s
+    WHERE s.name = given AND s.what = 'runner' AND s.schedule = seen AND s.next_at = seen_next
+        AND (s.locked_until IS NULL OR s.locked_until < now())
+        AND (s.triggered_at IS NOT NULL OR NOT s.paused AND (s.next_at <= now() OR s.slot_at IS NOT NULL))
+    FOR UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    IF held.locked_by IS NOT NULL THEN
+        PERFORM holdfast.record_run(held.run_id, held.started_at, held.locked_by, given, 'lost', NULL, 'lost',
+            'its worker was not heard of for a whole lease');
+    END IF;
+    again := held.slot_at IS NOT NULL AND held.attempt < 3;
+    due := held.triggered_at IS NOT NULL OR NOT held.paused AND held.next_at <= now();
+    IF NOT again AND NOT due THEN
+        UPDATE holdfast.schedule s SET slot_at = NULL, started_at = NULL, run_id = NULL, attempt = 0, locked_by = NULL, lock_token = NULL,
+            locked_until = NULL WHERE s.name = given;
+        RETURN;
+    END IF;
+    RETURN QUERY
+    UPDATE holdfast.schedule s SET
+        slot_at = CASE WHEN again THEN s.slot_at ELSE least(s.next_at, now()) END,
+        last_at = CASE WHEN again THEN s.slot_at ELSE least(s.next_at, now()) END,
+        next_at = CASE WHEN again OR s.next_at > now() THEN s.next_at ELSE following END,
+        triggered_at = CASE WHEN again THEN s.triggered_at END,
+        attempt = CASE WHEN again THEN s.attempt + 1 ELSE 1 END,
+        started_at = now(), run_id = nextval('holdfast.run_id_seq'), locked_by = worker, lock_token = nextval('holdfast.token'),
+        locked_until = now() + lease_ms * interval '1 millisecond'
+    WHERE s.name = given
+    RETURNING s.slot_at, s.started_at, s.lock_token, s.attempt, s.run_id;
+END $$;
+
+-- Ends a slot that is still held, or with `again` gives it back as if it had not been started; false: it was lost. The run is recorded
+-- unless `outcome` is null.
+CREATE FUNCTION holdfast.end_slot(given text, worker bigint, token bigint, again boolean, outcome text, counts json, error_code text,
+    error text) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    held holdfast.schedule;
+BEGIN
+    SELECT * INTO held FROM holdfast.schedule s WHERE s.name = given AND s.lock_token = token AND s.locked_by = worker FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    UPDATE holdfast.schedule s SET slot_at = CASE WHEN again THEN s.slot_at END, attempt = CASE WHEN again THEN s.attempt - 1 ELSE 0 END,
+        started_at = NULL, run_id = NULL, locked_by = NULL, lock_token = NULL, locked_until = NULL
+    WHERE s.name = given;
+    IF outcome IS NOT NULL THEN
+        PERFORM holdfast.record_run(held.run_id, held.started_at, worker, given, outcome, counts, error_code, error);
+    END IF;
+    RETURN true;
+END $$;
+
+-- The days that are kept no longer, oldest first, each with the commands that remove it. The owner detaches a day beside readers and
+-- writers, then drops what nobody sees any more; who is not the owner asks drop_partition.
+CREATE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
+    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
+            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family || '_days', c.relname)
+                 WHEN i.inhrelid IS NOT NULL
+                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family || '_days', c.relname) END,
+            format('DROP TABLE holdfast.%I', c.relname)], NULL)
+        ELSE ARRAY[format('SELECT holdfast.drop_partition(%L)', c.relname)] END
+    FROM holdfast.retention r
+        JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('^' || r.family || '_[0-9]{8}$')
+        LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
+    WHERE (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
+    ORDER BY right(c.relname, 8), c.relname LIMIT most
+$$;
+
+-- For workers, who own no table: SECURITY DEFINER, and only what retention gives up. It needs the parent for a moment, so it waits no
+-- longer than everybody else may be made to wait behind it; whoever called it tries again later.
+CREATE FUNCTION holdfast.drop_partition(part text) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+BEGIN
+    PERFORM FROM holdfast.expired_partitions(1000) AS e WHERE e.part = drop_partition.part;
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    PERFORM holdfast.lock_partitions();
+    EXECUTE format('DROP TABLE IF EXISTS holdfast.%I', part);
+    RETURN true;
+END $$;

@@ -1,0 +1,116 @@
+-- Who may do what, set anew after every migration: what stands here is what these roles have in this schema, whatever they had
+-- before. They are groups without login; the users of services become members. Who completes a job in the handler's own transaction,
+-- ends a chain from outside or waits for one has the rights of a worker.
+
+-- Roles belong to the whole server, and `migrate` may run for two of its databases at once: the loser finds the role made. Who may
+-- not create roles leaves them out; `holdfast migrate` says so, and grants to those that somebody else makes.
+DO $$
+DECLARE
+    wanted text;
+BEGIN
+    FOREACH wanted IN ARRAY ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator'] LOOP
+        CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = wanted);
+        BEGIN
+            EXECUTE format('CREATE ROLE %I NOLOGIN', wanted);
+        EXCEPTION WHEN duplicate_object OR unique_violation OR insufficient_privilege THEN
+            NULL;
+        END;
+    END LOOP;
+END $$;
+
+-- Nobody adds or drops partitions meanwhile: a grant on a table that goes away would fail.
+DO $$ BEGIN PERFORM holdfast.lock_partitions(); END $$;
+
+REVOKE ALL ON SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA holdfast FROM PUBLIC;
+REVOKE ALL ON ALL ROUTINES IN SCHEMA holdfast FROM PUBLIC;
+
+DO $$
+DECLARE
+    member text;
+    rights text;
+BEGIN
+    FOR member, rights IN
+        SELECT r.rolname, x.rights FROM pg_roles r,
+            (VALUES ('SCHEMA holdfast'), ('ALL TABLES IN SCHEMA holdfast'), ('ALL SEQUENCES IN SCHEMA holdfast'),
+                    ('ALL ROUTINES IN SCHEMA holdfast')) AS x (rights)
+        WHERE r.rolname IN ('holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator')
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM %I', rights, member);
+    END LOOP;
+
+    FOR member, rights IN
+        SELECT r.rolname, x.rights FROM pg_roles r JOIN (VALUES
+            ('holdfast_producer', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.enqueue_jobs, holdfast.enqueue_group, holdfast.enqueue'),
+            ('holdfast_producer', 'EXECUTE ON FUNCTION holdfast.publish_events, holdfast.publish'),
+
+            ('holdfast_worker', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
+            ('holdfast_worker', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
+            ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally, holdfast.unique_window, holdfast.inbox'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.position'),
+            ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery'),
+            ('holdfast_worker', 'SELECT ON holdfast.event, holdfast.event_id_seq'),
+            ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration, holdfast.census'),
+
+            ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
+            ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),
+
+            -- Serves the pages: it may what a worker may, and set queues, keep tokens, and write down who did what.
+            ('holdfast_operator', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_operator', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
+            ('holdfast_operator', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
+            ('holdfast_operator', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher, holdfast.schedule, holdfast.worker'),
+            ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
+            ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue'),
+            ('holdfast_operator', 'INSERT ON holdfast.access_token'),
+            ('holdfast_operator', 'UPDATE (revoked_at) ON holdfast.access_token'),
+            ('holdfast_operator', 'INSERT (who, credential, address, role, action, target, jobs, ids, detail) ON holdfast.audit'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.answered'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.ended_session'),
+            ('holdfast_operator', 'INSERT ON holdfast.delivery'),
+            ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
+            ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
+
+            ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),
+            ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
+            ('holdfast_viewer', 'SELECT ON holdfast.event_id_seq'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster,
+                holdfast.positions_are_valid'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census')
+        ) AS x (member, rights) ON x.member = r.rolname
+    LOOP
+        EXECUTE format('GRANT %s TO %I', rights, member);
+    END LOOP;
+
+    -- Acting on jobs and subscriptions of others is for operators.
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_worker') THEN
+        REVOKE EXECUTE ON FUNCTION holdfast.act_on_jobs, holdfast.reschedule_job, holdfast.delete_job, holdfast.replay_subscription,
+            holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
+    END IF;
+
+    -- A viewer need not see digests.
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_viewer') THEN
+        REVOKE SELECT ON holdfast.access_token FROM holdfast_viewer;
+    END IF;
+
+    -- Tomorrow's partitions too. They belong to the owner of the function that makes them.
+    FOR member IN
+        SELECT p.proowner::regrole::text FROM pg_proc p JOIN pg_roles r ON r.rolname = 'holdfast_viewer'
+        WHERE p.oid = 'holdfast.ensure_partitions'::regproc
+    LOOP
+        EXECUTE format('ALTER DEFAULT PRIVILEGES FOR ROLE %s IN SCHEMA holdfast GRANT SELECT ON TABLES TO holdfast_viewer', member);
+    END LOOP;
+END $$;

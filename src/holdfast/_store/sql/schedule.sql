@@ -1,0 +1,89 @@
+-- name: register_schedules
+INSERT INTO holdfast.schedule (name, what, schedule, declared, job, next_at)
+SELECT name, CASE WHEN job IS NULL THEN 'runner' ELSE 'job' END, schedule, concat_ws(' ', schedule, job::text), job,
+    CASE WHEN at_start THEN now() END
+FROM json_to_recordset(%(given)s::json) AS given (name text, schedule text, job json, at_start boolean)
+ORDER BY name
+ON CONFLICT (name) DO UPDATE SET what = EXCLUDED.what, schedule = EXCLUDED.schedule, declared = EXCLUDED.declared, job = EXCLUDED.job,
+    next_at = CASE WHEN schedule.last_at IS NULL THEN EXCLUDED.next_at END
+WHERE schedule.declared IS DISTINCT FROM EXCLUDED.declared
+RETURNING name
+
+-- name: look_at_schedule
+SELECT schedule, now(), next_at, paused, triggered_at IS NOT NULL, slot_at, locked_until FROM holdfast.schedule
+WHERE name = %(name)s AND what = 'runner'
+
+-- name: set_next
+UPDATE holdfast.schedule s SET next_at = given.following
+FROM unnest(%(names)s::text[], %(seen)s::text[], %(following)s::timestamptz[]) AS given (name, seen, following)
+WHERE s.name = given.name AND s.schedule = given.seen AND s.next_at IS NULL
+RETURNING s.name
+
+-- name: claim_slot
+SELECT slot_at, started_at, lock_token, attempt, run_id
+FROM holdfast.claim_slot(%(name)s, %(worker)s, %(lease_ms)s, %(seen)s, %(seen_next)s::timestamptz, %(following)s::timestamptz)
+
+-- name: renew_slot
+UPDATE holdfast.schedule SET locked_until = now() + %(lease_ms)s * interval '1 millisecond'
+WHERE name = %(name)s AND lock_token = %(token)s AND locked_by = %(worker)s
+RETURNING name
+
+-- name: end_slot
+SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
+
+-- name: look_at_periodic_jobs
+-- Those that this application registered, and those that somebody made by hand.
+SELECT name, schedule, now(), next_at, triggered_at IS NOT NULL OR next_at <= now() FROM holdfast.schedule
+WHERE what = 'job' AND (NOT paused OR triggered_at IS NOT NULL) AND (declared IS NULL OR name = ANY (%(names)s::text[]))
+ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(most)s
+
+-- name: enqueue_slots
+-- The slots move on and their jobs are enqueued in one statement: all or none. The payloads are passed on to the letter.
+WITH due AS MATERIALIZED (
+    SELECT s.name, s.job, least(s.next_at, now()) AS slot, given.following FROM holdfast.schedule s
+        JOIN unnest(%(names)s::text[], %(seen)s::text[], %(seen_next)s::timestamptz[], %(following)s::timestamptz[])
+            AS given (name, seen, seen_next, following) ON given.name = s.name
+    WHERE s.what = 'job' AND s.schedule = given.seen AND s.next_at = given.seen_next
+        AND (s.triggered_at IS NOT NULL OR NOT s.paused AND s.next_at <= now())
+    ORDER BY s.name FOR UPDATE OF s SKIP LOCKED),
+moved AS (
+    UPDATE holdfast.schedule s SET last_at = due.slot, triggered_at = NULL,
+        next_at = CASE WHEN s.next_at <= now() THEN due.following ELSE s.next_at END
+    FROM due WHERE s.name = due.name
+    RETURNING due.name, due.job ->> 'kind' AS kind, coalesce(due.job ->> 'queue', 'default') AS queue, CASE WHEN due.job -> 'unique_key' IS NULL
+        THEN '{"unique_key":' || to_json('schedule:' || due.name || ':' || to_char(due.slot AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"'))
+            || ',' || substr(ltrim(due.job::text, E' \t\r\n'), 2)
+        ELSE due.job::text END AS job)
+SELECT enqueued.id, batch.kinds[enqueued.place], batch.queues[enqueued.place], batch.names[enqueued.place], enqueued.created
+FROM (SELECT '[' || string_agg(job, ',' ORDER BY name) || ']' AS jobs, array_agg(name ORDER BY name) AS names,
+        array_agg(kind ORDER BY name) AS kinds, array_agg(queue ORDER BY name) AS queues FROM moved HAVING count(*) > 0) AS batch,
+    LATERAL holdfast.enqueue_jobs(batch.jobs) WITH ORDINALITY AS enqueued (id, chain_id, created, place)
+
+-- name: pause_schedule
+UPDATE holdfast.schedule SET paused = true WHERE name = %(name)s RETURNING name
+
+-- name: resume_schedule
+-- What came and went while it was paused is not run later.
+UPDATE holdfast.schedule SET paused = false, next_at = CASE WHEN paused THEN NULL ELSE next_at END WHERE name = %(name)s RETURNING name
+
+-- name: trigger_schedule
+UPDATE holdfast.schedule SET triggered_at = clock_timestamp() WHERE name = %(name)s RETURNING name
+
+-- name: edit_schedule
+UPDATE holdfast.schedule SET schedule = %(schedule)s, next_at = NULL WHERE name = %(name)s RETURNING name
+
+-- name: remove_schedule
+DELETE FROM holdfast.schedule WHERE name = %(name)s RETURNING name
+
+-- name: list_schedules
+SELECT name, what, schedule, schedule IS DISTINCT FROM split_part(declared, ' {', 1), paused, triggered_at IS NOT NULL, next_at, last_at, slot_at,
+    started_at, attempt, locked_by, locked_until
+FROM holdfast.schedule ORDER BY name LIMIT %(most)s
+
+-- name: take_singleton
+SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s, 0))
+
+-- name: keep_singleton
+-- In a transaction that stays open and idle as long as the runner runs: no timeout of the server's may end it.
+SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
+WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')

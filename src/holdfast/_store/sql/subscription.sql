@@ -1,0 +1,124 @@
+-- name: subscribe
+SELECT id, partitions FROM holdfast.subscribe(%(name)s, %(target)s, %(topics)s::text[], %(partitions)s, %(beginning)s, %(makes_jobs)s)
+
+-- name: join_subscription
+SELECT (j.held).partition, (j.held).seq, (j.held).lock_token, (j.held).seen::text, (j.held).seen_id, (j.held).seen_top,
+    (j.held).seen_xid::text, (j.held).next::text, (j.held).next_id, (j.held).next_top, (j.held).next_xid::text, (j.held).phase,
+    (j.held).last_id, j.share, j.paused, j.elsewhere, j.moved, j.base_id, j.partitions, j.topics
+FROM holdfast.join_subscription(%(subscription)s, %(worker)s, %(lease_ms)s) AS j
+
+-- name: leave_subscription
+SELECT holdfast.leave_subscription(%(subscription)s, %(worker)s)::text
+
+-- name: read_events
+SELECT * FROM holdfast.read_events(%(topics)s::text[], %(partitions)s, %(partition)s, %(base_id)s::bigint, %(seen)s::text::pg_snapshot,
+    %(seen_id)s::bigint, %(seen_top)s::bigint, %(seen_xid)s::text::xid8, %(next)s::text::pg_snapshot, %(next_id)s::bigint,
+    %(next_top)s::bigint, %(phase)s::text, %(last_id)s::bigint, %(most)s)
+
+-- name: advance_position
+SELECT holdfast.advance_position(%(subscription)s, %(partition)s, %(seq)s::bigint, %(token)s::bigint, %(worker)s::bigint,
+    %(seen)s::text::pg_snapshot, %(seen_id)s::bigint, %(seen_top)s::bigint, %(seen_xid)s::text::xid8, %(next)s::text::pg_snapshot,
+    %(next_id)s::bigint, %(next_top)s::bigint, %(next_xid)s::text::xid8, %(phase)s::text, %(last_id)s::bigint, %(free)s::boolean,
+    %(parked)s::json, %(receipts)s::json)
+
+-- name: feed_jobs
+SELECT events, more, made FROM holdfast.feed_jobs(%(subscription)s, %(worker)s, %(kind)s, %(queue)s, %(priority)s, %(max_attempts)s, %(ordered)s,
+    %(most)s)
+
+-- name: parked_keys
+SELECT DISTINCT key FROM holdfast.parked
+WHERE subscription_id = %(subscription)s AND partition = %(partition)s::smallint AND holds_key AND key IS NOT NULL LIMIT 100000
+
+-- name: released_events
+-- What follows an event that was not taken waits until that is out of the way, due or not.
+SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace, p.attempt
+FROM (SELECT d.event_id, d.attempt FROM holdfast.parked d
+      WHERE d.subscription_id = %(subscription)s AND d.partition = %(partition)s::smallint AND d.released_at <= now()
+          AND NOT EXISTS (SELECT FROM holdfast.parked h WHERE h.subscription_id = d.subscription_id AND h.key = d.key AND h.holds_key
+              AND h.error_code IS NOT NULL AND h.event_id < d.event_id)
+      ORDER BY d.event_id LIMIT %(most)s) AS p JOIN holdfast.event e ON e.id = p.event_id
+ORDER BY e.id
+
+-- name: settle_parked
+SELECT holdfast.settle_parked(%(subscription)s, %(partition)s, %(token)s::bigint, %(worker)s::bigint, %(outcomes)s::json)
+
+-- name: read_on
+INSERT INTO holdfast.reader (until, worker_id, topics) VALUES (now() + interval '10 seconds', %(worker)s, %(topics)s::text[]) RETURNING until
+
+-- name: own_transaction
+SELECT pg_catalog.pg_current_xact_id()::text
+
+-- name: list_subscriptions
+SELECT name, target, partition, paused, elsewhere, worker_id, events, seconds, parked, at, phase FROM holdfast.lag()
+
+-- name: find_subscription
+SELECT id FROM holdfast.subscription WHERE name = %(name)s
+
+-- name: pause_subscription
+UPDATE holdfast.subscription SET paused = %(paused)s WHERE id = %(subscription)s RETURNING id
+
+-- name: replay_subscription
+SELECT holdfast.replay_subscription(%(subscription)s, %(since)s::text::timestamptz, %(after)s::bigint)
+
+-- name: skip_subscription
+SELECT holdfast.begin_here(%(subscription)s, NULL)::text
+
+-- name: repartition_subscription
+SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)
+
+-- name: rebase_subscription
+SELECT holdfast.rebase_subscription(%(subscription)s)
+
+-- name: clear_subscription
+-- A piece of what goes with it: what is parked, and all positions but the last, which say where it is until it is deleted.
+WITH parked AS (
+        DELETE FROM holdfast.parked WHERE (subscription_id, event_id) IN (
+            SELECT subscription_id, event_id FROM holdfast.parked WHERE subscription_id = %(subscription)s ORDER BY event_id LIMIT %(most)s)
+        RETURNING 1),
+    positions AS (
+        DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
+            SELECT p.ctid FROM generate_series(0, 63) AS k, holdfast.position_of(%(subscription_again)s, k) AS l,
+                LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = l.subscription_id AND o.partition = l.partition
+                         AND o.seq < l.seq ORDER BY o.seq LIMIT %(most_positions)s) AS p LIMIT %(most_in_all)s))
+        RETURNING 1)
+SELECT greatest((SELECT count(*) FROM parked), (SELECT count(*) FROM positions))
+
+-- name: delete_subscription
+-- Cleared before, so that these are few.
+WITH gone AS (DELETE FROM holdfast.subscription WHERE id = %(subscription)s RETURNING id),
+    positions AS (DELETE FROM holdfast.position p USING gone WHERE p.subscription_id = gone.id),
+    parked AS (DELETE FROM holdfast.parked p USING gone WHERE p.subscription_id = gone.id)
+SELECT id FROM gone
+
+-- name: list_parked
+SELECT p.event_id, p.key, p.holds_key, p.parked_at, p.released_at, p.error_code, p.error, e.topic
+FROM holdfast.parked p LEFT JOIN holdfast.event e ON e.id = p.event_id
+WHERE p.subscription_id = %(subscription)s AND p.event_id > %(after)s ORDER BY p.event_id LIMIT %(most)s
+
+-- name: release_parked
+-- A whole key, or everything, also what is due only later: the relay hands it over in order at its next look.
+WITH freed AS (
+    UPDATE holdfast.parked SET released_at = clock_timestamp() WHERE (subscription_id, event_id) IN (
+        SELECT subscription_id, event_id FROM holdfast.parked
+        WHERE subscription_id = %(subscription)s AND (released_at IS NULL OR released_at > now()) AND (%(key)s::text IS NULL OR key = %(key_again)s::text)
+        ORDER BY event_id LIMIT %(most)s) RETURNING 1)
+SELECT count(*) FROM freed
+
+-- name: delete_positions
+-- All but the last few of each partition: the last is the position.
+WITH gone AS (
+    DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
+        SELECT p.ctid FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS l,
+            LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = s.id AND o.partition = l.partition
+                     AND o.seq < l.seq - 10 AND o.at < now() - interval '10 minutes' ORDER BY o.seq LIMIT %(most)s) AS p LIMIT %(most_in_all)s))
+    RETURNING seq)
+SELECT count(*) FROM gone
+
+-- name: delete_readers
+WITH readers AS (
+    DELETE FROM holdfast.reader WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM holdfast.reader WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED)) RETURNING 1),
+members AS (
+    DELETE FROM holdfast.member WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM holdfast.member WHERE until < now() - interval '1 minute' LIMIT %(most_members)s FOR UPDATE SKIP LOCKED)) RETURNING 1)
+SELECT (SELECT count(*) FROM readers) + (SELECT count(*) FROM members)

@@ -1,0 +1,64 @@
+-- name: register_worker
+SELECT holdfast.register_worker(%(name)s, %(host)s, %(pid)s, %(version)s, %(queues)s::text[], %(kinds)s::text[],
+    %(identity)s::uuid, %(versions)s::json, %(limits)s::json, %(settings)s::json)
+
+-- name: served_version
+-- The newest payload of a kind that a live worker takes.
+SELECT max((w.versions ->> %(kind)s::text)::integer) FROM holdfast.worker w
+WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND w.versions IS NOT NULL
+
+-- name: served_runtime
+-- For how long live workers let a job of this kind and queue run, and whether that is the default of three leases.
+SELECT max(coalesce((l.own ->> 'max_runtime')::bigint, 3 * coalesce(q.lease_ms, (l.own ->> 'lease')::bigint))), bool_and(l.own ->> 'max_runtime' IS NULL)
+FROM holdfast.worker w CROSS JOIN LATERAL (SELECT w.limits -> %(kind)s::text AS own) AS l
+    LEFT JOIN holdfast.queue q ON q.name = %(queue)s::text
+WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND l.own IS NOT NULL
+
+-- name: live_settings
+-- The settings of all live workers in one: null where they differ.
+SELECT s.name, CASE WHEN min(s.value) = max(s.value) AND count(s.value) = count(*) THEN min(s.value) END
+FROM holdfast.worker w CROSS JOIN LATERAL (
+    SELECT e.key AS name, e.value::bigint AS value FROM json_each_text(w.settings) AS e) AS s
+WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND w.settings IS NOT NULL
+GROUP BY s.name LIMIT 100
+
+-- name: stop_worker
+UPDATE holdfast.worker SET stopped_at = clock_timestamp(), stop_reason = %(reason)s,
+    counters = coalesce(%(counters)s::json, counters)
+WHERE id = %(worker)s AND identity = coalesce(%(identity)s::uuid, identity) AND stopped_at IS NULL RETURNING id
+
+-- name: isolate_worker
+SELECT holdfast.isolate_worker(%(worker)s, %(ms)s)
+
+-- name: ensure_partitions
+SELECT holdfast.ensure_partitions(%(ahead)s)
+
+-- name: partition_lockers
+-- Sessions whose locks may keep partitions from being made, the longest transaction first.
+SELECT a.pid, a.usename::text FROM pg_catalog.pg_stat_activity a
+WHERE a.pid <> pg_backend_pid() AND EXISTS (
+    SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
+    WHERE l.pid = a.pid AND l.granted AND l.database = (SELECT d.oid FROM pg_catalog.pg_database d WHERE d.datname = current_database())
+        AND c.relnamespace = 'holdfast'::regnamespace AND l.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
+ORDER BY a.xact_start LIMIT 5
+
+-- name: beat_worker
+-- Never waits: a row that somebody has locked is left as it is. Answers whether the row is this worker's own.
+WITH own AS MATERIALIZED (
+    SELECT w.id FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
+    WHERE w.id = %(worker)s AND w.identity = coalesce(mine.identity, w.identity)),
+beat AS (
+    UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json
+    WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = (SELECT own.id FROM own) FOR UPDATE SKIP LOCKED) RETURNING id)
+SELECT EXISTS (SELECT FROM own)
+
+-- name: read_queues
+SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000
+
+-- name: reaped
+-- Never waits for the row, and answers the time of the pass. Written when the last time is long ago: each costs a transaction id.
+WITH told AS (
+    UPDATE holdfast.worker SET reaped_at = now()
+    WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s
+        AND coalesce(w.reaped_at < now() - %(ms)s * interval '1 millisecond', true) FOR UPDATE SKIP LOCKED) RETURNING id)
+SELECT now()

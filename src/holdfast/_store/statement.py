@@ -1,0 +1,84 @@
+"""One statement, built once and run by the driver of the caller's connection."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+T_co = TypeVar("T_co", covariant=True)
+
+Parameter: TypeAlias = str | int | float | bool | None
+Row: TypeAlias = tuple[Any, ...]
+
+_BLOCK = re.compile(r"^-- name: (\w+)\n(.+?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
+_SPECIAL = re.compile(r'(["\\])')
+
+PINNED_PATH = "pg_catalog, pg_temp"
+"""The search_path for every statement of the library that uses unqualified names."""
+
+# A statement that only calls qualified functions has no operator and no unqualified call left when these are removed.
+_QUALIFIED = re.compile(
+    r"--[^\n]*|%\(\w+\)s|::\w+(?:\[\])?|=>|'[^']*'|\w+\.\w+\s*\(|^SELECT \*|\bcoalesce\(", re.MULTILINE
+)
+_UNQUALIFIED = re.compile(
+    r"[-=<>~!@#%^&|+/?*]|\w\s*\(|\b(?:IN|BETWEEN|LIKE|DISTINCT|CASE|USING|ANY|ALL|SOME|INTERVAL|NULLIF)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T_co]):
+    """SQL with %(name)s placeholders, each used once, parameters for any driver, and a function that reads the rows."""
+
+    sql: str
+    params: Mapping[str, Parameter]
+    read: Callable[[Sequence[Row]], T_co]
+
+
+@cache
+def statements() -> Mapping[str, str]:
+    """Return every named statement of the library."""
+    found: dict[str, str] = {}
+    for file in sorted(files("holdfast._store").joinpath("sql").iterdir(), key=lambda file: file.name):
+        if file.name.endswith(".sql"):
+            for name, sql in _BLOCK.findall(file.read_text("utf-8")):
+                if name in found:
+                    raise ValueError(f"two statements are named {name}")
+                found[name] = sql.strip()
+    return found
+
+
+@cache
+def names_nothing(sql: str) -> bool:
+    """Return whether a statement has no function or operator that PostgreSQL resolves by the search_path.
+
+    A function or operator in `public` whose argument types match exactly is preferred over a polymorphic one of
+    `pg_catalog`, whatever the order of the search_path. A statement for which this is False must run with a pinned
+    search_path, see `pin_names`.
+    """
+    return _UNQUALIFIED.search(_QUALIFIED.sub("", sql)) is None
+
+
+def pin_names(*, local: bool) -> Statement[None]:
+    """Resolve unqualified names only in `pg_catalog`: for the session, or for the transaction if `local`."""
+    return Statement(statements()["pin_names"], {"path": PINNED_PATH, "local": local}, lambda _: None)
+
+
+def number_array(numbers: Iterable[int]) -> str:
+    """Return a PostgreSQL array of integers as text, which every driver can send and encodes fast."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+def text_array(texts: Iterable[str | None]) -> str:
+    """Return a PostgreSQL array of texts as text."""
+    return f"{{{','.join(['NULL' if text is None else _quoted(text) for text in texts])}}}"
+
+
+def _quoted(text: str) -> str:
+    return '"' + _SPECIAL.sub(r"\\\1", text) + '"'

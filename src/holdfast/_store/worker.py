@@ -1,0 +1,198 @@
+"""The rows of workers, the control table of queues, and the partitions that workers create in advance."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from importlib.metadata import version
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast._store.statement import Row, Statement, statements, text_array
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+    from uuid import UUID
+
+    from holdfast._store.census import Census, Counted
+    from holdfast._store.statement import Parameter
+
+
+def register_worker(  # noqa: PLR0913 - one keyword per column
+    name: str,
+    *,
+    queues: Iterable[str],
+    kinds: Iterable[str],
+    identity: UUID | None = None,
+    versions: Mapping[str, int] | None = None,
+    limits: Mapping[str, Mapping[str, int]] | None = None,
+    settings: Mapping[str, int | None] | None = None,
+) -> Statement[int]:
+    """Register a worker; return an id that no worker had before, a part of every fence.
+
+    `identity`: proves the owner of the row where an id can repeat, as after a restore from a backup; statements without
+    it trust the id. `versions`: payload versions that it takes, where newer than 1. `limits`: how long jobs may run, by
+    kind: `{"max_runtime": ms}`, or `{"lease": ms}` for three leases. `settings`: the worker's settings, for operators.
+    """
+    return Statement(
+        statements()["register_worker"],
+        {
+            "name": name,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "version": version("holdfast"),
+            "queues": text_array(sorted(queues)),
+            "kinds": text_array(sorted(kinds)),
+            "identity": _text(identity),
+            "versions": json.dumps(dict(versions)) if versions else None,
+            "limits": json.dumps(limits) if limits else None,
+            "settings": json.dumps(dict(settings)) if settings else None,
+        },
+        _number,
+    )
+
+
+def served_version(kind: str) -> Statement[int]:
+    """Return the newest payload version of this kind that a live worker takes; 0 when none takes one above 1."""
+    return Statement(statements()["served_version"], {"kind": kind}, lambda rows: rows[0][0] or 0)
+
+
+class Runtime(NamedTuple):
+    """How long jobs of a kind may run."""
+
+    ms: int
+    by_default: bool
+    """True: three leases, because the kind sets no `max_runtime`."""
+
+
+def served_runtime(kind: str, queue: str) -> Statement[Runtime | None]:
+    """Return how long live workers let a job of this kind and queue run; None when no worker serves it."""
+    params: dict[str, str | int | None] = {"kind": kind, "queue": queue}
+    return Statement(
+        statements()["served_runtime"], params, lambda rows: None if rows[0][0] is None else Runtime._make(rows[0])
+    )
+
+
+def live_settings() -> Statement[dict[str, int | None]]:
+    """Return the settings of the live workers, None where they differ; empty when there is no live worker."""
+    return Statement(statements()["live_settings"], {}, dict)
+
+
+def stop_worker(
+    worker: int, reason: str, identity: UUID | None = None, *, counters: Mapping[str, int] | None = None
+) -> Statement[None]:
+    """Record that the worker stopped and its counters. Without `counters`, keep those of its last heartbeat."""
+    params: dict[str, str | int | None] = {"worker": worker, "reason": reason, "identity": _text(identity)}
+    params["counters"] = None if counters is None else json.dumps(dict(counters))
+    return Statement(statements()["stop_worker"], params, lambda _: None)
+
+
+class QueueControlRow(NamedTuple):
+    """A row of the control table; None leaves the worker's own setting."""
+
+    name: str
+    paused: bool
+    concurrency: int | None
+    lease_ms: int | None
+    rate: float | None
+
+
+def beat_worker(worker: int, counters: Mapping[str, int], identity: UUID | None = None) -> Statement[bool]:
+    """Record a heartbeat; return False when the worker's row is gone or belongs to another worker."""
+    params: dict[str, str | int | None] = {"worker": worker, "counters": json.dumps(dict(counters))}
+    params["identity"] = _text(identity)
+    return Statement(statements()["beat_worker"], params, lambda rows: bool(rows[0][0]))
+
+
+def read_queues() -> Statement[list[QueueControlRow]]:
+    return Statement(statements()["read_queues"], {}, lambda rows: [QueueControlRow._make(row) for row in rows])
+
+
+def ensure_partitions(ahead: int = 14) -> Statement[int]:
+    """Create the missing day partitions for the next `ahead` days; return how many. Default: 14."""
+    return Statement(statements()["ensure_partitions"], {"ahead": ahead}, _number)
+
+
+class Locker(NamedTuple):
+    """A session of the database: its process id and role."""
+
+    pid: int
+    role: str | None
+
+
+def partition_lockers() -> Statement[list[Locker]]:
+    """Return the sessions whose locks may prevent the creation of partitions."""
+    return Statement(statements()["partition_lockers"], {}, lambda rows: [Locker._make(row) for row in rows])
+
+
+def _text(identity: UUID | None) -> str | None:
+    return None if identity is None else str(identity)
+
+
+def _number(rows: Sequence[Row]) -> int:
+    number: int = rows[0][0]
+    return number
+
+
+def identify_database() -> Statement[str]:
+    """Return an identifier of digits and a hyphen that is unique to this database."""
+    return Statement(statements()["identify_database"], {}, _only)
+
+
+def _only(rows: Sequence[Row]) -> str:
+    answer: str = rows[0][0]
+    return answer
+
+
+MOST_WORKERS = 500
+
+
+class FleetWorker(NamedTuple):
+    id: int
+    name: str
+    host: str | None
+    pid: int | None
+    version: str | None
+    state: str
+    """`live`, `silent` or `stopped`."""
+    started_at: datetime
+    heartbeat_at: datetime
+    reaped_at: datetime | None
+    stopped_at: datetime | None
+    stop_reason: str | None
+    queues: list[str]
+    kinds: list[str]
+    counters: dict[str, int]
+
+
+def list_workers(*, latest: int = 50) -> Statement[list[FleetWorker]]:
+    """Return the workers that have not stopped, and the `latest` workers. Default: 50."""
+    params: dict[str, Parameter] = {"most": MOST_WORKERS, "latest": latest, "most_in_all": MOST_WORKERS}
+    return Statement(statements()["list_workers"], params, _workers)
+
+
+def is_served(queue: str, kind: str, workers: Iterable[FleetWorker]) -> bool:
+    """Return whether a live worker takes jobs of this kind from this queue."""
+    return any(one.state == "live" and queue in one.queues and kind in one.kinds for one in workers)
+
+
+def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[Counted]:
+    """Return the kinds that have due jobs but no live worker."""
+    served = {(queue, kind) for one in workers if one.state == "live" for queue in one.queues for kind in one.kinds}
+    return [line for line in census.lines if line.due and (line.queue, line.kind) not in served]
+
+
+def set_queue(name: str, *, concurrency: int | None, lease_ms: int | None, rate: float | None) -> Statement[None]:
+    """Set the limits of a queue; None leaves the worker's own setting."""
+    params: dict[str, Parameter] = {"name": name, "concurrency": concurrency, "lease_ms": lease_ms, "rate": rate}
+    return Statement(statements()["set_queue"], params, lambda _: None)
+
+
+def pause_queue(name: str, *, paused: bool) -> Statement[None]:
+    """Pause a queue, so that no worker claims from it, or resume it."""
+    return Statement(statements()["pause_queue"], {"name": name, "paused": paused}, lambda _: None)
+
+
+def _workers(rows: Sequence[Row]) -> list[FleetWorker]:
+    return [FleetWorker._make((*row[:13], json.loads(row[13]) if row[13] else {})) for row in rows]

@@ -1,0 +1,175 @@
+"""`Testing`: the verbs with which a test inspects and runs an application's jobs."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+
+from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
+from holdfast._engine.thread import in_thread
+from holdfast._model.errors import UnknownKind
+from holdfast._model.new_job import OMITTED
+from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
+from holdfast._testing.enqueued import Enqueued, Expected, enqueued_of
+from holdfast._testing.stage import NAME, Stage, as_text
+from holdfast._testing.thread import at_once, drive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from holdfast._app.app import Holdfast
+    from holdfast._app.registry import AnyKind
+    from holdfast._model.job import Handle
+    from holdfast._model.new_job import NewJob
+    from holdfast._store.statement import Statement
+    from holdfast._testing.ran import Drained, Ran
+    from holdfast._testing.stage import StageRun
+    from holdfast._testing.thread import Call
+
+    Work = Callable[[Stage], Coroutine[Any, Any, "T"]]
+
+
+T = TypeVar("T")
+
+MOST = 1000
+LONGEST = timedelta(seconds=30)
+
+
+class Testing:
+    """Inspects jobs, runs them and advances their time, on one connection and in its current transaction.
+
+    Methods that end in _sync are for sync connections. The others are for async ones and must be awaited.
+    """
+
+    __test__: ClassVar[bool] = False
+    """Keeps pytest from collecting the class because of its name."""
+
+    def __init__(self, app: Holdfast, connection: AsyncConnection | SyncConnection, *, state: Any = OMITTED) -> None:
+        """`state`: what handlers get as `job.state`. Default: the application's lifespan, entered for each drain."""
+        self.app = app
+        self.connection = connection
+        self._state = state
+        self._clock = Clock()
+
+    async def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
+        """Fail unless the database has `times` jobs, waiting or ended, of this kind, payload and given options."""
+        __tracebackhide__ = True
+        await self._assert_enqueued(self._await, job, times)
+
+    def assert_enqueued_sync(self, job: NewJob[Any], *, times: int = 1) -> None:
+        """Assert on a sync connection. See `assert_enqueued` for the arguments."""
+        __tracebackhide__ = True
+        at_once(self._assert_enqueued(self._run, job, times))
+
+    async def enqueued(self, kind: AnyKind) -> list[Enqueued]:
+        """Return the jobs of a kind, waiting or ended, oldest first; at most the last 10,000."""
+        return await self._enqueued(self._await, kind.name)
+
+    def enqueued_sync(self, kind: AnyKind) -> list[Enqueued]:
+        """Return the jobs of a kind on a sync connection. See `enqueued`."""
+        return at_once(self._enqueued(self._run, kind.name))
+
+    async def drain(self, *, most: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
+        """Run the due jobs and those they enqueue, one after another, until none is due; return the attempts.
+
+        A handler's exception is raised here after its outcome is written, or only reported without `raise_errors`.
+        Raises AssertionError if jobs are still due after `most` attempts (default 1000) or `timeout` (default 30 s).
+        """
+        return await self._staged(self._await, _in_thread, _drain(most, timeout, raise_errors=raise_errors))
+
+    def drain_sync(self, *, most: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:
+        """Drain on a sync connection. See `drain`. Plain handlers run in this thread, where nothing can stop them."""
+        return self._staged_sync(_drain(most, timeout, raise_errors=raise_errors))
+
+    async def run_job(
+        self,
+        job: NewJob[Any] | Handle[Any],
+        *,
+        timeout: timedelta = LONGEST,  # noqa: ASYNC109 - as in drain
+        raise_errors: bool = True,
+    ) -> Ran:
+        """Run only this job, due or not. A new job is enqueued first."""
+        return await self._staged(self._await, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
+
+    def run_job_sync(
+        self, job: NewJob[Any] | Handle[Any], *, timeout: timedelta = LONGEST, raise_errors: bool = True
+    ) -> Ran:
+        """Run one job on a sync connection. See `run_job` for the arguments."""
+        return self._staged_sync(_run_job(job, timeout, raise_errors=raise_errors))
+
+    async def advance(self, span: timedelta) -> None:
+        """Advance time for the stored jobs without waiting: delays, retries, expiry, leases, unique windows."""
+        await self._clock.advance(self._await, span)
+
+    def advance_sync(self, span: timedelta) -> None:
+        """Advance time on a sync connection. See `advance`."""
+        at_once(self._clock.advance(self._run, span))
+
+    async def _await(self, statement: Statement[T]) -> T:
+        return await run(cast("AsyncConnection", self.connection), as_text(statement))
+
+    async def _run(self, statement: Statement[T]) -> T:
+        return run_sync(cast("SyncConnection", self.connection), as_text(statement))
+
+    async def _enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
+        return [enqueued_of(row, self.app.codec) for row in await run(enqueued_jobs(kind))]
+
+    async def _assert_enqueued(self, run: StageRun, job: NewJob[Any], times: int) -> None:
+        __tracebackhide__ = True
+        if job.kind not in self.app.kinds:
+            raise UnknownKind(f"{job.kind} is no kind of this application")
+        expected = Expected(job, self.app.kinds[job.kind].envelope, self.app.codec)
+        jobs = await self._enqueued(run, job.kind)
+        if sum(expected.fits(found) for found in jobs) != times:
+            kinds = {} if jobs else await run(enqueued_kinds())
+            raise AssertionError(expected.complaint(jobs, kinds, times))
+
+    async def _staged(self, run: StageRun, call: Call, work: Work[T]) -> T:
+        async with Stage(self.app, run, call, state=self._state) as stage:
+            return await work(stage)
+
+    def _staged_sync(self, work: Work[T]) -> T:
+        def begin(call: Call) -> Coroutine[Any, Any, T]:
+            async def run(statement: Statement[Any]) -> Any:
+                return await call(partial(run_sync, cast("SyncConnection", self.connection), as_text(statement)))
+
+            return self._staged(run, call, work)
+
+        return drive(begin, of=self.connection)
+
+
+def _drain(most: int, timeout: timedelta, *, raise_errors: bool) -> Work[Drained]:
+    return lambda stage: stage.drain(most=most, seconds=timeout.total_seconds(), raise_errors=raise_errors)
+
+
+def _run_job(job: NewJob[Any] | Handle[Any], timeout: timedelta, *, raise_errors: bool) -> Work[Ran]:
+    return lambda stage: stage.run_job(job, seconds=timeout.total_seconds(), raise_errors=raise_errors)
+
+
+async def _in_thread(function: Callable[[], Any]) -> Any:
+    return await in_thread(partial(copy_context().run, function), name=NAME)
+
+
+class Clock:
+    """Tracks the time passed for each unique window, because a row that was moved back would no longer match."""
+
+    def __init__(self) -> None:
+        self._passed: dict[int, timedelta] = {}
+
+    async def advance(self, run: StageRun, span: timedelta) -> None:
+        if span < timedelta(0):
+            raise ValueError("time does not go back")
+        last: int | None = 0
+        while last is not None:
+            last = await run(advance_jobs(span, last))
+        await self._advance_windows(run, span)
+
+    async def _advance_windows(self, run: StageRun, span: timedelta) -> None:
+        """End the windows that are over by now. The others stay unchanged, so that they still match."""
+        left = await run(open_windows())
+        self._passed = {job: self._passed.get(job, timedelta(0)) + span for job in left}
+        over = [job for job, passed in self._passed.items() if left[job] <= passed.total_seconds()]
+        if over:
+            await run(end_windows(over))

@@ -1,0 +1,165 @@
+"""The lines above the tables: the status, the figures of the last hour, and a chart by minute."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.text import Text
+
+from holdfast._top.cell import compact, plain, share, span
+from holdfast._top.palette import Palette, paint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast._ops.responses import Minute, Overview, Problem
+    from holdfast._top.cell import Tone
+
+
+_BARS = " ▁▂▃▄▅▆▇█"
+_STEPS = len(_BARS) - 1
+_LABEL = 8
+_RATE = 12
+_PROBLEMS = 2
+
+
+class Headline(NamedTuple):
+    """The reason why no new data is shown."""
+
+    says: str
+    since: float
+    """Start time, by the event loop's clock."""
+    is_outage: bool
+    """True: the read is retried and the data shown is old. False: a retry would give the same answer."""
+
+
+class Frame(NamedTuple):
+    """The area and colours to draw with."""
+
+    where: str
+    """The database's name as shown."""
+    width: int
+    palette: Palette
+
+
+def verdict(overview: Overview | None, trouble: Headline | None, clock: float, frame: Frame) -> Text:
+    """Return the status in one line, with the problems in lines below."""
+    palette = frame.palette
+    if trouble is not None:
+        lines = [_between(_outage(trouble, clock, palette), frame.where, frame)]
+        if overview is not None:
+            lines.append(paint(f"   shown is what was known at {overview.at:%H:%M:%S}Z", "dim", palette))
+    elif overview is None:
+        lines = [_between(paint("… asking the database", "dim", palette), frame.where, frame)]
+    else:
+        right = f"{frame.where} {overview.at:%H:%M:%S}Z"
+        lines = [_between(_judged(overview, palette), right, frame), *_problems(overview, palette)]
+    for line in lines:
+        line.truncate(frame.width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def _outage(trouble: Headline, clock: float, palette: Palette) -> Text:
+    if not trouble.is_outage:
+        return paint(f"✘ {plain(trouble.says, 300)}", "bad", palette, bold=True)
+    return paint(f"✘ {plain(trouble.says, 300)} ({span(max(1.0, clock - trouble.since))})", "bad", palette, bold=True)
+
+
+def _judged(overview: Overview, palette: Palette) -> Text:
+    if overview.ok and not overview.problems:
+        return paint("✔ all is well", "good", palette, bold=True)
+    critical = sum(problem.severity == "critical" for problem in overview.problems)
+    many = len(overview.problems)
+    said = f"{'✘' if critical else '!'} {many} {'problem' if many == 1 else 'problems'}"
+    return paint(said, "bad" if critical else "warn", palette, bold=True)
+
+
+def _problems(overview: Overview, palette: Palette) -> Iterable[Text]:
+    worst = worst_first(overview.problems)
+    for problem in worst[:_PROBLEMS]:
+        yield paint(f"   {plain(problem.text, 300)}", "bad" if problem.severity == "critical" else "warn", palette)
+    if len(worst) > _PROBLEMS:
+        yield paint(f"   and {len(worst) - _PROBLEMS} more: press !", "dim", palette)
+
+
+def worst_first(problems: Sequence[Problem]) -> list[Problem]:
+    return sorted(problems, key=lambda problem: problem.severity != "critical")
+
+
+def figures(overview: Overview, frame: Frame) -> Text:
+    """Return the current and hourly figures, most important first. Those that do not fit are left out."""
+    palette = frame.palette
+    depth, ended = overview.depth, overview.completed + overview.failed
+    facts: list[tuple[str, Tone]] = [
+        (
+            f"{overview.workers} {'worker' if overview.workers == 1 else 'workers'}",
+            "plain" if overview.workers else "bad",
+        ),
+        (f"{compact(depth.due)} due", "plain"),
+        (f"oldest {span(depth.oldest_due_seconds)}" if depth.due else "none waits", "plain"),
+        (f"{compact(depth.processing)} running", "plain"),
+        (f"{share(overview.failed, ended)} failed", "bad" if overview.failed else "plain"),
+        (f"p95 {_latency(overview.latency.p95)}", "plain"),
+        (f"p99 {_latency(overview.latency.p99)}", "plain"),
+        (f"{compact(overview.retried)} retried", "plain"),
+        (f"{compact(depth.blocked)} blocked", "plain"),
+        (f"relays {compact(overview.relay_lag_events)} behind", "plain"),
+    ]
+    line = Text(" ")
+    for said, tone in facts:
+        if line.cell_len + len(said) + 3 > frame.width:
+            break
+        line += Text.assemble(paint(" · " if line.cell_len > 1 else "", "dim", palette), paint(said, tone, palette))
+    return line
+
+
+def _latency(seconds: float | None) -> str:
+    return "-" if seconds is None else span(seconds)
+
+
+def course(minutes: Sequence[Minute], frame: Frame) -> Text:
+    """Draw completed and failed jobs, one bar per minute, newest on the right."""
+    palette = frame.palette
+    room = max(1, frame.width - _LABEL - _RATE)
+    lines: list[tuple[str, list[int], Tone]] = [
+        ("done", [minute.completed for minute in minutes], "good"),
+        ("failed", [minute.failed for minute in minutes], "bad"),
+    ]
+    return Text("\n").join(
+        Text.assemble(
+            paint(f"{' ' + label:<{_LABEL}}", "dim", palette),
+            paint(bars(counts, room), tone, palette),
+            paint(f"{_rate(counts) + '/min ':>{_RATE}}", "plain", palette),
+        )
+        for label, counts, tone in lines
+    )
+
+
+def _rate(counts: Sequence[int]) -> str:
+    """Return the rate of the last whole minute; the current one is incomplete."""
+    return compact(counts[-2] if len(counts) > 1 else 0)
+
+
+def bars(counts: Sequence[int], room: int) -> str:
+    """Draw counts as bars over the whole width. If it is too small, the oldest are left out.
+
+    A full bar is the highest count, at least eight, so that a single failure stays small.
+    """
+    shown = counts[-room:]
+    if not shown:
+        return " " * room
+    full = max(_STEPS, *shown)
+    return "".join(_bar(shown[place * len(shown) // room], full) for place in range(room))
+
+
+def _bar(count: int, full: int) -> str:
+    """Draw one count. Anything above zero is visible."""
+    return _BARS[max(1, round(_STEPS * count / full))] if count else _BARS[0]
+
+
+def _between(left: Text, right: str, frame: Frame) -> Text:
+    """Put one text left and one right. If both do not fit, only the left one is kept."""
+    gap = frame.width - left.cell_len - len(right) - 2
+    if gap < 1:
+        return Text.assemble(" ", left)
+    return Text.assemble(" ", left, " " * gap, paint(right, "dim", frame.palette))

@@ -1,1 +1,0 @@
-"""The worker: loops that claim, run, renew, finish and reap. Attempts contain no SQL; loops contain no handlers."""

@@ -1,0 +1,26 @@
+"""The operations API and dashboard as an ASGI application. Needs the extra `holdfast[ops]`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from holdfast._lazy import lazy
+
+if TYPE_CHECKING:
+    from holdfast._ops.application import end_streams, operations
+    from holdfast._ops.jwt import JwtAccess
+    from holdfast._ops.person import Person, Role
+
+__all__ = ["JwtAccess", "Person", "Role", "end_streams", "operations"]
+
+__getattr__ = lazy(
+    __name__,
+    {
+        "JwtAccess": "holdfast._ops.jwt",
+        "Person": "holdfast._ops.person",
+        "Role": "holdfast._ops.person",
+        "end_streams": "holdfast._ops.application",
+        "operations": "holdfast._ops.application",
+    },
+    extra="ops",
+)

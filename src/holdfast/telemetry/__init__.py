@@ -1,6 +1,0 @@
-"""Metrics and traces of workers: one list of instruments, fed to Prometheus and to OpenTelemetry."""
-
-from holdfast.telemetry.instruments import INSTRUMENTS, Instrument
-from holdfast.telemetry.telemetry import Telemetry, instrument
-
-__all__ = ["INSTRUMENTS", "Instrument", "Telemetry", "instrument"]

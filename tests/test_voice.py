@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tools import voice
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_everything_people_read_is_plain_english() -> None:
+    assert voice.places() == []
+
+
+@pytest.mark.parametrize(
+    ("sentence", "found"),
+    [
+        ("Who dies loses them when it ends.", 1),
+        ("A worker that waits. Whoever enqueues wakes it.", 1),
+        ("What is not known is said to be.", 2),
+        ("Without a listener a pipeline is deaf.", 1),
+        ("Nothing was told to the listeners.", 1),
+        ("| `x` | What it did. |", 1),
+        ("What happens at SIGTERM?", 0),
+        ("It shows what was done.", 0),
+        ("Run `told()`, see [stopping](#being-told-to-stop).", 0),
+        ("A worker claims a batch of jobs.", 0),
+    ],
+)
+def test_these_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sentence: str, found: int) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(sentence)
+    monkeypatch.setattr(voice, "ROOT", tmp_path)
+    assert len(list(voice.in_page(page))) == found
+
+
+def test_docstrings_comments_and_messages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source.py"
+    source.write_text('"""Who asks."""\n# What is told.\nraise ValueError("nobody holds it")\n')
+    monkeypatch.setattr(voice, "ROOT", tmp_path)
+    assert [place.line for place in voice.in_source(source)] == [2, 2, 1, 3]

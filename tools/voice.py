@@ -1,0 +1,84 @@
+"""The voice: sentences that a reader would have to decode, found in documents, docstrings, comments and messages.
+
+python -m tools.voice            print each place, and how many there are
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parent.parent
+# A sentence that begins so has no subject that a reader could name. Questions may.
+_BARE = re.compile(r"(?:^|(?<=[.!:;]\s)|(?<=\|\s))(?:Who|Whoever|What)\b(?![^.!?|]*\?)")
+# A thing does not hear, and nobody is told; and names of an older house.
+_WORDS = re.compile(
+    r"\b(?:deaf|told|hears?|heard|hearing|is said|are said|somebody|nobody|whoever|bears? to|"
+    r"Desk|Vigil|Courier|Bell|Station|Holding|Journal|Pulse|deeds?)\b"
+)
+# Code, and where links lead.
+_CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)
+
+
+class Place(NamedTuple):
+    path: str
+    line: int
+    found: str
+
+
+def pages() -> list[Path]:
+    """Return the documents that people read, without those that scripts write."""
+    written = {"benchmarks.md", "chaos.md", "peers.md", "seeds.md"}
+    found = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in written]
+    return sorted([*found, *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"))])
+
+
+def sources() -> list[Path]:
+    return sorted((ROOT / "src").rglob("*.py"))
+
+
+def in_page(path: Path) -> Iterator[Place]:
+    text = _CODE.sub(lambda code: "x" + re.sub(r"[^\n]", " ", code[0])[1:], path.read_text())
+    yield from _in_text(path, text, 1)
+
+
+def in_source(path: Path) -> Iterator[Place]:
+    text = path.read_text()
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield from _in_text(path, _CODE.sub("x", token.string.lstrip("# ")), token.start[0])
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+            yield from _in_text(path, _CODE.sub("x", node.value), node.lineno)
+
+
+def _in_text(path: Path, text: str, first: int) -> Iterator[Place]:
+    for number, line in enumerate(text.splitlines(), first):
+        for rule in (_BARE, _WORDS):
+            for found in rule.finditer(line.strip()):
+                yield Place(str(path.relative_to(ROOT)), number, line.strip()[found.start() :][:70])
+
+
+def places() -> list[Place]:
+    """Return every place that does not read as plain English."""
+    return [*(place for page in pages() for place in in_page(page)), *(p for s in sources() for p in in_source(s))]
+
+
+def main() -> int:
+    found = places()
+    for place in found:
+        print(f"{place.path}:{place.line}: {place.found}")
+    print(f"{len(found)} places")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
