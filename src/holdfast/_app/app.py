@@ -76,9 +76,9 @@ class Holdfast(Client):
     ) -> Worker:
         """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
 
-        `id`: the worker's name. `queues`: concurrency by queue. `poll_interval`: the longest pause when idle; it
-        overrides the settings. `next_job_delay`: by queue, the pause of a slot between two jobs. `settings`: fields of
-        `Settings`; environment variables override them.
+        `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `poll_interval`: the longest
+        pause when idle. Default: the settings'. `next_job_delay`: by queue, the pause of a slot between two jobs.
+        Default: none. `settings`: fields of `Settings`; environment variables override them.
         """
         loaded = Settings.load(os.environ, **settings)
         return self._worker(loaded, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)

@@ -73,8 +73,8 @@ class Registry:
     ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
         """Register a handler, `async def` or plain, whose first parameter is the job.
 
-        `priority`: 0 to 9, lower runs first. `retry` and `lease`: default to the worker's. `max_runtime`: a longer
-        attempt is aborted with `timeout` and fails. Default: three times the lease. `version`: of the payload.
+        `priority`: 0 to 9, lower runs first. Default: 5. `retry` and `lease`: default to the worker's. `max_runtime`: a
+        longer attempt is aborted with `timeout` and fails. Default: three times the lease. `version`: of the payload.
         `executor`: where a plain function runs. Default: in a thread.
         """
         work = Work(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
@@ -99,11 +99,12 @@ class Registry:
         max_runtime: timedelta | None = None,
         version: int = 1,
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
-        """Register a handler that takes up to `size` jobs in one call and one slot, as `list[Item[A]]`.
+        """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
-        A is the type of the arguments. `size`: default 100. The handler returns a list with the end of each job, in
-        order: a result, Continue, Fail, Reschedule or Busy. If it returns None, all complete; if it raises, the
-        exception ends all of them. Use a separate queue, so that batches fill up. See `job` for the other arguments.
+        A is the type of the arguments. The handler returns a list with the end of each job, in order: a result,
+        Continue, Fail, Reschedule or Busy. If it returns None, all complete; if it raises, the exception ends all of
+        them. Use a separate queue, so that batches fill up. `size`: the most jobs per call. Default: 100. See `job` for
+        the other arguments.
         """
         work = Work(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
@@ -127,8 +128,9 @@ class Registry:
     ) -> DeclaredKind[A]:
         """Declare a kind whose handler runs in another service.
 
-        `model`: the type of its arguments: pydantic, dataclass or TypedDict. `max_attempts`: None is no limit. Default:
-        OUTBOX_MAX_ATTEMPTS of the process that makes the job.
+        `model`: the type of its arguments: pydantic, dataclass or TypedDict. `priority`: 0 to 9, lower runs first.
+        Default: 5. `max_attempts`: attempts in all; None is no limit. Default: OUTBOX_MAX_ATTEMPTS of the process that
+        makes the job.
         """
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
@@ -238,6 +240,7 @@ class Registry:
 
         With `every`, one worker of the fleet runs it per slot. Without it, every worker runs it repeatedly, with a
         shorter pause after work than when idle. `singleton`: run at most one at a time in the fleet. Default: False.
+        `max_runtime`: of one tick in background mode. Default: the time of a whole one-shot tick, 480 seconds.
         `at_start`: run once when the schedule is first stored, before its first slot. Default: True for `Every`, False
         for `Cron`.
         """

@@ -29,6 +29,7 @@ _UNKNOWN = "{} is no connection of psycopg 3, asyncpg, SQLAlchemy or Django"
 
 
 async def run(conn: AsyncConnection, statement: Statement[T]) -> T:
+    """Run a statement on an asynchronous connection, in its transaction, and return the result."""
     driver = _driver(conn)
     try:
         return statement.read(await driver.fetch(conn, statement))
@@ -39,6 +40,7 @@ async def run(conn: AsyncConnection, statement: Statement[T]) -> T:
 
 
 def run_sync(conn: SyncConnection, statement: Statement[T]) -> T:
+    """Run a statement on a synchronous connection, in its transaction, and return the result."""
     driver = _driver(conn)
     try:
         return statement.read(driver.fetch_sync(conn, statement))

@@ -43,6 +43,7 @@ class JsonCodec:
         return text
 
     def decode(self, text: str) -> object:
+        """Return the value of a stored JSON text."""
         return parse_json(self.plain(text))
 
     def plain(self, text: str) -> str:

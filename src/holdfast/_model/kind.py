@@ -117,6 +117,7 @@ class Kind(Generic[P, T_co]):
 
     @property
     def name(self) -> str:
+        """The name under which its jobs are stored."""
         return self._envelope.kind
 
     @property
@@ -262,6 +263,7 @@ class DeclaredKind(Generic[A]):
 
     @property
     def name(self) -> str:
+        """The name under which its jobs are stored."""
         return self._envelope.kind
 
     @cached_property

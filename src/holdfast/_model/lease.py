@@ -35,10 +35,12 @@ class Lease:
 
     @property
     def duration(self) -> timedelta:
+        """The lease as a timedelta."""
         return timedelta(seconds=self.seconds)
 
     @property
     def milliseconds(self) -> int:
+        """The lease in whole milliseconds."""
         return round(self.seconds * 1000)
 
 

@@ -209,10 +209,12 @@ class NewJob(Generic[R_co]):
 
     @property
     def kind(self) -> str:
+        """The name of the job's kind."""
         return self.envelope.kind
 
     @property
     def payload_version(self) -> int:
+        """The version of the payload's format."""
         return self.envelope.payload_version
 
     def options(  # noqa: PLR0913 - one keyword per option
@@ -232,10 +234,11 @@ class NewJob(Generic[R_co]):
     ) -> NewJob[R_co]:
         """Return a copy of the job with these options changed; options not given keep their value.
 
-        `delay` and `at`: when the job is due; one replaces the other. `expires`: cancel the job if it has not started
-        by then. `priority`: 0 to 9, lower runs first. `max_attempts`: None is no limit. `after`: chains, by handle or
-        id, that must complete before the job runs. If one does not complete, the job fails too, or with
-        `if_blocker_fails="run"` runs and finds it in `job.blockers`.
+        `delay` and `at`: when the job is due; one replaces the other. Default: at once. `expires`: cancel the job if it
+        has not started by then. Default: never. `priority`: 0 to 9, lower runs first. Default: the kind's.
+        `max_attempts`: attempts in all; None is no limit. Default: the kind's, else OUTBOX_MAX_ATTEMPTS. `after`:
+        chains, by handle or id, that must complete before the job runs. If one does not complete, the job fails too, or
+        with `if_blocker_fails="run"` runs and finds it in `job.blockers`.
 
         >>> NewJob(Envelope("mail"), "{}").options(delay=timedelta(hours=1)).as_json()
         '{"kind":"mail","delay_ms":3600000,"payload":{}}'

@@ -34,7 +34,7 @@ class Retry:
     base: timedelta = timedelta(seconds=5)
     """Delay after the first failure. Default: 5 seconds."""
     factor: float = 2.0
-    """Growth of the delay per failure, at least 1. Default: 2."""
+    """The number by which the delay is multiplied after each failure, at least 1. Default: 2."""
     maximum: timedelta = timedelta(seconds=120)
     """Longest delay, before jitter. Default: 120 seconds."""
     jitter: timedelta = timedelta(milliseconds=500)
@@ -62,7 +62,11 @@ class Retry:
         max_attempts: int | None = 3,
         jitter: timedelta = timedelta(milliseconds=500),
     ) -> Retry:
-        """Return a policy with these delays; the last one is repeated. `jitter`: default 500 ms."""
+        """Return a policy with the delays of a table.
+
+        `steps`: the delays; the last one is repeated. `max_attempts`: attempts in all. Default: 3. `jitter`: largest
+        random addition to each delay. Default: 500 ms.
+        """
         if not steps:
             raise ValueError("a table needs at least one step")
         return cls(max_attempts, jitter=jitter, steps=tuple(steps))

@@ -57,6 +57,8 @@ class SettingRow(NamedTuple):
 class Settings:
     """The settings of a worker: immutable, created by `load` and validated together.
 
+    `holdfast check` prints each one with its value, unit and source; docs/settings.md lists the defaults.
+
     >>> Settings.load({"OUTBOX_BATCH_SIZE": "100"}, batch_size=20, concurrency=4)
     Settings(batch_size=100, concurrency=4)
     """
@@ -120,7 +122,7 @@ class Settings:
         return cls(**plain, retry=reader.made_retry(), sources=reader.sources, notes=notes)
 
     def fitted(self, leases: Mapping[str, timedelta]) -> Self:
-        """Return the settings of a worker whose kinds or queues have these leases; defaults follow the shortest lease.
+        """Return the settings of a worker whose kinds or queues have these `leases`; defaults follow the shortest one.
 
         Raises `SettingsError` for explicit values that are too long for a lease.
         """
@@ -134,7 +136,7 @@ class Settings:
         return replace(self, shutdown_timeout=timeout, reap_interval=interval)
 
     def too_long_for(self, name: str, lease: timedelta) -> Iterator[str]:
-        """Yield a problem for each explicit setting that is too long for the lease of `name`, a kind or a queue."""
+        """Yield a problem for each explicit setting that is too long for the `lease` of `name`, a kind or a queue."""
         table = {setting.field: setting for setting in SETTINGS}
         for left, right, agree, rule in _RULES:
             if right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left):

@@ -35,13 +35,16 @@ class AbortSignal:
 
     @property
     def aborted(self) -> bool:
+        """Whether it has fired."""
         return self._reason is not None
 
     @property
     def reason(self) -> AbortReason | None:
+        """The reason why it fired; None before that."""
         return self._reason
 
     def raise_if_aborted(self) -> None:
+        """Raise `Aborted` with the reason if it has fired."""
         if self._reason is not None:
             raise Aborted(self._reason)
 

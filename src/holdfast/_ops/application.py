@@ -57,8 +57,10 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     Without `app`, only with the `url` of a database, everything works except running handlers. Callers authenticate
     with an access token, a token that `jwt` trusts, or `authenticate(request)`, sync or async, which returns a
     `Person`. `redact_fields` are hidden in payloads in addition to the default ones, and `redact(kind, value)` returns
-    the value to show. It opens at most `connections` (default 4); no statement takes longer than `timeout` (default
-    2 s). `secret` signs sessions; processes behind one address must share it. `public_metrics`: no login for /metrics.
+    the value to show. `connections`: the most connections it opens. Default: 4. `timeout`: of each statement. Default:
+    2 seconds. `secret`: signs sessions; processes behind one address must share it. `public_metrics`: no login for
+    /metrics. `pulse_every`: how often open pages are updated. Default: 2 seconds. `pulse_listeners`: the most streams
+    of open pages. Default: 200.
     """
     settings = Settings.load(os.environ)
     address = url or (app.url if app is not None else None) or next(iter(settings.database_urls), None)

@@ -75,6 +75,7 @@ class JwtAccess:
 
     @staticmethod
     def looks_like(token: str) -> bool:
+        """Return whether a text has the form of a JWT; it may still be invalid."""
         return len(token) <= LONGEST and _SHAPE.fullmatch(token) is not None
 
     async def vouched(self, token: str) -> Vouched | None:

@@ -30,6 +30,8 @@ def written(by: Person, action: str, **what: Any) -> Statement[int]:
 
 
 class Role(StrEnum):
+    """The rights of a person: a viewer reads, an operator can also act, a developer can also run the outbox."""
+
     VIEWER = "viewer"
     OPERATOR = "operator"
     DEVELOPER = "developer"

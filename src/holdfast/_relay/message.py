@@ -57,8 +57,10 @@ class Unavailable(HoldfastError):  # noqa: N818 - named for what happened
 
 
 Publish: TypeAlias = Callable[[Message], Awaitable[Receipt | None]]
-"""Returns when the message is confirmed. Raises Refused, Gone or Unavailable; after any other error the message is
-retried. Called concurrently, but never for two messages of one key.
+"""Publishes a message and returns when it is confirmed.
+
+Raises Refused, Gone or Unavailable; after any other error the message is retried. Called concurrently, but never for
+two messages of one key.
 """
 
 

@@ -228,6 +228,7 @@ def remove_schedule(name: str) -> Statement[bool]:
 
 
 def list_schedules(*, most: int = 1000) -> Statement[list[ScheduleLine]]:
+    """Return the schedules by name. `most`: at most this many schedules. Default: 1000."""
     return Statement(
         statements()["list_schedules"], {"most": most}, lambda rows: [ScheduleLine._make(row) for row in rows]
     )
@@ -334,7 +335,8 @@ def last_runs(*, days: int = 7, most: int = 1000) -> Statement[list[RunRow]]:
 def list_running(*, most: int = 1000) -> Statement[list[Running]]:
     """Return the running ticks, longest first, without those of dead processes.
 
-    Ticks of runners without a schedule appear after a second; most take less.
+    Ticks of runners without a schedule appear after a second; most take less. `most`: at most this many ticks. Default:
+    1000.
     """
     return Statement(statements()["list_running"], {"most": most}, lambda rows: [Running._make(row) for row in rows])
 

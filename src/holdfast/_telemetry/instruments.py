@@ -124,3 +124,4 @@ FLEET = (
 )  # fmt: skip
 
 INSTRUMENTS = PROCESS + FLEET
+"""All metrics, of each process and of the fleet."""

@@ -86,16 +86,19 @@ class Telemetry:
             self.series.set(it.WORKER_UP, {(transition.worker,): float(self._running[transition.worker] > 0)})
 
     def enqueued(self, jobs: Sequence[EnqueuedJob]) -> None:
+        """Count jobs that this process enqueued."""
         counts: Counter[Labels] = Counter((job.queue, job.kind) for job in jobs)
         self.series.add(it.ENQUEUED, counts)
 
     def claimed(self, worker: str, jobs: Sequence[ClaimedJob], seconds: float) -> None:
+        """Count a claim and its jobs. `seconds`: the duration of the claim in seconds."""
         self._tick(worker, "outbox", "completed", seconds, len(jobs))
         if jobs:
             queues = Counter(map(_QUEUE, jobs))
             self.series.add(it.HELD, {(worker, queue): count for queue, count in queues.items()})
 
     def ended(self, worker: str, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
+        """Count attempts that ended, with their durations; `names` are their outcomes."""
         if not attempts:
             return
         # Do as little as possible per job. Usually all are alike, which is checked first.
@@ -112,6 +115,7 @@ class Telemetry:
                 self._spread(it.ATTEMPT_DURATION, (worker, kind), seconds)
 
     def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
+        """Count a pass of the reaper and the jobs it took."""
         self.series.add(it.REAPER_RUNS, {(worker,): 1})
         taken = [job for job in jobs if job.answer is not ClaimAnswer.busy]
         if not taken:
@@ -124,6 +128,7 @@ class Telemetry:
         self._spread(it.REAPER_STALE, (worker,), [job.stale.total_seconds() for job in taken])
 
     def ticked(self, worker: str, ticked: Ticked) -> None:
+        """Count a tick of a runner and its counts."""
         if ticked.runner not in _FOLDED:
             self._tick(worker, ticked.runner, ticked.outcome, ticked.seconds, sum(ticked.counts.values()))
             counted: Counter[Labels] = Counter()
@@ -133,6 +138,7 @@ class Telemetry:
             self.series.add(it.RUNNER_COUNTS, counted)
 
     def relayed(self, worker: str, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
+        """Count events of a subscription. `confirmed` and `refused`: numbers of events. Default: 0."""
         for instrument, count in ((it.RELAY_PUBLISHED, confirmed), (it.RELAY_REFUSED, refused)):
             if count:
                 self.series.add(instrument, {(worker, subscription): count})

@@ -54,7 +54,10 @@ class Testing:
         self._clock = Clock()
 
     async def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
-        """Fail unless the database has `times` jobs, waiting or ended, of this kind, payload and given options."""
+        """Fail unless this job was enqueued: with its kind, payload and given options, whether it waits or has ended.
+
+        `times`: how many such jobs there must be. Default: 1.
+        """
         __tracebackhide__ = True
         await self._assert_enqueued(self._await, job, times)
 
@@ -90,7 +93,10 @@ class Testing:
         timeout: timedelta = LONGEST,  # noqa: ASYNC109 - as in drain
         raise_errors: bool = True,
     ) -> Ran:
-        """Run only this job, due or not. A new job is enqueued first."""
+        """Run only this job, due or not. A new job is enqueued first.
+
+        `timeout`: for the handler. Default: 30 seconds. See `drain` for `raise_errors`.
+        """
         return await self._staged(self._await, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
     def run_job_sync(
@@ -100,7 +106,7 @@ class Testing:
         return self._staged_sync(_run_job(job, timeout, raise_errors=raise_errors))
 
     async def advance(self, span: timedelta) -> None:
-        """Advance time for the stored jobs without waiting: delays, retries, expiry, leases, unique windows."""
+        """Advance time by `span` for the stored jobs, without waiting: delays, retries, expiry, leases, windows."""
         await self._clock.advance(self._await, span)
 
     def advance_sync(self, span: timedelta) -> None:

@@ -64,6 +64,7 @@ class Drained:
 
     @property
     def completed(self) -> list[int]:
+        """Completed by their handlers."""
         return self._ids("completed")
 
     @property
@@ -73,6 +74,7 @@ class Drained:
 
     @property
     def rescheduled(self) -> list[int]:
+        """Postponed by their handlers."""
         return self._ids("reschedule")
 
     @property

@@ -18,3 +18,4 @@ def _app(connection: HTTPConnection) -> Holdfast:
 
 
 App: TypeAlias = Annotated[Holdfast, Depends(_app)]
+"""The type of a parameter of a path operation that receives the Holdfast application."""

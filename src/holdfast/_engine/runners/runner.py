@@ -35,6 +35,8 @@ USABLE = 0.9
 class Budget:
     """The time and items that a tick may still use. In background mode items are not limited.
 
+    `items`: the number of items to process. Default: no limit. `seconds`: time in seconds. Default: no limit.
+
     >>> budget = Budget(items=10)
     >>> budget.spend(8)
     >>> budget.most(100), budget.spent
@@ -73,6 +75,7 @@ class Budget:
         return self.over or (self.items_left is not None and self.items_left <= 0)
 
     def spend(self, items: int = 1) -> None:
+        """Subtract work that was done. `items`: the number of items. Default: 1."""
         if self.items_left is not None:
             self.items_left -= items
 
@@ -85,7 +88,9 @@ class Budget:
         return items if self.items_left is None else max(0, min(items, self.items_left))
 
     def shares(self, among: int) -> list[Budget]:
-        """Divide the rest into `among` budgets for concurrent work. Each gets at least one item if any are left.
+        """Divide the rest into budgets for concurrent work. Each gets at least one item if any are left.
+
+        `among`: the number of budgets.
 
         >>> [share.items_left for share in Budget(items=7).shares(3)]
         [3, 2, 2]
@@ -139,6 +144,8 @@ class Tick:
     def count(self, name: str, more: int = 1) -> None:
         """Count work as it is done. The counts are recorded even if the tick fails or is stopped later.
 
+        `more`: the number of items to add to the count of this name. Default: 1.
+
         >>> tick = Tick(name="carts")
         >>> tick.count("deleted", 12)
         >>> tick.count("deleted")
@@ -148,7 +155,7 @@ class Tick:
         self.counts.update(checked({name: more}))
 
     def look_again(self, after: timedelta) -> None:
-        """Request the next tick after at most this time if this one did nothing. For background mode."""
+        """Request the next tick `after` at most this time if this one did nothing. For background mode."""
         self.next_look = max(0.0, after.total_seconds())
 
 

@@ -18,9 +18,9 @@ class Breaker:
     """After `failures` consecutive failures nothing is sent for `rest`; then a single attempt decides."""
 
     failures: int = 10
-    """Default 10."""
+    """Consecutive failures before nothing more is sent. Default 10."""
     rest: timedelta = timedelta(seconds=30)
-    """Default 30 s."""
+    """Time without calls before the next attempt. Default 30 s."""
 
     def __post_init__(self) -> None:
         if self.failures < 1 or self.rest <= timedelta(0):

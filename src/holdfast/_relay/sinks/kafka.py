@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
 from holdfast._relay.sinks.session import Pattern, keep, public
 
@@ -24,7 +24,7 @@ _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
-class KafkaSink:
+class KafkaSink(Sink):
     """Publishes to Kafka, confirmed by all in-sync replicas. The producer's own retries are deduplicated.
 
     A retry by the relay may store a message twice, with the same `message-id` header.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from holdfast._engine.thread import in_thread
-from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
 from holdfast._relay.sinks.session import Pattern, keep, public
 
@@ -37,7 +37,7 @@ _REFUSALS = {0x90, 0x99}
 
 
 @dataclass(frozen=True)
-class MqttSink:
+class MqttSink(Sink):
     """Publishes to `mqtt://` or `mqtts://`. Confirmed by PUBACK, not deduplicated; the id is a user property.
 
     MQTT keeps a message only for persistent sessions that subscribed. Without any it is confirmed and dropped.

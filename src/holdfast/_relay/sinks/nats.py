@@ -11,7 +11,7 @@ from datetime import timedelta
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
 from holdfast._relay.sinks.session import Pattern, keep, public
 
@@ -34,7 +34,7 @@ _SERVERS_FAULT = 500
 
 
 @dataclass(frozen=True)
-class NatsSink:
+class NatsSink(Sink):
     """Publishes to NATS JetStream. Confirmed by the stream; deduplicated by `Nats-Msg-Id` in its `duplicate_window`.
 
     Several addresses are separated by commas.

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
 from holdfast._relay.sinks.session import Pattern, keep, public
 
@@ -24,7 +24,7 @@ _PERSISTENT = 2
 
 
 @dataclass(frozen=True)
-class RabbitMQSink:
+class RabbitMQSink(Sink):
     """Publishes to RabbitMQ. Confirmed once the message is in every queue it is routed to; not deduplicated.
 
     Messages are persistent, and refused if they reach no queue.

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.session import Pattern, keep, public
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _BATCH = 500
 
 
 @dataclass(frozen=True)
-class RedisSink:
+class RedisSink(Sink):
     """Publishes to Redis Streams. Confirmed by the entry's id, as durable as Redis's persistence; not deduplicated.
 
     An entry has the fields `id`, `topic`, `key`, `content-type`, `time`, `body` and the headers.

@@ -54,7 +54,8 @@ def verify(
 ) -> str:
     """Return the message's id, for deduplication; raise NotVerified if no signature matches or it is too old.
 
-    `body` is the raw body, unparsed. With several secrets, for rotation, any of them may match.
+    `body` is the raw body, unparsed. With several secrets, for rotation, any of them may match. `tolerance`: the most
+    that the timestamp may differ from this host's clock. Default: 5 minutes.
     """
     given = {name.lower(): value for name, value in headers.items()}
     try:

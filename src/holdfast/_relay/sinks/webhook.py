@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
-from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Unavailable
+from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Sink, Unavailable
 from holdfast._relay.sinks.circuit import Breaker, Circuit
 from holdfast._relay.sinks.cloud_events import percent_encoded
 from holdfast._relay.sinks.private import PrivateAddress, is_private, public_socket
@@ -86,7 +86,7 @@ class WebhookUnavailable(Unavailable):
 
 
 @dataclass(frozen=True)
-class WebhookSink:
+class WebhookSink(Sink):
     """Posts to an HTTP endpoint. Confirmed by status 200 to 299; the receiver deduplicates by `webhook-id`."""
 
     url: str = field(repr=False)
