@@ -139,3 +139,8 @@ async def test_placeholders_are_numbered(conn: asyncpg.Connection[Any]) -> None:
     sql = "SELECT %(b)s::text, %(a)s::int %% 4, '%%'"
     assert numbered(sql) == ("SELECT $1::text, $2::int % 4, '%'", ("b", "a"))
     assert await run(conn, Statement(sql, {"a": 7, "b": "x"}, list)) == [("x", 3, "%")]
+
+
+async def test_a_name_may_be_repeated(conn: asyncpg.Connection[Any]) -> None:
+    sql = "SELECT %(a)s::text IS NULL OR %(a)s::text = 'x', %(b)s::int + %(b)s::int"
+    assert await run(conn, Statement(sql, {"a": None, "b": 2}, list)) == [(True, 4)]

@@ -86,6 +86,8 @@ def test_cancelling() -> None:
 
 def test_percent_signs(database: str) -> None:
     assert run_sync(connection, Statement("SELECT 7 %% 4, %(a)s::text, '%%'", {"a": "x"}, list)) == [(3, "x", "%")]
+    sql = "SELECT %(a)s::text IS NULL OR %(a)s::text = 'x', %(b)s::int + %(b)s::int"
+    assert run_sync(connection, Statement(sql, {"a": None, "b": 2}, list)) == [(True, 4)]
 
 
 async def test_the_async_verb_is_refused() -> None:

@@ -144,6 +144,11 @@ def test_other_errors_stay_the_librarys_own(sync: psycopg.Connection[Any]) -> No
         run_sync(sync, Statement("SELECT 1 / %(n)s", {"n": 0}, len))
 
 
+def test_a_name_may_be_repeated(sync: psycopg.Connection[Any]) -> None:
+    sql = "SELECT %(a)s::text IS NULL OR %(a)s::text = 'x', %(b)s::int + %(b)s::int"
+    assert run_sync(sync, Statement(sql, {"a": None, "b": 2}, list)) == [(True, 4)]
+
+
 def test_a_database_that_was_not_migrated_says_so(server: Server, sync: psycopg.Connection[Any]) -> None:
     with psycopg.connect(server.url()) as conn, pytest.raises(SchemaMissing, match="holdfast migrate"):
         app.enqueue_sync(conn, send_receipt.new(1))

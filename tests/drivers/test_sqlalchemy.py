@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RAISING = "DO $$ BEGIN RAISE EXCEPTION 'priority: no' USING ERRCODE = 'HF002'; END $$"
 PLAIN = Statement(
-    "SELECT %(b)s::text, %(big)s::bigint %% 4, '%%', ':x', now()::date IS NULL", {"big": 2**40 + 3, "b": "x"}, list
+    "SELECT %(b)s::text, %(big)s::bigint %% 4, '%%', ':x', %(b)s::text IS NULL", {"big": 2**40 + 3, "b": "x"}, list
 )
 
 

@@ -1,11 +1,22 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-from holdfast._store.statement import number_array, statements, text_array
+from holdfast._store.statement import (
+    column,
+    many,
+    nothing,
+    number_array,
+    one,
+    one_or_none,
+    statement,
+    statements,
+    text_array,
+    value,
+)
 from tests.traps.workers import number
 
 if TYPE_CHECKING:
@@ -26,11 +37,23 @@ def test_every_statement_can_be_prepared(connect: Connect) -> None:
     assert number(conn, "SELECT count(*) FROM pg_prepared_statements") == len(statements())
 
 
-def test_a_name_is_used_once_in_its_statement() -> None:
+def test_a_statement_is_one_command() -> None:
     for name, sql in statements().items():
-        names = _PLACEHOLDER.findall(sql)
-        assert len(names) == len(set(names)), name
         assert ";" not in sql, name
+
+
+class Pair(NamedTuple):
+    id: int
+    name: str
+
+
+def test_rows_become_values() -> None:
+    rows = [(1, "a"), (2, "b")]
+    assert statement("read_clock", nothing).read(rows) is None
+    assert (value(rows), column(rows)) == (1, [1, 2])
+    assert one(Pair)(rows) == one_or_none(Pair)(rows) == Pair(1, "a")
+    assert one_or_none(Pair)([]) is None
+    assert many(Pair)(rows) == [Pair(1, "a"), Pair(2, "b")]
 
 
 TEXTS = [

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._store.statement import Row, Statement, number_array, statements
+from holdfast._store.statement import Row, Statement, many, nothing, number_array, one_or_none, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-
-    from holdfast._store.statement import Parameter
 
 
 class AccessToken(NamedTuple):
@@ -31,45 +29,38 @@ class AccessToken(NamedTuple):
 
 def make_access_token(key: str, *, name: str, role: str, digest: str, days: float | None) -> Statement[datetime | None]:
     """Store a new token and return when it expires. `days`: its lifetime; None is unlimited."""
-    params: dict[str, Parameter] = {"key": key, "name": name, "role": role, "digest": digest, "days": days}
-    return Statement(statements()["make_access_token"], params, lambda rows: rows[0][0])
+    return statement("make_access_token", value, key=key, name=name, role=role, digest=digest, days=days)
 
 
 def is_name_free(name: str) -> Statement[bool]:
     """Return whether no valid token has this name; an expired token frees its name."""
-    return Statement(statements()["is_name_free"], {"name": name}, lambda rows: bool(rows[0][0]))
+    return statement("is_name_free", value, name=name)
 
 
 def find_access_token(key: str) -> Statement[AccessToken | None]:
-    return Statement(
-        statements()["find_access_token"], {"key": key}, lambda rows: AccessToken._make(rows[0]) if rows else None
-    )
+    return statement("find_access_token", one_or_none(AccessToken), key=key)
 
 
 def list_access_tokens(most: int = 1_000) -> Statement[list[AccessToken]]:
     """Return up to `most` tokens, newest first."""
-    return Statement(statements()["list_access_tokens"], {"most": most}, _tokens)
+    return statement("list_access_tokens", many(AccessToken), most=most)
 
 
 def revoke_access_token(key: str) -> Statement[bool]:
     """Revoke a token; return False when no valid token has this key."""
-    return Statement(statements()["revoke_access_token"], {"key": key}, bool)
+    return statement("revoke_access_token", bool, key=key)
 
 
 def end_session(session: str, until: float) -> Statement[None]:
     """Invalidate a session. `until`: when it would have expired, in seconds since 1970."""
-    return Statement(statements()["end_session"], {"id": session, "until": until}, lambda _: None)
+    return statement("end_session", nothing, id=session, until=until)
 
 
 def is_session_ended(session: str) -> Statement[bool]:
-    return Statement(statements()["is_session_ended"], {"id": session}, lambda rows: bool(rows[0][0]))
+    return statement("is_session_ended", value, id=session)
 
 
-def _tokens(rows: Sequence[Row]) -> list[AccessToken]:
-    return [AccessToken._make(row) for row in rows]
-
-
-_LONGEST_TARGET = 250
+_LONGEST_TEXT = 250
 
 
 class AuditRow(NamedTuple):
@@ -99,27 +90,32 @@ def record_audit(  # noqa: PLR0913 - one keyword per column
     detail: Mapping[str, Any] | None = None,
 ) -> Statement[int]:
     """Record an operator's action and the jobs it affected; return the id of the audit row."""
-    params: dict[str, Parameter] = {
-        "who": who[:_LONGEST_TARGET].replace("\0", "") or "?",
-        "credential": credential and credential[:_LONGEST_TARGET].replace("\0", ""),
-        "address": address and address[:_LONGEST_TARGET].replace("\0", ""),
-        "ids": None if ids is None else number_array(ids),
-        "role": role,
-        "action": action,
-        "target": None if target is None else target[:_LONGEST_TARGET].replace("\0", ""),
-        "jobs": jobs,
-        "detail": json.dumps(detail or {}, default=str),
-    }
-    return Statement(statements()["record_audit"], params, lambda rows: int(rows[0][0]))
+    return statement(
+        "record_audit",
+        value,
+        who=_short(who) or "?",
+        credential=_short(credential),
+        address=_short(address),
+        ids=None if ids is None else number_array(ids),
+        role=role,
+        action=action,
+        target=_short(target),
+        jobs=jobs,
+        detail=json.dumps(detail or {}, default=str),
+    )
 
 
 def list_audit(*, before: int | None = None, most: int = 50) -> Statement[list[AuditRow]]:
     """Return up to `most` audit rows, newest first. `before`: only rows with a smaller id."""
-    return Statement(statements()["list_audit"], {"before": before or 2**63 - 1, "most": most}, _lines)
+    return statement("list_audit", _audit_rows, before=before or 2**63 - 1, most=most)
 
 
-def _lines(rows: Sequence[Row]) -> list[AuditRow]:
+def _audit_rows(rows: Sequence[Row]) -> list[AuditRow]:
     return [AuditRow._make((*row[:10], json.loads(row[10]))) for row in rows]
+
+
+def _short(text: str | None) -> str | None:
+    return text and text[:_LONGEST_TEXT].replace("\0", "")
 
 
 class Answered(NamedTuple):
@@ -131,24 +127,22 @@ class Answered(NamedTuple):
 
 def forget_answered() -> Statement[None]:
     """Delete answers that are older than a day."""
-    return Statement(statements()["forget_answered"], {}, lambda _: None)
+    return statement("forget_answered", nothing)
 
 
 def begin_answered(who: str, key: str, request: str) -> Statement[bool]:
     """Record that `who` sends this request under this key; return False when they have used the key before."""
-    return Statement(statements()["begin_answered"], {"who": who, "key": key, "request": request}, bool)
+    return statement("begin_answered", bool, who=who, key=key, request=request)
 
 
 def find_answered(who: str, key: str) -> Statement[Answered | None]:
-    return Statement(
-        statements()["find_answered"], {"who": who, "key": key}, lambda rows: Answered._make(rows[0]) if rows else None
-    )
+    return statement("find_answered", one_or_none(Answered), who=who, key=key)
 
 
 def keep_answered(who: str, key: str, answer: str) -> Statement[None]:
-    return Statement(statements()["keep_answered"], {"who": who, "key": key, "answer": answer}, lambda _: None)
+    return statement("keep_answered", nothing, who=who, key=key, answer=answer)
 
 
 def drop_answered(who: str, key: str) -> Statement[None]:
     """Free the key: the request had no effect."""
-    return Statement(statements()["drop_answered"], {"who": who, "key": key}, lambda _: None)
+    return statement("drop_answered", nothing, who=who, key=key)

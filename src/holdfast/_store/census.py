@@ -6,12 +6,11 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._store.statement import Row, Statement, statements
+from holdfast._store.statement import Row, Statement, many, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from holdfast._store.statement import Parameter
 
 # Upper bounds of the buckets of a tally, in seconds, as in `holdfast.latency_bucket`.
 BOUNDS = (
@@ -66,38 +65,26 @@ class KindTally(NamedTuple):
 
 def take_census(*, every_ms: int = 5_000, whole: bool = False) -> Statement[bool]:
     """Count the live jobs, unless done recently; with `whole`, only in a small table. Return whether it counted."""
-    params: dict[str, Parameter] = {
-        "every_ms": every_ms,
-        "whole": whole,
-    }
-    return Statement(statements()["take_census"], params, lambda rows: bool(rows[0][0]))
+    return statement("take_census", value, every_ms=every_ms, whole=whole)
 
 
 def read_census() -> Statement[Census]:
-    return Statement(statements()["read_census"], {}, _census)
+    return statement("read_census", _census)
 
 
 def read_tallies(minutes: int) -> Statement[list[TallyLine]]:
     """Return the tallies of the last `minutes`, including the current one."""
-    return Statement(
-        statements()["read_tallies"],
-        {"minutes": minutes, "most": MOST_TALLIES},
-        lambda rows: [TallyLine._make(row) for row in rows],
-    )
+    return statement("read_tallies", many(TallyLine), minutes=minutes, most=MOST_TALLIES)
 
 
 def read_kind_tallies(minutes: int) -> Statement[list[KindTally]]:
     """Return the tallies of each kind in the last `minutes`, including the current one."""
-    return Statement(
-        statements()["read_kind_tallies"],
-        {"minutes": minutes, "most": MOST_TALLIES},
-        lambda rows: [KindTally._make(row) for row in rows],
-    )
+    return statement("read_kind_tallies", many(KindTally), minutes=minutes, most=MOST_TALLIES)
 
 
 def sum_tallies() -> Statement[dict[str, int]]:
     """Return the number of completed and failed jobs within the time their history is kept."""
-    return Statement(statements()["sum_tallies"], {}, lambda rows: {row[0]: int(row[1]) for row in rows})
+    return statement("sum_tallies", lambda rows: {row[0]: int(row[1]) for row in rows})
 
 
 def _census(rows: Sequence[Row]) -> Census:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from holdfast._model.errors import ChainFailed, HoldfastError
 from holdfast._model.job import Blocker
-from holdfast._store.statement import Row, Statement, number_array, statements
+from holdfast._store.statement import Row, Statement, column, many, number_array, one, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -108,9 +108,7 @@ def result_of(chain: int, end: ChainEnd, decode: Callable[[str | None], R]) -> R
 
 def complete_chain(chain: int, result: str | None = None, next: str | None = None) -> Statement[Completion]:  # noqa: A002 - the usual name
     """Complete a chain, whatever the state of its job. `result` and `next`: JSON text, as in Completed."""
-    return Statement(
-        statements()["complete_chain"], {"chain": chain, "result": result, "next": next}, lambda rows: rows[0][0]
-    )
+    return statement("complete_chain", value, chain=chain, result=result, next=next)
 
 
 def delete_chains(chains: Iterable[int], *, cascade: bool = False) -> Statement[list[int]]:
@@ -118,26 +116,19 @@ def delete_chains(chains: Iterable[int], *, cascade: bool = False) -> Statement[
 
     Raises ChainAwaited when a job of another chain waits for one of them; with `cascade`, its chain is deleted too.
     """
-    params: dict[str, str | bool] = {"chains": number_array(chains), "cascade": cascade}
-    return Statement(statements()["delete_chains"], params, lambda rows: [row[0] for row in rows])
+    return statement("delete_chains", column, chains=number_array(chains), cascade=cascade)
 
 
 def chain_ends(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:
     """Return how these chains ended; live chains are left out."""
-    return Statement(
-        statements()["chain_ends"],
-        {"chains": number_array(chains)},
-        lambda rows: {chain: ChainEnd(*end) for chain, *end in rows},
+    return statement(
+        "chain_ends", lambda rows: {chain: ChainEnd(*end) for chain, *end in rows}, chains=number_array(chains)
     )
 
 
 def read_chain(chain: int, *, most: int = MOST) -> Statement[list[ChainJob]]:
     """Return the last `most` jobs of a chain, oldest first."""
-    return Statement(
-        statements()["read_chain"],
-        {"chain": chain, "most": most},
-        lambda rows: [ChainJob._make(row) for row in reversed(rows)],
-    )
+    return statement("read_chain", lambda rows: [ChainJob._make(row) for row in reversed(rows)], chain=chain, most=most)
 
 
 def list_chains(
@@ -149,12 +140,8 @@ def list_chains(
     """
     if not 1 <= most <= MOST:
         raise ValueError(f"a list has 1 to {MOST} chains, not {most}")
-    params = {"kind": kind, "status": status, "before": _LAST_ID if before is None else before, "most": most}
-    return Statement(statements()["list_chains"], params, _chain_lines)
-
-
-def _chain_lines(rows: Sequence[Row]) -> list[Any]:
-    return [ChainLine._make(row) for row in rows]
+    before = _LAST_ID if before is None else before
+    return statement("list_chains", many(ChainLine), kind=kind, status=status, before=before, most=most)
 
 
 class Repair(NamedTuple):
@@ -167,14 +154,12 @@ class Repair(NamedTuple):
 
 def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
     """Return the blockers of each job that has any, in the order of its `after`."""
-    return Statement(statements()["read_blockers"], {"jobs": number_array(jobs)}, _by_job)
+    return statement("read_blockers", _by_job, jobs=number_array(jobs))
 
 
 def repair_blockers(*, since: int = 0, most: int = 1000) -> Statement[Repair]:
     """Release jobs that missed the end of a blocker. It should never find any."""
-    return Statement(
-        statements()["repair_blockers"], {"since": since, "most": most}, lambda rows: Repair._make(rows[0])
-    )
+    return statement("repair_blockers", one(Repair), since=since, most=most)
 
 
 def _by_job(rows: Sequence[Row]) -> dict[int, list[Blocker]]:

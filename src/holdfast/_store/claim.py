@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast._store.claimed_job import Claim, ClaimedJob, Lane
-from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+from holdfast._store.statement import Row, Statement, number_array, statement, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -81,31 +81,29 @@ def claim_jobs(  # noqa: PLR0913 - one keyword per input of a claim
     known = served is not None and (leases is served.leases or leases.keys() == served.leases.keys())
     lanes = [] if floors is None else floors.lanes(reach, slots.keys(), None if known else leases.keys())
     width, first_window = (0, 0) if windows is None else windows.asked()
-    return Statement(
-        statements()["claim_jobs"],
-        {
-            "worker": worker,
-            "queues": None if served and queues == served.queues else text_array(queues),
-            "slots": number_array(counts[:1] if len(set(counts)) == 1 else counts),
-            "most": sum(counts) if most is None else most,
-            "start": bisect_left(queues, start) % max(len(queues), 1) + 1,
-            "kinds": None if known else text_array(sorted(leases)),
-            "leases": number_array([usual, *other.values()]),
-            "lease_kinds": text_array(other),
-            "lane_queues": text_array(lane.queue for lane, _ in lanes),
-            "lane_kinds": text_array(lane.kind for lane, _ in lanes),
-            "lane_levels": number_array(lane.priority for lane, _ in lanes),
-            "lane_times": f"{{{','.join([since.isoformat() for _, (since, _) in lanes])}}}",
-            "lane_ids": number_array(last for _, (_, last) in lanes),
-            "reach": f"{reach} seconds",
-            "shard_from": shards.first,
-            "shard_to": shards.last,
-            "windows": width,
-            "first_window": first_window,
-            "later_at": floors.promoted[0].isoformat() if floors and floors.promoted else None,
-            "later_id": floors.promoted[1] if floors and floors.promoted else 0,
-        },
+    return statement(
+        "claim_jobs",
         _claim,
+        worker=worker,
+        queues=None if served and queues == served.queues else text_array(queues),
+        slots=number_array(counts[:1] if len(set(counts)) == 1 else counts),
+        most=sum(counts) if most is None else most,
+        start=bisect_left(queues, start) % max(len(queues), 1) + 1,
+        kinds=None if known else text_array(sorted(leases)),
+        leases=number_array([usual, *other.values()]),
+        lease_kinds=text_array(other),
+        lane_queues=text_array([lane.queue for lane, _ in lanes]),
+        lane_kinds=text_array([lane.kind for lane, _ in lanes]),
+        lane_levels=number_array([lane.priority for lane, _ in lanes]),
+        lane_times=f"{{{','.join([since.isoformat() for _, (since, _) in lanes])}}}",
+        lane_ids=number_array([last for _, (_, last) in lanes]),
+        reach=f"{reach} seconds",
+        shard_from=shards.first,
+        shard_to=shards.last,
+        windows=width,
+        first_window=first_window,
+        later_at=floors.promoted[0].isoformat() if floors and floors.promoted else None,
+        later_id=floors.promoted[1] if floors and floors.promoted else 0,
     )
 
 

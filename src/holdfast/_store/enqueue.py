@@ -8,13 +8,12 @@ from holdfast._logs.trace import TRACEPARENT, current_trace
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 from holdfast._model.new_job import MOST_BLOCKERS
-from holdfast._store.statement import Row, Statement, statements
+from holdfast._store.statement import Row, Statement, statement
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast._model.new_job import NewJob
-    from holdfast._store.statement import Parameter
 
 
 class EnqueuedJob(NamedTuple):
@@ -32,23 +31,18 @@ def enqueue_job(job: NewJob[Any]) -> Statement[Handle[Any]]:
     """Insert one job and return its handle."""
     envelope = job.envelope
     if not envelope.plain:
-        many = enqueue_jobs([job])
-        return Statement(many.sql, many.params, lambda rows: many.read(rows)[0])
-    params: dict[str, Parameter] = {
-        "kind": envelope.kind,
-        "payload": job.payload,
-        "queue": envelope.queue,
-        "priority": envelope.priority,
-        "max_attempts": envelope.attempts,
-    }
-    name, trace = "enqueue_job", current_trace()
-    if trace is not None:
-        name = "enqueue_traced_job"
-        params["headers"] = f'{{"{TRACEPARENT}":"{trace}"}}'
-    return Statement(
-        statements()[name],
-        params,
+        jobs = enqueue_jobs([job])
+        return Statement(jobs.sql, jobs.params, lambda rows: jobs.read(rows)[0])
+    trace = current_trace()
+    return statement(
+        "enqueue_job",
         lambda rows: Handle(rows[0][0], rows[0][0], created=True, decode=job.decode, encode=job.encode),
+        kind=envelope.kind,
+        payload=job.payload,
+        queue=envelope.queue,
+        priority=envelope.priority,
+        max_attempts=envelope.attempts,
+        headers=None if trace is None else f'{{"{TRACEPARENT}":"{trace}"}}',
     )
 
 
@@ -56,29 +50,27 @@ def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
     """Insert the jobs and return their handles in the same order."""
 
     def handles(rows: Sequence[Row]) -> list[Handle[Any]]:
-        return [
-            Handle(job_id, chain_id, created, job.decode, job.encode)
-            for (job_id, chain_id, created), job in zip(rows, jobs, strict=True)
-        ]
+        return [_handle(row, job) for row, job in zip(rows, jobs, strict=True)]
 
-    return Statement(statements()["enqueue_jobs"], {"jobs": _text(jobs)}, handles)
+    return statement("enqueue_jobs", handles, jobs=_text(jobs))
 
 
 def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[Handle[Any]]:
     """Insert the jobs, and `last`, which runs after all their chains; return the handle of `last`."""
     if len(jobs) + len(last.envelope.after) > MOST_BLOCKERS:
         raise InvalidJob(f"after: at most {MOST_BLOCKERS} chains")
-    params: dict[str, Parameter] = {
-        "jobs": _text(jobs),
-        "last": last.as_json(current_trace()),
-        "run_anyway": last.envelope.if_blocker_fails == "run",
-    }
+    return statement(
+        "enqueue_group",
+        lambda rows: _handle(rows[0], last),
+        jobs=_text(jobs),
+        last=last.as_json(current_trace()),
+        run_anyway=last.envelope.if_blocker_fails == "run",
+    )
 
-    def handle(rows: Sequence[Row]) -> Handle[Any]:
-        job_id, chain_id, created = rows[0]
-        return Handle(job_id, chain_id, created, last.decode, last.encode)
 
-    return Statement(statements()["enqueue_group"], params, handle)
+def _handle(row: Row, job: NewJob[Any]) -> Handle[Any]:
+    job_id, chain_id, created = row
+    return Handle(job_id, chain_id, created, job.decode, job.encode)
 
 
 def _text(jobs: Sequence[NewJob[Any]]) -> str:

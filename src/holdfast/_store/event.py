@@ -2,41 +2,37 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 from holdfast._logs.trace import current_trace
-from holdfast._store.statement import Row, Statement, statements
+from holdfast._store.statement import Statement, column, json_text, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast._model.event import NewEvent
-    from holdfast._store.statement import Parameter
 
 CONSUMER_LIMIT = 200
 
 
 def publish_event(event: NewEvent) -> Statement[int]:
     """Append one event to the log and return its id."""
-    return Statement(
-        statements()["publish_event"],
-        {
-            "topic": event.topic,
-            "payload": event.payload,
-            "key": event.key,
-            "headers": json.dumps(dict(event.headers)) if event.headers else None,
-            "version": event.version,
-            "trace": current_trace(),
-        },
-        _only,
+    return statement(
+        "publish_event",
+        value,
+        topic=event.topic,
+        payload=event.payload,
+        key=event.key,
+        headers=json_text(event.headers),
+        version=event.version,
+        trace=current_trace(),
     )
 
 
 def publish_events(events: Sequence[NewEvent]) -> Statement[list[int]]:
     """Append the events to the log and return their ids in the same order."""
     text = f"[{','.join([event.as_json() for event in events])}]"
-    return Statement(statements()["publish_events"], {"events": text}, lambda rows: [row[0] for row in rows])
+    return statement("publish_events", column, events=text)
 
 
 def receive_message(consumer: str, message_id: str, *, xid: str) -> Statement[bool | None]:
@@ -44,10 +40,4 @@ def receive_message(consumer: str, message_id: str, *, xid: str) -> Statement[bo
 
     `xid`: the result of `own_transaction` in an earlier statement. None is returned when this is another transaction.
     """
-    params: dict[str, Parameter] = {"consumer": consumer, "message_id": message_id, "xid": xid}
-    return Statement(statements()["receive_message"], params, lambda rows: rows[0][0])
-
-
-def _only(rows: Sequence[Row]) -> int:
-    number: int = rows[0][0]
-    return number
+    return statement("receive_message", value, consumer=consumer, message_id=message_id, xid=xid)

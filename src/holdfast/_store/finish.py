@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
-from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+from holdfast._store.statement import Row, Statement, number_array, statement, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -54,12 +54,9 @@ def finish_jobs(worker: int, endings: Sequence[Ending], *, careful: bool = False
     others = [] if len(plain) == len(endings) else [ending for ending in endings if careful or not is_plain(ending)]
     params: dict[str, str | int] = {"worker": worker, **_plain_params(plain)}
     if not others:
-        return Statement(statements()["complete_jobs"], params, _answers)
-    return Statement(
-        statements()["finish_jobs"],
-        {**params, "endings": f"[{','.join([_ending_json(ending) for ending in others])}]"},
-        _answers_and_next,
-    )
+        return statement("complete_jobs", _answers, **params)
+    texts = ",".join([_ending_json(ending) for ending in others])
+    return statement("finish_jobs", _answers_and_next, **params, endings=f"[{texts}]")
 
 
 def complete_job(
@@ -75,15 +72,16 @@ def complete_job(
     Returns `completed`, or why the claim is lost: then roll back. Raises WrongIsolation outside READ COMMITTED.
     `seconds`: how long its handler has run.
     """
-    params = {
-        "id": held.id,
-        "token": held.token,
-        "worker": worker,
-        "result": result,
-        "next": next,
-        "ran_ms": _ms(seconds),
-    }
-    return Statement(statements()["complete_job"], params, lambda rows: ClaimAnswer(rows[0][0]))
+    return statement(
+        "complete_job",
+        lambda rows: ClaimAnswer(rows[0][0]),
+        id=held.id,
+        token=held.token,
+        worker=worker,
+        result=result,
+        next=next,
+        ran_ms=_ms(seconds),
+    )
 
 
 def is_plain(ending: Ending) -> bool:

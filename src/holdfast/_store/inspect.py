@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast._store.statement import PINNED_PATH, Row, Statement, statements
+from holdfast._store.statement import PINNED_PATH, Statement, many, nothing, one, one_or_none, statement, value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast._store.statement import Parameter
 
 MOST = 1000
 STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
 
-_HOMES = {
+# The statements that list jobs, each with the statuses that its table holds.
+_LISTS = {
     "list_live_jobs": ("blocked", "pending", "processing"),
     "list_ended_jobs": ("completed", "cancelled"),
     "list_dead_letters": ("failed",),
@@ -144,79 +143,54 @@ def limit_time(seconds: float, *, lock_seconds: float = 2, pinned: bool = True) 
     `seconds`: per statement. `lock_seconds`: per lock. Default: 2. `pinned`: also resolve unqualified names only in
     `pg_catalog`. Default: True. Use False on a caller's connection that runs other statements in the same transaction.
     """
-    limits: dict[str, Parameter] = {
-        "statement_ms": f"{int(seconds * 1000)}",
-        "lock_ms": f"{int(lock_seconds * 1000)}",
-        "path": PINNED_PATH if pinned else None,
-    }
-    return Statement(statements()["limit_time"], limits, lambda _: None)
+    limits = {"statement_ms": f"{int(seconds * 1000)}", "lock_ms": f"{int(lock_seconds * 1000)}"}
+    return statement("limit_time", nothing, **limits, path=PINNED_PATH if pinned else None)
 
 
 def list_jobs(which: Filter, most: int) -> list[Statement[list[JobRow]]]:
     """Return one statement per table that may hold such jobs: run them in one snapshot and merge by id."""
     if not 1 <= most <= MOST:
         raise ValueError(f"a list has 1 to {MOST} jobs, not {most}")
-    params: dict[str, Parameter] = {"most": most}
-    for name in ("status", "kind", "queue", "order_key"):
-        value = getattr(which, name)
-        params |= {f"any_{name}": value is None, name: value}
-    homes = [home for home, held in _HOMES.items() if which.status is None or which.status in held]
-    return [Statement(statements()[home], params, _job_lines) for home in homes]
+    names = [name for name, statuses in _LISTS.items() if which.status is None or which.status in statuses]
+    return [statement(name, many(JobRow), **asdict(which), most=most) for name in names]
 
 
 def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
     """Return the job's row from whichever table has it, unchanged; None if it does not exist."""
-    return Statement(statements()["read_job"], {"id": job_id}, lambda rows: json.loads(rows[0][0]) if rows else None)
+    return statement("read_job", lambda rows: json.loads(rows[0][0]) if rows else None, id=job_id)
 
 
 def list_attempts(job_id: int, most: int = 200) -> Statement[list[AttemptRow]]:
     """Return the latest attempts, oldest first."""
-    return Statement(
-        statements()["list_attempts"],
-        {"id": job_id, "most": most},
-        lambda rows: [AttemptRow._make(row) for row in reversed(rows)],
+    return statement(
+        "list_attempts", lambda rows: [AttemptRow._make(row) for row in reversed(rows)], id=job_id, most=most
     )
 
 
 def list_replays(job_id: int, most: int = 20) -> Statement[list[ReplayLine]]:
-    return Statement(
-        statements()["list_replays"],
-        {"id": job_id, "most": most},
-        lambda rows: [ReplayLine._make(row) for row in sorted(rows)],
-    )
+    return statement("list_replays", lambda rows: [ReplayLine._make(row) for row in sorted(rows)], id=job_id, most=most)
 
 
 def read_worker(worker: int) -> Statement[WorkerRow | None]:
-    return Statement(
-        statements()["read_worker"], {"id": worker}, lambda rows: WorkerRow._make(rows[0]) if rows else None
-    )
+    return statement("read_worker", one_or_none(WorkerRow), id=worker)
 
 
 def delete_job(job_id: int) -> Statement[Deletion]:
     """Delete a waiting job without history. Jobs that wait for its chain see that it did not complete."""
-    return Statement(statements()["delete_job"], {"id": job_id}, _deletion)
+    return statement("delete_job", value, id=job_id)
 
 
 def read_isolation() -> Statement[IsolationLevels]:
-    return Statement(statements()["read_isolation"], {}, lambda rows: IsolationLevels._make(rows[0]))
+    return statement("read_isolation", one(IsolationLevels))
 
 
 def read_server() -> Statement[ServerInfo]:
-    return Statement(statements()["read_server"], {}, lambda rows: ServerInfo._make(rows[0]))
+    return statement("read_server", one(ServerInfo))
 
 
 def list_roles() -> Statement[list[DatabaseRole]]:
-    return Statement(statements()["list_roles"], {}, lambda rows: [DatabaseRole._make(row) for row in rows])
+    return statement("list_roles", many(DatabaseRole))
 
 
 def read_rights() -> Statement[Rights]:
-    return Statement(statements()["read_rights"], {}, lambda rows: Rights._make(rows[0]))
-
-
-def _deletion(rows: Sequence[Row]) -> Deletion:
-    answer: Deletion = rows[0][0]
-    return answer
-
-
-def _job_lines(rows: Sequence[Row]) -> list[JobRow]:
-    return [JobRow._make(row) for row in rows]
+    return statement("read_rights", one(Rights))

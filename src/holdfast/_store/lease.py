@@ -5,10 +5,10 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._store.statement import Statement, number_array, statements, text_array
+from holdfast._store.statement import Row, Statement, number_array, statement, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from uuid import UUID
 
     from holdfast._model.job import Progress
@@ -27,30 +27,18 @@ def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held
 
     `cancelled`: renewed, but asked to stop. `busy`: still held, but its row is locked now. Any other: why it is lost.
     """
-    return Statement(
-        statements()["renew_leases"],
-        {
-            "worker": worker,
-            "ids": number_array(claim.id for claim in held),
-            "tokens": number_array(claim.token for claim in held),
-            "leases": number_array(lease.milliseconds for lease in held.values()),
-        },
-        lambda rows: {Held(job_id, token): ClaimAnswer(answer) for job_id, token, answer in rows},
+    return statement(
+        "renew_leases",
+        answers_by_claim,
+        worker=worker,
+        leases=number_array(lease.milliseconds for lease in held.values()),
+        **_ids_and_tokens(held),
     )
 
 
 def check_claims(worker: int, held: Iterable[Held]) -> Statement[dict[Held, ClaimAnswer]]:
     """Return those of this worker's claims that were cancelled or lost, and why. Writes nothing."""
-    claims = list(held)
-    return Statement(
-        statements()["check_claims"],
-        {
-            "worker": worker,
-            "ids": number_array(claim.id for claim in claims),
-            "tokens": number_array(claim.token for claim in claims),
-        },
-        lambda rows: {Held(job_id, token): ClaimAnswer(answer) for job_id, token, answer in rows},
-    )
+    return statement("check_claims", answers_by_claim, worker=worker, **_ids_and_tokens(held))
 
 
 def release_strays(worker: int, held: Iterable[Held], identity: UUID | None = None) -> Statement[int]:
@@ -58,29 +46,32 @@ def release_strays(worker: int, held: Iterable[Held], identity: UUID | None = No
 
     Run it only while no claim is in progress. Does nothing if the worker's row does not have this `identity`.
     """
-    known = list(held)
-    params: dict[str, str | int | None] = {
-        "worker": worker,
-        "identity": None if identity is None else str(identity),
-        "ids": number_array(claim.id for claim in known),
-        "tokens": number_array(claim.token for claim in known),
-    }
-    return Statement(statements()["release_strays"], params, len)
+    own = None if identity is None else str(identity)
+    return statement("release_strays", len, worker=worker, identity=own, **_ids_and_tokens(held))
 
 
 def report_progress(worker: int, reports: Mapping[Held, Progress]) -> Statement[set[Held]]:
     """Store the progress of these jobs; return those stored. Jobs that are locked or lost are skipped."""
-    return Statement(
-        statements()["report_progress"],
-        {
-            "worker": worker,
-            "ids": number_array(claim.id for claim in reports),
-            "tokens": number_array(claim.token for claim in reports),
-            "fractions": text_array(str(progress.fraction) for progress in reports.values()),
-            "notes": text_array(progress.note for progress in reports.values()),
-        },
+    return statement(
+        "report_progress",
         lambda rows: {Held._make(row) for row in rows},
+        worker=worker,
+        fractions=text_array(str(progress.fraction) for progress in reports.values()),
+        notes=text_array(progress.note for progress in reports.values()),
+        **_ids_and_tokens(reports),
     )
+
+
+def answers_by_claim(rows: Sequence[Row]) -> dict[Held, ClaimAnswer]:
+    return {Held(job_id, token): ClaimAnswer(answer) for job_id, token, answer in rows}
+
+
+def _ids_and_tokens(claims: Iterable[Held]) -> dict[str, str]:
+    claims = list(claims)
+    return {
+        "ids": number_array([claim.id for claim in claims]),
+        "tokens": number_array([claim.token for claim in claims]),
+    }
 
 
 class ClaimAnswer(StrEnum):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._store.statement import Row, Statement, statements
+from holdfast._store.statement import Statement, column, many, one, statement, value
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
 
@@ -34,74 +33,58 @@ class Deletion(NamedTuple):
 
 def unfolded_spans(*, most: int, days: int = 4) -> Statement[list[TallySpan]]:
     """Return the minutes, hours and days that have more rows than necessary."""
-    return Statement(
-        statements()["unfolded_spans"],
-        {"days": days, "most": most},
-        lambda rows: [TallySpan._make(row) for row in rows],
-    )
+    return statement("unfolded_spans", many(TallySpan), days=days, most=most)
 
 
 def fold_tallies(span: TallySpan) -> Statement[int]:
     """Merge the rows of one span; return how many rows were saved."""
-    since, until = span.since.isoformat(), span.until.isoformat()
-    return Statement(statements()["fold_tallies"], {"since": since, "until": until, "at": since}, _number)
+    return statement("fold_tallies", value, since=span.since.isoformat(), until=span.until.isoformat())
 
 
 def delete_sleepers(*, most: int = 10_000) -> Statement[int]:
-    return Statement(statements()["delete_sleepers"], {"most": most}, _number)
+    return statement("delete_sleepers", value, most=most)
 
 
 def delete_watchers(*, most: int = 10_000) -> Statement[int]:
-    return Statement(statements()["delete_watchers"], {"most": most}, _number)
+    return statement("delete_watchers", value, most=most)
 
 
 def delete_sweeps(*, most: int = 10_000) -> Statement[int]:
-    return Statement(statements()["delete_sweeps"], {"most": most}, _number)
+    return statement("delete_sweeps", value, most=most)
 
 
 def delete_workers(*, most: int = 1_000) -> Statement[int]:
     """Delete workers without a heartbeat for as long as the longest history is kept, unless they hold something."""
-    return Statement(statements()["delete_workers"], {"most": most}, _number)
+    return statement("delete_workers", value, most=most)
 
 
 def delete_replays(*, most: int = 1_000) -> Statement[int]:
     """Delete the records of replays whose dead letters are gone."""
-    return Statement(statements()["delete_replays"], {"most": most}, _number)
+    return statement("delete_replays", value, most=most)
 
 
 def delete_landmarks(*, most: int = 10_000) -> Statement[int]:
-    return Statement(statements()["delete_landmarks"], {"most": most}, _number)
+    return statement("delete_landmarks", value, most=most)
 
 
 def delete_windows(*, since: datetime | None, most: int) -> Statement[Deletion]:
     """Delete windows of unique keys that have ended."""
-    return Statement(statements()["delete_windows"], {"since": _bound(since), "most": most}, _deletion)
+    return statement("delete_windows", one(Deletion), since=_bound(since), most=most)
 
 
 def delete_messages(*, since: datetime | None, most: int) -> Statement[Deletion]:
     """Delete inbox messages whose retention has ended."""
-    return Statement(statements()["delete_messages"], {"since": _bound(since), "most": most}, _deletion)
+    return statement("delete_messages", one(Deletion), since=_bound(since), most=most)
 
 
 def unread_days(*, most: int) -> Statement[list[str]]:
     """Return the expired days of the log that are kept because a subscription has not read them."""
-    return Statement(statements()["unread_days"], {"most": most}, lambda rows: [row[0] for row in rows])
+    return statement("unread_days", column, most=most)
 
 
 def expired_partitions(*, most: int) -> Statement[list[ExpiredPartition]]:
-    return Statement(
-        statements()["expired_partitions"], {"most": most}, lambda rows: [ExpiredPartition._make(row) for row in rows]
-    )
-
-
-def _number(rows: Sequence[Row]) -> int:
-    number: int = rows[0][0]
-    return number
+    return statement("expired_partitions", many(ExpiredPartition), most=most)
 
 
 def _bound(since: datetime | None) -> str:
     return "-infinity" if since is None else since.isoformat()
-
-
-def _deletion(rows: Sequence[Row]) -> Deletion:
-    return Deletion._make(rows[0])

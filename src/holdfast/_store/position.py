@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast._store.statement import Row, Statement, statements, text_array
+from holdfast._store.statement import Row, Statement, statement, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast._store.statement import Parameter
 
 Phase: TypeAlias = Literal["again", "late", "new"]
 # Above every transaction id: used while the id that bounds late transactions is unknown.
@@ -24,8 +22,7 @@ _ANY_XID = "18446744073709551615"
 LoggedEvent: TypeAlias = tuple[int, str, "str | None", str, "str | None", "datetime", int, "str | None"]
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(NamedTuple):
     """A row of the table `position`, whose comments explain each column."""
 
     seen: str
@@ -42,18 +39,8 @@ class Position:
 
     def stored(self, xid: str) -> Position:
         """Return the position after it was stored by transaction `xid`."""
-        return Position(
-            self.seen,
-            self.seen_id,
-            self.seen_top,
-            self.seen_xid or xid,
-            self.next,
-            self.next_id,
-            self.next_top,
-            (self.next_xid or xid) if self.next is not None else None,
-            self.phase,
-            self.last_id,
-        )
+        next_xid = (self.next_xid or xid) if self.next is not None else None
+        return self._replace(seen_xid=self.seen_xid or xid, next_xid=next_xid)
 
 
 class Cut(NamedTuple):
@@ -85,38 +72,20 @@ def read_events(cut: Cut, position: Position, *, most: int) -> Statement[LogPage
         end = json.loads(found.pop()[3])
         return LogPage(found, _after(position, found, end))
 
-    params: dict[str, Parameter] = {
-        "topics": text_array(cut.topics),
-        "partitions": cut.partitions,
-        "partition": cut.partition,
-        "base_id": cut.base_id,
-        "seen": position.seen,
-        "seen_id": position.seen_id,
-        "seen_top": position.seen_top,
-        "seen_xid": position.seen_xid or _ANY_XID,
-        "next": position.next,
-        "next_id": position.next_id,
-        "next_top": position.next_top,
-        "phase": position.phase,
-        "last_id": position.last_id,
-        "most": most,
-    }
-    return Statement(statements()["read_events"], params, page)
+    params = cut._asdict() | position._asdict()
+    params |= {"topics": text_array(cut.topics), "seen_xid": position.seen_xid or _ANY_XID, "most": most}
+    return statement("read_events", page, **params)
 
 
 def _after(before: Position, events: Sequence[LoggedEvent], end: dict[str, Any]) -> Position:
     if end["phase"] is None:
         return Position(end["next"], end["next_id"], end["next_top"], before.next_xid)
     to_next, last_id = end.get("next"), end.get("last_id")
-    return Position(
-        before.seen,
-        before.seen_id,
-        before.seen_top,
-        before.seen_xid,
-        to_next,
-        end.get("next_id"),
-        end.get("next_top"),
-        before.next_xid if to_next == before.next else None,
-        end["phase"],
-        events[-1][0] if last_id is None else last_id,
+    return before._replace(
+        next=to_next,
+        next_id=end.get("next_id"),
+        next_top=end.get("next_top"),
+        next_xid=before.next_xid if to_next == before.next else None,
+        phase=end["phase"],
+        last_id=events[-1][0] if last_id is None else last_id,
     )

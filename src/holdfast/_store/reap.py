@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast._model.retry import Retry
 from holdfast._store.claimed_job import ClaimedJob
 from holdfast._store.lease import ClaimAnswer
-from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+from holdfast._store.statement import Row, Statement, many, number_array, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -50,16 +50,14 @@ def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
     """
     otherwise = otherwise or Retry()
     delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": otherwise.delays()}
-    return Statement(
-        statements()["reap_jobs"],
-        {
-            "kinds": None if others else text_array(retries),
-            "delays": json.dumps(delays),
-            "jitter_ms": (otherwise.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
-            "since": since,
-            "most": most,
-        },
+    return statement(
+        "reap_jobs",
         _reaped,
+        kinds=None if others else text_array(retries),
+        delays=json.dumps(delays),
+        jitter_ms=(otherwise.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
+        since=since,
+        most=most,
     )
 
 
@@ -75,31 +73,22 @@ def claim_suspects(
     A suspect is a job whose worker was lost. With `most` 1, claim any; with more, only suspects that have not run
     together before. A suspect that loses its worker again runs alone.
     """
-    return Statement(
-        statements()["claim_suspects"],
-        {
-            "worker": worker,
-            "queues": text_array(queues),
-            "kinds": text_array(leases),
-            "leases": number_array(lease.milliseconds for lease in leases.values()),
-            "most": most,
-        },
-        lambda rows: [ClaimedJob._make(row) for row in rows],
+    return statement(
+        "claim_suspects",
+        many(ClaimedJob),
+        worker=worker,
+        queues=text_array(queues),
+        kinds=text_array(leases),
+        leases=number_array(lease.milliseconds for lease in leases.values()),
+        most=most,
     )
 
 
 def next_suspect(queues: Iterable[str], kinds: Iterable[str]) -> Statement[float | None]:
     """Return in how many seconds a suspect is due; negative if it is overdue; None if there is none."""
-    return Statement(statements()["next_suspect"], {"queues": text_array(queues), "kinds": text_array(kinds)}, _seconds)
+    return statement("next_suspect", value, queues=text_array(queues), kinds=text_array(kinds))
 
 
 def isolate_worker(worker: int, seconds: float) -> Statement[bool]:
     """Reserve the turn to run suspects, which one busy worker has at a time; False: taken. 0 seconds ends it."""
-    return Statement(
-        statements()["isolate_worker"], {"worker": worker, "ms": round(seconds * 1000)}, lambda rows: bool(rows[0][0])
-    )
-
-
-def _seconds(rows: Sequence[Row]) -> float | None:
-    seconds: float | None = rows[0][0]
-    return seconds
+    return statement("isolate_worker", value, worker=worker, ms=round(seconds * 1000))

@@ -8,7 +8,20 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.schedule import parse
 from holdfast._store.enqueue import EnqueuedJob
-from holdfast._store.statement import Row, Statement, statements, text_array
+from holdfast._store.statement import (
+    Row,
+    Statement,
+    column,
+    many,
+    nothing,
+    one,
+    one_or_none,
+    statement,
+    statements,
+    text_array,
+    time_text,
+    value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,7 +30,6 @@ if TYPE_CHECKING:
     from holdfast._logs.failure import Failure
     from holdfast._model.new_job import NewJob
     from holdfast._model.schedule import Schedule
-    from holdfast._store.statement import Parameter
 
 
 SINGLETON_KEY = "worker:scheduler:"
@@ -94,13 +106,11 @@ def register_schedules(
         f"{_job(job)}}}"
         for name, every, job in given
     ]
-    return Statement(statements()["register_schedules"], {"given": f"[{','.join(rows)}]"}, _firsts)
+    return statement("register_schedules", column, given=f"[{','.join(rows)}]")
 
 
 def look_at_schedule(name: str) -> Statement[ScheduleScan | None]:
-    return Statement(
-        statements()["look_at_schedule"], {"name": name}, lambda rows: ScheduleScan._make(rows[0]) if rows else None
-    )
+    return statement("look_at_schedule", one_or_none(ScheduleScan), name=name)
 
 
 def set_next(seen: Mapping[str, str], *, now: datetime) -> Statement[int]:
@@ -108,39 +118,32 @@ def set_next(seen: Mapping[str, str], *, now: datetime) -> Statement[int]:
 
     The others were set or edited by another process.
     """
-    params = {
-        "names": text_array(seen),
-        "seen": text_array(seen.values()),
-        "following": text_array(parse(text).next(now).isoformat() for text in seen.values()),
-    }
-    return Statement(statements()["set_next"], params, len)
+    return statement(
+        "set_next",
+        len,
+        names=text_array(seen),
+        seen=text_array(seen.values()),
+        following=text_array(parse(text).next(now).isoformat() for text in seen.values()),
+    )
 
 
 def claim_slot(name: str, look: ScheduleScan, *, worker: int, lease: timedelta) -> Statement[Slot | None]:
     """Claim the slot that `look` found due; None when another worker has it."""
-    return Statement(
-        statements()["claim_slot"],
-        {
-            "name": name,
-            "worker": worker,
-            "lease_ms": lease // _MILLISECOND,
-            "seen": look.text,
-            "seen_next": None if look.next_at is None else look.next_at.isoformat(),
-            "following": parse(look.text).next(look.now).isoformat(),
-        },
-        lambda rows: Slot._make(rows[0]) if rows else None,
+    return statement(
+        "claim_slot",
+        one_or_none(Slot),
+        name=name,
+        worker=worker,
+        lease_ms=lease // _MILLISECOND,
+        seen=look.text,
+        seen_next=time_text(look.next_at),
+        following=parse(look.text).next(look.now).isoformat(),
     )
 
 
 def renew_slot(name: str, slot: Slot, *, worker: int, lease: timedelta) -> Statement[bool]:
     """Hold the slot for another lease; False when the lease was lost."""
-    params: dict[str, Parameter] = {
-        "name": name,
-        "token": slot.token,
-        "worker": worker,
-        "lease_ms": lease // _MILLISECOND,
-    }
-    return Statement(statements()["renew_slot"], params, bool)
+    return statement("renew_slot", bool, name=name, token=slot.token, worker=worker, lease_ms=lease // _MILLISECOND)
 
 
 def end_slot(  # noqa: PLR0913 - one keyword per field of a run
@@ -154,28 +157,23 @@ def end_slot(  # noqa: PLR0913 - one keyword per field of a run
     again: bool = False,
 ) -> Statement[bool]:
     """End the slot, or return it to be run `again`, and record the run if it has an outcome; False: it was lost."""
-    return Statement(
-        statements()["end_slot"],
-        {
-            "name": name,
-            "worker": worker,
-            "token": slot.token,
-            "again": again,
-            "outcome": outcome,
-            "counts": counts,
-            "error_code": failure.code if failure else None,
-            "error": failure.text if failure else None,
-        },
-        _only,
+    return statement(
+        "end_slot",
+        value,
+        name=name,
+        worker=worker,
+        token=slot.token,
+        again=again,
+        outcome=outcome,
+        counts=counts,
+        error_code=failure.code if failure else None,
+        error=failure.text if failure else None,
     )
 
 
 def look_at_periodic_jobs(names: Iterable[str], *, most: int = 1000) -> Statement[list[PeriodicScan]]:
     """Read the schedules of these periodic jobs and of those created by hand, the most urgent first."""
-    params: dict[str, Parameter] = {"names": text_array(names), "most": most}
-    return Statement(
-        statements()["look_at_periodic_jobs"], params, lambda rows: [PeriodicScan._make(row) for row in rows]
-    )
+    return statement("look_at_periodic_jobs", many(PeriodicScan), names=text_array(names), most=most)
 
 
 class FilledSlots(NamedTuple):
@@ -190,53 +188,49 @@ def enqueue_slots(looks: Sequence[PeriodicScan]) -> Statement[FilledSlots]:
 
     If one job cannot be enqueued, none is.
     """
-    return Statement(
-        statements()["enqueue_slots"],
-        {
-            "names": text_array(look.name for look in looks),
-            "seen": text_array(look.text for look in looks),
-            "seen_next": text_array(None if look.next_at is None else look.next_at.isoformat() for look in looks),
-            "following": text_array(parse(look.text).next(look.now).isoformat() for look in looks),
-        },
+    return statement(
+        "enqueue_slots",
         lambda rows: FilledSlots(len(rows), [EnqueuedJob(*job) for *job, created in rows if created]),
+        names=text_array(look.name for look in looks),
+        seen=text_array(look.text for look in looks),
+        seen_next=text_array(time_text(look.next_at) for look in looks),
+        following=text_array(parse(look.text).next(look.now).isoformat() for look in looks),
     )
 
 
 def pause_schedule(name: str) -> Statement[bool]:
     """Pause a schedule; False when it does not exist."""
-    return Statement(statements()["pause_schedule"], {"name": name}, bool)
+    return statement("pause_schedule", bool, name=name)
 
 
 def resume_schedule(name: str) -> Statement[bool]:
     """Resume with the next slot: slots missed during the pause are not run."""
-    return Statement(statements()["resume_schedule"], {"name": name}, bool)
+    return statement("resume_schedule", bool, name=name)
 
 
 def trigger_schedule(name: str) -> Statement[bool]:
     """Run it once, soon, even if it is paused; its slots do not change."""
-    return Statement(statements()["trigger_schedule"], {"name": name}, bool)
+    return statement("trigger_schedule", bool, name=name)
 
 
 def edit_schedule(name: str, every: Schedule) -> Statement[bool]:
     """Replace its schedule until the code declares a new one."""
-    return Statement(statements()["edit_schedule"], {"name": name, "schedule": every.text}, bool)
+    return statement("edit_schedule", bool, name=name, schedule=every.text)
 
 
 def remove_schedule(name: str) -> Statement[bool]:
     """Delete a schedule that the code no longer declares; a declared one is created again."""
-    return Statement(statements()["remove_schedule"], {"name": name}, bool)
+    return statement("remove_schedule", bool, name=name)
 
 
 def list_schedules(*, most: int = 1000) -> Statement[list[ScheduleLine]]:
     """Return the schedules by name. `most`: at most this many schedules. Default: 1000."""
-    return Statement(
-        statements()["list_schedules"], {"most": most}, lambda rows: [ScheduleLine._make(row) for row in rows]
-    )
+    return statement("list_schedules", many(ScheduleLine), most=most)
 
 
 def take_singleton(name: str) -> Statement[bool]:
     """Take the lock of this runner until the transaction ends; False when another worker has it."""
-    return Statement(statements()["take_singleton"], {"key": SINGLETON_KEY + name}, _only)
+    return statement("take_singleton", value, key=SINGLETON_KEY + name)
 
 
 def keep_singleton() -> str:
@@ -249,15 +243,6 @@ def keep_singleton() -> str:
 
 def _job(job: NewJob[object] | None) -> str:
     return "" if job is None else f',"job":{job.as_json()}'
-
-
-def _firsts(rows: Sequence[Row]) -> list[str]:
-    return [row[0] for row in rows]
-
-
-def _only(rows: Sequence[Row]) -> bool:
-    answer: bool = rows[0][0]
-    return answer
 
 
 RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "lost"]
@@ -294,7 +279,7 @@ class Running(NamedTuple):
 
 def begin_run() -> Statement[Begun]:
     """Return a new run id and the time. Nothing is written."""
-    return Statement(statements()["begin_run"], {}, lambda rows: Begun._make(rows[0]))
+    return statement("begin_run", one(Begun))
 
 
 def record_run(  # noqa: PLR0913 - one keyword per field of a run
@@ -307,29 +292,30 @@ def record_run(  # noqa: PLR0913 - one keyword per field of a run
     failure: Failure | None = None,
 ) -> Statement[None]:
     """Record how a run ended or, without an outcome, that it is running."""
-    params: dict[str, Parameter] = {
-        "id": begun.id,
-        "started_at": begun.started_at.isoformat(),
-        "worker": worker,
-        "runner": runner,
-        "outcome": outcome,
-        "counts": counts_json(counts),
-        "error_code": failure.code if failure else None,
-        "error": failure.text if failure else None,
-    }
-    return Statement(statements()["record_run"], params, lambda _: None)
+    return statement(
+        "record_run",
+        nothing,
+        id=begun.id,
+        started_at=begun.started_at.isoformat(),
+        worker=worker,
+        runner=runner,
+        outcome=outcome,
+        counts=counts_json(counts),
+        error_code=failure.code if failure else None,
+        error=failure.text if failure else None,
+    )
 
 
 def list_runs(runner: str | None = None, *, most: int = 50) -> Statement[list[RunRow]]:
     """Return the latest ended runs, of one runner or of all."""
     if runner is None:
-        return Statement(statements()["list_runs"], {"most": most}, _lines)
-    return Statement(statements()["list_runs_of"], {"runner": runner, "the_runner": runner, "most": most}, _lines)
+        return statement("list_runs", _lines, most=most)
+    return statement("list_runs_of", _lines, runner=runner, most=most)
 
 
 def last_runs(*, days: int = 7, most: int = 1000) -> Statement[list[RunRow]]:
     """Return the last ended run of each runner."""
-    return Statement(statements()["last_runs"], {"days": days, "days_again": days, "most": most}, _lines)
+    return statement("last_runs", _lines, days=days, most=most)
 
 
 def list_running(*, most: int = 1000) -> Statement[list[Running]]:
@@ -338,12 +324,12 @@ def list_running(*, most: int = 1000) -> Statement[list[Running]]:
     Ticks of runners without a schedule appear after a second; most take less. `most`: at most this many ticks. Default:
     1000.
     """
-    return Statement(statements()["list_running"], {"most": most}, lambda rows: [Running._make(row) for row in rows])
+    return statement("list_running", many(Running), most=most)
 
 
 def end_lost_runs(*, most: int = 1_000) -> Statement[int]:
     """Record the runs of dead workers as lost; return how many."""
-    return Statement(statements()["end_lost_runs"], {"most": most}, lambda rows: int(rows[0][0]))
+    return statement("end_lost_runs", value, most=most)
 
 
 def counts_json(counts: Mapping[str, int]) -> str | None:

@@ -15,12 +15,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast._model.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
-from holdfast._store.statement import PINNED_PATH, Statement, statements
+from holdfast._store.statement import PINNED_PATH, Statement, one, statement, statements
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from holdfast._store.statement import Row
 
 
 # number, name and checksum of a migration in the database
@@ -203,13 +201,9 @@ class Readiness(NamedTuple):
 
 
 def read_readiness() -> Statement[Readiness]:
-    return Statement(statements()["read_readiness"], {}, lambda rows: Readiness._make(rows[0]))
+    return statement("read_readiness", one(Readiness))
 
 
 def check_schema() -> Statement[None]:
     """Check the schema with one statement. See `check`."""
-    return Statement(statements()["applied_migrations"], {}, _verified)
-
-
-def _verified(rows: Sequence[Row]) -> None:
-    verify([(number, name, checksum) for number, name, checksum in rows])
+    return statement("applied_migrations", lambda rows: verify([(row[0], row[1], row[2]) for row in rows]))

@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+from holdfast._store.statement import (
+    Row,
+    Statement,
+    many,
+    nothing,
+    number_array,
+    one,
+    one_or_none,
+    statement,
+    text_array,
+    time_text,
+    value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -137,96 +149,90 @@ def homes_of(which: Search) -> list[str]:
 
 def follow_ids() -> Statement[None]:
     """Make the searches of this transaction scan by descending id, whatever the planner's statistics are."""
-    return Statement(statements()["follow_ids"], {}, lambda _: None)
+    return statement("follow_ids", nothing)
 
 
 def search_home(home: str, which: Search, span: Span, *, look: int, most: int) -> Statement[Scan]:
     """Scan at most `look` jobs with one statement of `HOMES`, newest first, and return at most `most` of them."""
     params: dict[str, Parameter] = {
-        **_any(which, _FIELDS),
+        **{name: getattr(which, name) for name in _FIELDS},
         **_times(which.created_from, which.created_until),
         "first": which.first,
         "before": span.before,
         "least": span.least,
         "look": look,
         "most": most,
-        "most_again": most,
     }
-    return Statement(statements()[home], params | _of_home(home, which), _look)
+    return statement(home, _look, **params | _of_home(home, which))
 
 
 def read_landmarks(created_from: datetime | None, created_until: datetime | None) -> Statement[Span]:
     """Return the range of ids to search for jobs created between these times."""
-    times = _times(created_from, created_until)
-    return Statement(statements()["read_landmarks"], times, lambda rows: Span._make(rows[0]))
+    return statement("read_landmarks", one(Span), **_times(created_from, created_until))
 
 
 def group_dead_letters(which: Search, span: Span, *, look: int, most: int) -> Statement[DeadLetterScan]:
     """Return the newest dead letters grouped by kind and error, without those that are being replayed."""
-    params: dict[str, Parameter] = {
-        **_any(which, ("kind", "queue")),
-        **_times(which.created_from, which.created_until),
-        "kept_from": (which.created_from or _EVER).isoformat(),
-        "before": span.before,
-        "least": span.least,
-        "look": look,
-        "most": most,
-        "most_again": most,
-    }
 
     def read(rows: Sequence[Row]) -> DeadLetterScan:
         groups = [DeadLetterGroupRow._make(row[2:]) for row in rows if row[2] is not None]
         return DeadLetterScan(rows[0][0], rows[0][1], groups)
 
-    return Statement(statements()["group_dead_letters"], params, read)
+    return statement(
+        "group_dead_letters",
+        read,
+        kind=which.kind,
+        queue=which.queue,
+        **_times(which.created_from, which.created_until),
+        kept_from=(which.created_from or _EVER).isoformat(),
+        before=span.before,
+        least=span.least,
+        look=look,
+        most=most,
+    )
 
 
 def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[int, str]]:
     """Return the payloads of these jobs as JSON text; those larger than `largest` bytes are left out."""
-    ended = text_array(None if job.finished_at is None else job.finished_at.isoformat() for job in jobs)
-    params: dict[str, Parameter] = {
-        "ids": number_array(job.id for job in jobs),
-        "ended": ended,
-        "largest": largest,
-        "most": len(jobs),
-    }
-    return Statement(statements()["read_payloads"], params, lambda rows: {id_: text for id_, text in rows if text})
+    return statement(
+        "read_payloads",
+        lambda rows: {id_: text for id_, text in rows if text},
+        ids=number_array(job.id for job in jobs),
+        ended=text_array(time_text(job.finished_at) for job in jobs),
+        largest=largest,
+        most=len(jobs),
+    )
 
 
 def read_last_error() -> Statement[LastError | None]:
     """Return the error of the latest dead letter. Run after `follow_ids`."""
-    return Statement(statements()["read_last_error"], {}, lambda rows: LastError._make(rows[0]) if rows else None)
+    return statement("read_last_error", one_or_none(LastError))
 
 
 def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, FoundJob]]:
     """Return the jobs with these ids; ids that do not exist are left out."""
-    return Statement(
-        statements()["find_named_jobs"],
-        {"ids": number_array(ids), "most": len(ids)},
+    return statement(
+        "find_named_jobs",
         lambda rows: {row[0]: FoundJob._make(row) for row in rows},
+        ids=number_array(ids),
+        most=len(ids),
     )
 
 
 def read_clock() -> Statement[datetime]:
     """Return the time at which this transaction began."""
-    return Statement(statements()["read_clock"], {}, lambda rows: rows[0][0])
+    return statement("read_clock", value)
 
 
 def last_of_chains(chains: Iterable[int]) -> Statement[dict[int, ChainTail]]:
-    return Statement(
-        statements()["last_of_chains"],
-        {"chains": number_array(chains)},
-        lambda rows: {row[0]: ChainTail._make(row) for row in rows},
+    return statement(
+        "last_of_chains", lambda rows: {row[0]: ChainTail._make(row) for row in rows}, chains=number_array(chains)
     )
 
 
 def list_blocked(chain: int, most: int = 100) -> Statement[list[BlockedJob]]:
     """Return the live jobs that wait for a chain."""
-    return Statement(
-        statements()["list_blocked"],
-        {"chain": chain, "most": most},
-        lambda rows: [BlockedJob._make(row) for row in rows],
-    )
+    return statement("list_blocked", many(BlockedJob), chain=chain, most=most)
 
 
 def act_on_jobs(
@@ -238,22 +244,15 @@ def act_on_jobs(
     even if a replay is live or has completed. Default: False.
     """
     ended = [time.isoformat() for time in jobs.values() if time is not None]
-    params: dict[str, Parameter] = {
-        "action": action,
-        "ids": number_array(jobs),
-        "ended": text_array(ended) if len(ended) == len(jobs) else None,
-        "due": None if due is None else due.isoformat(),
-        "again": again,
-    }
-    return Statement(statements()["act_on_jobs"], params, lambda rows: [Acted._make(row) for row in rows])
-
-
-def _any(which: Search, names: Iterable[str]) -> dict[str, Parameter]:
-    params: dict[str, Parameter] = {}
-    for name in names:
-        value = getattr(which, name)
-        params |= {f"any_{name}": value is None, name: value}
-    return params
+    return statement(
+        "act_on_jobs",
+        many(Acted),
+        action=action,
+        ids=number_array(jobs),
+        ended=text_array(ended) if len(ended) == len(jobs) else None,
+        due=time_text(due),
+        again=again,
+    )
 
 
 def _times(created_from: datetime | None, created_until: datetime | None) -> dict[str, Parameter]:
@@ -278,7 +277,7 @@ Cancellation: TypeAlias = Literal["cancelled", "requested", "not_found"]
 
 def cancel_job(job_id: int) -> Statement[Cancellation]:
     """Cancel a job: returns `cancelled` if it had not started, `requested` if it runs or waits in an order key."""
-    return Statement(statements()["cancel_job"], {"id": job_id}, _only)
+    return statement("cancel_job", value, id=job_id)
 
 
 def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
@@ -286,13 +285,9 @@ def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
 
     Raises `AlreadyReplayed` while such a job is live, and when the last one completed, unless `again`.
     """
-    return Statement(statements()["replay_job"], {"id": job_id, "again": again}, _only)
+    return statement("replay_job", value, id=job_id, again=again)
 
 
 def resume_order_key(key: str) -> Statement[bool]:
     """Unblock an order key; return False if it was not blocked."""
-    return Statement(statements()["resume_order_key"], {"key": key}, _only)
-
-
-def _only(rows: Sequence[Row]) -> Any:
-    return rows[0][0]
+    return statement("resume_order_key", value, key=key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._store.statement import Row, Statement, number_array, statements, text_array
+from holdfast._store.statement import Statement, nothing, number_array, one, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,19 +31,22 @@ def worker_channel(worker: int) -> str:
 
 def lie_down(worker: int, queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
     """Record that the worker sleeps. After the commit, check once more for due jobs before sleeping."""
-    params: dict[str, str | int] = {"worker": worker, "queues": text_array(queues), "kinds": text_array(kinds)}
-    return Statement(statements()["lie_down"], params, lambda _: None)
+    return statement("lie_down", nothing, worker=worker, queues=text_array(queues), kinds=text_array(kinds))
 
 
 def rise(worker: int) -> Statement[None]:
-    return Statement(statements()["rise"], {"worker": worker}, lambda _: None)
+    return statement("rise", nothing, worker=worker)
 
 
 def wake_sleepers(queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
     """Wake two sleepers for each of these queues and kinds."""
     pairs = [(queue, kind) for queue in queues for kind in kinds]
-    params = {"queues": text_array(queue for queue, _ in pairs), "kinds": text_array(kind for _, kind in pairs)}
-    return Statement(statements()["wake_sleepers"], params, lambda _: None)
+    return statement(
+        "wake_sleepers",
+        nothing,
+        queues=text_array(queue for queue, _ in pairs),
+        kinds=text_array(kind for _, kind in pairs),
+    )
 
 
 def look_ahead(
@@ -53,22 +56,18 @@ def look_ahead(
 
     `queues` and `kinds`: default to the registered ones.
     """
-    params: dict[str, str | int | None] = {
-        "worker": worker,
-        "queues": None if queues is None else text_array(sorted(queues)),
-        "kinds": None if kinds is None else text_array(sorted(kinds)),
-    }
-    return Statement(statements()["look_ahead"], params, lambda rows: Horizon._make(rows[0]))
+    return statement(
+        "look_ahead",
+        one(Horizon),
+        worker=worker,
+        queues=None if queues is None else text_array(sorted(queues)),
+        kinds=None if kinds is None else text_array(sorted(kinds)),
+    )
 
 
 def others_ended(xmax: str) -> Statement[bool]:
     """Return whether every transaction that was in progress at the horizon has ended."""
-    return Statement(statements()["others_ended"], {"xmax": xmax}, _only)
-
-
-def _only(rows: Sequence[Row]) -> bool:
-    answer: bool = rows[0][0]
-    return answer
+    return statement("others_ended", value, xmax=xmax)
 
 
 CHAIN_CHANNEL = "holdfast_watch"
@@ -82,12 +81,11 @@ def chain_channel(listener: str) -> str:
 
 def watch_chains(listener: str, chains: Iterable[int]) -> Statement[None]:
     """Record that a client waits for these chains. After the commit, read the horizon, then the state of the chains."""
-    params = {"listener": listener, "chains": number_array(chains)}
-    return Statement(statements()["watch_chains"], params, lambda _: None)
+    return statement("watch_chains", nothing, listener=listener, chains=number_array(chains))
 
 
 def forget_watcher(listener: str) -> Statement[None]:
-    return Statement(statements()["forget_watcher"], {"listener": listener}, lambda _: None)
+    return statement("forget_watcher", nothing, listener=listener)
 
 
 def watch_horizon() -> Statement[str]:
@@ -96,4 +94,4 @@ def watch_horizon() -> Statement[str]:
     A transaction older than this may have looked for watchers too early and will not notify this one: see
     `holdfast._store.sleeper.others_ended`.
     """
-    return Statement(statements()["watch_horizon"], {}, lambda rows: str(rows[0][0]))
+    return statement("watch_horizon", value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 Parameter: TypeAlias = str | int | float | bool | None
@@ -34,11 +37,16 @@ _UNQUALIFIED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T_co]):
-    """SQL with %(name)s placeholders, each used once, parameters for any driver, and a function that reads the rows."""
+    """SQL with %(name)s placeholders, parameters for any driver, and a function that reads the rows."""
 
     sql: str
     params: Mapping[str, Parameter]
     read: Callable[[Sequence[Row]], T_co]
+
+
+def statement(name: str, read: Callable[[Sequence[Row]], T], /, **params: Parameter) -> Statement[T]:
+    """Return the statement of this name in `sql/`, with how its rows become a value, and its parameters."""
+    return Statement(statements()[name], params, read)
 
 
 @cache
@@ -54,6 +62,35 @@ def statements() -> Mapping[str, str]:
     return found
 
 
+def nothing(_rows: Sequence[Row]) -> None:
+    """Ignore the rows."""
+
+
+def value(rows: Sequence[Row]) -> Any:
+    """Return the first column of the only row."""
+    return rows[0][0]
+
+
+def column(rows: Sequence[Row]) -> list[Any]:
+    """Return the first column of all rows."""
+    return [row[0] for row in rows]
+
+
+def one(row_type: Callable[..., T]) -> Callable[[Sequence[Row]], T]:
+    """Return a function that reads the only row."""
+    return lambda rows: row_type(*rows[0])
+
+
+def one_or_none(row_type: Callable[..., T]) -> Callable[[Sequence[Row]], T | None]:
+    """Return a function that reads the only row; None when there is no row."""
+    return lambda rows: row_type(*rows[0]) if rows else None
+
+
+def many(row_type: Callable[..., T]) -> Callable[[Sequence[Row]], list[T]]:
+    """Return a function that reads all rows."""
+    return lambda rows: [row_type(*row) for row in rows]
+
+
 @cache
 def names_nothing(sql: str) -> bool:
     """Return whether a statement has no function or operator that PostgreSQL resolves by the search_path.
@@ -67,7 +104,16 @@ def names_nothing(sql: str) -> bool:
 
 def pin_names(*, local: bool) -> Statement[None]:
     """Resolve unqualified names only in `pg_catalog`: for the session, or for the transaction if `local`."""
-    return Statement(statements()["pin_names"], {"path": PINNED_PATH, "local": local}, lambda _: None)
+    return statement("pin_names", nothing, path=PINNED_PATH, local=local)
+
+
+def time_text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def json_text(fields: Mapping[str, object] | None) -> str | None:
+    """Return a JSON object as text; None when there are no fields."""
+    return json.dumps(dict(fields)) if fields else None
 
 
 def number_array(numbers: Iterable[int]) -> str:

@@ -7,14 +7,24 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast._logs.failure import Failure
 from holdfast._store.position import Position
-from holdfast._store.statement import Row, Statement, statements, text_array
+from holdfast._store.statement import (
+    Row,
+    Statement,
+    many,
+    nothing,
+    one,
+    one_or_none,
+    statement,
+    text_array,
+    time_text,
+    value,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
     from holdfast._store.position import LoggedEvent
-    from holdfast._store.statement import Parameter
 
 MOST_PARTITIONS = 64
 
@@ -117,15 +127,16 @@ def subscribe(  # noqa: PLR0913 - one keyword per column
     name: str, *, target: str, topics: Iterable[str], partitions: int, beginning: bool, makes_jobs: bool = False
 ) -> Statement[Subscribed]:
     """Create the subscription if it does not exist, starting now or at the `beginning` of the stored log."""
-    params: dict[str, Parameter] = {
-        "name": name,
-        "target": target,
-        "topics": text_array(topics),
-        "partitions": partitions,
-        "beginning": beginning,
-        "makes_jobs": makes_jobs,
-    }
-    return Statement(statements()["subscribe"], params, lambda rows: Subscribed._make(rows[0]))
+    return statement(
+        "subscribe",
+        one(Subscribed),
+        name=name,
+        target=target,
+        topics=text_array(topics),
+        partitions=partitions,
+        beginning=beginning,
+        makes_jobs=makes_jobs,
+    )
 
 
 def join_subscription(subscription: int, worker: int, *, lease_ms: int) -> Statement[Membership | None]:
@@ -139,18 +150,15 @@ def join_subscription(subscription: int, worker: int, *, lease_ms: int) -> State
             return None
         *held, end = rows
         share, paused, elsewhere, moved, base_id, partitions, topics = end[13:]
-        ours = [HeldPartition(row[0], row[1], row[2], Position(*row[3:13])) for row in held]
+        ours = [HeldPartition(row[0], row[1], row[2], Position._make(row[3:13])) for row in held]
         return Membership(ours, share, paused, elsewhere, moved, base_id, partitions, tuple(topics))
 
-    params: dict[str, Parameter] = {"subscription": subscription, "worker": worker, "lease_ms": lease_ms}
-    return Statement(statements()["join_subscription"], params, membership)
+    return statement("join_subscription", membership, subscription=subscription, worker=worker, lease_ms=lease_ms)
 
 
 def leave_subscription(subscription: int, worker: int) -> Statement[None]:
     """Release all partitions of this worker at once."""
-    return Statement(
-        statements()["leave_subscription"], {"subscription": subscription, "worker": worker}, lambda _: None
-    )
+    return statement("leave_subscription", nothing, subscription=subscription, worker=worker)
 
 
 def advance_position(  # noqa: PLR0913 - a fence has three parts
@@ -170,27 +178,19 @@ def advance_position(  # noqa: PLR0913 - a fence has three parts
         return None if xid is None else HeldPartition(held.partition, held.seq + 1, held.token, position.stored(xid))
 
     receipts = [delivery._asdict() for delivery in deliveries]
-    params: dict[str, Parameter] = {
-        "subscription": subscription,
-        "partition": held.partition,
-        "seq": held.seq,
-        "token": held.token,
-        "worker": worker,
-        "seen": position.seen,
-        "seen_id": position.seen_id,
-        "seen_top": position.seen_top,
-        "seen_xid": position.seen_xid,
-        "next": position.next,
-        "next_id": position.next_id,
-        "next_top": position.next_top,
-        "next_xid": position.next_xid,
-        "phase": position.phase,
-        "last_id": position.last_id,
-        "free": free,
-        "parked": json.dumps([event._asdict() for event in parked]) if parked else None,
-        "receipts": json.dumps(receipts) if receipts else None,
-    }
-    return Statement(statements()["advance_position"], params, moved)
+    return statement(
+        "advance_position",
+        moved,
+        subscription=subscription,
+        partition=held.partition,
+        seq=held.seq,
+        token=held.token,
+        worker=worker,
+        **position._asdict(),
+        free=free,
+        parked=json.dumps([event._asdict() for event in parked]) if parked else None,
+        receipts=json.dumps(receipts) if receipts else None,
+    )
 
 
 def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
@@ -208,22 +208,24 @@ def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
 
     Returns None when the subscription is paused or another worker holds it.
     """
-    params: dict[str, Parameter] = {
-        "subscription": subscription,
-        "worker": worker,
-        "kind": kind,
-        "queue": queue,
-        "priority": priority,
-        "max_attempts": max_attempts,
-        "ordered": ordered,
-        "most": most,
-    }
-    return Statement(statements()["feed_jobs"], params, lambda rows: Fed._make(rows[0]) if rows else None)
+    return statement(
+        "feed_jobs",
+        one_or_none(Fed),
+        subscription=subscription,
+        worker=worker,
+        kind=kind,
+        queue=queue,
+        priority=priority,
+        max_attempts=max_attempts,
+        ordered=ordered,
+        most=most,
+    )
 
 
 def parked_keys(subscription: int, partition: int) -> Statement[set[str]]:
-    params: dict[str, Parameter] = {"subscription": subscription, "partition": partition}
-    return Statement(statements()["parked_keys"], params, lambda rows: {row[0] for row in rows})
+    return statement(
+        "parked_keys", lambda rows: {row[0] for row in rows}, subscription=subscription, partition=partition
+    )
 
 
 class ReleasedEvents(NamedTuple):
@@ -238,8 +240,7 @@ def released_events(subscription: int, partition: int, *, most: int) -> Statemen
         events = cast("list[LoggedEvent]", [row[:-1] for row in rows])
         return ReleasedEvents(events, {row[0]: row[-1] for row in rows})
 
-    params: dict[str, Parameter] = {"subscription": subscription, "partition": partition, "most": most}
-    return Statement(statements()["released_events"], params, released)
+    return statement("released_events", released, subscription=subscription, partition=partition, most=most)
 
 
 def settle_parked(
@@ -248,104 +249,83 @@ def settle_parked(
     """Delete parked events that were delivered, and keep those that were rejected again."""
     outcomes = [{"event_id": id_, "done": True} for id_ in done]
     outcomes += [event._asdict() | {"done": False} for event in kept]
-    params: dict[str, Parameter] = {
-        "subscription": subscription,
-        "partition": held.partition,
-        "token": held.token,
-        "worker": worker,
-        "outcomes": json.dumps(outcomes),
-    }
-    return Statement(statements()["settle_parked"], params, _number)
+    return statement(
+        "settle_parked",
+        value,
+        subscription=subscription,
+        partition=held.partition,
+        token=held.token,
+        worker=worker,
+        outcomes=json.dumps(outcomes),
+    )
 
 
 def read_on(worker: int, topics: Iterable[str]) -> Statement[None]:
     """Record for ten seconds that a reader of these topics sleeps and can be woken."""
-    params: dict[str, Parameter] = {"worker": worker, "topics": text_array(topics)}
-    return Statement(statements()["read_on"], params, lambda _: None)
+    return statement("read_on", nothing, worker=worker, topics=text_array(topics))
 
 
 def own_transaction() -> Statement[str]:
     """Return a transaction id above those of all transactions that may have looked for readers too early."""
-    return Statement(statements()["own_transaction"], {}, lambda rows: str(rows[0][0]))
+    return statement("own_transaction", value)
 
 
 def list_subscriptions() -> Statement[list[SubscriptionRow]]:
-    return Statement(statements()["list_subscriptions"], {}, lambda rows: [SubscriptionRow._make(row) for row in rows])
+    return statement("list_subscriptions", many(SubscriptionRow))
 
 
 def find_subscription(name: str) -> Statement[int | None]:
-    return Statement(statements()["find_subscription"], {"name": name}, lambda rows: rows[0][0] if rows else None)
+    return statement("find_subscription", lambda rows: rows[0][0] if rows else None, name=name)
 
 
 def pause_subscription(subscription: int, *, paused: bool) -> Statement[bool]:
     """Pause a subscription, or resume it."""
-    params: dict[str, Parameter] = {"subscription": subscription, "paused": paused}
-    return Statement(statements()["pause_subscription"], params, bool)
+    return statement("pause_subscription", bool, subscription=subscription, paused=paused)
 
 
 def replay_subscription(
     subscription: int, *, since: datetime | None = None, after: int | None = None
 ) -> Statement[int | None]:
     """Deliver again the events published since a time or after an event; None when there are none."""
-    params: dict[str, Parameter] = {
-        "subscription": subscription,
-        "since": None if since is None else since.isoformat(),
-        "after": after,
-    }
-    return Statement(statements()["replay_subscription"], params, lambda rows: rows[0][0])
+    return statement("replay_subscription", value, subscription=subscription, since=time_text(since), after=after)
 
 
 def skip_subscription(subscription: int) -> Statement[None]:
     """Skip all events published until now."""
-    return Statement(statements()["skip_subscription"], {"subscription": subscription}, lambda _: None)
+    return statement("skip_subscription", nothing, subscription=subscription)
 
 
 def repartition_subscription(subscription: int, *, partitions: int) -> Statement[bool]:
     """Change the number of partitions; some events may be delivered again. False: it makes jobs, and has only one."""
-    params: dict[str, Parameter] = {"subscription": subscription, "partitions": partitions}
-    return Statement(statements()["repartition_subscription"], params, lambda rows: bool(rows[0][0]))
+    return statement("repartition_subscription", value, subscription=subscription, partitions=partitions)
 
 
 def rebase_subscription(subscription: int) -> Statement[int | None]:
     """Restart on the server that this database was restored to; return the first event that is delivered."""
-    return Statement(statements()["rebase_subscription"], {"subscription": subscription}, lambda rows: rows[0][0])
+    return statement("rebase_subscription", value, subscription=subscription)
 
 
 def clear_subscription(subscription: int, *, most: int = 10_000) -> Statement[int]:
     """Delete up to `most` rows of a subscription before `delete_subscription`; fewer than `most`: none are left."""
-    params: dict[str, Parameter] = {
-        "subscription": subscription,
-        "subscription_again": subscription,
-        "most": most,
-        "most_positions": most,
-        "most_in_all": most,
-    }
-    return Statement(statements()["clear_subscription"], params, _number)
+    return statement("clear_subscription", value, subscription=subscription, most=most)
 
 
 def delete_subscription(subscription: int) -> Statement[bool]:
-    return Statement(statements()["delete_subscription"], {"subscription": subscription}, bool)
+    return statement("delete_subscription", bool, subscription=subscription)
 
 
 def list_parked(subscription: int, *, after: int = 0, most: int = 100) -> Statement[list[ParkedRow]]:
-    params: dict[str, Parameter] = {"subscription": subscription, "after": after, "most": most}
-    return Statement(statements()["list_parked"], params, lambda rows: [ParkedRow._make(row) for row in rows])
+    return statement("list_parked", many(ParkedRow), subscription=subscription, after=after, most=most)
 
 
 def release_parked(subscription: int, *, key: str | None = None, most: int = 10_000) -> Statement[int]:
     """Let a relay retry parked events, of one key or of all; return how many."""
-    params: dict[str, Parameter] = {"subscription": subscription, "key": key, "key_again": key, "most": most}
-    return Statement(statements()["release_parked"], params, _number)
+    return statement("release_parked", value, subscription=subscription, key=key, most=most)
 
 
 def delete_positions(*, most: int = 10_000) -> Statement[int]:
-    return Statement(statements()["delete_positions"], {"most": most, "most_in_all": most}, _number)
+    return statement("delete_positions", value, most=most)
 
 
 def delete_readers(*, most: int = 10_000) -> Statement[int]:
-    return Statement(statements()["delete_readers"], {"most": most, "most_members": most}, _number)
-
-
-def _number(rows: Sequence[Row]) -> int:
-    number: int = rows[0][0]
-    return number
+    return statement("delete_readers", value, most=most)

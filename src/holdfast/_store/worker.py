@@ -8,7 +8,7 @@ import socket
 from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._store.statement import Row, Statement, statements, text_array
+from holdfast._store.statement import Row, Statement, json_text, many, nothing, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast._store.census import Census, Counted
-    from holdfast._store.statement import Parameter
 
 
 def register_worker(  # noqa: PLR0913 - one keyword per column
@@ -35,27 +34,25 @@ def register_worker(  # noqa: PLR0913 - one keyword per column
     it trust the id. `versions`: payload versions that it takes, where newer than 1. `limits`: how long jobs may run, by
     kind: `{"max_runtime": ms}`, or `{"lease": ms}` for three leases. `settings`: the worker's settings, for operators.
     """
-    return Statement(
-        statements()["register_worker"],
-        {
-            "name": name,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "version": version("holdfast"),
-            "queues": text_array(sorted(queues)),
-            "kinds": text_array(sorted(kinds)),
-            "identity": _text(identity),
-            "versions": json.dumps(dict(versions)) if versions else None,
-            "limits": json.dumps(limits) if limits else None,
-            "settings": json.dumps(dict(settings)) if settings else None,
-        },
-        _number,
+    return statement(
+        "register_worker",
+        value,
+        name=name,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=version("holdfast"),
+        queues=text_array(sorted(queues)),
+        kinds=text_array(sorted(kinds)),
+        identity=_text(identity),
+        versions=json_text(versions),
+        limits=json_text(limits),
+        settings=json_text(settings),
     )
 
 
 def served_version(kind: str) -> Statement[int]:
     """Return the newest payload version of this kind that a live worker takes; 0 when none takes one above 1."""
-    return Statement(statements()["served_version"], {"kind": kind}, lambda rows: rows[0][0] or 0)
+    return statement("served_version", lambda rows: rows[0][0] or 0, kind=kind)
 
 
 class Runtime(NamedTuple):
@@ -68,24 +65,22 @@ class Runtime(NamedTuple):
 
 def served_runtime(kind: str, queue: str) -> Statement[Runtime | None]:
     """Return how long live workers let a job of this kind and queue run; None when no worker serves it."""
-    params: dict[str, str | int | None] = {"kind": kind, "queue": queue}
-    return Statement(
-        statements()["served_runtime"], params, lambda rows: None if rows[0][0] is None else Runtime._make(rows[0])
+    return statement(
+        "served_runtime", lambda rows: None if rows[0][0] is None else Runtime._make(rows[0]), kind=kind, queue=queue
     )
 
 
 def live_settings() -> Statement[dict[str, int | None]]:
     """Return the settings of the live workers, None where they differ; empty when there is no live worker."""
-    return Statement(statements()["live_settings"], {}, dict)
+    return statement("live_settings", dict)
 
 
 def stop_worker(
     worker: int, reason: str, identity: UUID | None = None, *, counters: Mapping[str, int] | None = None
 ) -> Statement[None]:
     """Record that the worker stopped and its counters. Without `counters`, keep those of its last heartbeat."""
-    params: dict[str, str | int | None] = {"worker": worker, "reason": reason, "identity": _text(identity)}
-    params["counters"] = None if counters is None else json.dumps(dict(counters))
-    return Statement(statements()["stop_worker"], params, lambda _: None)
+    text = None if counters is None else json.dumps(dict(counters))
+    return statement("stop_worker", nothing, worker=worker, reason=reason, identity=_text(identity), counters=text)
 
 
 class QueueControlRow(NamedTuple):
@@ -100,18 +95,17 @@ class QueueControlRow(NamedTuple):
 
 def beat_worker(worker: int, counters: Mapping[str, int], identity: UUID | None = None) -> Statement[bool]:
     """Record a heartbeat; return False when the worker's row is gone or belongs to another worker."""
-    params: dict[str, str | int | None] = {"worker": worker, "counters": json.dumps(dict(counters))}
-    params["identity"] = _text(identity)
-    return Statement(statements()["beat_worker"], params, lambda rows: bool(rows[0][0]))
+    text = json.dumps(dict(counters))
+    return statement("beat_worker", value, worker=worker, counters=text, identity=_text(identity))
 
 
 def read_queues() -> Statement[list[QueueControlRow]]:
-    return Statement(statements()["read_queues"], {}, lambda rows: [QueueControlRow._make(row) for row in rows])
+    return statement("read_queues", many(QueueControlRow))
 
 
 def ensure_partitions(ahead: int = 14) -> Statement[int]:
     """Create the missing day partitions for the next `ahead` days; return how many. Default: 14."""
-    return Statement(statements()["ensure_partitions"], {"ahead": ahead}, _number)
+    return statement("ensure_partitions", value, ahead=ahead)
 
 
 class Locker(NamedTuple):
@@ -123,26 +117,16 @@ class Locker(NamedTuple):
 
 def partition_lockers() -> Statement[list[Locker]]:
     """Return the sessions whose locks may prevent the creation of partitions."""
-    return Statement(statements()["partition_lockers"], {}, lambda rows: [Locker._make(row) for row in rows])
+    return statement("partition_lockers", many(Locker))
 
 
 def _text(identity: UUID | None) -> str | None:
     return None if identity is None else str(identity)
 
 
-def _number(rows: Sequence[Row]) -> int:
-    number: int = rows[0][0]
-    return number
-
-
 def identify_database() -> Statement[str]:
     """Return an identifier of digits and a hyphen that is unique to this database."""
-    return Statement(statements()["identify_database"], {}, _only)
-
-
-def _only(rows: Sequence[Row]) -> str:
-    answer: str = rows[0][0]
-    return answer
+    return statement("identify_database", value)
 
 
 MOST_WORKERS = 500
@@ -168,8 +152,7 @@ class FleetWorker(NamedTuple):
 
 def list_workers(*, latest: int = 50) -> Statement[list[FleetWorker]]:
     """Return the workers that have not stopped, and the `latest` workers. Default: 50."""
-    params: dict[str, Parameter] = {"most": MOST_WORKERS, "latest": latest, "most_in_all": MOST_WORKERS}
-    return Statement(statements()["list_workers"], params, _workers)
+    return statement("list_workers", _workers, most=MOST_WORKERS, latest=latest)
 
 
 def is_served(queue: str, kind: str, workers: Iterable[FleetWorker]) -> bool:
@@ -185,13 +168,12 @@ def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[Counted]:
 
 def set_queue(name: str, *, concurrency: int | None, lease_ms: int | None, rate: float | None) -> Statement[None]:
     """Set the limits of a queue; None leaves the worker's own setting."""
-    params: dict[str, Parameter] = {"name": name, "concurrency": concurrency, "lease_ms": lease_ms, "rate": rate}
-    return Statement(statements()["set_queue"], params, lambda _: None)
+    return statement("set_queue", nothing, name=name, concurrency=concurrency, lease_ms=lease_ms, rate=rate)
 
 
 def pause_queue(name: str, *, paused: bool) -> Statement[None]:
     """Pause a queue, so that no worker claims from it, or resume it."""
-    return Statement(statements()["pause_queue"], {"name": name, "paused": paused}, lambda _: None)
+    return statement("pause_queue", nothing, name=name, paused=paused)
 
 
 def _workers(rows: Sequence[Row]) -> list[FleetWorker]:

@@ -8,7 +8,7 @@ SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NUL
 FROM (SELECT id FROM (SELECT id FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY heartbeat_at DESC LIMIT %(most)s) AS live
       UNION SELECT id FROM (SELECT id FROM holdfast.worker ORDER BY id DESC LIMIT %(latest)s) AS latest) AS chosen
     JOIN holdfast.worker w USING (id)
-ORDER BY w.stopped_at IS NOT NULL, w.heartbeat_at DESC LIMIT %(most_in_all)s
+ORDER BY w.stopped_at IS NOT NULL, w.heartbeat_at DESC LIMIT %(most)s
 
 -- name: set_queue
 INSERT INTO holdfast.queue AS q (name, concurrency, lease_ms, rate) VALUES (%(name)s, %(concurrency)s, %(lease_ms)s, %(rate)s)

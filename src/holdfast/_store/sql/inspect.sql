@@ -15,24 +15,24 @@ SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, NULL::timestamptz,
     j.locked_by, j.order_key, j.last_error_code
 FROM holdfast.job j
-WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
-  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
+  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
 ORDER BY j.id DESC LIMIT %(most)s
 
 -- name: list_ended_jobs
 SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
     j.worker_id, j.order_key, j.last_error_code
 FROM holdfast.job_history j
-WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
-  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
+  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
 ORDER BY j.id DESC LIMIT %(most)s
 
 -- name: list_dead_letters
 SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
     j.worker_id, j.order_key, j.last_error_code
 FROM holdfast.job_failed j
-WHERE (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status) AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text)
-  AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text) AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
+WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
+  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
 ORDER BY j.id DESC LIMIT %(most)s
 
 -- name: read_job

@@ -1,9 +1,6 @@
 -- The statements the library sends. What they do, and why, stands with the functions in migrations/.
 
 -- name: enqueue_job
-SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer)
-
--- name: enqueue_traced_job
 SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer,
     headers => %(headers)s::text::json)
 

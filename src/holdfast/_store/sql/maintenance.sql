@@ -18,7 +18,7 @@ WITH gone AS (
     RETURNING latency, latency_max, jobs, bucket, outcome, queue, kind),
 folded AS (
     INSERT INTO holdfast.tally (minute, latency, latency_max, jobs, bucket, outcome, queue, kind)
-    SELECT %(at)s::timestamptz, sum(latency), max(latency_max), sum(jobs), bucket, outcome, queue, kind FROM gone
+    SELECT %(since)s::timestamptz, sum(latency), max(latency_max), sum(jobs), bucket, outcome, queue, kind FROM gone
     GROUP BY bucket, outcome, queue, kind
     RETURNING minute)
 SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM folded)

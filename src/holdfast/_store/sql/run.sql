@@ -14,7 +14,7 @@ ORDER BY started_at DESC LIMIT %(most)s
 -- else's runs.
 SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
 WHERE (runner, started_at) >= (%(runner)s::text, '-infinity'::timestamptz)
-    AND (runner, started_at) <= (%(the_runner)s::text, 'infinity'::timestamptz) AND finished_at IS NOT NULL
+    AND (runner, started_at) <= (%(runner)s::text, 'infinity'::timestamptz) AND finished_at IS NOT NULL
 ORDER BY runner DESC, started_at DESC LIMIT %(most)s
 
 -- name: last_runs
@@ -22,7 +22,7 @@ ORDER BY runner DESC, started_at DESC LIMIT %(most)s
 WITH RECURSIVE names AS (
     (SELECT runner FROM holdfast.run WHERE started_at > now() - %(days)s * interval '1 day' ORDER BY runner LIMIT 1)
     UNION ALL
-    SELECT (SELECT r.runner FROM holdfast.run r WHERE r.runner > n.runner AND r.started_at > now() - %(days_again)s * interval '1 day'
+    SELECT (SELECT r.runner FROM holdfast.run r WHERE r.runner > n.runner AND r.started_at > now() - %(days)s * interval '1 day'
             ORDER BY r.runner LIMIT 1)
     FROM names n WHERE n.runner IS NOT NULL)
 SELECT last.* FROM names n, LATERAL (

@@ -14,11 +14,11 @@ SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_conf
 WITH looked AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids
     FROM (SELECT j.id, j.created_at,
-              (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status)
-                 AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text)
-                 AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
-                 AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
-                 AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
+              (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
+                 AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
+                 AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
+                 AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
+                 AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
                  AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND (j.awaited OR j.blockers_left IS NOT NULL) IS TRUE) AS found
           FROM holdfast.job j
@@ -28,18 +28,18 @@ SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.prio
     NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
 FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job j WHERE j.id = h.id LIMIT 1) AS j ON true
-ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
 -- name: search_ended_jobs
 WITH looked AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids,
         array_agg(l.finished_at) FILTER (WHERE l.found) AS times
     FROM (SELECT j.id, j.created_at, j.finished_at,
-              (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status)
-                 AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text)
-                 AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
-                 AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
-                 AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
+              (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
+                 AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
+                 AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
+                 AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
+                 AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
                  AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.next_id IS NOT NULL) AS found
           FROM holdfast.job_history j
@@ -49,18 +49,18 @@ SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.prio
     j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
 FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_history j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
-ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
 -- name: search_failed_jobs
 WITH looked AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids,
         array_agg(l.finished_at) FILTER (WHERE l.found) AS times
     FROM (SELECT j.id, j.created_at, j.finished_at,
-              (%(any_status)s::boolean OR j.status = %(status)s::holdfast.status)
-                 AND (%(any_kind)s::boolean OR j.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR j.queue = %(queue)s::text)
-                 AND (%(any_order_key)s::boolean OR j.order_key = %(order_key)s::text)
-                 AND (%(any_unique_key)s::boolean OR j.unique_key = %(unique_key)s::text)
-                 AND (%(any_error_code)s::boolean OR j.last_error_code = %(error_code)s::text)
+              (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
+                 AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
+                 AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
+                 AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
+                 AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
                  AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.blockers IS NOT NULL)
                  AND (%(any_replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id)) AS found
@@ -71,7 +71,7 @@ SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.prio
     j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
 FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_failed j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
-ORDER BY j.id DESC NULLS LAST LIMIT %(most_again)s
+ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
 -- name: read_payloads
 -- Of these jobs, each from the home and the day that has it. One that is too large is not searched.
@@ -101,13 +101,13 @@ groups AS (
     SELECT l.kind, l.queue, coalesce(l.last_error_code, '') AS error_code, count(*) AS jobs, min(l.finished_at) AS first_at,
         max(l.finished_at) AS last_at, max(l.id) AS newest
     FROM looked l
-    WHERE (%(any_kind)s::boolean OR l.kind = %(kind)s::text) AND (%(any_queue)s::boolean OR l.queue = %(queue)s::text)
+    WHERE (%(kind)s::text IS NULL OR l.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR l.queue = %(queue)s::text)
       AND l.created_at >= %(created_from)s::text::timestamptz AND l.created_at < %(created_until)s::text::timestamptz
       AND NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = l.id)
     GROUP BY l.kind, l.queue, coalesce(l.last_error_code, '') ORDER BY count(*) DESC, max(l.id) DESC LIMIT %(most)s)
 SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest
 FROM reach r LEFT JOIN (groups g JOIN looked l ON l.id = g.newest) ON true
-ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most_again)s
+ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most)s
 
 -- name: read_last_error
 -- Of the latest dead letters, that which ended last: ids are drawn in another order than jobs end.

@@ -77,9 +77,9 @@ WITH parked AS (
         RETURNING 1),
     positions AS (
         DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
-            SELECT p.ctid FROM generate_series(0, 63) AS k, holdfast.position_of(%(subscription_again)s, k) AS l,
+            SELECT p.ctid FROM generate_series(0, 63) AS k, holdfast.position_of(%(subscription)s, k) AS l,
                 LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = l.subscription_id AND o.partition = l.partition
-                         AND o.seq < l.seq ORDER BY o.seq LIMIT %(most_positions)s) AS p LIMIT %(most_in_all)s))
+                         AND o.seq < l.seq ORDER BY o.seq LIMIT %(most)s) AS p LIMIT %(most)s))
         RETURNING 1)
 SELECT greatest((SELECT count(*) FROM parked), (SELECT count(*) FROM positions))
 
@@ -100,7 +100,7 @@ WHERE p.subscription_id = %(subscription)s AND p.event_id > %(after)s ORDER BY p
 WITH freed AS (
     UPDATE holdfast.parked SET released_at = clock_timestamp() WHERE (subscription_id, event_id) IN (
         SELECT subscription_id, event_id FROM holdfast.parked
-        WHERE subscription_id = %(subscription)s AND (released_at IS NULL OR released_at > now()) AND (%(key)s::text IS NULL OR key = %(key_again)s::text)
+        WHERE subscription_id = %(subscription)s AND (released_at IS NULL OR released_at > now()) AND (%(key)s::text IS NULL OR key = %(key)s::text)
         ORDER BY event_id LIMIT %(most)s) RETURNING 1)
 SELECT count(*) FROM freed
 
@@ -110,7 +110,7 @@ WITH gone AS (
     DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
         SELECT p.ctid FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS l,
             LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = s.id AND o.partition = l.partition
-                     AND o.seq < l.seq - 10 AND o.at < now() - interval '10 minutes' ORDER BY o.seq LIMIT %(most)s) AS p LIMIT %(most_in_all)s))
+                     AND o.seq < l.seq - 10 AND o.at < now() - interval '10 minutes' ORDER BY o.seq LIMIT %(most)s) AS p LIMIT %(most)s))
     RETURNING seq)
 SELECT count(*) FROM gone
 
@@ -120,5 +120,5 @@ WITH readers AS (
         SELECT ctid FROM holdfast.reader WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED)) RETURNING 1),
 members AS (
     DELETE FROM holdfast.member WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.member WHERE until < now() - interval '1 minute' LIMIT %(most_members)s FOR UPDATE SKIP LOCKED)) RETURNING 1)
+        SELECT ctid FROM holdfast.member WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED)) RETURNING 1)
 SELECT (SELECT count(*) FROM readers) + (SELECT count(*) FROM members)
