@@ -18,9 +18,9 @@ from bench.plain import Plain
 from bench.watch import no_garbage_collection
 from bench.worker import Worker
 from holdfast._drivers import run_sync
-from holdfast._model.lease import Lease
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.retry import Retry
+from holdfast._model.work import Lease
 from holdfast._store.claim_floor import ReapFloor
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.reap import reap_jobs

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from bench.load import KIND
 from holdfast._drivers import run_sync
-from holdfast._model.lease import Lease
-from holdfast._model.outcome import Completed
+from holdfast._model.job import Completed
+from holdfast._model.work import Lease
 from holdfast._store.claim import Served, claim_jobs
 from holdfast._store.claim_floor import Floors
 from holdfast._store.claim_window import Windows

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from holdfast import Retry
 from holdfast._logs.log import FORMATS, LEVELS
 from holdfast._model.errors import HoldfastError
-from holdfast._model.lease import LONGEST_SECONDS, SHORTEST_SECONDS
 from holdfast._model.settings import Settings, SettingsError, read_retry
 from holdfast._model.settings_table import SETTINGS
+from holdfast._model.work import LONGEST_SECONDS, SHORTEST_SECONDS
 
 PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
 MS = timedelta(milliseconds=1)

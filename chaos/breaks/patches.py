@@ -21,7 +21,7 @@ from holdfast._engine.keeper import Keeper
 from holdfast._engine.pipeline import Pipeline
 from holdfast._engine.serving import Serving
 from holdfast._model.errors import AbortReason
-from holdfast._model.outcome import Completed
+from holdfast._model.job import Completed
 from holdfast._store.claim_floor import REACHES, Floors
 from holdfast._store.lease import ClaimAnswer
 from holdfast._store.sleeper import look_ahead
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.keeper import Kept, Role
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
 
 log = logging.getLogger(__name__)

@@ -3,11 +3,11 @@
 from holdfast._app.app import Holdfast
 from holdfast._engine.report.hook import FailedAttempt
 from holdfast._engine.runners.runner import Budget, Counts, Tick
-from holdfast._model.batch import BatchKind, Item
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import (
     Aborted,
     AbortReason,
+    AbortSignal,
     AlreadyReplayed,
     ChainAwaited,
     ChainFailed,
@@ -29,15 +29,13 @@ from holdfast._model.errors import (
     WrongIsolation,
 )
 from holdfast._model.event import Event, NewEvent, Topic
-from holdfast._model.job import Blocker, Handle, Job, Progress
-from holdfast._model.kind import DeclaredKind, Kind
-from holdfast._model.lease import Lease
+from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule
+from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
 from holdfast._model.new_job import Continue, NewJob, OrderKey, Unique
-from holdfast._model.outcome import Busy, Fail, Reschedule
 from holdfast._model.retry import Retry
 from holdfast._model.schedule import Cron, Every
 from holdfast._model.settings import Settings, SettingsError
-from holdfast._model.signal import AbortSignal
+from holdfast._model.work import Lease
 from holdfast._store.chain import Chain, ChainJob, ChainLine
 from holdfast._store.schema import migrate
 

@@ -13,9 +13,8 @@ from holdfast._engine.jobs.held_jobs import Fate, HeldJobs, fate
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Transitions
 from holdfast._logs.failure import Failure
-from holdfast._model.errors import AbortReason
-from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
-from holdfast._model.signal import AbortSignal
+from holdfast._model.errors import AbortReason, AbortSignal
+from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
 
 if TYPE_CHECKING:

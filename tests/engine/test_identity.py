@@ -11,7 +11,7 @@ from holdfast._drivers import run_sync
 from holdfast._engine.jobs import claim as module
 from holdfast._engine.jobs.claim import Claimer
 from holdfast._engine.link import Link
-from holdfast._model.lease import Lease
+from holdfast._model.work import Lease
 from holdfast._store.chain import read_blockers
 from holdfast._store.worker import register_worker
 from tests.engine.pace import AT_ONCE, QUICK, ms

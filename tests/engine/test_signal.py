@@ -8,8 +8,7 @@ import threading
 import pytest
 
 from holdfast import AbortReason
-from holdfast._model.errors import Aborted
-from holdfast._model.signal import AbortSignal
+from holdfast._model.errors import Aborted, AbortSignal
 
 
 async def test_it_fires_once_and_keeps_its_reason() -> None:

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob
-from holdfast._model.outcome import Completed, Outcome
+from holdfast._model.job import Completed, Outcome
 from holdfast._store.claim import claim_jobs
 from holdfast._store.claim_floor import Floors
 from holdfast._store.claimed_job import Claim, ClaimedJob, Lane

@@ -7,8 +7,8 @@ from datetime import timedelta
 from hypothesis import strategies as st
 
 from holdfast._logs.failure import Failure
+from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.new_job import OrderKey, Unique
-from holdfast._model.outcome import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.claim import WHOLE, Shards
 from holdfast._store.claim_floor import REACHES
 from tests.protocol.crew import KINDS, QUEUES, WORKERS

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
+from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey, Unique
-from holdfast._model.outcome import Completed
 from holdfast._store.chain import complete_chain, delete_chains, read_chain
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held
@@ -21,7 +21,7 @@ from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, job, nu
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 

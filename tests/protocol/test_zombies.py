@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._model.lease import Lease
+from holdfast._model.job import Completed, Failed
 from holdfast._model.new_job import OrderKey
-from holdfast._model.outcome import Completed, Failed
+from holdfast._model.work import Lease
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import ClaimAnswer, Held, renew_leases
@@ -21,7 +21,7 @@ from tests.traps.workers import Worker, enqueue, expire_leases, job, number, sta
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 

@@ -16,7 +16,7 @@ from tests.seeds.statement import DIFFERENCES, RULES, Document
 from tests.traps.workers import CANCELLED, COMPLETED, FAILED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job
 
 if TYPE_CHECKING:
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from tests.engine.ledger import Ledger
 
 doc = Document(RULES)

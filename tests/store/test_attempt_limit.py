@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
+from holdfast._model.job import Completed
 from holdfast._model.new_job import Unique
-from holdfast._model.outcome import Completed
 from holdfast._model.retry import Retry
 from holdfast._store.enqueue import enqueue_job
 from holdfast._store.search import replay_job

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob, WrongIsolation
+from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey, Unique
-from holdfast._model.outcome import Completed
 from holdfast._store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains, read_chain
 from holdfast._store.finish import complete_job
 from holdfast._store.inspect import delete_job
@@ -31,8 +31,8 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
+    from holdfast._model.job import Outcome
     from holdfast._model.new_job import NewJob
-    from holdfast._model.outcome import Outcome
     from tests.traps.workers import Connect
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
-from holdfast._model.lease import Lease
+from holdfast._model.work import Lease
 from holdfast._store.claim import SHARDS, Shards, claim_jobs
 from holdfast._store.claim_floor import Floors
 from holdfast._store.search import cancel_job

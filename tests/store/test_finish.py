@@ -8,8 +8,8 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import CODE_LIMIT, TEXT_LIMIT, Failure
 from holdfast._model.codec import JsonCodec
+from holdfast._model.job import Completed, Failed, Released, Rescheduled, Retried
 from holdfast._model.new_job import OrderKey, Unique
-from holdfast._model.outcome import Completed, Failed, Released, Rescheduled, Retried
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job
 from tests.traps.workers import (
@@ -28,7 +28,7 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from tests.traps.workers import Connect
 
 HISTORY = (

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._drivers import run_sync
 from holdfast._model.job import Progress
-from holdfast._model.lease import Lease
+from holdfast._model.work import Lease
 from holdfast._store.lease import ClaimAnswer, Held, release_strays, renew_leases, report_progress
 from holdfast._store.search import cancel_job
 from tests.traps.plans import explained

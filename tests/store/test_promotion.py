@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
+from holdfast._model.job import Completed, Released, Rescheduled, Retried
 from holdfast._model.new_job import Unique
-from holdfast._model.outcome import Completed, Released, Rescheduled, Retried
 from holdfast._store.claim import claim_jobs
 from holdfast._store.claim_floor import REACHES, Floors
 from holdfast._store.sleeper import lie_down, look_ahead, worker_channel

@@ -11,10 +11,9 @@ from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
-from holdfast._model.job import Progress
-from holdfast._model.lease import Lease
-from holdfast._model.outcome import Completed, Failed, Retried
+from holdfast._model.job import Completed, Failed, Progress, Retried
 from holdfast._model.retry import Retry
+from holdfast._model.work import Lease
 from holdfast._store.chain import chain_ends, complete_chain, delete_chains, read_chain, repair_blockers
 from holdfast._store.claim import claim_jobs
 from holdfast._store.finish import Ending, complete_job, finish_jobs

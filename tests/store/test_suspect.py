@@ -27,7 +27,7 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 

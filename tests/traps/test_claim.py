@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast._model.lease import Lease
+from holdfast._model.work import Lease
 from holdfast._store.claim import claim_jobs
 from holdfast._store.lease import ClaimAnswer
 from tests.traps.mutation import forget_settings, let_claims_take_their_time, open_trap

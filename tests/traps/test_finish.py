@@ -33,7 +33,7 @@ from tests.traps.workers import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
+from holdfast._model.job import Released, Retried
 from holdfast._model.new_job import OrderKey
-from holdfast._model.outcome import Released, Retried
 from holdfast._model.retry import Retry
 from holdfast._store.claim import claim_jobs
 from holdfast._store.claim_floor import REACHES, Floors, ReapFloor
@@ -23,7 +23,7 @@ from tests.traps.workers import EVERYTHING, FAILURE, Worker, enqueue, expire_lea
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from tests.traps.workers import Connect
 

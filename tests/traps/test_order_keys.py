@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
+from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey
-from holdfast._model.outcome import Completed
 from holdfast._store.claim import claim_jobs
 from holdfast._store.claim_floor import REACHES, Floors
 from holdfast._store.finish import Ending, finish_jobs
@@ -39,7 +39,7 @@ from tests.traps.workers import (
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from tests.traps.workers import Connect
 
 LEAVING: dict[str, Outcome] = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}

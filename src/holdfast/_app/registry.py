@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 
 from holdfast._engine.runners.http import HttpCall
 from holdfast._engine.runners.runner import BUILT_IN, PeriodicJob, Runner
-from holdfast._model.batch import BatchKind, Item
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast._model.event import Event, NewEvent, Subscriber, Topic
-from holdfast._model.kind import DeclaredKind, Executor, Kind, Work
+from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
+from holdfast._model.work import Executor, Work
 from holdfast._relay.subscription import Feed, Relay
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Listener
     from holdfast._engine.runners.runner import TickFunction
     from holdfast._model.job import Job
-    from holdfast._model.lease import Lease
     from holdfast._model.schedule import Schedule
+    from holdfast._model.work import Lease
     from holdfast._relay.message import Message, Sink
     from holdfast._relay.subscription import Poison, Start
 

@@ -20,9 +20,9 @@ from holdfast._engine.registration import uncovered
 from holdfast._engine.runners.runner import left_out
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
-from holdfast._model.lease import Lease
 from holdfast._model.settings import Settings
 from holdfast._model.settings_table import SETTINGS
+from holdfast._model.work import Lease
 from holdfast._store import schema
 from holdfast._store.census import read_census
 from holdfast._store.inspect import list_roles, read_isolation, read_rights, read_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast._model.signal import AbortSignal
+from holdfast._model.errors import AbortSignal
 from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.errors import AbortReason
-    from holdfast._model.job import Blocker, Progress
+    from holdfast._model.job import Blocker, Busy, Progress
     from holdfast._model.kind import Kind
-    from holdfast._model.lease import Lease
-    from holdfast._model.outcome import Busy
+    from holdfast._model.work import Lease
     from holdfast._store.claimed_job import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._model.lease import Lease
+from holdfast._model.work import Lease
 from holdfast._store.worker import register_worker
 
 if TYPE_CHECKING:

@@ -19,9 +19,9 @@ from holdfast._engine.jobs.reap import Reaper
 from holdfast._engine.thread import in_thread
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
+from holdfast._model.job import Released
 from holdfast._model.kind import retries_of
-from holdfast._model.lease import Lease
-from holdfast._model.outcome import Released
+from holdfast._model.work import Lease
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
     from holdfast._model.codec import JsonCodec
-    from holdfast._model.job import Blocker
+    from holdfast._model.job import Blocker, Outcome
     from holdfast._model.kind import Kind
-    from holdfast._model.outcome import Outcome
     from holdfast._model.settings import Settings
     from holdfast._store.claim import Shards
     from holdfast._store.claimed_job import ClaimedJob

@@ -2,19 +2,14 @@
 
 settings_table.py  lists the settings: name, unit, default and meaning
 settings.py        reads and checks the settings
-kind.py            holds a handler under its name and makes jobs for it
-batch.py           holds a handler that takes many jobs in one call
-payload.py         validates payloads by their declared types
-codec.py           encodes payloads as JSON text
+kind.py            holds a handler under its name, for one job or for many in one call, and makes jobs for it
+work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
+codec.py           converts payloads and results to JSON text and back, by their declared types
 new_job.py         holds a validated job and its options before it is enqueued
 connection.py      types the connections that a caller may pass
-job.py             holds the handle of an enqueued job, and the job that a handler receives
-lease.py           holds the time a job stays claimed between two heartbeats
-signal.py          asks a running handler to stop
-outcome.py         holds the ways an attempt can end
+job.py             holds the handle of an enqueued job, the job that a handler receives, and the outcomes it ends with
 retry.py           computes the delay before the next attempt
-result.py          encodes and decodes what handlers return
 event.py           holds topics and events
 schedule.py        computes when recurring work runs
-errors.py          defines the errors that Holdfast raises
+errors.py          defines the errors that Holdfast raises, and the signal that asks a handler to stop
 """

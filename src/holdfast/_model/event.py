@@ -10,17 +10,16 @@ from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
-
 from holdfast._logs.trace import current_trace
-from holdfast._model.codec import WRAPPED, JsonCodec
+from holdfast._model.codec import WRAPPED, JsonCodec, adapter_of, as_json_data, check_secrets, from_json
 from holdfast._model.errors import InvalidEvent, InvalidJob
 from holdfast._model.kind import Kind
 from holdfast._model.new_job import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
-from holdfast._model.payload import adapter_of, check_secrets, dump_typed, from_json, invalid
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pydantic import TypeAdapter
 
 M = TypeVar("M")
 P = ParamSpec("P")
@@ -99,11 +98,8 @@ class Topic(Generic[M]):
 
         `key`: keeps the order of events with the same key. `headers`: passed on to subscribers. Default: none.
         """
-        try:
-            value = dump_typed(self._adapter, payload)
-        except ValueError as exc:
-            raise InvalidEvent(str(invalid(self.name, exc))) from None
         with _as_event(self.name):
+            value = as_json_data(self.name, self._adapter, payload, strict=True)
             text = self._codec.encode(value, kind=self.name)
             check_secrets(self.name, self._adapter, self._codec.plain(text))
         self.read(text)
@@ -111,11 +107,8 @@ class Topic(Generic[M]):
 
     def read(self, payload: str) -> M:
         """Return the payload of an event from JSON text; raises InvalidEvent when it is not of the topic's type."""
-        try:
-            with _as_event(self.name):
-                return from_json(self._adapter, self._codec.plain(payload))
-        except ValidationError as exc:
-            raise InvalidEvent(str(invalid(self.name, exc))) from None
+        with _as_event(self.name):
+            return from_json(self.name, self._adapter, self._codec.plain(payload))
 
     @cached_property
     def _adapter(self) -> TypeAdapter[M]:

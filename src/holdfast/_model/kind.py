@@ -1,93 +1,44 @@
-"""Kinds: handlers under their names, and the typed way to make jobs for them."""
+"""Kinds: handlers under their names, for one job or for many in one call, and the typed way to make jobs for them."""
 
 from __future__ import annotations
 
 import inspect
+import json
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass, replace
-from datetime import timedelta
 from functools import cached_property
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Literal,
-    ParamSpec,
-    TypeVar,
-    get_args,
-    get_origin,
-    overload,
-)
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter
 
 from holdfast._logs.failure import Failure
+from holdfast._model.codec import Result, adapter_of, as_json_data, check_secrets, from_json, hints_of
 from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.job import Blocker, Job
-from holdfast._model.lease import Lease
 from holdfast._model.new_job import Envelope, NewJob
-from holdfast._model.payload import adapter_of, check_secrets, dump_typed, from_json, hints_of, invalid, to_json
-from holdfast._model.result import Result
-from holdfast._model.retry import Retry
 from holdfast._model.settings import read_retry
 
 if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
+    from holdfast._model.job import Signal
     from holdfast._model.new_job import Continue
-    from holdfast._model.outcome import Signal
+    from holdfast._model.retry import Retry
+    from holdfast._model.work import Work
 
 A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
-Executor = Literal["thread", "process"]
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
-MOST_IN_A_BATCH = 10_000
-# The default `max_runtime`, in leases.
-LEASES_OF_A_RUN = 3
 _Parameter = inspect.Parameter
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """How the jobs of a kind are run."""
-
-    retry: Retry | None = None
-    """Default: the worker's, with OUTBOX_MAX_ATTEMPTS of the process that makes the job."""
-    lease: Lease | None = None
-    """Default: the worker's."""
-    max_runtime: timedelta | None = None
-    """Default: three times the lease."""
-    executor: Executor = "thread"
-    """Where a plain function runs. Default: in a thread of the worker."""
-    batch: int | None = None
-    """The most jobs that a batch handler takes in one call. Default: None, it is not a batch handler."""
-
-    def __post_init__(self) -> None:
-        check_option("retry", self.retry, Retry, "Retry(max_attempts=5)")
-        check_option("lease", self.lease, Lease, "Lease(seconds=30)")
-        check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
-        if self.executor not in get_args(Executor):
-            raise ValueError(f"executor: one of {', '.join(get_args(Executor))}")
-        if self.batch is not None and (type(self.batch) is not int or not 1 <= self.batch <= MOST_IN_A_BATCH):
-            raise ValueError(f"a batch is of 1 to {MOST_IN_A_BATCH} jobs")
-        if self.max_runtime is not None and self.max_runtime <= timedelta(0):
-            raise ValueError("max_runtime must be longer than nothing")
-
-    def limit(self, lease: Lease) -> dict[str, int]:
-        """Return the setting that limits the handler's time, in milliseconds. `lease`: used if the kind has none."""
-        if self.max_runtime is None:
-            return {"lease": (self.lease or lease).milliseconds}
-        return {"max_runtime": round(self.max_runtime.total_seconds() * 1000)}
-
-    def longest(self, lease: Lease) -> float:
-        """Return how many seconds a handler may run if its job has this lease."""
-        return LEASES_OF_A_RUN * lease.seconds if self.max_runtime is None else self.max_runtime.total_seconds()
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
@@ -157,33 +108,21 @@ class Kind(Generic[P, T_co]):
         if not given.keys().isdisjoint(kwargs):
             raise InvalidJob(f"{self.name}: {', '.join(sorted(given.keys() & kwargs))} given twice")
         given.update(kwargs)
-        try:
-            value = self._adapter.dump_python(
-                self._adapter.validate_python(given), mode="json", by_alias=True, warnings=False
-            )
-        except ValueError as exc:
-            raise invalid(self.name, exc) from None
-        return self._job(value)
+        return self._job(as_json_data(self.name, self._adapter, given, strict=False))
 
     def _job(self, value: object) -> NewJob[Any]:
         """Return the job with this payload, after checking that a worker can read it."""
         payload = self.codec.encode(value, kind=self.name)
         text = self.codec.plain(payload)
         # Pydantic validates neither defaults nor the fields of an instance that it is given.
-        self._read(text)
+        from_json(self.name, self._adapter, text)
         check_secrets(self.name, self._adapter, text)
         return NewJob(self.envelope, payload, self.read_result, self.returns.plain)
 
     def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload; raises InvalidJob when it is not valid."""
         text = self.codec.plain(payload) if version == self.version else self._upgraded(payload, version)
-        return self._as_arguments(self._read(text))
-
-    def _read(self, text: str) -> object:
-        try:
-            return from_json(self._adapter, text)
-        except ValidationError as exc:
-            raise invalid(self.name, exc) from None
+        return self._as_arguments(from_json(self.name, self._adapter, text))
 
     def _as_arguments(self, value: object) -> dict[str, Any]:
         return vars(value)
@@ -228,7 +167,12 @@ class Kind(Generic[P, T_co]):
                 value = self._upgrades[step](value)
             except Exception as exc:
                 raise InvalidJob(f"{self.name}: upgrade from payload version {step}: {Failure.of(exc).text}") from exc
-        return to_json(self.name, value)
+        try:
+            return json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as exc:
+            raise InvalidJob(
+                f"{self.name}: an upgrade returned a value that is not JSON-serializable ({type(exc).__name__})"
+            ) from exc
 
     @cached_property
     def _positional(self) -> tuple[str, ...]:
@@ -273,12 +217,8 @@ class DeclaredKind(Generic[A]):
 
     def new(self, args: A) -> NewJob[object]:
         """Validate the arguments and return a job that can be enqueued."""
-        try:
-            value = dump_typed(self._adapter, args)
-        except ValueError as exc:
-            raise invalid(self.name, exc) from None
-        if not isinstance(value, Mapping):
-            raise InvalidJob(f"{self.name}: the payload is not a JSON object")
+        value = as_json_data(self.name, self._adapter, args, strict=True)
+        _check_object(self.name, value)
         payload = self._codec.encode(value, kind=self.name)
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
@@ -289,19 +229,18 @@ class DeclaredKind(Generic[A]):
         return adapter_of(self.name, self.model)
 
 
-def retries_of(kinds: Mapping[str, Kind[..., Any]], otherwise: Retry) -> dict[str, Retry]:
-    """Return the retry policy of each kind. `otherwise`: for kinds that have none."""
-    return {name: kind.work.retry or otherwise for name, kind in kinds.items()}
+def _check_object(kind: str, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidJob(f"{kind}: the payload is not a JSON object")
+
+
+def retries_of(kinds: Mapping[str, Kind[..., Any]], default: Retry) -> dict[str, Retry]:
+    """Return the retry policy of each kind. `default`: for kinds that have none."""
+    return {name: kind.work.retry or default for name, kind in kinds.items()}
 
 
 def _with_attempts(envelope: Envelope) -> Envelope:
     return replace(envelope, max_attempts=read_retry(os.environ).max_attempts)
-
-
-def check_option(name: str, value: object, expected: type, example: str) -> None:
-    """Raise a TypeError that shows the right spelling unless the value is None or of the expected type."""
-    if value is not None and not isinstance(value, expected):
-        raise TypeError(f"{name}: write {name}={example}, not {type(value).__name__}")
 
 
 def _parameters(handler: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -331,3 +270,87 @@ def _field(parameter: inspect.Parameter) -> Any:
     if parameter.default is parameter.empty:
         return field()
     return field(default_factory=lambda: parameter.default)
+
+
+# No slots, for the same reason as NewJob.
+@dataclass(frozen=True)
+class Item(Generic[A_co]):
+    """One job of a batch, with its arguments; a batch handler receives a list of them."""
+
+    job: Job[Any]
+    args: A_co
+
+
+class BatchKind(Kind[[A], T_co]):
+    """A batch handler under its name: it takes `list[Item[A]]`, A being a pydantic model, dataclass or TypedDict."""
+
+    def __init__(
+        self, handler: Callable[[list[Item[A]]], T_co], envelope: Envelope, *, work: Work, codec: JsonCodec
+    ) -> None:
+        super().__init__(_alone, envelope, work=work, codec=codec)
+        self.handler = handler
+        self.is_async = is_async(handler)
+        _check(self.name, handler)
+
+    @overload
+    def new(self: BatchKind[A, Coroutine[Any, Any, None]], args: A, /) -> NewJob[None]: ...
+    @overload
+    def new(self: BatchKind[A, Coroutine[Any, Any, Sequence[R | Continue[R] | Signal]]], args: A, /) -> NewJob[R]: ...
+    @overload
+    def new(self: BatchKind[A, None], args: A, /) -> NewJob[None]: ...
+    @overload
+    def new(self: BatchKind[A, Sequence[R | Continue[R] | Signal]], args: A, /) -> NewJob[R]: ...
+    def new(self, args: A, /) -> NewJob[Any]:
+        """Validate the arguments of one job and return a job that can be enqueued."""
+        value = as_json_data(self.name, self._adapter, args, strict=False)
+        _check_object(self.name, value)
+        return self._job(value)
+
+    def _as_arguments(self, value: object) -> dict[str, Any]:
+        return {"args": value}
+
+    @cached_property
+    def _adapter(self) -> TypeAdapter[Any]:
+        """The type adapter, built at first use, when every name in the annotations exists."""
+        return adapter_of(self.name, _arguments_of(self.name, self.handler))
+
+    @cached_property
+    def returns(self) -> Result:
+        return Result(self.name, self.handler, _each)
+
+
+def _each(hint: Any) -> Any:
+    """Return the type of one job's result from the type of a batch's results."""
+    members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+    each = [get_args(member)[0] for member in members if get_args(member)]
+    return Union[tuple(each)] if each else type(None)  # noqa: UP007 - built at run time
+
+
+def _alone(job: Job[Any]) -> None:
+    """Replace the handler while the kind is constructed, because a batch handler has other parameters."""
+
+
+def _check(kind: str, handler: Callable[..., Any]) -> None:
+    parameters = list(inspect.signature(handler).parameters.values())
+    if len(parameters) != 1 or parameters[0].annotation is inspect.Parameter.empty:
+        raise _misshapen(kind)
+    # A name that does not exist yet is resolved when the first job is made.
+    with suppress(NameError, AttributeError, InvalidJob):
+        _arguments_of(kind, handler)
+
+
+def _arguments_of(kind: str, handler: Callable[..., Any]) -> Any:
+    """Return the A of `list[Item[A]]`."""
+    [parameter] = inspect.signature(handler).parameters.values()
+    [hint] = hints_of(kind, handler, {parameter.name: parameter.annotation}).values()
+    match get_args(hint):
+        case [item] if get_origin(item) is Item:
+            [arguments] = get_args(item)
+            return arguments
+    raise _misshapen(kind)
+
+
+def _misshapen(kind: str) -> TypeError:
+    return TypeError(
+        f"{kind}: a batch handler has one parameter, annotated list[Item[...]]: in it, the type of its arguments"
+    )

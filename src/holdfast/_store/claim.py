@@ -13,7 +13,7 @@ from holdfast._store.statement import Row, Statement, number_array, statement, t
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from holdfast._model.lease import Lease
+    from holdfast._model.work import Lease
     from holdfast._store.claim_floor import Floors
     from holdfast._store.claim_window import Windows
 

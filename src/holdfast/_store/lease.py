@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from holdfast._model.job import Progress
-    from holdfast._model.lease import Lease
+    from holdfast._model.work import Lease
 
 
 class Held(NamedTuple):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast._model.lease import Lease
+    from holdfast._model.work import Lease
 
 
 class ReapedJob(NamedTuple):

@@ -22,7 +22,7 @@ from opentelemetry.trace import (
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._logs.trace import trace_in
-from holdfast._model.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import Endings
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
 
 Traces: TypeAlias = Literal["linked", "continued"]
 

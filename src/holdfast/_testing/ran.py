@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast._engine.jobs.held_jobs import Fate, fate
 from holdfast._model.errors import AbortReason, InvalidJob
-from holdfast._model.outcome import Completed, Failed, Released, Retried
+from holdfast._model.job import Completed, Failed, Released, Retried
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast._model.job import Outcome
     from holdfast._model.kind import Kind
-    from holdfast._model.outcome import Outcome
     from holdfast._store.claimed_job import ClaimedJob
 
 Ended: TypeAlias = Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]

@@ -17,11 +17,11 @@ from holdfast._engine.jobs.batch import Batches
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.handlers import Handlers
 from holdfast._model.errors import AbortReason, UnknownKind
+from holdfast._model.job import Completed
 from holdfast._model.kind import Kind, retries_of
-from holdfast._model.lease import Lease
 from holdfast._model.new_job import OMITTED, NewJob
-from holdfast._model.outcome import Completed
 from holdfast._model.settings import read_retry
+from holdfast._model.work import Lease
 from holdfast._store.chain import read_blockers
 from holdfast._store.claim import claim_jobs
 from holdfast._store.enqueue import enqueue_job
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from holdfast._app.app import Holdfast
     from holdfast._engine.jobs.executor import Executors
     from holdfast._engine.link import Link
-    from holdfast._model.job import Handle, Job
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Handle, Job, Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from holdfast._store.reap import ReapedJob
     from holdfast._testing.thread import Call

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from holdfast._logs import log as logs
 from holdfast._logs.trace import carry_trace, trace_in
-from holdfast._model.batch import Item
 from holdfast._model.errors import AbortReason, HoldfastError, NotCommitted
+from holdfast._model.kind import Item
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.handlers import Handlers
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
 
 # A handler that finishes in spite of these has done its work.
 _NO_MATTER = frozenset({None, AbortReason.shutdown})

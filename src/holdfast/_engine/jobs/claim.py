@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast._engine.link import Link
     from holdfast._engine.wake.listen import Waker
     from holdfast._model.job import Blocker
-    from holdfast._model.lease import Lease
+    from holdfast._model.work import Lease
     from holdfast._store.claimed_job import Claim, ClaimedJob
     from holdfast._store.lease import Held
 

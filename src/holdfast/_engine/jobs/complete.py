@@ -13,9 +13,8 @@ from holdfast._engine.link import traceback_for
 from holdfast._logs.log import Log
 from holdfast._logs.trace import TRACEPARENT, current_trace, trace_in
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, LeaseLost
-from holdfast._model.job import Progress
+from holdfast._model.job import Completed, Progress
 from holdfast._model.new_job import Continue
-from holdfast._model.outcome import Completed
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.finish import complete_job
 from holdfast._store.lease import ClaimAnswer, report_progress
@@ -28,10 +27,9 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
-    from holdfast._model.codec import JsonCodec
+    from holdfast._model.codec import JsonCodec, Result
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.new_job import NewJob
-    from holdfast._model.result import Result
     from holdfast._store.lease import Held
     from holdfast._store.statement import Statement
 

@@ -15,7 +15,7 @@ from holdfast._engine.jobs.held_jobs import Deadlines
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
-from holdfast._model.outcome import Retried
+from holdfast._model.job import Retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.handlers import Handlers
     from holdfast._engine.jobs.ready_jobs import ReadyJobs
     from holdfast._engine.jobs.slots import Slots
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
 
 

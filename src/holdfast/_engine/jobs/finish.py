@@ -16,7 +16,7 @@ from holdfast._engine.link import Outage
 from holdfast._logs.failure import Failure, traceback_of
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason, DuplicateJob, InvalidJob
-from holdfast._model.outcome import Completed, Fail, Failed, Retried
+from holdfast._model.job import Completed, Fail, Failed, Retried
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import ClaimAnswer
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.finish import Answers
     from holdfast._store.lease import Held
 

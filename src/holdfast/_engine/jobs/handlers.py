@@ -16,8 +16,7 @@ from holdfast._logs import log as logs
 from holdfast._logs.failure import Failure
 from holdfast._logs.trace import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, NotCommitted
-from holdfast._model.job import Job
-from holdfast._model.outcome import Busy, Cancelled, Completed, Fail, Failed, Outcome, Released, Reschedule, outcome_of
+from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, Outcome, Released, Reschedule, outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from holdfast._engine.report.job_log import JobLog
 from holdfast._model.errors import AbortReason
-from holdfast._model.outcome import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Name, Transitions
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
     from holdfast._store.reap import ReapedJob
 

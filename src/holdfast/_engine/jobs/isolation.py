@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
     from holdfast._model.job import Blocker
-    from holdfast._model.lease import Lease
+    from holdfast._model.work import Lease
     from holdfast._store.claimed_job import ClaimedJob
     from holdfast._store.statement import Statement
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.slots import Slots
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
 
     OnEnd: TypeAlias = Callable[[Attempt, Outcome | None], None]
 

@@ -15,7 +15,7 @@ from holdfast._engine.keeper import Keeper
 from holdfast._engine.thread import in_thread
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log
-from holdfast._model.outcome import Failed, Retried
+from holdfast._model.job import Failed, Retried
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast._engine.keeper import Kept, Turn
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
     from holdfast._store.reap import ReapedJob
 

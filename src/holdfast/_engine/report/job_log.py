@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log
 from holdfast._logs.trace import id_of, trace_in
-from holdfast._model.outcome import Fail, Failed, Released, Retried
+from holdfast._model.job import Fail, Failed, Released, Retried
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import Name
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
     from holdfast._store.claimed_job import ClaimedJob
 
 # At most this many failures per second are logged, then the number of the others: a traceback takes milliseconds.

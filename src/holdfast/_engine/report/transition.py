@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Listener: TypeAlias = "Callable[[Transition], None]"
     from contextlib import AbstractContextManager
 
-    from holdfast._model.outcome import Outcome
+    from holdfast._model.job import Outcome
 
     Endings: TypeAlias = Callable[[Sequence[Outcome | None]], None]
 from typing import TYPE_CHECKING

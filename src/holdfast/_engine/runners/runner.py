@@ -11,10 +11,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from holdfast._engine.thread import in_thread
-from holdfast._model.errors import HoldfastError
-from holdfast._model.kind import check_option
+from holdfast._model.errors import AbortSignal, HoldfastError
 from holdfast._model.schedule import Every, check_schedule
-from holdfast._model.signal import AbortSignal
+from holdfast._model.work import check_option
 
 if TYPE_CHECKING:
     from datetime import datetime
