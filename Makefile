@@ -11,7 +11,7 @@ help:
 	@echo "make check    ruff, mypy, pyright, import-linter"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
 	@echo "make browser  end to end: a shop under load, the dashboard, a real browser (after make dashboard)"
-	@echo "make prove    the long runs: what is marked prove, 5,000 examples of every Hypothesis test, and the suite on each PostgreSQL"
+	@echo "make prove    on each PostgreSQL: the suite, what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
 	@echo "make chaos    a million jobs under 300 faults (ARGS='--jobs 20000 --faults 30': smaller)"
 	@echo "make format   let ruff rewrite the code"
@@ -49,9 +49,10 @@ browser:
 	$(BIN)/pytest tests/browser $(ARGS)
 
 prove:
-	HYPOTHESIS_PROFILE=prove $(BIN)/pytest --timeout=0 -m "prove or hypothesis" $(ARGS)
 	for version in 15 16 17 18; do \
-		HOLDFAST_TEST_POSTGRES=$$version $(BIN)/pytest -q -n 2 --ignore=tests/browser || exit 1; \
+		export HOLDFAST_TEST_POSTGRES=$$version; \
+		$(BIN)/pytest -q -n 4 --dist worksteal --ignore=tests/browser || exit 1; \
+		HYPOTHESIS_PROFILE=prove $(BIN)/pytest -q --timeout=0 -m "prove or hypothesis" $(ARGS) || exit 1; \
 	done
 
 bench:

@@ -47,8 +47,7 @@ def clone(server: Server, template: str) -> Iterator[str]:
     name = f"holdfast_{next(_numbers)}"
     # Copied as files: through the log it takes twice as long, and dropping it three times.
     create = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
-    _administer(server, create.format(sql.Identifier(name), sql.Identifier(template)))
-    drop_left(server)
+    _administer(server, create.format(sql.Identifier(name), sql.Identifier(template)), *_drop_left(server))
     try:
         yield server.url(name)
     finally:
@@ -57,11 +56,14 @@ def clone(server: Server, template: str) -> Iterator[str]:
 
 def drop_left(server: Server) -> None:
     """Drop the databases of the tests before."""
-    left, _left[server] = _left[server], []
-    for name in left:
-        _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+    _administer(server, *_drop_left(server))
 
 
-def _administer(server: Server, statement: sql.Composed) -> None:
+def _drop_left(server: Server) -> list[sql.Composed]:
+    return [sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)) for name in _left.pop(server, [])]
+
+
+def _administer(server: Server, *statements: sql.Composed) -> None:
     with psycopg.connect(server.url(), autocommit=True) as conn:
-        conn.execute(statement)
+        for statement in statements:
+            conn.execute(statement)

@@ -28,7 +28,9 @@ FORGET = """
 
 
 # One test, not one for each claim: filling and counting take a minute, and two processes would share the claims.
-@pytest.mark.parametrize("known", [True, False], ids=["statistics", "no statistics"])
+@pytest.mark.parametrize(
+    "known", [pytest.param(True, id="statistics", marks=pytest.mark.prove), pytest.param(False, id="no statistics")]
+)
 def test_what_calls_touch(database: str, *, known: bool) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
         estate = fill(conn, SIZE)

@@ -10,8 +10,8 @@ from tests.chaos.waiting import until
 
 async def test_ticks_take_part_and_harm_nobody() -> None:
     async with stage(replicas=1) as site, Ticks(site.fleet, random.Random(3)) as ticks:
-        site.load.rate = 400
-        await until(lambda: ticks.count >= 5, seconds=60)
+        site.load.rate = 100
+        await until(lambda: ticks.count >= 2, seconds=60)
 
         async def done() -> int:
             counted = await rows(

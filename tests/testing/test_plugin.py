@@ -47,6 +47,12 @@ def test_none_is_left(holdfast: Testing) -> None:
 STRICT = ("-Werror", "-p", "no:asyncio")
 
 
+@pytest.fixture(autouse=True)
+def few_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes longer to import than the tests in here take."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p no:schemathesis -p no:hypothesispytest -p no:anyio -p no:randomly")
+
+
 def test_it_is_registered_under_its_name() -> None:
     (found,) = [entry for entry in entry_points(group="pytest11") if entry.name == "holdfast"]
     assert found.value == "pytest_holdfast"

@@ -27,7 +27,9 @@ def own_server(server_version: int) -> Iterator[Server]:
         yield server
 
 
-@pytest.mark.parametrize("crash", [True, False], ids=["crash", "stop"])
+@pytest.mark.parametrize(
+    "crash", [pytest.param(True, id="crash"), pytest.param(False, id="stop", marks=pytest.mark.prove)]
+)
 async def test_a_restart_of_the_database_is_survived(own_server: Server, crash: bool) -> None:
     database = own_server.url(create_template(own_server))
     with psycopg.connect(database, autocommit=True) as conn:
@@ -102,7 +104,11 @@ async def test_a_question_that_takes_too_long_is_given_up(
         await until(lambda: watched.top.trouble is None)
 
 
-@pytest.mark.parametrize("roles", [["holdfast_viewer"], ["holdfast_viewer", "holdfast_worker"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "roles",
+    [pytest.param(["holdfast_viewer"], marks=pytest.mark.prove), ["holdfast_viewer", "holdfast_worker"]],
+    ids=" ".join,
+)
 async def test_who_only_looks_is_told_so(
     database: str, connect: Callable[..., psycopg.Connection[Any]], roles: list[str]
 ) -> None:
