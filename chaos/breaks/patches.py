@@ -76,7 +76,7 @@ def look_no_second_time() -> None:
 
 
 def sleep_never_lightly() -> None:
-    async def sleep_lightly(_self: Claimer, _xmax: str, _until: float, _recorded: object) -> bool:
+    async def sleep_lightly(_self: Claimer, _until: float) -> bool:
         return False
 
     _replace(Claimer, "_sleep_lightly", sleep_lightly)

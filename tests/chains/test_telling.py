@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast._engine.wake import chains as chain_watch
+from holdfast._engine.wake import sleep
 from tests.chains.watching import RECORDS, count, left
 from tests.engine.pace import PATIENT
 from tests.engine.waiting import Stopwatch, after, until
@@ -126,7 +126,7 @@ async def test_no_end_is_missed(app: Holdfast, conn: Connection, database: str, 
 async def test_somebodys_long_transaction_makes_nobody_poll_without_rest(
     app: Holdfast, conn: Connection, ledger: Ledger, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chain_watch, "LIGHT_FOR", 1.0)
+    monkeypatch.setattr(sleep, "LIGHT_FOR", 1.0)
     sent = count(monkeypatch)
 
     @app.job("act")

@@ -198,7 +198,7 @@ async def test_what_is_put_off_while_the_worker_falls_asleep_is_in_time(
     async with app.worker(queues={"default": 1}, **MINUTE) as worker:
         claimer = serving(worker).claimer
         link = claimer._link
-        await until(lambda: claimer._record.certain and not link.busy)  # it sleeps soundly
+        await until(lambda: claimer._recorded.seen and not link.busy)  # it sleeps soundly
         ask, looks = link._ask, ["look_ahead", "claim_jobs"]
 
         async def ask_and_put_off(conn: psycopg.AsyncConnection[Any], statement: Statement[Any]) -> Any:
@@ -232,7 +232,7 @@ async def test_a_trickle_does_not_end_the_sleep(app: Holdfast, ledger: Ledger, m
     async with app.worker(**MINUTE) as worker:
         claimer = serving(worker).claimer
         link = claimer._link
-        await until(lambda: claimer._record.certain and not link.busy)
+        await until(lambda: claimer._recorded.seen and not link.busy)
         ask, look, wakes = link._ask, claimer.claim, claimer._wakes
         woken = wakes
 

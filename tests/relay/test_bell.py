@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
+import psycopg
+import pytest
+
 from holdfast._engine.link import Link
 from holdfast._relay.sleep import LogWaker
 
@@ -26,3 +31,22 @@ async def test_where_nobody_is_heard_everybody_sleeps_by_polling(database: str) 
         sleeper = bell.sleeper()
         sleeper.listen()
         assert await sleeper.may_sleep()
+
+
+async def test_who_looked_before_the_last_older_transaction_ended_looks_once_more(database: str) -> None:
+    """It looked for readers before there was a record, so its event is told to nobody."""
+    async with Link(database, timeout=10) as link, await psycopg.AsyncConnection.connect(database) as other:
+        await other.execute("SELECT pg_current_xact_id()")
+        bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(60, 60))
+        sleeper = bell.sleeper()
+        assert not await sleeper.may_sleep()
+        sleeper.listen()
+        await asyncio.wait_for(sleeper.sleep(60), 5)  # lightly
+        assert await sleeper.may_sleep()
+        await other.commit()
+        await asyncio.wait_for(sleeper.sleep(60), 5)
+        assert not await sleeper.may_sleep()
+        sleeper.listen()
+        assert await sleeper.may_sleep()
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(sleeper.sleep(60), 1)  # soundly

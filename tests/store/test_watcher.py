@@ -19,10 +19,10 @@ def test_who_looked_before_the_record_was_there_is_within_the_horizon(connect: C
     assert run_sync(other, complete_chain(chain, "1")) == "completed"
     watcher.commit()
     horizon = run_sync(conn, watch_horizon())
-    assert not run_sync(conn, others_ended(horizon))
+    assert not run_sync(conn, others_ended(horizon.xmax))
     assert run_sync(conn, chain_ends([chain])) == {}
     other.commit()
-    assert run_sync(conn, others_ended(horizon))
+    assert run_sync(conn, others_ended(horizon.xmax))
     assert run_sync(conn, chain_ends([chain])).keys() == {chain}
 
 
@@ -32,7 +32,7 @@ def test_who_looks_later_tells(connect: Connect) -> None:
     watched, other = enqueue(conn, job(), job())
     run_sync(conn, watch_chains("w", [watched]))
     horizon = run_sync(conn, watch_horizon())
-    assert run_sync(conn, others_ended(horizon))
+    assert run_sync(conn, others_ended(horizon.xmax))
     for chain in (other, watched):
         run_sync(conn, complete_chain(chain))
     assert [notice.payload for notice in ear.notifies(timeout=5, stop_after=1)] == [f"ended {watched}"]

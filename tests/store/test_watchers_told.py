@@ -98,9 +98,9 @@ def test_who_looked_too_early_is_known(worker: Worker, connect: Connect) -> None
     run_sync(worker.conn, watch_chains("me", [chain]))
     horizon = run_sync(worker.conn, watch_horizon())
     assert run_sync(worker.conn, chain_ends([chain])) == {}
-    assert not run_sync(worker.conn, others_ended(horizon))
+    assert not run_sync(worker.conn, others_ended(horizon.xmax))
     handler.execute("COMMIT")
-    assert run_sync(worker.conn, others_ended(horizon))
+    assert run_sync(worker.conn, others_ended(horizon.xmax))
     assert run_sync(worker.conn, chain_ends([chain])).keys() == {chain}
 
 

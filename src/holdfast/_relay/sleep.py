@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from holdfast._store.sleeper import RECORD_SECONDS, others_ended
-from holdfast._store.subscription import own_transaction, read_on
+from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
+from holdfast._store.sleeper import watch_horizon
+from holdfast._store.subscription import read_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from holdfast._engine.link import Link
 
-# A record is renewed before it expires.
-RENEWED = 0.8 * RECORD_SECONDS
-# While older transactions may not have seen the sleep record, poll with backoff: from 20 ms up to once a second.
-FIRST_LOOK, LAST_LOOK = 0.02, 1.0
-
 
 class LogWaker:
-    """Wakes all readers of a process. A reader records that it sleeps, reads once more, and only then waits."""
+    """Wakes all readers of a process. They share one record of their sleep."""
 
     def __init__(
         self,
@@ -40,10 +37,10 @@ class LogWaker:
         self.heard = heard
         self.idle = idle
         self.rung = asyncio.Event()
-        self.records = 0
-        """Number of records made. A read counts only if the latest record existed before it."""
-        self._recorded_until = 0.0
-        self._horizon: str | None = None
+        self.changes = 0
+        """Increases when a record is made and when every transaction sees it. Only later reads count."""
+        self._recorded = RecordedSleep[int]()
+        self._renew_at = 0.0
         self._lock = asyncio.Lock()
 
     def ring(self) -> None:
@@ -57,44 +54,39 @@ class LogWaker:
     async def record(self) -> None:
         """Record the sleep, so that every later publish sends a notification."""
         async with self._lock:
-            if self.heard() and time.monotonic() >= self._recorded_until:
-                begun = time.monotonic()
-                await self._link.run(read_on(self._worker(), self._topics))
-                self.records += 1
-                self._horizon = await self._link.run(own_transaction())
-                self._recorded_until = begun + RENEWED
+            if self.heard() and (now := time.monotonic()) >= self._renew_at:
+                worker = self._worker()
+                record = read_on(worker, self._topics)
+                if await follow(self._link, self._recorded.fall_asleep(worker, record, watch_horizon())) is not None:
+                    self.changes += 1
+                self._renew_at = now + RENEWED_AFTER
 
-    async def safe(self) -> bool:
-        """Return whether all transactions that could have missed the record have ended."""
-        horizon = self._horizon
-        # Meanwhile another record may have been made, with its own horizon.
-        if horizon is not None and await self._link.run(others_ended(horizon)) and self._horizon == horizon:
-            self._horizon = None
-        return self._horizon is None
-
-    @property
-    def expires_in(self) -> float:
-        return max(0.0, self._recorded_until - time.monotonic())
+    async def sleep_until(self) -> float:
+        """Return how long it is safe not to read, by the monotonic clock."""
+        async with self._lock:
+            if self._recorded.seen is None and time.monotonic() >= self._recorded.look_at:
+                self.changes += await follow(self._link, self._recorded.settle())
+            return self._recorded.look_at if self._recorded.seen is None else self._renew_at
 
 
 class Sleeper:
-    """One reader's sleep: short polls at first, then until a notification."""
+    """One reader's sleep. It reads between `listen` and `may_sleep`."""
 
     def __init__(self, bell: LogWaker) -> None:
         self._bell = bell
         self._rung = bell.rung
-        self._records = 0
+        self._changes = 0
         self._pause = 0.0
 
     def listen(self) -> None:
         """Catch notifications from here on. Call it before each read."""
         self._rung = self._bell.rung
-        self._records = self._bell.records
+        self._changes = self._bell.changes
 
     async def may_sleep(self) -> bool:
         """Return whether the last read happened under a record that is still valid, whichever reader made it."""
         await self._bell.record()
-        return self._records == self._bell.records
+        return self._changes == self._bell.changes
 
     def begin(self) -> None:
         """Reset the backoff, because there was work."""
@@ -102,18 +94,15 @@ class Sleeper:
 
     async def sleep(self, longest: float) -> None:
         """Wait for a notification, or for as long as it is safe not to read, at most `longest` seconds."""
-        bell = self._bell
-        if not bell.heard():
-            least, most = bell.idle
+        if self._bell.heard():
+            seconds = await self._bell.sleep_until() - time.monotonic()
+            if self._changes != self._bell.changes:
+                # Transactions without a notification may have ended since the last read.
+                return
+        else:
+            least, most = self._bell.idle
             self._pause = min(most, max(least, self._pause * 2))
             seconds = self._pause * random.uniform(0.8, 1)  # noqa: S311 - spreads load, not security
-        elif await bell.safe():
-            seconds = bell.expires_in
-        else:
-            self._pause = min(LAST_LOOK, max(FIRST_LOOK, self._pause * 2))
-            seconds = self._pause
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, longest)):
                 await self._rung.wait()
-        except TimeoutError:
-            pass

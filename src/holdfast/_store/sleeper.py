@@ -88,10 +88,9 @@ def forget_watcher(listener: str) -> Statement[None]:
     return statement("forget_watcher", nothing, listener=listener)
 
 
-def watch_horizon() -> Statement[str]:
-    """Return the horizon of a watcher; run it in a separate statement, after the record is committed.
+def watch_horizon() -> Statement[Horizon]:
+    """Return the horizon of a watcher or reader; run it in a separate statement, after the record is committed.
 
-    A transaction older than this may have looked for watchers too early and will not notify this one: see
-    `holdfast._store.sleeper.others_ended`.
+    A transaction older than this may have looked too early and will not notify this one: see `others_ended`.
     """
-    return statement("watch_horizon", value)
+    return statement("watch_horizon", lambda rows: Horizon(rows[0][0], None))

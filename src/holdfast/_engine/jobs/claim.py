@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from holdfast import _drivers as drivers
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import Outage
-from holdfast._engine.wake.sleep import LIGHT_FIRST, LIGHT_FOR, LIGHT_LAST, LIGHT_LATER, RENEWED_AFTER, SleepRecord
+from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
 from holdfast._logs.log import Log
 from holdfast._store.chain import read_blockers
 from holdfast._store.claim import WHOLE, Served, Shards, claim_jobs
 from holdfast._store.claim_floor import REACHES, Floors
 from holdfast._store.claim_window import Windows
 from holdfast._store.lease import release_strays
-from holdfast._store.sleeper import look_ahead, others_ended, wake_sleepers
+from holdfast._store.sleeper import lie_down, look_ahead, rise, wake_sleepers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
@@ -100,7 +100,8 @@ class Claimer:
         """When the next job that the last claim saw is due, by the monotonic clock."""
         self._found_at = -LINGER_FOR
         self._asleep_for: KeysView[str] | None = None
-        self._record = SleepRecord(link, leases)
+        self._recorded = RecordedSleep[tuple[int, frozenset[str]]]()
+        """The sleep under the record of this worker and the queues it sleeps for."""
         self._filled: list[str] = []
         self._more = False
         """Whether the last claim left due jobs."""
@@ -152,13 +153,13 @@ class Claimer:
                     await self._recover()
                 # A sleep starts with a claim, so a second sleep in a row needs no claim before it.
                 if (not slept and (await self._claim_wanted() or await self._linger())) or await self._sleep(idle):
-                    await self._record.remove(self.worker)
+                    await self._get_up()
                     idle, slept = self._idle_min, False
                 else:
                     idle, slept = min(idle * 2, self._idle_max), True
                 outage.over()
             except Exception as exc:  # noqa: BLE001 - every error is logged, and claiming continues
-                self._record.doubt()
+                self._recorded.doubt()
                 slept = False
                 await asyncio.sleep(outage.failed(exc))
 
@@ -176,7 +177,7 @@ class Claimer:
         self._room.clear()
         if not (wanted := self._wanted()):
             if not self._stopping:
-                await self._record.remove(self.worker)
+                await self._get_up()
                 self._turn(math.inf)
                 await self._room.wait()
             return True
@@ -308,11 +309,11 @@ class Claimer:
             return await self._rest(self._jittered(idle)) or (bool(now := self._wanted()) and await self.claim(now))
         until = time.monotonic() + min(self._jittered(idle), RENEWED_AFTER)
         found = False
-        if not self._record.stands(self.worker, wanted, until):
+        if not self._recorded.stands((self.worker, frozenset(wanted)), until):
             found = await self._lie_down(wanted, until)
         found = found or await self._sleep_soundly(until)
         if found or self._stopping:
-            await self._record.remove(self.worker)
+            await self._get_up()
         if self._filled:
             # This worker cannot run all jobs that it was woken for: wake the next sleeper.
             await self._link.run(wake_sleepers(self._filled, self._leases))
@@ -320,28 +321,28 @@ class Claimer:
 
     async def _lie_down(self, wanted: Mapping[str, int], until: float) -> bool:
         """Record the sleep, and poll until all other transactions see the record. Return True when there was work."""
+        record = lie_down(self.worker, wanted, self._leases)
         # Reading a horizon costs a transaction id.
-        if await self._record.write(self.worker, wanted):
-            return False
-        # The order matters: the record commits, then the horizon is read, and past the horizon comes the last claim.
-        horizon = await self._link.run(look_ahead(self.worker, self._served.unless_all(wanted)))
-        due = math.inf if horizon.next_due is None else time.monotonic() + horizon.next_due.total_seconds()
-        return await self._sleep_lightly(horizon.xmax, min(until, due), (self.worker, wanted))
+        horizon = look_ahead(self.worker, self._served.unless_all(wanted))
+        limits = await follow(self._link, self._recorded.fall_asleep((self.worker, frozenset(wanted)), record, horizon))
+        if limits is not None and limits.next_due is not None:
+            self._next_due = time.monotonic() + limits.next_due.total_seconds()
+        return await self._sleep_lightly(until)
 
-    async def _sleep_lightly(self, xmax: str, until: float, recorded: tuple[int, Iterable[str]]) -> bool:
+    async def _sleep_lightly(self, until: float) -> bool:
         """Poll while an older transaction may still commit a job without a notification. Return True on work."""
-        pace, since = LIGHT_FIRST, time.monotonic()
-        while time.monotonic() < until:
-            if await self._link.run(others_ended(xmax)):
-                self._record.was_seen(*recorded)
-                break
-            await self._rest(min(pace, until - time.monotonic()))
+        while time.monotonic() < until and not await follow(self._link, self._recorded.settle()):
+            look_at = min(self._recorded.look_at, math.inf if self._next_due is None else self._next_due)
+            await self._rest(min(look_at, until) - time.monotonic())
             if (wanted := self._wanted()) and await self.claim(wanted):
                 return True
-            tired = time.monotonic() - since > LIGHT_FOR
-            pace = LIGHT_LATER if tired else min(pace * 1.5, LIGHT_LAST)
             self._late = True
         return False
+
+    async def _get_up(self) -> None:
+        """Delete the record: a busy worker needs no notifications."""
+        if self._recorded.end():
+            await self._link.run(rise(self.worker))
 
     async def _sleep_soundly(self, until: float) -> bool:
         """Sleep until `until`; claim when woken or when the next job is due. Return True when more work is left.
@@ -362,7 +363,7 @@ class Claimer:
             wakes, found_at = self._wakes, self._found_at
             if not (wanted := self._wanted()) or (await self.claim(wanted) and not self._may_sleep_on(found_at)):
                 return True
-            if self._astray or not self._record.is_of(self.worker):
+            if self._astray or (seen := self._recorded.seen) is None or seen[0] != self.worker:
                 return False
         return False
 
@@ -374,10 +375,12 @@ class Claimer:
 
     def _may_sleep_on(self, found_at: float) -> bool:
         """Return whether the last claim took every due job with slots left, and no claim found jobs shortly before."""
+        seen = self._recorded.seen
         return (
             not self._more
             and not self._filled
-            and self._record.is_within(self._wanted())
+            and seen is not None
+            and seen[1] <= self._wanted().keys()
             and self._found_at - found_at > LINGER_FOR
         )
 

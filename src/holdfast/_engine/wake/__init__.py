@@ -2,7 +2,7 @@
 
 In the order in which a wake-up passes through them:
 
-    sleep.py    records that a worker sleeps, so that an enqueue notifies it
+    sleep.py    the one protocol of falling asleep, for workers, readers of the log and waiting callers
     listen.py   receives notifications from PostgreSQL and calls the worker
     broker.py   shares one listening connection among many workers, through a broker
     carrier.py  defines the interface of a broker

@@ -5,15 +5,16 @@ from __future__ import annotations
 import random
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from holdfast._engine.wake.sleep import LIGHT_FIRST, LIGHT_FOR, LIGHT_LAST, LIGHT_LATER
+from holdfast._engine.wake.sleep import RecordedSleep
 from holdfast._store.chain import MOST, chain_ends
-from holdfast._store.sleeper import RECORD_SECONDS, others_ended, watch_chains, watch_horizon
+from holdfast._store.sleeper import watch_chains, watch_horizon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from holdfast._engine.wake.sleep import Steps
     from holdfast._store.chain import ChainEnd
     from holdfast._store.statement import Statement
 
@@ -42,13 +43,13 @@ class ChainWatch:
         self._deaf = deaf
         self._fresh = set(self.chains)
         """The chains that no record names yet."""
-        self._later: set[int] = set()
         self._light: set[int] = set()
-        self._horizon = ""
-        """Transactions older than this may end one of the light chains without a notification."""
-        self._light_at = self._light_since = 0.0
+        """The chains of the light sleep: an older transaction may end them without a notification."""
+        self._later: set[int] = set()
+        """The chains of the next light sleep."""
+        self._recorded = RecordedSleep[str]()
         self._pace = POLL_FIRST
-        self._recorded_at = self._round_at = time.monotonic()
+        self._round_at = time.monotonic()
 
     def add(self, chain: int) -> None:
         if chain not in self.chains:
@@ -66,8 +67,8 @@ class ChainWatch:
             self._heard.add(int(found[1]))
         return watched
 
-    def round(self) -> Generator[Statement[Any], Any, float]:
-        """Yield the statements to run one by one, and receive their answers. Return how many seconds to rest."""
+    def round(self) -> Steps[float]:
+        """Check what there is to check. Return how many seconds to rest."""
         now = time.monotonic()
         heard, self._heard = self._heard, set()
         fresh, self._fresh = self._fresh & self.chains, set()
@@ -79,47 +80,39 @@ class ChainWatch:
             if everyone:
                 fresh = yield from self._renew(now, fresh)
             else:
-                yield from self._record(fresh)
+                yield from self._records(fresh)
             asked = asked | (yield from self._look_out(fresh))
         yield from self._look(asked)
         return self._quiet()
 
-    def _renew(self, now: float, fresh: set[int]) -> Generator[Statement[Any], Any, set[int]]:
+    def _renew(self, now: float, fresh: set[int]) -> Steps[set[int]]:
         """Record all chains again. Return those whose end may have been missed meanwhile."""
         chains = set(self.chains)
-        yield from self._record(chains)
-        # So late that a record may have expired before the next one was written.
-        late = time.monotonic() - self._recorded_at > RECORD_SECONDS - 1
-        self._recorded_at, self._round_at = now, now + _jittered(RENEW)
-        return chains if late else fresh
+        unbroken = yield from self._recorded.record(self.listener, self._records(chains))
+        self._round_at = now + _jittered(RENEW)
+        if unbroken:
+            return fresh
+        self._light.clear()
+        return chains
 
-    def _record(self, chains: Iterable[int]) -> Generator[Statement[Any], Any, None]:
-        for some in _parts(chains):
-            yield watch_chains(self.listener, some)
+    def _records(self, chains: Iterable[int]) -> Iterator[Statement[None]]:
+        return (watch_chains(self.listener, some) for some in _parts(chains))
 
-    def _look_out(self, fresh: set[int]) -> Generator[Statement[Any], Any, set[int]]:
-        """Poll while an older transaction may still end a chain without a notification. Return the chains to check."""
+    def _look_out(self, fresh: set[int]) -> Steps[set[int]]:
+        """Look lightly after new chains. Return the chains to check."""
         self._later |= fresh
         self._light &= self.chains
         if not self._light and (self._later & self.chains):
             self._light, self._later = self._later & self.chains, set()
-            # After the record has committed: transactions that look for watchers later find it.
-            self._horizon = yield watch_horizon()
-            self._light_at = self._light_since = time.monotonic()
-            self._pace = LIGHT_FIRST
+            yield from self._recorded.sleep_lightly(watch_horizon())
         light = self._light
-        if not light or time.monotonic() < self._light_at:
+        if not light or time.monotonic() < self._recorded.look_at:
             return set()
-        if (yield others_ended(self._horizon)):
-            # The next check is the last one needed.
+        if (yield from self._recorded.settle()):
             self._light = set()
-        else:
-            self._light_at = time.monotonic() + self._pace
-            tired = time.monotonic() - self._light_since > LIGHT_FOR
-            self._pace = LIGHT_LATER if tired else min(self._pace * 1.5, LIGHT_LAST)
         return light
 
-    def _look(self, chains: Iterable[int]) -> Generator[Statement[Any], Any, None]:
+    def _look(self, chains: Iterable[int]) -> Steps[None]:
         for some in _parts(self.chains.intersection(chains)):
             ends: dict[int, ChainEnd] = yield chain_ends(some)
             for chain, end in ends.items():
@@ -138,7 +131,7 @@ class ChainWatch:
     def _quiet(self) -> float:
         until = self._round_at
         if self._light:
-            until = min(until, self._light_at)
+            until = min(until, self._recorded.look_at)
         elif self._later & self.chains:
             until = 0.0
         return max(0.0, until - time.monotonic())

@@ -17,6 +17,7 @@ from psycopg import sql
 from holdfast._drivers import run_sync
 from holdfast._engine.link import CONNECT, LOST, Link, behind_pooler, pause, pin_names_of, sever, traceback_for
 from holdfast._engine.wake.chains import RENEW, ChainWatch
+from holdfast._engine.wake.sleep import follow, follow_sync
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._store.sleeper import chain_channel, forget_watcher
@@ -161,13 +162,7 @@ class Watcher:
     async def _round(self) -> None:
         self._stir.clear()
         await self._link.run_with(self._attend)
-        asking = self._chain_watch.round()
-        try:
-            statement = next(asking)
-            while True:
-                statement = asking.send(await self._link.run(statement))
-        except StopIteration as done:
-            quiet: float = done.value
+        quiet = await follow(self._link, self._chain_watch.round())
         if self._waiting and quiet:
             await self._link.run_with(partial(self._rest, quiet))
 
@@ -235,13 +230,7 @@ def _keep(chain_watch: ChainWatch, conn: psycopg.Connection[Any], deadline: floa
         conn.execute(_listening(chain_watch))
     chain_watch.begin(deaf=deaf)
     while (left := deadline - time.monotonic()) > 0:
-        asking = chain_watch.round()
-        try:
-            statement = next(asking)
-            while True:
-                statement = asking.send(run_sync(conn, statement))
-        except StopIteration as done:
-            quiet: float = done.value
+        quiet = follow_sync(conn, chain_watch.round())
         if not chain_watch.chains:
             break
         if deaf:
