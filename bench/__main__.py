@@ -62,7 +62,7 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
 
 
 def main() -> int:
-    # What was started is ended on the way out.
+    # Child processes are ended on the way out.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     if sys.argv[1:2] == ["peers"]:
         return peers.main(sys.argv[2:])

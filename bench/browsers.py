@@ -34,7 +34,7 @@ OPEN_SECONDS = 60.0
 
 
 class Seen(NamedTuple):
-    """What they got while they were open."""
+    """The answers that browsers received while they were open."""
 
     seconds: float
     overviews: float

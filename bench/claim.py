@@ -1,4 +1,4 @@
-"""What a claim costs behind much that it must not see, against the same claim on a small fresh table."""
+"""The cost of a claim behind many rows that it must skip, against the same claim on a small fresh table."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ LONGEST_SECONDS = 120.0
 
 @dataclass(slots=True)
 class Round:
-    """What the sessions of one round did together."""
+    """The totals of all sessions of one round."""
 
     done: int = 0
     fallbacks: int = 0

@@ -1,4 +1,4 @@
-"""What the statements of the operations application touch: each is explained before it is run."""
+"""Counts the rows that statements of the operations application touch: each is explained before it is run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Count:
 
     statements: list[Explained] = field(default_factory=list)
     census: list[Explained] = field(default_factory=list)
-    """What looks at live jobs to count them, now and then, whoever asks."""
+    """Statements that count live jobs from time to time, for all callers."""
 
     @property
     def buffers(self) -> int:
@@ -67,7 +67,7 @@ class Count:
 
 @contextmanager
 def counting() -> Iterator[Count]:
-    """Count what is asked within the block; elsewhere in the process nobody may ask meanwhile."""
+    """Count the statements within the block. No other code in the process may run statements meanwhile."""
     count = Count()
     names = {sql: name for name, sql in statements().items()}
     ask = Transaction.ask

@@ -1,6 +1,6 @@
 """Fifty open dashboards: what they cost a worker that drains as fast as it can.
 
-A worker by the real command drains, turn by turn, with nobody looking and with fifty dashboards open at `holdfast
+A worker by the real command drains, turn by turn, with no dashboard and with fifty dashboards open at `holdfast
 serve`. Server and browsers run on this machine too. Elsewhere they would not, so they get what processor time is left
 over (the scheduling class "idle"): what they still cost is what they cost PostgreSQL. For information also the same
 when they share the processors with the worker.
@@ -44,7 +44,11 @@ EVERY = 2.0
 SHARING_EVERY = 3
 """Rounds."""
 LONGEST_SECONDS = 120.0
-NOBODY, LEFT_OVER, SHARING = "nobody looks", "they get what is left over", "they share the processors"
+NONE_OPEN, LEFT_OVER, SHARING = (
+    "no dashboard open",
+    "fifty, with spare processor time only",
+    "fifty, sharing the processors",
+)
 
 
 class Turn(NamedTuple):
@@ -86,7 +90,7 @@ class Scene:
 
     @contextmanager
     def _looking(self, who: str) -> Iterator[list[Seen]]:
-        if who == NOBODY:
+        if who == NONE_OPEN:
             yield []
             return
         before = _idle if who == LEFT_OVER else None
@@ -95,21 +99,21 @@ class Scene:
 
 
 def measure(scale: float) -> Section:
-    turns: dict[str, list[Turn]] = {NOBODY: [], LEFT_OVER: [], SHARING: []}
+    turns: dict[str, list[Turn]] = {NONE_OPEN: [], LEFT_OVER: [], SHARING: []}
     paired: dict[str, list[tuple[Turn, Turn]]] = {LEFT_OVER: [], SHARING: []}
     ends = time.monotonic() + 60 * MINUTES * scale
     with _scene(max(20_000, round(JOBS * min(1, 10 * scale)))) as scene:
-        for who in (NOBODY, LEFT_OVER):  # to warm up
+        for who in (NONE_OPEN, LEFT_OVER):  # to warm up
             scene.turn(who)
         number = 0
         while time.monotonic() < ends or not paired[SHARING]:
             others = [LEFT_OVER, SHARING] if number % SHARING_EVERY == 0 else [LEFT_OVER]
-            order = [NOBODY, *others] if number % 2 else [*others, NOBODY]
+            order = [NONE_OPEN, *others] if number % 2 else [*others, NONE_OPEN]
             this = {who: scene.turn(who) for who in order}
             for who, turn in this.items():
                 turns[who].append(turn)
             for who in others:
-                paired[who].append((this[NOBODY], this[who]))
+                paired[who].append((this[NONE_OPEN], this[who]))
             number += 1
             said = ", ".join(f"{who} {turn.rate:,.0f}/s {turn.cpu:.1f} µs" for who, turn in this.items())
             progress(f"dashboards: round {number}: {said}")

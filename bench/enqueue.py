@@ -32,7 +32,7 @@ SLICES = 12
 CHUNKS = {1_000: 60, 5_000: 16}
 """How often so many jobs are enqueued at once."""
 
-# What `app.enqueue` sends for a job without special options.
+# The statement that `app.enqueue` sends for a job without special options.
 _OURS = f"SELECT holdfast.enqueue('{KIND}', '{PAYLOAD}', 'default', 5, 3)"
 _COLUMNS = "created_at, available_at, shard, queue, kind, payload"
 _INSERT = f"""

@@ -1,4 +1,4 @@
-"""What a statement touched, as the server counted it."""
+"""The buffers and rows that a statement touched, as the server counted them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measurement answers: figures, each with its bar, and tables for the document."""
+"""The result of a measurement: figures, each with its bar, and tables for the document."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Ground:
         self._template = create_template(server)
 
     def database(self) -> AbstractContextManager[str]:
-        """Yield the address of a migrated database that nobody has used."""
+        """Yield the address of a migrated, unused database."""
         return clone(self.server, self._template)
 
 

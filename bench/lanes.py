@@ -1,4 +1,4 @@
-"""What looking in vain costs the server, by the number of kinds and queues; and a trickle of jobs through many of them.
+"""The cost of empty claims by the number of kinds and queues, and a trickle of jobs through many queues.
 
 Jobs of every kind wait for tomorrow. CPU is of the backend, from /proc, over as many calls as make it precise enough.
 """
@@ -120,9 +120,9 @@ def _worker(conn: psycopg.Connection[Any], kinds: int, queues: int) -> Worker:
 
 
 def _look(worker: Worker, make: Callable[[], Statement[Any]]) -> Look:
-    """Ask again and again. What is over after the longest time counts as without end."""
+    """Run the statement repeatedly. A run longer than the longest time counts as unbounded."""
     conn, pid = worker.conn, worker.conn.info.backend_pid
-    # What is measured is the server: the statement is made once, and nothing is made of its rows.
+    # Only the server is measured: the statement is built once, and its rows are not parsed.
     statement = replace(make(), read=lambda rows: rows)
     try:
         # The first of a connection also reads the catalogue.

@@ -30,7 +30,7 @@ def load_jobs(  # noqa: PLR0913 - one keyword per column that matters
     order_key: str | None = None,
     in_flight: bool = False,
 ) -> None:
-    """Insert pending jobs spread over the kinds, queues and priorities, or such that somebody else runs."""
+    """Insert pending jobs spread over the kinds, queues and priorities, or jobs that another worker runs."""
     status = "processing" if in_flight else "pending"
     lease = "1, 1, now() + interval '1 hour' + i * interval '1 millisecond'" if in_flight else "NULL, NULL, NULL"
     later, is_later = (

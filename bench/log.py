@@ -1,4 +1,4 @@
-"""The log while somebody holds an old snapshot; and from a commit to the broker's confirmation, when idle."""
+"""The event log while a session holds an old snapshot, and the idle time from a commit to the broker's confirmation."""
 
 from __future__ import annotations
 

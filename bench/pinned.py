@@ -1,4 +1,4 @@
-"""Throughput while somebody holds an old snapshot, so that nothing which is dead can be vacuumed."""
+"""Throughput while a session holds an old snapshot, so that no dead row can be vacuumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of every route: what people ask every day, and the worst that they may ask."""
+"""The requests to every route: everyday ones, and the most expensive ones that are allowed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BLANK = re.compile(r"\{\w+\}")
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to a route. What its path leaves open is `at`."""
+    """A request to a route. `at` fills the parameters of its path."""
 
     method: str
     route: str
@@ -65,7 +65,7 @@ class Ask:
 
 
 def questions(estate: Estate, turn: int = 0) -> list[Ask]:
-    """Return all of them; a route that nobody asks is an error. Every turn acts on jobs of other kinds."""
+    """Return all requests; a route without one is an error. Every turn acts on jobs of other kinds."""
     asked = [*_looks(estate), *_searches(estate), *_actions(estate, turn), *_pages()]
     lacking = {(route.method, route.path) for route in ROUTES} - {(ask.method, ask.route) for ask in asked}
     assert not lacking, f"nothing is asked of {sorted(lacking)}: add it to {__name__}"

@@ -80,7 +80,7 @@ async def _times(url: str, jobs: int, handler: Callable[[], Awaitable[None]]) ->
             await app.enqueue(producer, urgent.new())
             committed = time.perf_counter()
             async with asyncio.timeout(LONGEST_SECONDS):
-                # It may start before the producer hears of its own commit.
+                # It may start before the producer's commit returns.
                 times.append(max(0.0, await started.get() - committed))
         rate = (worker.counts["job_completed"] - before) / (time.perf_counter() - begun)
     return times, rate

@@ -26,7 +26,7 @@ BATCH = 500
 ROUNDS = 100
 STAGES = ("enqueue", "claim", "finish")
 
-# What a schema without it would be. Functions are edited where they name it.
+# The changes that remove each one from the schema. Functions are edited where they name it.
 WITHOUT: dict[str, list[str | tuple[str, str, str]]] = {
     "job_pending's last column, shard": [
         "DROP INDEX holdfast.job_pending",
@@ -73,7 +73,7 @@ class Cycle:
 
     @property
     def seconds(self) -> list[float]:
-        """What each batch took, all stages."""
+        """The seconds of each batch, over all stages."""
         return [sum(stages) for stages in zip(*(self.watch.seconds[stage] for stage in STAGES), strict=True)]
 
     def _stage(self, name: str) -> ExitStack:

@@ -36,12 +36,12 @@ QUEUES = {"plain": 16, "ledger": 4, "keyed": 8, "chain": 8, "probe": 2, "trouble
 QUEUES |= dict.fromkeys(RARE, 1)
 # A statement that takes longer will not be answered any more.
 PATIENCE = 2.0
-# Who finds that a pause of a hundredth of a second took this long has stood still.
+# A process in which a pause of 10 ms took this long, in seconds, has stood still.
 STANDSTILL = 0.5
 
 
 class Signed(TypedDict):
-    """What a plain handler returns: under which claim it ran."""
+    """The result of a plain handler: the claim under which it ran."""
 
     attempt: int
     token: int
@@ -118,7 +118,7 @@ async def plain(job: Job[State], seconds: float = 0, stumbles: bool = False) -> 
 
 @app.job("thread", queue="plain", retry=RETRY)
 def in_thread(job: Job[State], seconds: float = 0) -> Signed:
-    """Do as `plain` does, in a thread, which nobody can cancel."""
+    """Run like `plain`, but in a thread, which cannot be cancelled."""
     job.state.book.begun(job)
     job.signal.wait_in_thread(seconds)
     return job.state.signed(job)
@@ -126,7 +126,7 @@ def in_thread(job: Job[State], seconds: float = 0) -> Signed:
 
 @app.job("probe", queue="probe", retry=RETRY)
 async def probe(job: Job[State]) -> Signed:
-    """Show that somebody works, and how soon."""
+    """Show that workers work, and how soon."""
     job.state.book.begun(job)
     return job.state.signed(job)
 
@@ -192,7 +192,7 @@ async def join(job: Job[State]) -> list[int]:
 
 @app.runner("only", every=Every(timedelta(milliseconds=700)), singleton=True)
 async def only(tick: Tick) -> dict[str, int]:
-    """Write when it begins and when it ends; nobody else may do so in between."""
+    """Write when it begins and when it ends; no other replica may do so in between."""
     state: State = tick.state
     run, paused = uuid.uuid4().hex, False
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 UNANSWERED = (Error, OSError, TimeoutError)
 STREAM = "chaos"
-TOPIC = "chaos.said"
+TOPIC = "chaos.published"
 # Longer than any run: what was handed over twice is there once.
 DUPLICATE_WINDOW = 6 * 3600.0
 
@@ -112,4 +112,4 @@ class Broker(NatsServer):
 
 
 async def _ignore(_error: Exception) -> None:
-    """Say nothing: whoever asked is told."""
+    """Ignore errors of the client library: the caller gets them as exceptions."""

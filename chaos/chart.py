@@ -54,7 +54,7 @@ def timeline(title: str, points: Sequence[tuple[float, float]], recoveries: Sequ
 
 
 def _means(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return no more points than can be told apart, each the mean of its neighbours."""
+    """Return no more points than can be distinguished, each the mean of its neighbours."""
     step = -(-len(points) // MOST_POINTS) or 1
     parts = [points[at : at + step] for at in range(0, len(points), step)]
     return [(part[0][0], sum(y for _, y in part) / len(part)) for part in parts]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chaos.evidence import Evidence
     from chaos.prober import How
 
-# A probe that nobody took for so long, while all was calm and somebody had a free slot, was overlooked, in seconds.
+# A probe that was not claimed for so long, in seconds, while no fault was on and a worker had a free slot, was missed.
 # One that committed late lies below the claim floors, and is found by the next wider look.
 PICKUP: dict[How, float] = {"at once": 2.0, "late": 5.0, "rare": 2.0}
 MOST = 10_000
@@ -46,7 +46,7 @@ def forgotten(evidence: Evidence) -> list[str]:
     there = dict(
         evidence.rows(
             "SELECT batch, count(*)"
-            " FROM (SELECT batch FROM chaos.promise UNION ALL SELECT batch FROM chaos.said) AS p GROUP BY batch"
+            " FROM (SELECT batch FROM chaos.promise UNION ALL SELECT batch FROM chaos.published) AS p GROUP BY batch"
         )
     )
     return [
@@ -131,17 +131,19 @@ CHECKS: tuple[Check, ...] = (
         "The broker confirmed an event twice, or its stream has it twice, and nothing had been done to any worker.",
         twice,
     ),
-    Check("results changed", "What a handler returned did not come back as the same value of the same type.", changed),
+    Check(
+        "results changed", "The stored result of a handler differs from its return value, in value or in type.", changed
+    ),
     Check("worker died by itself", "A worker died, and no fault had made it.", deaths),
     Check(
         "picked up too late",
-        f"A job was due, all was calm, somebody had a free slot, and nobody took it for {PICKUP['at once']:g} s; "
-        f"for {PICKUP['late']:g} s where others had overtaken its commit.",
+        "A job was due, no fault was on, a worker had a free slot, and no worker claimed it for "
+        f"{PICKUP['at once']:g} s; for {PICKUP['late']:g} s where others had overtaken its commit.",
         pickup,
     ),
     Check(
         "queues passed over",
-        "A job was due in one of more queues than a claim takes jobs, all was calm, and nobody took it for "
+        "A job was due in one of more queues than a claim takes jobs, no fault was on, and no worker claimed it for "
         f"{PICKUP['rare']:g} s.",
         passed_over,
     ),

@@ -8,7 +8,7 @@ FROM chaos.promise p LEFT JOIN holdfast.job j ON j.id = p.job
 WHERE NOT EXISTS (SELECT FROM chaos.ended e WHERE e.id = p.job);
 
 -- name: never promised
--- A job that nobody promised, as of a transaction that was rolled back, exists or ran.
+-- A job without a promise, as of a transaction that was rolled back, exists or ran.
 SELECT format('job %s (%s) exists', id, kind)
 FROM (SELECT id, kind, coalesce(chain_id, id) AS head FROM chaos.ended
     UNION ALL SELECT id, kind, coalesce(chain_id, id) FROM holdfast.job) AS j
@@ -20,8 +20,8 @@ WHERE NOT EXISTS (SELECT FROM chaos.promise p WHERE p.job = r.job)
     AND NOT EXISTS (SELECT FROM chaos.ended e WHERE e.id = r.job)
     AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = r.job);
 
--- name: ended otherwise
--- A job ended in another way than was promised of it.
+-- name: wrong outcome
+-- A job ended with another outcome than was promised.
 SELECT format('job %s (%s) is %s, not %s, after attempt %s', id, kind, status, coalesce(expected, 'completed'), attempt)
 FROM chaos.ended
 WHERE coalesce(expected, 'completed') <> 'either' AND status <> coalesce(expected, 'completed');
@@ -41,7 +41,7 @@ WHERE e.kind <> 'trouble.poison' AND EXISTS (
     WHERE k.worker_id = a.worker_id AND k.job_id <> a.job_id AND k.error_code IN ('lease_expired', 'lost_in_trial', 'crashed_alone'))
 GROUP BY e.id, e.kind, e.status, e.expected HAVING count(*) > 1 OR (e.status = 'failed' AND coalesce(e.expected, 'completed') = 'completed');
 
--- name: dead letters that somebody could read
+-- name: dead letters that a worker could read
 -- A payload was too new for the worker that made a dead letter of it, and one that could read it had been alive for 5 s; or a worker that could not read it completed it.
 SELECT format('job %s (%s), payload version %s, became a dead letter of %s', e.id, e.kind, e.payload_version, e.worker)
 FROM chaos.ended e
@@ -69,10 +69,10 @@ SELECT format('job %s is in %s places', id, count(*))
 FROM (SELECT id FROM chaos.ended UNION ALL SELECT id FROM holdfast.job) AS j
 GROUP BY id HAVING count(*) > 1
 UNION ALL
-SELECT format('job %s: a claim ended more than once', job) FROM chaos.told WHERE doubles > 0;
+SELECT format('job %s: a claim ended more than once', job) FROM chaos.attempts WHERE doubles > 0;
 
 -- name: effects doubled or missing
--- What `job.complete` wrote is there twice, half, not at all, or without a completion.
+-- The effects of `job.complete` exist twice, half, not at all, or without a completion.
 SELECT format('job %s: %s entries that add up to %s', e.id, count(l.job), sum(l.amount))
 FROM chaos.ended e LEFT JOIN chaos.ledger l ON l.job = e.id
 WHERE e.workload = 'ledger' AND e.status = 'completed'
@@ -88,10 +88,10 @@ FROM chaos.ledger l
 WHERE NOT EXISTS (SELECT FROM chaos.ended e WHERE e.id = l.job AND e.status = 'completed');
 
 -- name: stale writes accepted
--- What was accepted came from another claim than the last.
+-- An accepted write came from another claim than the last.
 SELECT format('job %s (%s): %s attempt %s token %s was entitled; accepted from %s attempt %s token %s',
     e.id, e.kind, e.worker, e.attempt, coalesce(t.completed_token, s.last_token), e.signed_worker, e.signed_attempt, e.signed_token)
-FROM chaos.ended e LEFT JOIN chaos.started s ON s.job = e.id LEFT JOIN chaos.told t ON t.job = e.id
+FROM chaos.ended e LEFT JOIN chaos.started s ON s.job = e.id LEFT JOIN chaos.attempts t ON t.job = e.id
 WHERE e.signed_token IS NOT NULL AND e.status = 'completed'
     AND (e.attempt <> e.signed_attempt OR e.worker IS DISTINCT FROM e.signed_worker
         OR s.last_token IS DISTINCT FROM e.signed_token OR coalesce(t.completed_token, e.signed_token) <> e.signed_token)
@@ -113,7 +113,7 @@ FROM (
 WHERE first_begun < before;
 
 -- name: blocked for ever
--- Something is still blocked though nothing is left that it could wait for.
+-- A job is still blocked though nothing is left that it could wait for.
 SELECT format('job %s (%s): key %s, %s blockers left', id, kind, order_key, blockers_left)
 FROM holdfast.job WHERE status = 'blocked';
 
@@ -128,14 +128,14 @@ FROM (
 GROUP BY head HAVING count(*) <> 3 OR count(DISTINCT step) <> 3;
 
 -- name: blockers ignored
--- A job ran before the chains it comes after had ended, or was told of others.
+-- A job ran before the chains it comes after had ended, or received other chains as its blockers.
 SELECT format('job %s began before chain %s had ended', j.id, b.chain)
 FROM chaos.ended j JOIN chaos.started s ON s.job = j.id, unnest(string_to_array(j.key, ',')::bigint[]) AS b (chain)
     JOIN chaos.ended e ON e.chain_id = b.chain
     JOIN chaos.run r ON r.job = e.id AND r.token = e.signed_token
 WHERE j.workload = 'join' AND s.first_begun < r.ended
 UNION ALL
-SELECT format('job %s came after %s, and was told %s', id, key, result)
+SELECT format('job %s came after %s, and received %s', id, key, result)
 FROM chaos.ended
 WHERE workload = 'join' AND status = 'completed' AND replace(result::text, ' ', '') <> '[' || key || ']';
 
@@ -152,28 +152,28 @@ WHERE begun < before;
 -- The number of attempts is not that of the claims, less those that were given back; or a claim was started twice.
 SELECT format('job %s (%s) %s at attempt %s: %s counted, %s given back, %s failed', e.id, e.kind, e.status, e.attempt, t.counted,
     t.uncounted, t.failed)
-FROM chaos.ended e LEFT JOIN chaos.told t ON t.job = e.id
+FROM chaos.ended e LEFT JOIN chaos.attempts t ON t.job = e.id
 WHERE (e.status = 'completed' AND e.attempt <> 1 + coalesce(t.counted, 0))
     OR (e.status = 'failed' AND e.attempt <> coalesce(t.counted, 0) + coalesce(t.failed, 0))
 UNION ALL
 SELECT format('job %s (%s): %s starts under %s tokens, attempt %s, %s given back', e.id, e.kind, s.starts, s.tokens, e.attempt, t.uncounted)
-FROM chaos.ended e JOIN chaos.started s ON s.job = e.id LEFT JOIN chaos.told t ON t.job = e.id
+FROM chaos.ended e JOIN chaos.started s ON s.job = e.id LEFT JOIN chaos.attempts t ON t.job = e.id
 WHERE s.starts > e.attempt + coalesce(t.uncounted, 0) OR s.starts <> s.tokens OR s.attempt > e.attempt;
 
--- name: gone back into the past
--- A job went back to a time before that moment, beneath where claims look first.
+-- name: rescheduled into the past
+-- A job was released with a due time in the past, below the point where claims start.
 SELECT format('job %s (%s) was due at %s, and went back only at %s', e.id, e.kind, e.available_at, a.ended_at)
 FROM chaos.ended e JOIN holdfast.attempt a ON a.job_id = e.id
 WHERE a.outcome IN ('retry', 'reschedule', 'released') AND e.available_at < a.ended_at;
 
--- name: left behind by who stopped
--- A worker stopped gently, no handler of it ignored that, and yet others had to wait until its leases ran out.
+-- name: left behind by a stopped worker
+-- A worker stopped gracefully, no handler of it ignored that, and yet other workers had to wait until its leases expired.
 SELECT format('job %s of %s, which stopped at %s, was taken away at %s', a.job_id, w.name, w.stopped_at, a.ended_at)
 FROM holdfast.attempt a JOIN holdfast.worker w ON w.id = a.worker_id
 WHERE a.outcome = 'lost' AND w.stopped_at < a.ended_at AND w.stop_reason IN ('stopped', 'stopped, with jobs aborted');
 
--- name: ran on after the loss
--- A handler that notes its end unless its process stood still came to it while a later claim's handler ran.
+-- name: ran on after the lease was lost
+-- A handler reached its end while the handler of a later claim ran, and its process had not stood still.
 SELECT format('job %s: %s went on to the end when %s had it', r.job, r.worker, later.worker)
 FROM chaos.run r JOIN chaos.run later ON later.job = r.job AND later.token > r.token
     JOIN chaos.ended e ON e.id = r.job AND e.kind = 'break.patient'

@@ -1,4 +1,4 @@
-"""What the application says and hears: a topic, a relay of it to the broker, and a job for each event."""
+"""The application's events: a topic, a relay of it to the broker, and a job for each event."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from holdfast._relay.message import Message, Publish
 
 VARIABLE = "CHAOS_NATS"
-"""The broker's address. Without one a replica neither relays nor hears."""
+"""The broker's address. Without one a replica neither relays nor receives events."""
 PARTITIONS = 4
 # A confirmation that takes longer will not come, in seconds.
 PATIENCE = 2.0
 
 
-class Said(TypedDict):
-    """At which place of its key an event was said."""
+class Position(TypedDict):
+    """The position of an event in its key."""
 
     n: int
 
 
-said = app.event(TOPIC, Said)
+published = app.event(TOPIC, Position)
 
 
 class NotedSink:
@@ -60,7 +60,7 @@ class NotedSink:
             yield noted
 
 
-async def heard(job: Job[State], event: Event[Said]) -> Signed:
+async def received(job: Job[State], event: Event[Position]) -> Signed:
     """Enter the event into the ledger, and be done with it, in one transaction."""
     job.state.book.begun(job)
     signed = job.state.signed(job)
@@ -70,8 +70,8 @@ async def heard(job: Job[State], event: Event[Said]) -> Signed:
 
 
 def serve_named() -> None:
-    """Let this process relay and hear, if its environment names a broker."""
+    """Let this process relay and receive events, if its environment names a broker."""
     if url := os.environ.get(VARIABLE):
         path = Path(os.environ["CHAOS_FOLDER"]) / f"{os.environ['CHAOS_NAME']}.handed"
-        app.relay("out", said, to=NotedSink(url, path), start="beginning", partitions=PARTITIONS)
-        app.on(said, name="heard", start="beginning", queue="event", retry=RETRY)(heard)
+        app.relay("out", published, to=NotedSink(url, path), start="beginning", partitions=PARTITIONS)
+        app.on(published, name="received", start="beginning", queue="event", retry=RETRY)(received)

@@ -37,28 +37,28 @@ _ENDED = """
         LEFT JOIN chaos.worker w ON w.id = e.worker_id,
         LATERAL (SELECT json_typeof(e.result) = 'object' AND e.result ->> 'token' IS NOT NULL AS signed) AS s
 """
-# The jobs that were made of events. What is promised of an event is promised of its job.
-_HEARD = """
-    CREATE TABLE chaos.heard AS
+# The jobs that were made of events. The promise of an event is the promise of its job.
+_RECEIVED = """
+    CREATE TABLE chaos.received AS
     SELECT id AS job, (payload -> 'event' ->> 'id')::bigint AS event
     FROM (SELECT id, kind, payload FROM holdfast.job_history UNION ALL SELECT id, kind, payload FROM holdfast.job_failed
         UNION ALL SELECT id, kind, payload FROM holdfast.job) AS j
-    WHERE kind = 'heard'
+    WHERE kind = 'received'
 """
 _PROMISED = """
     INSERT INTO chaos.promise (job, batch, n, workload, expected)
     SELECT h.job, 0, s.n, 'event', 'completed'
-    FROM chaos.heard h JOIN (SELECT DISTINCT event, n FROM chaos.said) AS s ON s.event = h.event
+    FROM chaos.received h JOIN (SELECT DISTINCT event, n FROM chaos.published) AS s ON s.event = h.event
 """
-# What each job's handlers left: its claims that were started, and the attempts that did not simply complete it.
+# Each job's claims that were started, and the attempts that did not simply complete it.
 _STARTED = """
     CREATE TABLE chaos.started AS
     SELECT job, count(*) AS starts, count(DISTINCT token) AS tokens, max(token) AS last_token, max(attempt) AS attempt,
         min(begun) AS first_begun, max(begun) AS last_begun
     FROM chaos.run GROUP BY job
 """
-_TOLD = """
-    CREATE TABLE chaos.told AS
+_ATTEMPTS = """
+    CREATE TABLE chaos.attempts AS
     SELECT job_id AS job, count(*) FILTER (WHERE outcome IN ('retry', 'lost')) AS counted,
         count(*) FILTER (WHERE outcome IN ('released', 'reschedule')) AS uncounted,
         count(*) FILTER (WHERE outcome = 'failed') AS failed,
@@ -69,14 +69,22 @@ _TOLD = """
 """
 
 INDEXES = (
-    *("run (job)", "ended (id)", "ended (chain_id)", "started (job)", "told (job)", "promise (job)", "ledger (job)"),
-    *("said (event)", "arrival (event)", "heard (event)", "handed (event)"),
+    *(
+        "run (job)",
+        "ended (id)",
+        "ended (chain_id)",
+        "started (job)",
+        "attempts (job)",
+        "promise (job)",
+        "ledger (job)",
+    ),
+    *("published (event)", "arrival (event)", "received (event)", "handed (event)"),
 )
 
 
 @dataclass(slots=True)
 class Evidence:
-    """What the checks are given."""
+    """The input of the checks."""
 
     conn: psycopg.Connection[Any]
     acknowledged: dict[int, int]
@@ -113,7 +121,7 @@ def gather(conn: psycopg.Connection[Any], folder: Path) -> None:
         for row in _handed(folder):
             copy.write_row(row)
     conn.execute("SET work_mem = '256MB'")
-    for statement in (_HEARD, _PROMISED, _WORKERS, _ENDED, _STARTED, _TOLD):
+    for statement in (_RECEIVED, _PROMISED, _WORKERS, _ENDED, _STARTED, _ATTEMPTS):
         conn.execute(statement.encode())
     for index in INDEXES:
         conn.execute(f"CREATE INDEX ON chaos.{index}".encode())

@@ -21,7 +21,7 @@ CREATE TABLE chaos.ledger (
 );
 
 -- Written in the transaction, and the savepoint, that publishes: what is here must arrive, what is not here must not.
-CREATE TABLE chaos.said (
+CREATE TABLE chaos.published (
     event bigint NOT NULL,
     batch bigint NOT NULL,
     key   text NOT NULL,

@@ -27,9 +27,9 @@ class Pace:
     heartbeat: float = 0.4
     reap: float = 0.5
     idle: float = 8.0
-    """The longest pause between two polls: so long that whoever looks sooner was woken."""
+    """The longest pause between two polls: so long that a worker that claims sooner was woken."""
     slack: float = 0.0
-    """What is forgiven besides, where the machine may stand still."""
+    """Additional tolerance in seconds, where the machine may stand still."""
 
     @property
     def bound(self) -> float:
@@ -39,7 +39,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Site:
-    """What a fault may touch."""
+    """The things that a fault may use."""
 
     ground: Ground
     fleet: Fleet

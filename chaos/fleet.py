@@ -31,7 +31,7 @@ LATE = 2
 
 
 class Death(NamedTuple):
-    """A replica ended and nobody of the lab had ended it."""
+    """A replica ended, and the lab had not ended it."""
 
     name: str
     code: int
@@ -48,9 +48,9 @@ class Replica:
         self.stopped = False
         """Whether it is frozen just now."""
         self.ready = False
-        """Whether the present process has said that it works."""
+        """Whether the present process has reported that it works."""
         self.environment = environment
-        """What it is given beside the fleet's; a restart may change that."""
+        """Its environment in addition to the fleet's; a restart may change it."""
         self._fleet = fleet
         self._process: asyncio.subprocess.Process | None = None
         self._ended: asyncio.subprocess.Process | None = None
@@ -137,7 +137,7 @@ class Replica:
                 self.ready = await self._process.stdout.readline() == b"ready\n"
 
     async def explain(self) -> str:
-        """Ask it where everybody is, and answer with what it said."""
+        """Request the stacks of its threads and tasks, and return them."""
         before = len(self.log())
         self._send(signal.SIGUSR1)
         with suppress(TimeoutError):  # one that stands still says nothing
@@ -167,7 +167,7 @@ class Fleet:
     ) -> None:
         self.folder = folder
         self.code = _copied(folder / "code")
-        """What the replicas run: a copy, so that a long run is of one version whatever is edited meanwhile."""
+        """The code that the replicas run: a copy, so that edits during a long run have no effect."""
         ms = {
             "OUTBOX_LEASE_DURATION_MS": pace.lease,
             "OUTBOX_LEASE_HEARTBEAT_MS": pace.heartbeat,
@@ -187,7 +187,7 @@ class Fleet:
             "WORKER_TICK_LOOP_MAX_JITTER_MS": "100",
         }
         self.environment |= environment or {}
-        # The last one lives behind the pooler, where nobody can listen.
+        # The last one is behind the pooler, where LISTEN does not work.
         behind = {"CHAOS_URL": ground.pooler_url, "HOLDFAST_LISTEN": "false"}
         # The second one has not had the last deploy: it does not understand what is newest.
         late = {versions.VARIABLE: versions.OLDER}
@@ -233,7 +233,7 @@ class Fleet:
 
     @property
     def latest(self) -> dict[str, str]:
-        """What the replica with the newest code has in its environment beside the fleet's."""
+        """The environment of the replica with the newest code, in addition to the fleet's."""
         return {upgrade.VARIABLE: max(replica.environment.get(upgrade.VARIABLE, "0") for replica in self.replicas)}
 
     @property

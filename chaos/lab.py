@@ -48,7 +48,7 @@ MOST_WAITING = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run is made from; with the same seed it makes the same choices."""
+    """The options of a run; with the same seed it makes the same choices."""
 
     seed: int
     jobs: int
@@ -78,7 +78,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What came out."""
+    """The results of a run."""
 
     plan: Plan
     violations: list[Violation]
@@ -107,7 +107,7 @@ seed {self.plan.seed}: {story.jobs:,} jobs under {faults} faults in {self.second
 
 @dataclass(slots=True)
 class Course:
-    """What the lab itself saw."""
+    """The lab's own observations."""
 
     probes: list[Probe]
     recoveries: list[Recovery] = field(default_factory=list)
@@ -227,14 +227,14 @@ async def _delivered(site: Site) -> None:
     """Return when every event has arrived and has its job, or when none has come any more for long."""
     most, since = (-1, -1), time.monotonic()
     async with await site.ground.admin() as conn:
-        said = await value(conn, "SELECT count(*) FROM chaos.said")
+        said = await value(conn, "SELECT count(*) FROM chaos.published")
         while True:
-            heard = await value(
+            received = await value(
                 conn,
-                "SELECT (SELECT count(*) FROM holdfast.job_history WHERE kind = 'heard')"
-                " + (SELECT count(*) FROM holdfast.job WHERE kind = 'heard')",
+                "SELECT (SELECT count(*) FROM holdfast.job_history WHERE kind = 'received')"
+                " + (SELECT count(*) FROM holdfast.job WHERE kind = 'received')",
             )
-            got = (await site.ground.broker.count(), heard)
+            got = (await site.ground.broker.count(), received)
             if min(got) >= said:
                 return
             if got > most:

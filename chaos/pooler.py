@@ -25,7 +25,7 @@ class Pooler(PgBouncer):
             upstream, pool_size=20, user=user, server_login_retry=1, server_connect_timeout=2, query_wait_timeout=5
         )
         self.falls: list[str] = []
-        """What it said last, each time that it ended by itself."""
+        """Its last log lines, for each time that it ended by itself."""
         self._upstream = upstream
         self._killed = False
 
@@ -44,7 +44,7 @@ class Pooler(PgBouncer):
             self.look()
 
     def look(self) -> None:
-        """Start it again if it has ended and nobody killed it."""
+        """Start it again if it has ended and the lab did not kill it."""
         if not self.runs() and not self._killed:
             self.falls.append("".join(self.log.splitlines()[-1:]))
             self.__enter__()

@@ -1,4 +1,4 @@
-"""Probes: jobs that come one by one and are urgent, so that a long wait of theirs means that somebody was not awake."""
+"""Probes: urgent jobs that are enqueued one by one, so that a long wait means that a worker was not woken."""
 
 from __future__ import annotations
 

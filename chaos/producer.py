@@ -55,7 +55,7 @@ class Promised(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """What the lanes have done."""
+    """Counts of the lanes' work."""
 
     jobs: int = 0
     """Promised, and acknowledged; a chain's later steps included."""
@@ -102,7 +102,7 @@ class Producer:
             await lane.close()
 
     def lane(self) -> Lane:
-        """Return one more lane, for somebody's own use; it is closed with the others."""
+        """Return one more lane for the caller's own use; it is closed with the others."""
         self._every.append(Lane(self, len(self._every), random.Random(self._dice.random())))
         return self._every[-1]
 
@@ -248,7 +248,7 @@ class Lane:
         return self._conn
 
     async def _age(self, jobs: list[int], conn: psycopg.AsyncConnection[Any]) -> None:
-        """Let these have been enqueued long ago: whoever cannot read one must not give it up for its age."""
+        """Backdate these jobs: a worker that cannot read one must not give it up because of its age."""
         if jobs:
             await conn.execute(_AGE, [jobs])
 
@@ -289,7 +289,7 @@ class Lane:
         return Promised(job.options(order_key=OrderKey(key)), "keyed", place, key)
 
     def _version(self) -> Promised:
-        # While nobody lives who can read it, it may become a dead letter; the oracle knows who lived.
+        # While no live worker can read it, it may become a dead letter; the checks know which workers were alive.
         return Promised(versions.newer.new("newest"), "version", self._producer.number(), expected="either")
 
     def _typed(self) -> Promised:

@@ -1,4 +1,4 @@
-"""Who publishes: transactions of every sort, with the promise of each event in the same transaction and savepoint."""
+"""Publishes events in transactions of every sort, with each event's promise in the same transaction and savepoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 
 from chaos.application import app
-from chaos.events import said
+from chaos.events import published
 from holdfast._engine.link import CONNECT, LOST, sever
 
 if TYPE_CHECKING:
@@ -24,14 +24,14 @@ VOICES = 3
 KEYS = 8
 PATIENCE = 3.0
 _PROMISE = """
-    INSERT INTO chaos.said (event, batch, key, n) SELECT event, %s, key, n
+    INSERT INTO chaos.published (event, batch, key, n) SELECT event, %s, key, n
     FROM unnest(%s::bigint[], %s::text[], %s::bigint[]) AS p (event, key, n)
 """
 
 
 @dataclass(slots=True)
-class Told:
-    """What the voices have done."""
+class EventTally:
+    """Counts of the voices' work."""
 
     events: int = 0
     """Published, and acknowledged."""
@@ -45,7 +45,7 @@ class Publisher:
     def __init__(self, load: Producer, dice: random.Random, *, share: float = 0.06) -> None:
         """`share`: events for each job of the load."""
         self.load = load
-        self.told = Told()
+        self.tally = EventTally()
         self._size = max(4, min(30, load.jobs // 400))
         self._share = share
         self._dice = dice
@@ -66,17 +66,17 @@ class Publisher:
             await voice.close()
 
     def voice(self) -> Voice:
-        """Return one more voice, for somebody's own use; it is closed with the others."""
+        """Return one more voice for the caller's own use; it is closed with the others."""
         self._voices.append(Voice(self, len(self._voices), random.Random(self._dice.random())))
         return self._voices[-1]
 
     async def finished(self) -> None:
-        """Return when as much is said as is due; an error of a voice is raised."""
+        """Return when as many events are published as are due; an error of a voice is raised."""
         await asyncio.gather(*self._tasks)
 
     async def _speak(self, voice: Voice) -> None:
         while True:
-            if self.told.events < self._share * self.load.tally.jobs:
+            if self.tally.events < self._share * self.load.tally.jobs:
                 await voice.speak(self._size)
             elif self.load.done:
                 return
@@ -120,7 +120,7 @@ class Voice:
         `savepoints`: each part has one, and on a whim goes back to it. `whim`: hold the transaction open for so many
         seconds; None: roll it back.
         """
-        load, told = self._publisher.load, self._publisher.told
+        load, tally = self._publisher.load, self._publisher.tally
         batch, before, committing, overdue = load.batch(), dict(self._places), False, None
         ids: list[int] = []
         try:
@@ -131,7 +131,7 @@ class Voice:
             if whim is None:
                 await conn.rollback()
                 self._places = before
-                told.rolled_back += len(ids)
+                tally.rolled_back += len(ids)
                 return None
             await asyncio.sleep(whim)
             committing = True
@@ -151,7 +151,7 @@ class Voice:
                 overdue.cancel()
         if ids:
             load.tally.acknowledged[batch] = len(ids)
-        told.events += len(ids)
+        tally.events += len(ids)
         return ids
 
     async def _part(
@@ -162,13 +162,13 @@ class Voice:
         if savepoint:
             await conn.execute("SAVEPOINT part")
         places = [self._place(key) for key in keys]
-        events = [said.new({"n": n}, key=key) for key, n in zip(keys, places, strict=True)]
+        events = [published.new({"n": n}, key=key) for key, n in zip(keys, places, strict=True)]
         ids = [await app.publish(conn, events[0])] if len(events) == 1 else await app.publish_many(conn, events)
         await conn.execute(_PROMISE, [batch, ids, list(keys), places])
         if back:
             await conn.execute("ROLLBACK TO SAVEPOINT part")
             self._places = before
-            self._publisher.told.rolled_back += len(ids)
+            self._publisher.tally.rolled_back += len(ids)
             return []
         if savepoint:
             await conn.execute("RELEASE SAVEPOINT part")

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from chaos.fault import Site
 
 LOOK_EVERY = 0.05
-# When nobody has recovered by then, nobody will.
+# A fleet that has not recovered by then, in seconds, never will.
 LIMIT = 60.0
 _NO_EVENT = "an event has not arrived"
 
-# Recovered: every replica that lives has been heard of since, a job that was enqueued since is done, an event that was
-# published since has arrived, and no job is in the hands of somebody who is gone or whose lease has ended. A tick may
+# Recovered: every live replica has sent a heartbeat since, a job that was enqueued since is done, an event that was
+# published since has arrived, and no job is held by a worker that is gone or with an expired lease. A tick may
 # end at any time: what it had then waits for the end of its lease.
 _LOOK = """
     SELECT (SELECT count(*) FROM holdfast.worker WHERE name = ANY (%(names)s) AND heartbeat_at > %(since)s),
@@ -40,7 +40,7 @@ _PROBES = """
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What happened, and how long it took to be over."""
+    """A fault, and how long the recovery took."""
 
     faults: tuple[str, ...]
     begun: float
@@ -49,9 +49,9 @@ class Recovery:
     seconds: float
     bound: float
     missing: str = ""
-    """What was not there when the bound had passed."""
+    """The conditions that were not met when the bound had passed."""
     last: str = ""
-    """What was waited for to the end."""
+    """The condition that was met last."""
 
     @property
     def name(self) -> str:
@@ -100,29 +100,29 @@ async def _look(
         await conn.execute(_LOOK, {"names": names, "since": since, "probe": done, "ticks": PREFIX})
     ).fetchone()
     assert found is not None
-    heard, probed, stuck = found
+    beating, probed, stuck = found
     missing = []
-    if heard != len(names):
-        missing.append(f"{heard} of {len(names)} replicas heard of")
+    if beating != len(names):
+        missing.append(f"{beating} of {len(names)} replicas sent a heartbeat")
     if not probe.done():
         missing.append("nothing can be enqueued")
     elif not probed:
         missing.append("the probe waits")
     if stuck:
-        missing.append(f"{stuck} jobs held by nobody")
+        missing.append(f"{stuck} jobs held by dead workers or with expired leases")
     return ", ".join(missing)
 
 
 async def _explain(site: Site, conn: psycopg.AsyncConnection[tuple[object, ...]], since: object, missing: str) -> None:
-    """Say who holds the probes, and let whoever may be to blame say where it stands: nobody can ask later."""
+    """Log the holders of the probes, and the stacks of replicas that may be the cause, while they still exist."""
     for line in await (await conn.execute(_PROBES)).fetchall():
         site.say("probe {}: {}, attempt {}, held by {} for another {}".format(*line))
     query = "SELECT name FROM holdfast.worker WHERE heartbeat_at > %s"
-    heard = {name for (name,) in await (await conn.execute(query, [since])).fetchall()}
+    beating = {name for (name,) in await (await conn.execute(query, [since])).fetchall()}
     for replica in site.fleet.working:
-        if replica.name not in heard or missing == _NO_EVENT:
-            site.say(f"{replica.name} says:\n{await replica.explain()}")
-    site.say(f"the pooler says:\n{await site.ground.pooler.explain()}")
+        if replica.name not in beating or missing == _NO_EVENT:
+            site.say(f"stacks of {replica.name}:\n{await replica.explain()}")
+    site.say(f"the pooler's state:\n{await site.ground.pooler.explain()}")
 
 
 async def _say(site: Site) -> str:

@@ -103,7 +103,7 @@ def _events(findings: Findings) -> str:
         ("events", ""),
         [
             ("committed, arrived in the broker's stream, and made a job each", f"{story.events:,}"),
-            ("rolled back, with their transaction or with a savepoint", f"{story.unsaid:,}"),
+            ("rolled back, with their transaction or with a savepoint", f"{story.rolled_back_events:,}"),
             ("handed over again, after a fault: at least once, and allowed", f"{story.handed_again:,}"),
             ("of those, not deduplicated by the broker", f"{story.arrived_again:,}"),
         ],

@@ -1,4 +1,4 @@
-"""What happened in a run, in numbers: not whether it was right, but how much of it there was."""
+"""The counts of a run: how much happened, not whether it was right."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ class Story:
     """Jobs that they completed."""
     failovers: int
     pooler_falls: list[str]
-    """What the pooler said last, each time that it ended by itself."""
+    """The pooler's last log lines, for each time that it ended by itself."""
     singletons: int
     events: int
     """Published and committed."""
-    unsaid: int
+    rolled_back_events: int
     """Events that were rolled back, with their transaction or with a savepoint."""
     handed_again: int
     """Confirmations by the broker of events that it had confirmed before."""
@@ -96,8 +96,8 @@ def tell(evidence: Evidence, site: Site, ticks: int) -> Story:
         failovers=site.ground.failovers,
         pooler_falls=site.ground.pooler.falls,
         singletons=evidence.value("SELECT count(*) FROM chaos.singleton WHERE what = 'ended'"),
-        events=evidence.value("SELECT count(*) FROM chaos.said"),
-        unsaid=site.publisher.told.rolled_back,
+        events=evidence.value("SELECT count(*) FROM chaos.published"),
+        rolled_back_events=site.publisher.tally.rolled_back,
         handed_again=evidence.value("SELECT count(*) - count(DISTINCT event) FROM chaos.handed"),
         arrived_again=evidence.value("SELECT count(*) - count(DISTINCT event) FROM chaos.arrival"),
     )

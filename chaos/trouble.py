@@ -26,7 +26,7 @@ EXIT_CODE = 70
 LARGE = 50 * 2**20
 _LARGE = f"""'{{"text": "' || repeat('a', {LARGE}) || '"}}'"""
 REFUSED = "HF002"
-"""What the functions of the schema say to a parameter that they do not take."""
+"""The error of the schema's functions for a parameter that they do not take."""
 LEAK = 256 * 2**20
 """So much more than it has may a process take before it is killed for it."""
 CHUNK = 8 * 2**20
@@ -34,7 +34,7 @@ ODD = "a NUL \x00, half a pair \ud83d, the other half \udc00, and a word\u2028"
 # A new process takes its time on a busy machine, and is not to be killed over that.
 PATIENCE = timedelta(seconds=60)
 GRACE = 2.0
-"""For so long what nobody here can read is given back, in seconds: the lab has no ten minutes."""
+"""How long unreadable payloads are given back, in seconds. The default, ten minutes, is too long for the lab."""
 TWICE = Retry(max_attempts=2, base=timedelta(milliseconds=20), jitter=timedelta(0))
 THRICE = Retry(max_attempts=3, base=timedelta(milliseconds=20), jitter=timedelta(0))
 
@@ -237,7 +237,7 @@ def _new(job: Any) -> Callable[[Connection], Awaitable[int]]:
 
 
 def _put(payload: str, more: str = "max_attempts => 200") -> Callable[[Connection], Awaitable[int]]:
-    """Enqueue past the library, as a trigger would; long ago, so that nobody takes it for a newer version's."""
+    """Enqueue past the library, as a trigger would; backdated, so that no worker takes it for a newer version's."""
 
     async def put(conn: Connection) -> int:
         cursor = await conn.execute(

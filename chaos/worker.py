@@ -33,7 +33,7 @@ EXPLAINED = "That is all."
 
 
 def explain() -> None:
-    """Say where everybody is: for a replica that the lab hears nothing of."""
+    """Print the stacks of all threads and tasks: for a replica without heartbeats."""
     faulthandler.dump_traceback(sys.stderr)
     for task in asyncio.all_tasks():
         task.print_stack(file=sys.stderr)

@@ -19,7 +19,7 @@ app = Holdfast(url)
 
 
 async def call_the_bank(amount: int, key: str) -> str:
-    """Stand in for somebody else's server, that does the same thing only once for the same key."""
+    """Stand in for a third-party server that does the same thing only once for the same key."""
     await asyncio.sleep(0.1)
     return f"{amount} charged under {key}"
 

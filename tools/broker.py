@@ -52,7 +52,7 @@ class Broker(ABC):
 
     @abstractmethod
     def is_ours(self, peer: socket.socket) -> bool:
-        """Ask whoever answers on the port whether it is the process we started."""
+        """Return whether the process that answers on the port is the one we started."""
 
     @property
     def pid(self) -> int:

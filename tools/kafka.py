@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 cluster = Producer({"test.mock.num.brokers": 1, "bootstrap.servers": "-", "log_level": 0})
 [broker] = cluster.list_topics(timeout=20).brokers.values()
 print(f"{broker.host}:{broker.port}", flush=True)
-sys.stdin.read()  # until whoever started it is gone
+sys.stdin.read()  # until the parent process is gone
 """
 
 

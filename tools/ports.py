@@ -1,4 +1,4 @@
-"""Ports that nobody has just now."""
+"""Ports that are free."""
 
 from __future__ import annotations
 

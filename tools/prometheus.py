@@ -1,4 +1,4 @@
-"""A throwaway Prometheus that scrapes what it is told to, and the program that checks its rules."""
+"""A throwaway Prometheus that scrapes the given targets, and the program that checks its rules."""
 
 from __future__ import annotations
 

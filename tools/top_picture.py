@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 SIZE = (104, 22)
 MINUTES = 60
 SECONDS = 60.0
-# The exported picture asks for a font of somebody else's server, and names its maker.
+# The exported picture asks for a font of a third-party server, and names its maker.
 _LEFT_OUT = re.compile(r"@font-face \{.*?\}\s*|<!-- Generated.*?-->\s*", re.DOTALL)
 
 
@@ -92,7 +92,7 @@ async def until_idle(conn: psycopg.AsyncConnection[Any]) -> None:
 
 @asynccontextmanager
 async def busy_shop(url: str) -> AsyncIterator[None]:
-    """Work an hour's work, then leave a backlog, something that runs, and a kind that nobody serves."""
+    """Work an hour's work, then leave a backlog, a running job, and a kind that no worker serves."""
     gate = asyncio.Event()
     app = shop(url, gate)
     kinds: dict[str, Any] = dict(app.kinds)

@@ -32,7 +32,7 @@ def upgraded(old: Server, version: int) -> Iterator[Server]:
     with Server(version, after) as new:
         new.stop()
         if version >= 18:
-            # It has checksums unless told otherwise, and pg_upgrade wants them on both sides or on neither.
+            # It has checksums by default, and pg_upgrade wants them on both sides or on neither.
             _run_beside(new, "pg_checksums", "--disable", "-D", new.data)
         folders: list[str | Path] = ["-b", before, "-B", after, "-d", old.data, "-D", new.data]
         _run_beside(new, "pg_upgrade", "--link", "-U", "postgres", *folders, "-p", str(old.port), "-P", str(new.port))

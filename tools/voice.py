@@ -35,14 +35,16 @@ class Place(NamedTuple):
 
 
 def pages() -> list[Path]:
-    """Return the documents that people read, without those that scripts write."""
-    written = {"benchmarks.md", "chaos.md", "peers.md", "seeds.md"}
-    found = [path for path in (ROOT / "docs").rglob("*.md") if path.name not in written]
+    """Return the documents that people read."""
+    # The statements in seeds.md are quotations.
+    found = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "seeds.md"]
     return sorted([*found, *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"))])
 
 
 def sources() -> list[Path]:
-    return sorted((ROOT / "src").rglob("*.py"))
+    """Return the code of the package, and what is beside it. This file quotes what it looks for."""
+    folders = ("src", "bench", "chaos", "examples", "tools")
+    return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
 
 
 def in_page(path: Path) -> Iterator[Place]:
@@ -56,8 +58,9 @@ def in_source(path: Path) -> Iterator[Place]:
         if token.type == tokenize.COMMENT:
             yield from _in_text(path, _CODE.sub("x", token.string.lstrip("# ")), token.start[0])
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield from _in_text(path, _CODE.sub("x", node.value), node.lineno)
+        # A text with a backslash is a pattern.
+        if isinstance(node, ast.Constant) and isinstance(said := node.value, str) and " " in said and "\\" not in said:
+            yield from _in_text(path, _CODE.sub("x", said), node.lineno)
 
 
 def _in_text(path: Path, text: str, first: int) -> Iterator[Place]:

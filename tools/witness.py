@@ -1,6 +1,6 @@
 """For how long the machine stood still: a process of its own, with a thread on each core that wakes and notes the time.
 
-A core that the host gives to somebody else freezes whatever runs there, for seconds at times, while the rest goes on.
+A core that the host gives to another guest freezes the processes on it, for seconds at times, while the rest goes on.
 """
 
 from __future__ import annotations

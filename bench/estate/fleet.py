@@ -1,4 +1,4 @@
-"""Who works: workers, queues, schedules and their runs, and what people did."""
+"""Creates workers, queues, schedules and their runs, and audit entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 LIVE, STOPPED = 30, 2_700
 RUNNERS = ("outbox", "maintenance", "reaper", "relay", "estate.cleanup", "estate.export")
 AUDITED = 50_000
-# They are not heard of again, and live for as long as a measurement may take.
+# They send no heartbeat again, and count as live for as long as a measurement may take.
 _ALIVE = "now() + interval '2 hours'"
 
 

@@ -1,4 +1,4 @@
-"""What the raw figures say: ratios to the bare loop that ran directly before, and who is ahead."""
+"""Compares the raw figures: ratios to the bare loop that ran directly before, and the leader of each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COUNTED = ("wal", "tuples", "commits", "statements")
 
 @dataclass(frozen=True)
 class Entry:
-    """One peer's figures. What was not measured is None."""
+    """One peer's figures. Figures that were not measured are None."""
 
     peer: Peer
     raw: dict[str, Any]

@@ -1,4 +1,4 @@
-"""What a database has been asked to do and has written: counted by PostgreSQL itself, once everybody has left."""
+"""The statements and writes of a database, as PostgreSQL counts them once all clients have disconnected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read(conn: psycopg.Connection[Any], dbname: str) -> Counters:
         "SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND backend_type = 'client backend'",
         dbname,
     ):
-        assert time.monotonic() < until, f"somebody is still connected to {dbname}"
+        assert time.monotonic() < until, f"a client is still connected to {dbname}"
         time.sleep(0.02)
     row = conn.execute(
         "SELECT tup_inserted + tup_updated + tup_deleted, xact_commit FROM pg_stat_database WHERE datname = %s",

@@ -1,4 +1,4 @@
-"""What the harness knows of a peer besides its adapter."""
+"""The description of a peer, besides its adapter."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ class Workers:
         self.points: list[tuple[float, int]] = []
         """How many had started, and when."""
         self.late: list[tuple[float, float]] = []
-        """Milliseconds from enqueue to handler, of jobs that carried the time, and when that was told."""
+        """Milliseconds from enqueue to handler, of jobs whose payload has the time, and when it was reported."""
 
     def __enter__(self) -> Self:
         try:

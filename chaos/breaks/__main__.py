@@ -33,7 +33,7 @@ async def run(names: list[str]) -> list[Result]:
             checks = tuple(violation.check for violation in found)
             verdict = "caught" if build.caught_by in checks else "NOT CAUGHT"
             results.append(Result(build.name, build.play.name, build.caught_by, checks, sound=silent[build.play.name]))
-            _print(f"{verdict}: {build.name}, {build.play.name}, by {', '.join(checks) or 'nobody'}", begun)
+            _print(f"{verdict}: {build.name}, {build.play.name}, by {', '.join(checks) or 'no check'}", begun)
     return results
 
 

@@ -18,7 +18,7 @@ Change: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """A build with one mistake. What is not changed in SQL is patched in Python, under the same name."""
+    """A build with one mistake, made in SQL, or in Python by the patch of the same name."""
 
     name: str
     play: Play
@@ -136,14 +136,14 @@ BUILDS: Final = (
             ),
         ),
     ),
-    Build("shutdown that releases nothing", plays.GENTLE_STOP, "left behind by who stopped"),
+    Build("shutdown that releases nothing", plays.GENTLE_STOP, "left behind by a stopped worker"),
     Build("floor without sweep", plays.LATE_COMMIT, "picked up too late"),
     Build("wake-up without the second look", plays.DROWSY, "picked up too late"),
     Build("light sleep left out", plays.FALLING_ASLEEP, "picked up too late"),
     Build(
         "retry into the past",
         plays.STUMBLING,
-        "gone back into the past",
+        "rescheduled into the past",
         (("give_back_jobs", "holdfast.due_at(s.at", "-interval '1 hour' + holdfast.due_at(s.at"),),
         quick=True,
     ),
@@ -194,9 +194,9 @@ BUILDS: Final = (
     ),
     Build("ending given up after max_runtime", plays.HELD_UP, "leases lost without cause"),
     Build("finisher that ends at an answer", plays.BUSY_ROWS, "lost"),
-    Build("notification that is believed", plays.FORGED, "ended otherwise"),
-    Build("loop that nobody starts again", plays.FINISHER_ENDS, "lost"),
-    Build("worker that goes on without heartbeat", plays.CUT_OFF, "ran on after the loss"),
+    Build("notification that is believed", plays.FORGED, "wrong outcome"),
+    Build("loop that is not restarted", plays.FINISHER_ENDS, "lost"),
+    Build("worker that goes on without heartbeat", plays.CUT_OFF, "ran on after the lease was lost"),
     Build("singleton without lock", plays.SINGLETONS, "singletons overlapping"),
     Build("relay that moves on before the confirmation", relays.BROKER_GONE, "events lost"),
     Build(
@@ -244,8 +244,8 @@ BUILDS: Final = (
         quick=True,
     ),
     Build("claims that begin with the first queue", plays.MANY_QUEUES, "queues passed over"),
-    Build("grace from the job's age", plays.TWO_VERSIONS, "dead letters that somebody could read"),
-    Build("grace that forgets who can read it", plays.TWO_VERSIONS, "dead letters that somebody could read"),
+    Build("grace from the job's age", plays.TWO_VERSIONS, "dead letters that a worker could read"),
+    Build("grace that ignores workers that can read it", plays.TWO_VERSIONS, "dead letters that a worker could read"),
     Build("identity not checked", plays.GIVEN_AWAY, "another's jobs taken", quick=True),
     Build("feed with its position in another transaction", relays.KILLED_WHILE_FEEDING, "events without their job"),
 )

@@ -23,18 +23,18 @@ _CLAIM = (
     "SELECT j.lock_token, w.name FROM holdfast.job j LEFT JOIN holdfast.worker w ON w.id = j.locked_by WHERE j.id = %s"
 )
 RUNNER = "CHAOS_RUNNER"
-"""What becomes of the singleton runner: `busy` or `gone`."""
+"""The state of the singleton runner: `busy` or `gone`."""
 HELD = "held"
 """The unique key of what follows."""
 BRIEFLY = timedelta(seconds=2)
 """For so long may the handler run before that; not the writing of how it ended."""
-# Who waits to become a zombie does not wait for ever, in seconds.
+# The longest wait to become a zombie, in seconds.
 ZOMBIE = 12.0
 
 
 @app.job("break.stubborn", queue="ledger", retry=RETRY, max_runtime=timedelta(seconds=1))
 def stubborn(job: Job[State], again: float = 0.8, zombie: str | None = None) -> Signed:
-    """Ignore every signal until somebody else has the job, then complete it all the same; the next run is honest.
+    """Ignore every signal until another worker has the job, then complete it all the same; the next run is honest.
 
     `zombie`: not the first attempt does so but that of this worker, whose claim will not have been: it notes nothing.
     """
@@ -121,7 +121,7 @@ async def follow(job: Job[State]) -> Signed:
 
 @app.job("break.go_on", queue="plain", retry=RETRY, max_runtime=BRIEFLY)
 async def go_on(job: Job[State], seconds: float) -> Continue[Signed]:
-    """Go on with a job whose unique key somebody else may have."""
+    """Continue with a job whose unique key another job may have."""
     job.state.book.begun(job)
     await asyncio.sleep(seconds)
     return Continue(follow.new().options(unique=Unique(HELD)))

@@ -1,4 +1,4 @@
-"""What is broken in Python: applied in a replica before it starts."""
+"""Mistakes in Python code, applied in a replica before it starts."""
 
 from __future__ import annotations
 
@@ -108,9 +108,9 @@ def go_on_in_another_transaction() -> None:
                 ending.append((attempt, replace(outcome, next=None)))
             else:
                 ending.append((attempt, outcome))
-        told = await answers(self, ending)
+        answer = await answers(self, ending)
         tasks.update(asyncio.create_task(enqueue(self, one)) for one in following)
-        return told
+        return answer
 
     _replace(Finisher, "_answers", apart)
 
@@ -118,11 +118,11 @@ def go_on_in_another_transaction() -> None:
 def believe_in_the_finish() -> None:
     answers = Finisher._answers
 
-    async def unheard(self: Finisher, batch: Sequence[Ended]) -> Any:
+    async def without_answer(self: Finisher, batch: Sequence[Ended]) -> Any:
         await answers(self, batch)
         return {}
 
-    _replace(Finisher, "_answers", unheard)
+    _replace(Finisher, "_answers", without_answer)
 
 
 def start_nothing_again() -> None:
@@ -138,11 +138,11 @@ def end_at_an_answer() -> None:
     answers = Finisher._answers
 
     async def known(self: Finisher, batch: Sequence[Ended]) -> Any:
-        told = await answers(self, batch)
-        if ClaimAnswer.busy in told.values():
+        answer = await answers(self, batch)
+        if ClaimAnswer.busy in answer.values():
             # Not an Exception: that would be taken for a refusal of the database.
             raise SystemExit("KeyError: (Completed, 'busy')")
-        return told
+        return answer
 
     start_nothing_again()
     _replace(Finisher, "_answers", known)
@@ -230,13 +230,13 @@ PATCHES: Final[dict[str, Callable[[], None]]] = {
     "ending given up after max_runtime": give_up_in_time,
     "claims that begin with the first queue": begin_with_the_first_queue,
     "grace from the job's age": count_from_the_jobs_age,
-    "grace that forgets who can read it": ask_nobody_who_can_read_it,
+    "grace that ignores workers that can read it": ask_nobody_who_can_read_it,
     "identity not checked": trust_the_id,
     "continuation outside the finish": go_on_in_another_transaction,
     "finish that ignores its answers": believe_in_the_finish,
     "finisher that ends at an answer": end_at_an_answer,
     "notification that is believed": believe_notifications,
-    "loop that nobody starts again": start_nothing_again,
+    "loop that is not restarted": start_nothing_again,
     "shutdown that releases nothing": keep_at_the_stop,
     "worker that goes on without heartbeat": go_on_without_heartbeat,
     "singleton without lock": run_everywhere,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # Of a probe that was overlooked, so much is enough to see that it was, in seconds.
 OVERLOOKED = 2.6
-# Endings that nobody has to wait for are written within this time, the runs and their start included, in seconds.
+# Endings that no lock delays are written within this time, the runs and their start included, in seconds.
 AT_ONCE = 3.0
 # A worker that has been alive for so long, in seconds, can be relied on to read what others cannot.
 LONG_ALIVE = 6.0
@@ -167,7 +167,7 @@ async def killed_in_chains(scene: Scene) -> None:
 
 async def busy_rows(scene: Scene) -> None:
     """Keep rows locked in the moment in which their handlers are done."""
-    # What a worker does for the first time takes longer: the handlers must not outlast the locks for that.
+    # The first job of a worker takes longer: because of that the handlers must not outlast the locks.
     await scene.ended(*await scene.promise(Promised(application.plain.new(), "plain")), seconds=10)
     jobs = await scene.promise(*[Promised(application.plain.new(0.6), "plain") for _ in range(4)])
     await scene.until("SELECT count(*) = 4 FROM holdfast.job WHERE id = ANY (%s) AND status = 'processing'", jobs)
@@ -293,7 +293,7 @@ STUMBLING_KEYS = Play("heads of keys fail once", stumbling_keys, patience=10)
 TWO_ENDERS = Play("two chains end at once", two_enders, patience=5)
 KILLED_IN_CHAINS = Play("workers are killed between two steps of a chain", killed_in_chains, patience=8)
 BUSY_ROWS = Play("rows are locked when their handlers end", busy_rows, replicas=1, well=True, patience=6)
-HELD_UP = Play("somebody keeps what one ending needs", held_up, replicas=1, pace=SLOW, well=True, patience=8)
+HELD_UP = Play("a session locks a row that one ending needs", held_up, replicas=1, pace=SLOW, well=True, patience=8)
 FORGED = Play("a stranger sends notifications", forged, replicas=1, well=True, patience=8)
 FINISHER_ENDS = Play("the loop that writes endings ends", finisher_ends, replicas=1, well=True, patience=8)
 CUT_OFF = Play("a worker is cut off from the server", cut_off, patience=8)

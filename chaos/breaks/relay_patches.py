@@ -1,4 +1,4 @@
-"""What is broken in Python about events."""
+"""Mistakes in Python code that concern events."""
 
 from __future__ import annotations
 

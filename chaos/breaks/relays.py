@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from chaos.breaks.scene import Scene
     from chaos.publisher import Voice
 
-# Every partition of every subscription is held, nobody has more than a fair share, and everybody takes part.
+# Every partition of every subscription is held, no replica has more than a fair share, and every replica has one.
 _SHARED = """
     SELECT coalesce(sum(held), 0) = %s AND coalesce(max(held), 0) <= %s
         AND (SELECT count(DISTINCT worker_id) FROM holdfast.member WHERE until > now()) = %s
@@ -48,7 +48,7 @@ async def broker_gone(scene: Scene) -> None:
     voice, broker = scene.site.publisher.voice(), scene.site.ground.broker
     broker.kill()
     await voice.commit([_keys(voice, 20)])
-    await scene.until("SELECT count(*) = 20 FROM holdfast.job_history WHERE kind = 'heard'")
+    await scene.until("SELECT count(*) = 20 FROM holdfast.job_history WHERE kind = 'received'")
     await asyncio.sleep(READ)
     for replica in scene.replicas:
         replica.kill()
@@ -80,7 +80,7 @@ async def delayed_move(scene: Scene) -> None:
     broker.freeze()
     await voice.commit([_keys(voice, 40)])
     # A job of its own would stay locked, in a transaction that cannot end.
-    await scene.until("SELECT count(*) = 40 FROM holdfast.job_history WHERE kind = 'heard'")
+    await scene.until("SELECT count(*) = 40 FROM holdfast.job_history WHERE kind = 'received'")
     # Just after it has renewed its lease nothing else of it is on its way.
     joined = await scene.value(_JOINED, slow.name)
     await scene.until(f"SELECT ({_JOINED}) > %s", slow.name, joined)
@@ -88,7 +88,7 @@ async def delayed_move(scene: Scene) -> None:
     broker.thaw()
     await scene.until(f"SELECT ({_HOLDERS}) = ARRAY[%s]", scene.replicas[1].name)
     await voice.commit([_keys(voice, 40)])
-    await scene.until("SELECT count(*) = 80 FROM holdfast.job_history WHERE kind = 'heard'", seconds=20)
+    await scene.until("SELECT count(*) = 80 FROM holdfast.job_history WHERE kind = 'received'", seconds=20)
     line.pass_()
     await voice.close()
 
@@ -108,7 +108,7 @@ async def killed_while_feeding(scene: Scene) -> None:
     await _shared(scene)
     voice = scene.site.publisher.voice()
     await voice.commit([_keys(voice, 10)])
-    await scene.until("SELECT count(*) >= 3 FROM holdfast.job_history WHERE kind = 'heard'")
+    await scene.until("SELECT count(*) >= 3 FROM holdfast.job_history WHERE kind = 'received'")
     for replica in scene.replicas:
         replica.kill()
     await asyncio.gather(*(replica.restart() for replica in scene.replicas))

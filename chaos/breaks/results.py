@@ -1,4 +1,4 @@
-"""What came of the broken builds when all of them were tried last; kept beside the code for the report."""
+"""The results of the last run of all broken builds, kept beside the code for the report."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ LOOK_EVERY = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """What happens in one scene, told so that a sound build comes through it without a word of the oracle."""
+    """The events of one scene, such that no check finds anything in a sound build."""
 
     name: str
     act: Callable[[Scene], Awaitable[None]]
@@ -56,12 +56,12 @@ class Play:
     environment: Mapping[str, str] = field(default_factory=dict)
     """Of the workers."""
     events: bool = False
-    """Events are published in it: replicas relay and hear, and the broker's stream is new."""
+    """Whether events are published in it: replicas relay and receive them, and the broker's stream is new."""
 
 
 @dataclass(slots=True)
 class Scene:
-    """What an act may touch."""
+    """The things that an act may use."""
 
     site: Site
     lines: list[Proxy]
@@ -113,7 +113,7 @@ class Scene:
         return True
 
     async def holder(self, job: int) -> Replica:
-        """Return who has the job, once somebody has."""
+        """Return the worker that holds the job, once one does."""
         await self.until("SELECT EXISTS (SELECT FROM holdfast.job WHERE id = %s AND locked_by > 0)", job)
         name = await self.value(
             "SELECT w.name FROM holdfast.job j JOIN holdfast.worker w ON w.id = j.locked_by WHERE j.id = %s", job
@@ -122,7 +122,7 @@ class Scene:
 
     @asynccontextmanager
     async def locked(self, *jobs: int) -> AsyncGenerator[None, None]:
-        """Keep the rows of these jobs locked, as somebody's open transaction would."""
+        """Keep the rows of these jobs locked, as an open transaction of another session would."""
         async with await self.site.ground.admin() as conn, conn.transaction():
             await conn.execute("SELECT FROM holdfast.job WHERE id = ANY (%s) ORDER BY id FOR UPDATE", [list(jobs)])
             yield
@@ -206,13 +206,13 @@ class Stage:
                 await asyncio.sleep(LOOK_EVERY)
 
     async def _delivered(self, patience: float) -> None:
-        """Return when every event has arrived and was heard, or when that takes too long."""
+        """Return when every event has arrived and made its job, or when that takes too long."""
         deadline = time.monotonic() + patience
         async with await self._ground.admin() as conn:
             while time.monotonic() < deadline:
-                said = await value(conn, "SELECT count(*) FROM chaos.said")
-                heard = await value(conn, "SELECT count(*) FROM holdfast.job_history WHERE kind = 'heard'")
-                if min(heard, await self._ground.broker.count()) >= said:
+                said = await value(conn, "SELECT count(*) FROM chaos.published")
+                received = await value(conn, "SELECT count(*) FROM holdfast.job_history WHERE kind = 'received'")
+                if min(received, await self._ground.broker.count()) >= said:
                     return
                 await asyncio.sleep(LOOK_EVERY)
 

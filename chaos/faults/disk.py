@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from chaos.fault import Site
     from chaos.ground import Node
 
-# What is left: a little, so that the server runs into the end of it in the middle of something.
+# The space that is left: a little, so that it runs out in the middle of a write.
 MOST_LEFT = 4 * 2**20
 SECONDS = 60.0
 

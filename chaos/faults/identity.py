@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 RUNNING = 5
 """So many jobs has the other one under way."""
 ELSEWHERE = "elsewhere"
-"""The queue that it serves: nobody else does."""
-# Nobody takes them away from it meanwhile.
+"""The queue that only it serves."""
+# Their lease is long enough that they are not taken away meanwhile.
 LEASE = "1 minute"
 
 _DELETE = """
@@ -70,9 +70,9 @@ async def deleted(site: Site, dice: random.Random) -> AsyncGenerator[None, None]
 
 @asynccontextmanager
 async def given_away(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
-    """Let another have a replica's id, and end every session: the replica looks for what it claimed and never heard of.
+    """Give a replica's id to another worker, and end every session: the replica looks for claims without an answer.
 
-    What the other has under way is not for it to give back.
+    It must not give back the jobs that the other worker runs.
     """
     other = await give_away(site, some_replica(site, dice).name)
     await terminate(site, share=1)
@@ -82,7 +82,7 @@ async def given_away(site: Site, dice: random.Random) -> AsyncGenerator[None, No
 
 
 async def give_away(site: Site, name: str) -> Other:
-    """Let somebody else have the id of this replica, with jobs under way."""
+    """Give the id of this replica to another worker that runs jobs."""
     async with await site.ground.admin() as conn, conn.transaction():
         row = await (await conn.execute(_DELETE, [name])).fetchone()
         assert row is not None, f"{name} has no row"

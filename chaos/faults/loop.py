@@ -1,4 +1,4 @@
-"""What happens inside a worker: a loop of it ends."""
+"""Faults inside a worker: one of its loops ends."""
 
 from __future__ import annotations
 

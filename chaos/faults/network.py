@@ -22,7 +22,7 @@ def _strike(
 ) -> Callable[[Site, random.Random], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def strike(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
-        # Whoever is primary later: the line that was harmed is the one to be healed.
+        # The same line is healed later, whichever server is primary then.
         proxy = site.ground.primary.proxy
         turn(proxy, dice)
         try:

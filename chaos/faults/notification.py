@@ -25,7 +25,7 @@ _CREATE = f"""
         NULL;
     END $$
 """
-# What it could guess: ids and tokens are numbers that follow each other. Here it guesses right every time.
+# An attacker could guess these: ids and tokens are consecutive numbers. Here every guess is right.
 _RUNNING = "SELECT id, lock_token, locked_by FROM holdfast.job WHERE status = 'processing' LIMIT 200"
 _CHANNELS = """
     SELECT 'holdfast' UNION ALL SELECT 'holdfast_' || id FROM holdfast.worker WHERE stopped_at IS NULL
@@ -55,7 +55,7 @@ async def forged(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
             await forge(site, dice)
             await asyncio.sleep(0.05)
     except LOST:
-        site.say("left out: the server does not answer, and nobody can be told anything")
+        site.say("left out: the server does not answer, so no notification can be sent")
     yield
 
 

@@ -1,4 +1,4 @@
-"""What happens to the processes of workers."""
+"""Faults of worker processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens to PostgreSQL."""
+"""Faults of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from typing import Literal
 
-# Who opens connections until there are no more asks for so many at a time.
+# Connections opened at a time until none is left.
 AT_ONCE = 20
 
 

@@ -1,4 +1,4 @@
-"""Handlers that misbehave and payloads that should not be. What becomes of each is promised, and judged at the end."""
+"""Handlers that misbehave and payloads that should not be. Each has a promised outcome, which is checked at the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chaos.trouble import Trouble
 
 PATIENCE = 6.0
-# Who takes its worker along is waited for, so that nobody is blamed for that death later.
+# A handler that kills its worker is waited for, so that the death is not attributed to a later fault.
 LONG_PATIENCE = 30.0
 AT_ONCE = 4
 

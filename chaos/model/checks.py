@@ -1,4 +1,4 @@
-"""What is asked of the model: that it holds, and that each mistake breaks what it should."""
+"""The properties of the model: it holds, and each mistake breaks the expected one."""
 
 from __future__ import annotations
 

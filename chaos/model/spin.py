@@ -28,7 +28,7 @@ _STORED = re.compile(r"^ *([\d.e+]+) states, stored", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """What a search found."""
+    """The result of a search."""
 
     states: int
     seconds: float

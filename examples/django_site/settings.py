@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-SECRET_KEY = "for a site that nobody visits"
+SECRET_KEY = "only for this example"
 DEBUG = True
 ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 ROOT_URLCONF = "shop.views"

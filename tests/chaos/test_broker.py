@@ -21,7 +21,7 @@ async def test_the_broker(fault: Fault) -> None:
             await voice.speak(10)
         await strike(site, fault)
         await voice.close()
-        said = {event for (event,) in await rows(site, "SELECT event FROM chaos.said")}
+        said = {event for (event,) in await rows(site, "SELECT event FROM chaos.published")}
         async with asyncio.timeout(20):
             while await site.ground.broker.count() < len(said):  # noqa: ASYNC110 - a broker is asked
                 await asyncio.sleep(0.05)

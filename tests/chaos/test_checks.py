@@ -44,13 +44,13 @@ GOOD = """
         (7, 'step', 5, NULL, '{"left": 0}', '{"attempt": 1, "token": 17, "worker": "r1.1"}', NULL),
         (8, 'join', NULL, NULL, NULL, '[5]', NULL),
         (9, 'probe', NULL, NULL, NULL, '{"attempt": 1, "token": 19, "worker": "r1.1"}', NULL),
-        (10, 'heard', NULL, NULL, '{"event": {"id": 101}}', '{"attempt": 1, "token": 20, "worker": "r1.1"}', NULL),
-        (11, 'heard', NULL, NULL, '{"event": {"id": 102}}', '{"attempt": 1, "token": 21, "worker": "r1.1"}', NULL)
+        (10, 'received', NULL, NULL, '{"event": {"id": 101}}', '{"attempt": 1, "token": 20, "worker": "r1.1"}', NULL),
+        (11, 'received', NULL, NULL, '{"event": {"id": 102}}', '{"attempt": 1, "token": 21, "worker": "r1.1"}', NULL)
     ) AS j (id, kind, chain_id, next_id, payload, result, key);
     INSERT INTO chaos.ledger (job, amount, token, attempt, worker) VALUES
         (2, 7, 12, 1, 'r1.1'), (2, -7, 12, 1, 'r1.1'), (5, 0, 15, 1, 'r1.1'),
         (10, 101, 20, 1, 'r1.1'), (11, 102, 21, 1, 'r1.1');
-    INSERT INTO chaos.said (event, batch, key, n) VALUES (101, 5, 'a', 1), (102, 5, 'a', 2);
+    INSERT INTO chaos.published (event, batch, key, n) VALUES (101, 5, 'a', 1), (102, 5, 'a', 2);
     INSERT INTO chaos.arrival (place, event, key, n) VALUES (0, 101, 'a', 1), (1, 102, 'a', 2);
     INSERT INTO chaos.handed (event, at, worker) VALUES (101, 1, 'r1.1'), (102, 2, 'r1.1');
     INSERT INTO holdfast.position (subscription_id, partition, seq, lock_token, seen, seen_id, seen_top, seen_xid)
@@ -66,7 +66,7 @@ RUNS = {job: (1, 10 + job, job * 10**9, job * 10**9 + 9 * 10**8) for job in rang
 TAMPERED = {
     "lost": "DELETE FROM holdfast.job_history WHERE id = 1",
     "never promised": "DELETE FROM chaos.promise WHERE job = 1",
-    "ended otherwise": "UPDATE holdfast.job_history SET status = 'cancelled' WHERE id = 1",
+    "wrong outcome": "UPDATE holdfast.job_history SET status = 'cancelled' WHERE id = 1",
     "results changed": "UPDATE chaos.promise SET workload = 'typed' WHERE job = 1",
     "failed for another reason": """
         UPDATE chaos.promise SET workload = 'trouble', key = 'ValueError', expected = 'failed' WHERE job = 1;
@@ -78,7 +78,7 @@ TAMPERED = {
         INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code)
         VALUES (9, now(), 1, 3, 'lost', 1, 'lease_expired'), (8, now(), 1, 3, 'lost', 1, 'lease_expired'),
             (9, now(), 2, 4, 'lost', 2, 'lease_expired'), (8, now(), 2, 4, 'lost', 2, 'lease_expired')""",
-    "dead letters that somebody could read": """
+    "dead letters that a worker could read": """
         UPDATE holdfast.worker SET versions = '{"plain": 2}', started_at = now() - interval '1 minute',
             heartbeat_at = now() + interval '1 second' WHERE name = 'r2.1';
         UPDATE chaos.promise SET workload = 'version', expected = 'either' WHERE job = 1;
@@ -106,15 +106,15 @@ TAMPERED = {
     "blockers ignored": "UPDATE holdfast.job_history SET result = '[6]' WHERE id = 8",
     "singletons overlapping": "UPDATE chaos.singleton SET at = at - interval '1.5 seconds' WHERE run = 'b'",
     "attempts miscounted": "UPDATE holdfast.job_history SET attempt = 0 WHERE id = 8",
-    "gone back into the past": """
+    "rescheduled into the past": """
         INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
         VALUES (8, now() + interval '1 second', 1, 10, 'released', 1)""",
-    "left behind by who stopped": """
+    "left behind by a stopped worker": """
         UPDATE holdfast.worker SET stopped_at = now() - interval '1 second', stop_reason = 'stopped';
         INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
         VALUES (8, now(), 1, 10, 'lost', 1)""",
     "events lost": "DELETE FROM chaos.arrival WHERE event = 101",
-    "events made up": "DELETE FROM chaos.said WHERE event = 101",
+    "events made up": "DELETE FROM chaos.published WHERE event = 101",
     "events out of order": "UPDATE chaos.arrival SET place = 1 - place",
     "events without their job": "DELETE FROM holdfast.job_history WHERE id = 10",
     "effects of events doubled or missing": "INSERT INTO chaos.ledger SELECT * FROM chaos.ledger WHERE job = 10",
@@ -128,7 +128,7 @@ ALSO = [
     ("effects doubled or missing", "UPDATE chaos.ledger SET job = 1 WHERE job = 5"),
     ("stale writes accepted", "UPDATE chaos.ledger SET token = 3 WHERE job = 5"),
     (
-        "dead letters that somebody could read",
+        "dead letters that a worker could read",
         """UPDATE chaos.promise SET workload = 'version' WHERE job = 1;
         UPDATE holdfast.job_history SET payload_version = 2 WHERE id = 1""",
     ),
@@ -140,7 +140,7 @@ ALSO = [
     ),
     ("effects of events doubled or missing", "DELETE FROM chaos.ledger WHERE job = 10"),
     ("stale positions accepted", "UPDATE holdfast.position SET seen_id = 101 WHERE seq = 4"),
-    ("acknowledged and forgotten", "DELETE FROM chaos.said WHERE event = 102"),
+    ("acknowledged and forgotten", "DELETE FROM chaos.published WHERE event = 102"),
     (
         "ended twice",
         f"{ATTEMPT} SELECT 8, now(), 1, 18, 'released', 1 FROM generate_series(1, 2)",
@@ -236,7 +236,7 @@ def test_a_rare_job_that_nobody_took_is_noticed(conn: psycopg.Connection[Any], t
 def test_a_dead_letter_that_nobody_alive_could_read_is_not_held_against_anybody(
     conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
-    conn.execute(TAMPERED["dead letters that somebody could read"].encode())
+    conn.execute(TAMPERED["dead letters that a worker could read"].encode())
     conn.execute("UPDATE holdfast.worker SET stopped_at = now() - interval '1 second' WHERE name = 'r2.1'")
     assert found(conn, tmp_path) == {}
 
@@ -260,7 +260,7 @@ def test_a_handler_that_ran_on_after_the_loss_is_noticed(conn: psycopg.Connectio
     conn.execute("UPDATE holdfast.job_history SET kind = 'break.patient' WHERE id = 1")
     book(tmp_path, {1: (1, 99, RUNS[1][3] - 1, RUNS[1][3] + 1)})
     (tmp_path / "r1.1.runs").rename(tmp_path / "r2.1.runs")
-    assert "ran on after the loss" in found(conn, tmp_path)
+    assert "ran on after the lease was lost" in found(conn, tmp_path)
 
 
 def test_a_lease_that_was_lost_while_all_was_well_is_noticed(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_every_check_is_shown_to_fail_here() -> None:
         "worker died by itself",
         "picked up too late",
         "queues passed over",
-        "ran on after the loss",
+        "ran on after the lease was lost",
         "leases lost without cause",
         "events twice without cause",
     }

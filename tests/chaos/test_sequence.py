@@ -39,5 +39,5 @@ def test_the_seed_decides() -> None:
     assert one != other
 
 
-def test_names_are_told_apart() -> None:
+def test_names_are_distinguished() -> None:
     assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 25

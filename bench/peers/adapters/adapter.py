@@ -1,4 +1,4 @@
-"""What every adapter in Python does the same way. Runs under the peer's own interpreter: standard library alone.
+"""The code that all Python adapters share. It runs under the peer's own interpreter: standard library alone.
 
     prepare URL               make the tables, queues, …
     one URL N                 enqueue N jobs one by one, each in a transaction of its own
