@@ -16,7 +16,7 @@ from bench.load import PAYLOAD
 from holdfast import Holdfast, Settings
 from holdfast._drivers import run_sync
 from holdfast._engine.report.transition import Transitions
-from holdfast._engine.runners.runner import Budget
+from holdfast._engine.runner import Budget
 from holdfast._model.event import NewEvent
 from holdfast._relay.message import Message
 from holdfast._relay.sinks.nats import NatsSink

@@ -13,6 +13,7 @@ import holdfast._engine.once
 from chaos import events, typed, upgrade, versions  # noqa: F401 - typed: its kind is registered
 from chaos.application import app
 from chaos.worker import lifespan
+from holdfast._app.app import application_of
 from holdfast._engine.worker import Worker
 from holdfast._model.settings import Settings
 
@@ -20,7 +21,7 @@ from holdfast._model.settings import Settings
 async def tick() -> int:
     app.url = os.environ["CHAOS_URL"]
     app.lifespan = lifespan
-    task = asyncio.ensure_future(holdfast._engine.once.run_tick(app, Settings.load(os.environ)))
+    task = asyncio.ensure_future(holdfast._engine.once.run_tick(application_of(app, Settings.load(os.environ))))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     try:

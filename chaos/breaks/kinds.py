@@ -13,7 +13,7 @@ import psycopg
 
 from chaos.application import RETRY, STANDSTILL, Signed, State, app, only
 from holdfast import Continue, Job, Unique
-from holdfast._engine.runners.runner import Runner
+from holdfast._engine.runner import Runner
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator

@@ -16,7 +16,7 @@ from holdfast._store.subscription import Fed, advance_position, join_subscriptio
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._engine.runners.runner import Budget
+    from holdfast._engine.runner import Budget
     from holdfast._store.position import LogPage
     from holdfast._store.statement import Parameter
 

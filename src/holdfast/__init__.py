@@ -2,7 +2,7 @@
 
 from holdfast._app.app import Holdfast
 from holdfast._engine.report.hook import FailedAttempt
-from holdfast._engine.runners.runner import Budget, Counts, Tick
+from holdfast._engine.runner import Budget, Counts, Tick
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import (
     Aborted,

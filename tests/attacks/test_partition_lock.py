@@ -9,9 +9,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_site
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import Budget, Tick
 from holdfast._model.errors import HoldfastError
 from tests.engine.pace import QUICK
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import Holdfast, Job
 
 if TYPE_CHECKING:
-    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._engine.runner import Counts, Tick
 
 log = logging.getLogger("cycles")
 app = Holdfast()

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast._engine.application import Application
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Transition, Transitions
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
     import psycopg
 
+    from holdfast._engine.runner import PeriodicJob, Runner, TickFunction
     from holdfast._engine.runners.loop import Background
-    from holdfast._engine.runners.runner import PeriodicJob, Runner, TickFunction
     from holdfast._engine.runners.ticker import Ticker
 
     Connect = Callable[..., psycopg.Connection[Any]]
@@ -67,18 +69,11 @@ async def crew(
     outbox: TickFunction | None = None,
 ) -> AsyncIterator[Crew]:
     """What it takes to run single ticks by hand."""
-    settings = settings or fast()
     told: list[Transition] = []
-    names = [runner.name for runner in runners] + ["schedules", "reaper", "maintenance", "outbox"]
     async with open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site:
         ((ticker, made),) = assemble(
-            names,
+            _application(url, runners, periodic, settings or fast(), kinds=kinds),
             [site],
-            home=site,
-            runners={runner.name: runner for runner in runners},
-            periodic=periodic,
-            kinds=kinds or {},
-            settings=settings,
             state=state,
             transitions=Transitions("test", [told.append]),
             hooks=NO_HOOKS,
@@ -98,15 +93,13 @@ async def background(
     counts: Callable[[], dict[str, int]] = dict,
 ) -> AsyncIterator[Background]:
     """These runners, and no others unless named, in loops."""
+    chosen = tuple(runner.name for runner in runners) if names is None else tuple(names)
+    settings = replace(settings or fast(), tick_runners=chosen)
     async with (
         open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site,
         in_background(
-            names if names is not None else [runner.name for runner in runners],
+            _application(url, runners, periodic, settings),
             [site],
-            runners={runner.name: runner for runner in runners},
-            periodic=periodic,
-            kinds={},
-            settings=settings or fast(),
             state=state,
             transitions=Transitions("test", []),
             hooks=NO_HOOKS,
@@ -115,6 +108,18 @@ async def background(
         ) as loops,
     ):
         yield loops
+
+
+def _application(
+    url: str, runners: Sequence[Runner], periodic: Sequence[PeriodicJob], settings: Settings, *, kinds: Any = None
+) -> Application:
+    return Application(
+        urls=[url],
+        settings=settings,
+        kinds=kinds or {},
+        runners={runner.name: runner for runner in runners},
+        schedules={job.name: job for job in periodic},
+    )
 
 
 def runs(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:

@@ -13,7 +13,7 @@ from datetime import timedelta
 
 import psycopg
 
-from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._model.schedule import Every
 from tests.engine.fleet import MS, background, fast
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Holdfast, HoldfastError
+from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
-from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
@@ -101,5 +102,5 @@ async def test_schedules_count_what_they_enqueued_beside_one_that_is_broken(data
     run_sync(conn, register_schedules([(name, HOURLY, mail.new()) for name in ("broken", "good")]))
     conn.execute("UPDATE holdfast.schedule SET declared = NULL, next_at = now()")
     conn.execute("UPDATE holdfast.schedule SET schedule = 'now and then' WHERE name = 'broken'")
-    await run_tick(app, fast(tick_runners=("schedules",)))
+    await run_tick(application_of(app, fast(tick_runners=("schedules",))))
     assert runs(conn) == [("schedules", "failed", {"enqueued": 1}, "HoldfastError")]

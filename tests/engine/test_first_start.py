@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast
+from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
-from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.schedule import Cron, Every
 from holdfast._store.schedule import pause_schedule, register_schedules, resume_schedule
@@ -66,7 +67,7 @@ async def test_who_asks_for_it_has_it_the_other_way(database: str) -> None:
     app = Holdfast(database)
     app.runner("wait", every=RARELY, at_start=False)(idle)
     app.runner("now", every=YEARLY, at_start=True)(idle)
-    result = await run_tick(app, fast(tick_runners=("wait", "now")))
+    result = await run_tick(application_of(app, fast(tick_runners=("wait", "now"))))
     assert [(ticked.outcome, ticked.why) for ticked in result.runners] == [("skipped", "not due"), ("completed", None)]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Busy, Fail, FailedAttempt, Holdfast, Job, Reschedule
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._engine.report import hook
 from holdfast._logs import log as logs
@@ -172,7 +173,7 @@ async def test_a_tick_tells_too(app: Holdfast, ledger: Ledger, told: tuple[Told,
         "locked_until = now() - interval '1 second'"
     )
     failed = ledger.enqueue_one(bad.new())
-    await run_tick(app, Settings.load({}, **QUICK))
+    await run_tick(application_of(app, Settings.load({}, **QUICK)))
     assert ledger.statuses() == {"failed": 2}
     assert failures.brief() == [(failed, 1, "Fail", False)]
     assert dead.brief() == [(buried, 1, "lease_expired", False), (failed, 1, "Fail", False)]

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
+from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.http import LONGEST_ANSWER, HttpCall
-from holdfast._engine.runners.runner import Budget, Tick
 from tests.engine.fleet import SOON, fast, runs
 
 if TYPE_CHECKING:
@@ -189,10 +190,10 @@ async def test_as_a_runner_of_an_application(
     settings = fast(api_base_url=service.url, api_service_token=TOKEN, tick_runners=("reminders",))
     conn = connect()
     with caplog.at_level(logging.DEBUG):
-        assert (await run_tick(app, settings)).exit_code == 0
+        assert (await run_tick(application_of(app, settings))).exit_code == 0
         service.status = 503
         service.answer = TOKEN.encode()
-        result = await run_tick(app, settings)
+        result = await run_tick(application_of(app, settings))
     assert result.exit_code == 1
     assert runs(conn) == [
         ("reminders", "completed", {"sent": 3}, None),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import Continue, Holdfast, Job, Retry, Unique
+from holdfast._app.app import application_of
 from holdfast._engine.jobs import isolation
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
@@ -191,6 +192,6 @@ async def test_a_tick_runs_suspects_too(ledger: Ledger, app: Holdfast) -> None:
 
     jobs = ledger.enqueue(*(work.new() for _ in range(5)))
     ledger.do("UPDATE holdfast.job SET suspect = 0 WHERE id <> %s", jobs[0])
-    result = await run_tick(app, Settings.load({"WORKER_TICK_RUNNERS": "outbox"}, **BRIEF))
+    result = await run_tick(application_of(app, Settings.load({"WORKER_TICK_RUNNERS": "outbox"}, **BRIEF)))
     assert dict(result.runners[0].counts)["completed"] == 5
     assert {ledger.status(job) for job in jobs} == {"completed"}

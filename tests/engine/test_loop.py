@@ -9,9 +9,9 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast._engine.report.transition import Ticked
+from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners import builtin
 from holdfast._engine.runners.loop import Loop, Pace
-from holdfast._engine.runners.runner import Counts, Runner, Tick
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every

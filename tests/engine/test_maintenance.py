@@ -9,10 +9,10 @@ from psycopg import sql
 
 from holdfast import Holdfast
 from holdfast._drivers import run_sync
+from holdfast._engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
 from holdfast._engine.runners import maintenance
 from holdfast._engine.runners.database import open_site
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import Budget, Counts, PeriodicJob, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import HoldfastError
 from holdfast._model.new_job import Envelope, NewJob

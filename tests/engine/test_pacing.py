@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast._app.app import application_of
 from holdfast._engine.jobs.slots import KEPT_SECONDS, Bucket, Slots
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
@@ -228,7 +229,7 @@ async def test_a_tick_is_paced_too(app: Holdfast, ledger: Ledger) -> None:
 
     ledger.do("INSERT INTO holdfast.queue (name, rate) VALUES ('default', 10)")
     ledger.enqueue(*[act.new() for _ in range(6)])
-    await run_tick(app, Settings.load({}, tick_runners=("outbox",), **QUICK))
+    await run_tick(application_of(app, Settings.load({}, tick_runners=("outbox",), **QUICK)))
     assert len(starts) == 6
     assert starts[-1] - starts[0] > (6 - 1 - 10 * KEPT_SECONDS) / 10 - 0.2
 

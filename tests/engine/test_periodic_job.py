@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._engine.link import Link
-from holdfast._engine.runners.runner import PeriodicJob
+from holdfast._engine.runner import PeriodicJob
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.new_job import Envelope, NewJob, Unique
 from holdfast._model.schedule import Cron, Every

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Event, Holdfast, Job, Retry
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings, SettingsError
 from holdfast.testing import Testing
@@ -89,7 +90,9 @@ async def test_the_reaper_of_kinds_that_nobody_serves_too(app: Holdfast, ledger:
     elsewhere = app.declare("elsewhere", dict[str, int])
     job = ledger.enqueue_one(elsewhere.new({}))
     ledger.do(EXPIRE, "elsewhere")
-    await run_tick(app, Settings.load({"OUTBOX_RETRY_BASE_MS": "100000", "WORKER_TICK_RUNNERS": "reaper"}))
+    await run_tick(
+        application_of(app, Settings.load({"OUTBOX_RETRY_BASE_MS": "100000", "WORKER_TICK_RUNNERS": "reaper"}))
+    )
     assert ms(10_000) < waits(ledger, job) <= ms(100_500)
 
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, HoldfastError, Job, Unique
+from holdfast._app.app import application_of
+from holdfast._engine import runner as runner_module
 from holdfast._engine.once import run_tick
-from holdfast._engine.runners import runner as runner_module
-from holdfast._engine.runners.runner import Budget, Counts, Runner, Tick, selected
+from holdfast._engine.runner import Budget, Counts, Runner, Tick, selected
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Cron, Every
@@ -290,11 +291,11 @@ async def test_the_examples_of_the_page_run(database: str, connect: Connect) -> 
     for block in documented():
         exec(compile(block, "docs/runners.md", "exec"), module)  # noqa: S102 - our own page
     app: Holdfast = module["app"]
-    result = await run_tick(app, fast(tick_runners=("carts",)))
+    result = await run_tick(application_of(app, fast(tick_runners=("carts",))))
     (ticked,) = result.runners
     assert (ticked.outcome, ticked.why) == ("skipped", "not due")
     conn.execute("UPDATE holdfast.schedule SET next_at = now() WHERE name = 'carts'")
-    result = await run_tick(app, fast(tick_runners=("carts",)))
+    result = await run_tick(application_of(app, fast(tick_runners=("carts",))))
     assert (result.exit_code, dict(result.runners[0].counts)) == (0, {"deleted": 30})
     assert conn.execute("SELECT count(*) FROM cart").fetchone() == (30,)
 

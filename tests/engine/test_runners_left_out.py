@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast import Holdfast
-from holdfast._engine.runners.runner import Tick, left_out
+from holdfast._engine.runner import Tick, left_out
 from tests.engine.pace import QUICK
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
+from holdfast._engine.runner import Budget, Counts, Runner, Tick
 from holdfast._engine.runners.database import open_site
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import Budget, Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.schedule import Every
 from holdfast._store.schedule import Running, last_runs, list_running, list_runs

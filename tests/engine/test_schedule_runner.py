@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._drivers import run_sync
-from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from holdfast import Holdfast, Job
 from holdfast._engine.jobs import handlers as attempt
+from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_site
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import Budget, Tick
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._engine.runners.runner import Counts, Runner, Tick
+from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.schedules import singleton
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from holdfast import Busy, Continue, Holdfast, HoldfastError, Job
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
@@ -21,7 +22,7 @@ from tests.traps.workers import Worker as Claimer
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._engine.runner import Counts, Tick
     from tests.engine.fleet import Connect
     from tools.postgres import Server
 
@@ -60,7 +61,7 @@ async def test_the_selected_runners_once_in_order(database: str) -> None:
             order.append(tick.name)
             return {"done": 1}
 
-    result = await run_tick(app, fast())
+    result = await run_tick(application_of(app, fast()))
     assert [ticked.runner for ticked in result.runners] == [
         "outbox",
         "invoiceReminders",
@@ -71,18 +72,18 @@ async def test_the_selected_runners_once_in_order(database: str) -> None:
     ]
     assert order == ["invoiceReminders", "classesBilling"]
     assert result.exit_code == 0
-    result = await run_tick(app, fast(tick_runners=("classesBilling", "reaper", "invoiceReminders")))
+    result = await run_tick(application_of(app, fast(tick_runners=("classesBilling", "reaper", "invoiceReminders"))))
     assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper", "invoiceReminders"]
 
 
 async def test_a_runner_that_is_not_known(database: str) -> None:
     with pytest.raises(HoldfastError, match="no runner is named typo"):
-        await run_tick(Holdfast(database), fast(tick_runners=("typo",)))
+        await run_tick(application_of(Holdfast(database), fast(tick_runners=("typo",))))
 
 
 async def test_no_database() -> None:
     with pytest.raises(HoldfastError, match="no database"):
-        await run_tick(Holdfast(), fast())
+        await run_tick(application_of(Holdfast(), fast()))
 
 
 async def test_one_that_fails_does_not_stop_the_next(database: str, connect: Connect) -> None:
@@ -96,7 +97,7 @@ async def test_one_that_fails_does_not_stop_the_next(database: str, connect: Con
     def fine(_: Tick) -> Counts:
         return {"done": 2}
 
-    result = await run_tick(app, fast(tick_runners=("broken", "fine")))
+    result = await run_tick(application_of(app, fast(tick_runners=("broken", "fine"))))
     assert [(ticked.outcome, dict(ticked.counts)) for ticked in result.runners] == [
         ("failed", {}),
         ("completed", {"done": 2}),
@@ -122,7 +123,7 @@ async def test_budgets_of_each_and_of_all(database: str) -> None:
         tick_runner_max_items=7,
         tick_overall_max=4_000 * MS,
     )
-    result = await run_tick(app, settings)
+    result = await run_tick(application_of(app, settings))
     assert [(ticked.outcome, ticked.why) for ticked in result.runners][0::2] == [
         ("failed", None),
         ("skipped", "no time left"),
@@ -143,7 +144,7 @@ async def test_what_was_claimed_ahead_is_run_too(database: str, connect: Connect
     enqueue(app, connect(), "act", 150)
     # A heartbeat that is held up must not abort what is held.
     settings = fast(tick_runners=("outbox",), batch_size=200, lease=60_000 * MS, heartbeat=10_000 * MS)
-    result = await run_tick(app, settings)
+    result = await run_tick(application_of(app, settings))
     assert dict(result.runners[0].counts) == {"processed": 150, "completed": 150}
 
 
@@ -157,7 +158,9 @@ async def test_what_becomes_due_by_an_ending_is_run_too(database: str, connect: 
     conn = connect()
     ordered = [step.new(0).options(order_key="a") for _ in range(3)]
     app.enqueue_many_sync(conn, [*ordered, step.new(2)])
-    result = await run_tick(app, fast(tick_runners=("outbox",), lease=10_000 * MS, heartbeat=1_000 * MS))
+    result = await run_tick(
+        application_of(app, fast(tick_runners=("outbox",), lease=10_000 * MS, heartbeat=1_000 * MS))
+    )
     assert dict(result.runners[0].counts) == {"processed": 6, "completed": 6}
 
 
@@ -166,11 +169,11 @@ async def test_the_outbox_runs_what_is_due_and_ends(database: str, connect: Conn
     sent = mail(app)
     conn = connect()
     enqueue(app, conn, "mail", 120)
-    result = await run_tick(app, fast(tick_runners=("outbox",), batch_size=50))
+    result = await run_tick(application_of(app, fast(tick_runners=("outbox",), batch_size=50)))
     assert (result.exit_code, dict(result.runners[0].counts)) == (0, {"processed": 120, "completed": 120})
     assert len(set(sent)) == 120
     assert runs(conn) == [("outbox", "completed", {"processed": 120, "completed": 120}, None)]
-    result = await run_tick(app, fast(tick_runners=("outbox",)))
+    result = await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     assert (dict(result.runners[0].counts), len(runs(conn))) == ({}, 1)
 
 
@@ -180,7 +183,9 @@ async def test_the_outbox_keeps_to_its_items(database: str, connect: Connect, it
     sent = mail(app)
     conn = connect()
     enqueue(app, conn, "mail", 50)
-    result = await run_tick(app, fast(tick_runners=("outbox",), tick_runner_max_items=items, batch_size=10))
+    result = await run_tick(
+        application_of(app, fast(tick_runners=("outbox",), tick_runner_max_items=items, batch_size=10))
+    )
     assert len(sent) == items
     assert dict(result.runners[0].counts) == {"processed": items, "completed": items}
     left = conn.execute("SELECT count(*), max(attempt) FROM holdfast.job WHERE status = 'pending'").fetchone()
@@ -208,7 +213,7 @@ async def test_a_queue_that_is_paused_is_not_waited_for(database: str, connect: 
     paused(conn)
     enqueue(app, conn, "mail", 3)
     async with asyncio.timeout(SOON):
-        result = await run_tick(app, fast(**MINUTES))
+        result = await run_tick(application_of(app, fast(**MINUTES)))
     assert [(ticked.outcome, dict(ticked.counts)) for ticked in result.runners] == [("completed", {})]
 
 
@@ -224,7 +229,7 @@ async def test_a_queue_that_rests_for_longer_is_not_waited_for(database: str, co
     conn = connect()
     enqueue(app, conn, "saturated", jobs)
     async with asyncio.timeout(SOON):
-        result = await run_tick(app, fast(**MINUTES))
+        result = await run_tick(application_of(app, fast(**MINUTES)))
     assert result.runners[0].outcome == "completed"
     left = conn.execute("SELECT status::text, attempt, count(*) FROM holdfast.job GROUP BY 1, 2").fetchall()
     assert left == [("pending", 0, jobs)]
@@ -247,7 +252,7 @@ async def test_a_queue_that_rests_for_a_moment_is_waited_for(database: str, conn
     conn.execute("UPDATE holdfast.job SET priority = 0")
     enqueue(app, conn, "mail", 3)
     async with asyncio.timeout(SOON):
-        await run_tick(app, fast(**MINUTES | {"batch_size": 1}))
+        await run_tick(application_of(app, fast(**MINUTES | {"batch_size": 1})))
     assert len(rests) == 1
     assert len(sent) == 3
 
@@ -264,7 +269,7 @@ async def test_a_queue_that_is_full_is_looked_at_again(database: str, connect: C
     enqueue(app, connect(), "act", 20)
     settings = fast(**MINUTES | {"queue_concurrency": {"default": 2}})
     async with asyncio.timeout(SOON):
-        result = await run_tick(app, settings)
+        result = await run_tick(application_of(app, settings))
     assert dict(result.runners[0].counts) == {"processed": 20, "completed": 20}
 
 
@@ -293,7 +298,7 @@ async def test_the_lifespan_is_entered_once_and_shared(database: str, connect: C
         return {}
 
     enqueue(app, connect(), "mail", 1)
-    await run_tick(app, fast(tick_runners=("outbox", "cycle")))
+    await run_tick(application_of(app, fast(tick_runners=("outbox", "cycle"))))
     assert (entered, states) == (["in", "out"], ["shared", "shared"])
 
 
@@ -309,13 +314,13 @@ async def test_a_schedule_is_not_run_before_its_slot(database: str, connect: Con
     settings = fast(tick_runners=("hourly",))
     conn = connect()
     for _ in range(2):
-        (ticked,) = (await run_tick(app, settings)).runners
+        (ticked,) = (await run_tick(application_of(app, settings))).runners
         assert (ticked.outcome, ticked.why) == ("skipped", "not due")
     make_due(conn, "hourly")
     (due,) = schedule(conn, "hourly", "next_at")
-    (ticked,) = (await run_tick(app, settings)).runners
+    (ticked,) = (await run_tick(application_of(app, settings))).runners
     assert (ticked.outcome, slots) == ("completed", [due])
-    (ticked,) = (await run_tick(app, settings)).runners
+    (ticked,) = (await run_tick(application_of(app, settings))).runners
     assert ticked.why == "not due"
     assert runs(conn) == []  # it ran, and there was nothing to do
 
@@ -327,9 +332,9 @@ async def test_the_reaper_takes_any_kind_within_its_items(database: str, connect
     claimer.claim(5)
     conn.execute("UPDATE holdfast.job SET locked_until = now() - interval '1 minute'")
     app = Holdfast(database)
-    result = await run_tick(app, fast(tick_runners=("reaper",), tick_runner_max_items=3))
+    result = await run_tick(application_of(app, fast(tick_runners=("reaper",), tick_runner_max_items=3)))
     assert dict(result.runners[0].counts) == {"recovered": 3, "failed": 0, "cancelled": 0}
-    result = await run_tick(app, fast(tick_runners=("reaper",)))
+    result = await run_tick(application_of(app, fast(tick_runners=("reaper",))))
     assert result.runners[0].counts["recovered"] == 2
 
 
@@ -349,10 +354,10 @@ async def test_cancelling_stops_gently(database: str, connect: Connect) -> None:
 
     conn = connect()
     settings = fast(tick_runners=("cycle",))
-    await run_tick(app, settings)
+    await run_tick(application_of(app, settings))
     make_due(conn, "cycle")
     (due,) = schedule(conn, "cycle", "next_at")
-    task = asyncio.create_task(run_tick(app, settings))
+    task = asyncio.create_task(run_tick(application_of(app, settings)))
     await asyncio.wait_for(started.wait(), SOON)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -377,7 +382,7 @@ async def test_several_databases_and_one_that_is_down(server: Server, template: 
             return {"done": 1}
 
         settings = fast(database_urls=(database, down, other), tick_runners=("cycle", "reaper"))
-        result = await run_tick(app, settings)
+        result = await run_tick(application_of(app, settings))
         names = [url.rpartition("/")[2] for url in (database, down, other)]
         assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
             ("*", "failed", names[1]),
@@ -400,7 +405,7 @@ async def test_one_of_several_databases_only_reads(server: Server, database: str
     sent = mail(app)
     enqueue(app, connect(), "mail", 1)
     with read_only(server, other):
-        result = await run_tick(app, fast(database_urls=(database, other), tick_runners=("outbox",)))
+        result = await run_tick(application_of(app, fast(database_urls=(database, other), tick_runners=("outbox",))))
     names = [url.rpartition("/")[2] for url in (database, other)]
     assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
         ("*", "failed", names[1]),
@@ -429,7 +434,7 @@ async def test_what_belongs_to_the_first_database_runs_nowhere_while_it_is_down(
     conn = connect()
     enqueue(app, conn, "mail", 1)
     settings = fast(database_urls=(down, database), tick_runners=("outbox", "cycle", "always", "schedules"))
-    result = await run_tick(app, settings)
+    result = await run_tick(application_of(app, settings))
     name = database.rpartition("/")[2]
     assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
         ("*", "failed", "nowhere"),
@@ -450,7 +455,7 @@ async def test_a_database_whose_queue_is_paused_keeps_no_other_waiting(
     with psycopg.connect(other, autocommit=True) as conn:
         enqueue(app, conn, "mail", 3)
     async with asyncio.timeout(SOON):
-        result = await run_tick(app, fast(database_urls=(database, other), **MINUTES))
+        result = await run_tick(application_of(app, fast(database_urls=(database, other), **MINUTES)))
     assert len(sent) == 3
     assert dict(result.runners[0].counts) == {"processed": 3, "completed": 3}
 
@@ -472,7 +477,7 @@ async def test_a_backlog_in_one_database_keeps_no_other_waiting(database: str, o
     enqueue(app, connect(), "slow", 100)
     with psycopg.connect(other, autocommit=True) as conn:
         enqueue(app, conn, "quick", 1)
-    await run_tick(app, fast(database_urls=(database, other), concurrency=4, **MINUTES))
+    await run_tick(application_of(app, fast(database_urls=(database, other), concurrency=4, **MINUTES)))
     assert len(order) == 101
     assert order.index("quick") < 50
 
@@ -488,7 +493,7 @@ async def test_what_one_database_leaves_of_the_items_goes_to_the_others(
         for conn, number in zip((connect(), there), jobs, strict=True):
             enqueue(app, conn, "mail", number)
         settings = fast(database_urls=(database, other), tick_runner_max_items=20, **MINUTES)
-        result = await run_tick(app, settings)
+        result = await run_tick(application_of(app, settings))
         left = there.execute("SELECT count(*) FROM holdfast.job").fetchone()
     assert dict(result.runners[0].counts) == {"processed": 20, "completed": 20}
     assert left == {(30, 30): (20,), (2, 30): (12,), (30, 2): (0,)}[jobs]
@@ -506,7 +511,7 @@ async def test_a_database_that_fails_meanwhile_harms_no_other(database: str, oth
     with psycopg.connect(other, autocommit=True) as conn:
         for each in (connect(), conn):
             enqueue(app, each, "mail", 10)
-        result = await run_tick(app, fast(database_urls=(database, other), **MINUTES))
+        result = await run_tick(application_of(app, fast(database_urls=(database, other), **MINUTES)))
         assert conn.execute("SELECT count(*) FROM holdfast.job").fetchone() == (0,)
     assert len(sent) == 10
     (ticked,) = result.runners

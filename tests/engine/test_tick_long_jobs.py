@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Item, Job, Retry
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.errors import AbortReason
 from tests.engine.fleet import MS, SOON, fast
@@ -15,7 +16,7 @@ from tests.engine.fleet import MS, SOON, fast
 if TYPE_CHECKING:
     import psycopg
 
-    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._engine.runner import Counts, Tick
     from holdfast._model.settings import Settings
     from tests.engine.fleet import Connect
 
@@ -50,7 +51,7 @@ async def test_a_job_longer_than_the_budget_of_its_runner_completes(database: st
 
     conn = connect()
     app.enqueue_sync(conn, long.new())
-    result = await run_tick(app, short(tick_runners=("outbox", "next"), tick_overall_max=60_000 * MS))
+    result = await run_tick(application_of(app, short(tick_runners=("outbox", "next"), tick_overall_max=60_000 * MS)))
     assert [(each.runner, dict(each.counts)) for each in result.runners] == [
         ("outbox", {"processed": 1, "completed": 1}),
         ("next", {"opened": 1}),
@@ -71,7 +72,7 @@ async def test_what_outlasts_the_whole_tick_is_a_failed_attempt(database: str, c
 
     conn = connect()
     app.enqueue_many_sync(conn, [endless.new()] * 3)
-    result = await run_tick(app, short())
+    result = await run_tick(application_of(app, short()))
     assert reasons == [AbortReason.timeout] * 3
     assert (result.runners[0].outcome, dict(result.runners[0].counts)) == (
         "completed",
@@ -93,7 +94,7 @@ async def test_it_is_retried_while_attempts_are_left(database: str, connect: Con
 
     conn = connect()
     app.enqueue_sync(conn, endless.new())
-    result = await run_tick(app, short())
+    result = await run_tick(application_of(app, short()))
     assert (result.exit_code, dict(result.runners[0].counts)) == (1, {"processed": 1, "retried": 1, "outlasted": 1})
     assert conn.execute("SELECT status::text, attempt FROM holdfast.job").fetchall() == [("pending", 1)]
 
@@ -107,7 +108,7 @@ async def test_what_has_not_started_is_given_back_uncounted(database: str, conne
 
     conn = connect()
     app.enqueue_many_sync(conn, [endless.new()] * 50)
-    result = await run_tick(app, short(concurrency=4, batch_size=50))
+    result = await run_tick(application_of(app, short(concurrency=4, batch_size=50)))
     assert result.runners[0].counts["outlasted"] == 4
     left = "SELECT status::text, attempt, count(*) FROM holdfast.job GROUP BY 1, 2 ORDER BY 2"
     assert conn.execute(left).fetchall() == [("pending", 0, 46), ("pending", 1, 4)]
@@ -124,7 +125,7 @@ async def test_a_thread_that_ignores_its_signal_is_a_failed_attempt_too(database
     conn = connect()
     app.enqueue_sync(conn, deaf.new())
     try:
-        result = await run_tick(app, short(shutdown_timeout=12_000 * MS))
+        result = await run_tick(application_of(app, short(shutdown_timeout=12_000 * MS)))
     finally:
         stubborn.set()
     assert (result.exit_code, dict(result.runners[0].counts)) == (1, {"processed": 1, "failed": 1, "outlasted": 1})
@@ -142,6 +143,6 @@ async def test_each_job_of_a_batch_that_outlasts_the_tick_is_a_failed_attempt(da
 
     conn = connect()
     app.enqueue_many_sync(conn, [endless.new({"number": number}) for number in range(3)])
-    result = await run_tick(app, short())
+    result = await run_tick(application_of(app, short()))
     assert dict(result.runners[0].counts) == {"processed": 3, "failed": 3, "outlasted": 3}
     assert {code for code, _ in errors(conn)} == {"TimeoutError"}

@@ -11,6 +11,7 @@ import psycopg
 from pydantic import BaseModel
 
 from holdfast import Continue, Every, Holdfast, Job, Retry, Settings, Tick
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.event import Event  # noqa: TC001 - its annotation is read
 
@@ -62,7 +63,7 @@ async def enqueue(app: Holdfast, kind: str, *args: Any, **options: Any) -> int:
 
 
 async def tick(app: Holdfast) -> None:
-    result = await run_tick(app, Settings.load(os.environ))
+    result = await run_tick(application_of(app, Settings.load(os.environ)))
     assert result.exit_code == 0, result
 
 

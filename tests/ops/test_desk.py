@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
@@ -500,7 +501,7 @@ async def test_draining_cancels_those_behind_an_order_key_too(
     assert (answer.matched, answer.done) == (5, 5)
     settings = Settings.load({}, tick_runners=("outbox",))
     for _ in range(6):
-        await run_tick(app, settings)
+        await run_tick(application_of(app, settings))
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 0
     assert number(conn, "SELECT count(*) FROM holdfast.job_history WHERE status = 'cancelled'") == 5
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, Retry
-from holdfast._engine.registration import shown
+from holdfast._engine.pipeline import shown
 from holdfast._model.settings import Settings
 from holdfast._ops import outbox as outbox_module
 from holdfast._ops.person import RequestRefused

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, Retry, Settings
+from holdfast._app.app import application_of
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._ops.fleet import runtime
@@ -41,7 +42,7 @@ async def test_totals_and_the_last_error_are_there_after_a_tick_though_no_worker
     app = make_app(database)
     await enqueue(app, "mail.send", "a@example.org")
     await enqueue(app, "mail.break")
-    await run_tick(app, Settings.load(os.environ))
+    await run_tick(application_of(app, Settings.load(os.environ)))
     said = await service.fleet_runtime()
     assert (said.is_running, said.processed_total, said.dead_letter_total) == (False, 2, 1)
     assert said.last_error is not None
@@ -131,7 +132,7 @@ async def test_a_result_that_was_redacted_does_not_mark_the_payload(database: st
         return {"user": user, "access_token": "hush"}
 
     job = await enqueue(app, "login", "ann")
-    await run_tick(app, Settings.load(os.environ))
+    await run_tick(application_of(app, Settings.load(os.environ)))
     story = await service.job(job)
     assert story.result == {"user": "ann", "access_token": "[redacted]"}
     assert story.payload == {"user": "ann"}

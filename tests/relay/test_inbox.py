@@ -15,9 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import InvalidEvent, NoTransaction, WrongIsolation, inbox
+from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_site
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import Budget, Tick
 from tests.django_config import connected
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Event, Holdfast, Job, Retry
+from holdfast._app.app import application_of
 from holdfast._drivers import run
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
@@ -53,10 +54,10 @@ async def test_each_pass_goes_on_where_the_last_ended(
     sold = app.event("shop.sold", Sold)
     app.relay("out", sold, to=NatsSink(nats_server.url), partitions=partitions, start="beginning")
     await publish(app, database, sold, 1, 2)
-    first = await run_tick(app, only_relay())
+    first = await run_tick(application_of(app, only_relay()))
     await publish(app, database, sold, 3)
-    second = await run_tick(app, only_relay())
-    third = await run_tick(app, only_relay())
+    second = await run_tick(application_of(app, only_relay()))
+    third = await run_tick(application_of(app, only_relay()))
     assert [dict(one.runners[0].counts) for one in (first, second, third)] == [{"out": 2}, {"out": 1}, {"out": 0}]
     assert items(await shop.messages()) == [b'{"item":1}', b'{"item":2}', b'{"item":3}']
 
@@ -71,7 +72,7 @@ async def test_events_become_jobs_and_the_same_pass_runs_them(database: str) -> 
         booked.append(event.payload.item)
 
     await publish(app, database, sold, 1, 2)
-    result = await run_tick(app, Settings.load({}, tick_runners=("relay", "outbox")))
+    result = await run_tick(application_of(app, Settings.load({}, tick_runners=("relay", "outbox"))))
     assert result.exit_code == 0
     assert booked == [1, 2]
 
@@ -83,7 +84,7 @@ async def test_who_has_much_leaves_the_others_their_share(database: str, nats_se
     app.relay("little", sent, to=NatsSink(nats_server.url), start="beginning")
     await publish(app, database, sold, *range(100))
     await publish(app, database, sent, 1)
-    result = await run_tick(app, only_relay(tick_runner_max_items=20))
+    result = await run_tick(application_of(app, only_relay(tick_runner_max_items=20)))
     assert dict(result.runners[0].counts) == {"much": 10, "little": 1}
 
 
@@ -98,7 +99,7 @@ async def test_a_sink_that_is_away_keeps_nobody_else_waiting(
         app.relay("out", sold, to=NatsSink(nats_server.url), start="beginning")
         await publish(app, database, sold, 1)
         # So long that a machine that stands still for a while does not use it up.
-        result = await run_tick(app, only_relay(tick_runner_max=timedelta(seconds=6)))
+        result = await run_tick(application_of(app, only_relay(tick_runner_max=timedelta(seconds=6))))
     assert result.exit_code == 1
     assert items(await shop.messages()) == [b'{"item":1}']
 
@@ -114,8 +115,8 @@ async def test_what_is_due_is_tried_before_what_is_new(database: str, monkeypatc
     app.relay("out", sold, to=sink, poison="park_key", start="beginning")
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         await app.publish_many(conn, [sold.new({"n": n}, key=str(n)) for n in range(100)])
-    first = await run_tick(app, only_relay(tick_runner_max_items=10))
-    second = await run_tick(app, only_relay(tick_runner_max_items=10))
+    first = await run_tick(application_of(app, only_relay(tick_runner_max_items=10)))
+    second = await run_tick(application_of(app, only_relay(tick_runner_max_items=10)))
     assert [dict(one.runners[0].counts) for one in (first, second)] == [{"out": 9}, {"out": 10}]
     assert sink.asked == [*range(10), 0, *range(10, 19)]
 
@@ -133,7 +134,7 @@ async def pass_until_taken(app: Holdfast, sink: Ledger, count: int) -> None:
     """Make passes of two seconds until all has arrived, in order."""
     passes = 0
     while {*sink.taken} != {*range(count)}:
-        await run_tick(app, only_relay(tick_runner_max=timedelta(seconds=2)))
+        await run_tick(application_of(app, only_relay(tick_runner_max=timedelta(seconds=2))))
         passes += 1
         assert passes < 12
     assert list(dict.fromkeys(sink.taken)) == [*range(count)]
@@ -152,7 +153,7 @@ async def test_no_partition_is_left_out_for_want_of_items(database: str) -> None
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         await app.publish_many(conn, [sold.new({"n": n}, key=str(n)) for n in range(16)])
     for _ in range(16):
-        await run_tick(app, only_relay(tick_runner_max_items=4))
+        await run_tick(application_of(app, only_relay(tick_runner_max_items=4)))
     assert sorted(sink.taken) == [*range(16)]
 
 
@@ -163,7 +164,7 @@ async def test_a_pass_too_short_for_what_is_released_gets_on_all_the_same(databa
     sold = app.event("shop.sold", dict)
     app.relay("out", sold, to=sink, poison="park_key", start="beginning")
     await publish_numbers(app, database, sold, 20)
-    await run_tick(app, only_relay())
+    await run_tick(application_of(app, only_relay()))
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         assert await run(conn, release_parked(1)) == 20
     refusals.clear()

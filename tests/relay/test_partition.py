@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, Settings
 from holdfast._drivers import run
 from holdfast._engine.report.transition import Transitions
-from holdfast._engine.runners.runner import Budget
+from holdfast._engine.runner import Budget
 from holdfast._relay import partition
 from holdfast._relay.publisher import Handed
 from holdfast._store.position import Cut, LogPage, Position

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import pytest
 
 from holdfast import Cron, Every, Holdfast, Job
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
-from holdfast._engine.runners.runner import Runner
+from holdfast._engine.runner import Runner
 from holdfast._engine.runners.ticker import Limits
 from tests.engine.fleet import SOON, crew, fast, make_due
 from tests.engine.pace import QUICK
@@ -136,7 +137,7 @@ async def test_graceful(app: Holdfast) -> None:
     async def api(tick: Tick) -> Counts:
         return {"new": 1}
 
-    result = await run_tick(app, fast(tick_runners=("scraper", "api")))
+    result = await run_tick(application_of(app, fast(tick_runners=("scraper", "api"))))
     assert [ticked.outcome for ticked in result.runners] == ["failed", "completed"]
 
 
@@ -170,7 +171,7 @@ async def run(app: Holdfast, ledger: Ledger) -> tuple[Any, ...]:
         async def cycle(tick: Tick) -> Counts:
             return {"licitaciones_found": 3, "licitaciones_new": 2, "notifications_sent": 1}
 
-        await run_tick(app, fast(tick_runners=("tracked",)))
+        await run_tick(application_of(app, fast(tick_runners=("tracked",))))
     [row] = ledger.rows(RUN, "tracked")
     return row
 
@@ -199,7 +200,7 @@ async def test_run_error(app: Holdfast, ledger: Ledger) -> None:
     async def cycle(tick: Tick) -> None:
         raise ValueError("no luck")
 
-    await run_tick(app, fast(tick_runners=("erring",)))
+    await run_tick(application_of(app, fast(tick_runners=("erring",))))
     [(outcome, _, code, error, started, finished, _)] = ledger.rows(RUN, "erring")
     assert (outcome, code, error) == ("failed", "ValueError", "no luck")
     assert started <= finished
@@ -211,7 +212,7 @@ async def test_tracking_is_automatic(app: Holdfast, ledger: Ledger) -> None:
     def cycle(tick: Tick) -> Counts:
         return {"done": 1}
 
-    await run_tick(app, fast(tick_runners=("plain.cycle",)))
+    await run_tick(application_of(app, fast(tick_runners=("plain.cycle",))))
     assert [row[0] for row in ledger.rows(RUN, "plain.cycle")] == ["completed"]
 
 
@@ -230,7 +231,7 @@ async def test_choreography(database: str, ledger: Ledger) -> None:
     async def send(job: Job[Any], delivery: int) -> None:
         sent.append(delivery)
 
-    await run_tick(ingest, fast(tick_runners=("ingest.tenders",)))
+    await run_tick(application_of(ingest, fast(tick_runners=("ingest.tenders",))))
     assert sent == []
     async with dispatch.worker(**QUICK):
         await until(lambda: sent == [1])

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Continue, Fail, Holdfast, Item, Job, Retry, Unique
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from tests.engine.fleet import fast
 from tests.engine.pace import AT_ONCE, QUICK
@@ -104,7 +105,7 @@ async def test_next_attempt_at(app: Holdfast, ledger: Ledger) -> None:
 
     one = ledger.enqueue_one(act.new())
     for _ in range(2):
-        await run_tick(app, fast(tick_runners=("outbox",)))
+        await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     [(attempt, wait)] = ledger.rows(
         "SELECT attempt, available_at - clock_timestamp() FROM holdfast.job WHERE id = %s", one
     )
@@ -148,7 +149,7 @@ async def test_crash_before_sending(app: Holdfast, ledger: Ledger) -> None:
 
     one = ledger.enqueue_one(act.new())
     expire_leases(ledger.conn, Worker(ledger.conn, "unsent").claim())
-    await run_tick(app, fast(tick_runners=("reaper", "outbox"), retry=AT_ONCE))
+    await run_tick(application_of(app, fast(tick_runners=("reaper", "outbox"), retry=AT_ONCE)))
     assert sent == [one]
 
 
@@ -199,7 +200,7 @@ async def test_invalid(app: Holdfast, ledger: Ledger) -> None:
         raise Fail("device not registered")
 
     one = ledger.enqueue_one(act.new())
-    await run_tick(app, fast(tick_runners=("outbox",)))
+    await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     assert ledger.job(one)[:5] == ("failed", 1, None, "Fail", "device not registered")
 
 

@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, Retry, Settings, SettingsError
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from tests.engine.fleet import fast
 from tests.engine.pace import AT_ONCE, ms
@@ -100,7 +101,7 @@ async def test_no_http(app: Holdfast, ledger: Ledger) -> None:
     async def act(job: Job[Any]) -> None: ...
 
     one = ledger.enqueue_one(act.new())
-    result = await run_tick(app, fast(tick_runners=("outbox",)))
+    result = await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     assert result.exit_code == 0
     assert ledger.status(one) == "completed"
 
@@ -143,7 +144,7 @@ async def test_recovery_after_restart(app: Holdfast, ledger: Ledger) -> None:
 
     one = ledger.enqueue_one(act.new())
     expire_leases(ledger.conn, Worker(ledger.conn, "restarted").claim())
-    await run_tick(app, fast(tick_runners=("reaper", "outbox"), retry=AT_ONCE))
+    await run_tick(application_of(app, fast(tick_runners=("reaper", "outbox"), retry=AT_ONCE)))
     assert ledger.job(one)[:2] == ("completed", 2)
 
 
@@ -162,7 +163,7 @@ async def test_transient(app: Holdfast, ledger: Ledger) -> None:
         raise ConnectionError("away")
 
     one = ledger.enqueue_one(act.new())
-    await run_tick(app, fast(tick_runners=("outbox",)))
+    await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     assert ledger.job(one)[:2] == ("pending", 1)
     wait = "SELECT available_at - clock_timestamp() FROM holdfast.job WHERE id = %s"
     assert ledger.value(wait, one) > timedelta(minutes=50)
@@ -176,7 +177,7 @@ async def test_dead_letter(app: Holdfast, ledger: Ledger) -> None:
 
     one = ledger.enqueue_one(act.new(7))
     for _ in range(3):
-        await run_tick(app, fast(tick_runners=("outbox",)))
+        await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     kept = "SELECT status::text, attempt, payload FROM holdfast.job_failed WHERE id = %s"
     assert ledger.rows(kept, one) == [("failed", 3, {"n": 7})]
 
@@ -206,7 +207,7 @@ async def test_last_error(app: Holdfast, ledger: Ledger) -> None:
         raise ValueError("line\n" * 10_000)
 
     one = ledger.enqueue_one(act.new())
-    await run_tick(app, fast(tick_runners=("outbox",)))
+    await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     found = ledger.job(one)
     assert found.error_code == "ValueError"
     assert found.error is not None
@@ -221,7 +222,7 @@ async def test_no_secret(app: Holdfast, ledger: Ledger) -> None:
         raise ConnectionError("cannot reach postgresql://app:hunter2@db/app")
 
     one = ledger.enqueue_one(act.new())
-    await run_tick(app, fast(tick_runners=("outbox",)))
+    await run_tick(application_of(app, fast(tick_runners=("outbox",))))
     assert "hunter2" not in str(ledger.job(one).error)
 
 

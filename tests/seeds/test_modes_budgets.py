@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from holdfast import AbortReason, Holdfast, Job, Retry
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from tests.engine.fleet import fast
 from tests.engine.pace import QUICK, ms
@@ -36,7 +37,7 @@ async def test_a_longer_job(app: Holdfast, ledger: Ledger) -> None:
         return {"opened": 1}
 
     one = ledger.enqueue_one(act.new())
-    result = await run_tick(app, fast(tick_runners=("outbox", "opener"), tick_runner_max=ms(500)))
+    result = await run_tick(application_of(app, fast(tick_runners=("outbox", "opener"), tick_runner_max=ms(500))))
     assert ledger.job(one)[:2] == ("completed", 1)
     assert result.exit_code == 0
 
@@ -54,7 +55,7 @@ async def test_an_endless_job(app: Holdfast, ledger: Ledger) -> None:
 
     one = ledger.enqueue_one(act.new())
     budgets = {"tick_runner_max": ms(1_000), "tick_overall_max": ms(2_000)}
-    result = await run_tick(app, fast(tick_runners=("outbox",), **budgets))
+    result = await run_tick(application_of(app, fast(tick_runners=("outbox",), **budgets)))
     assert reasons == [AbortReason.timeout]
     assert ledger.job(one)[:2] == ("failed", 1)
     assert "WORKER_TICK_OVERALL_MAX_MS" in str(ledger.job(one).error)

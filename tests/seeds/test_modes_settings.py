@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import Settings, SettingsError
-from holdfast._engine.runners.runner import selected
+from holdfast._engine.runner import selected
 from tests.seeds.statement import DIFFERENCES, MODES, Document
 
 doc = Document(MODES)

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from tests.cli import commands
 from tests.engine.fleet import SOON, fast
@@ -54,7 +55,7 @@ async def test_order(app: Holdfast) -> None:
         async def cycle(tick: Tick) -> None:
             called.append(tick.name)
 
-    await run_tick(app, fast(tick_runners=("classesBilling", "outbox", "invoiceReminders")))
+    await run_tick(application_of(app, fast(tick_runners=("classesBilling", "outbox", "invoiceReminders"))))
     assert called == ["classesBilling", "invoiceReminders"]
 
 
@@ -68,7 +69,7 @@ async def test_failure(app: Holdfast) -> None:
     async def after(tick: Tick) -> Counts:
         return {"done": 1}
 
-    result = await run_tick(app, fast(tick_runners=("broken", "next")))
+    result = await run_tick(application_of(app, fast(tick_runners=("broken", "next"))))
     assert outcomes(result) == {"broken": "failed", "next": "completed"}
     assert result.exit_code == 1
 
@@ -84,7 +85,7 @@ async def test_single_source_of_truth(app: Holdfast) -> None:
         if len(called) == 2:
             again.set()
 
-    await run_tick(app, fast(tick_runners=("cycle",)))
+    await run_tick(application_of(app, fast(tick_runners=("cycle",))))
     assert called == ["cycle"]
     async with app.worker(tick_runners=("cycle",)), asyncio.timeout(SOON):
         await again.wait()
@@ -99,9 +100,9 @@ async def test_items(app: Holdfast, ledger: Ledger) -> None:
         ran.append(job.id)
 
     ledger.enqueue(*[act.new() for _ in range(12)])
-    await run_tick(app, fast(tick_runners=("outbox",), tick_runner_max_items=5))
+    await run_tick(application_of(app, fast(tick_runners=("outbox",), tick_runner_max_items=5)))
     assert len(ran) == 5
-    await run_tick(app, fast(tick_runners=("outbox",), tick_runner_max_items=50))
+    await run_tick(application_of(app, fast(tick_runners=("outbox",), tick_runner_max_items=50)))
     assert len(set(ran)) == 12
 
 
@@ -117,7 +118,9 @@ async def test_runner_max(app: Holdfast) -> None:
         return {"done": 1}
 
     result = await run_tick(
-        app, fast(tick_runners=("slow", "next"), tick_runner_max=fast().heartbeat, tick_overall_max=fast().lease)
+        application_of(
+            app, fast(tick_runners=("slow", "next"), tick_runner_max=fast().heartbeat, tick_overall_max=fast().lease)
+        )
     )
     assert outcomes(result)["next"] == "completed"
     assert result.seconds < SOON
@@ -133,7 +136,7 @@ async def test_overall_max(app: Holdfast) -> None:
     async def late(tick: Tick) -> None:
         raise AssertionError("it must not start")
 
-    result = await run_tick(app, fast(tick_runners=("slow", "late"), tick_overall_max=fast().heartbeat))
+    result = await run_tick(application_of(app, fast(tick_runners=("slow", "late"), tick_overall_max=fast().heartbeat)))
     assert outcomes(result)["late"] == "skipped"
 
 
@@ -149,7 +152,7 @@ async def test_shards(app: Holdfast, ledger: Ledger) -> None:
     parts: list[set[int]] = []
     for index in range(2):
         ran.clear()
-        await run_tick(app, fast(tick_runners=("outbox",), shard_index=index, shard_count=2))
+        await run_tick(application_of(app, fast(tick_runners=("outbox",), shard_index=index, shard_count=2)))
         parts.append(set(ran))
     assert all(parts)
     assert parts[0].isdisjoint(parts[1])
@@ -171,8 +174,8 @@ async def test_lock_keys(app: Holdfast, name: str) -> None:
     settings = fast(tick_runners=(name,))
     with psycopg.connect(str(app.url)) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"worker:scheduler:{name}"])
-        assert outcomes(await run_tick(app, settings)) == {name: "skipped"}
-    assert outcomes(await run_tick(app, settings)) == {name: "completed"}
+        assert outcomes(await run_tick(application_of(app, settings))) == {name: "skipped"}
+    assert outcomes(await run_tick(application_of(app, settings))) == {name: "completed"}
 
 
 @doc.says("a singleton runner is skipped on the replica that does not get the lock, and runs on one only")
@@ -187,10 +190,10 @@ async def test_singleton(app: Holdfast) -> None:
 
     for each in (app, rival):
         each.runner("once", singleton=True)(cycle)
-    first = asyncio.create_task(run_tick(app, fast(tick_runners=("once",))))
+    first = asyncio.create_task(run_tick(application_of(app, fast(tick_runners=("once",)))))
     async with asyncio.timeout(SOON):
         await started.wait()
-    assert outcomes(await run_tick(rival, fast(tick_runners=("once",)))) == {"once": "skipped"}
+    assert outcomes(await run_tick(application_of(rival, fast(tick_runners=("once",))))) == {"once": "skipped"}
     go.set()
     assert outcomes(await first) == {"once": "completed"}
 
@@ -208,7 +211,7 @@ async def test_all_replicas(app: Holdfast, ledger: Ledger) -> None:
     ledger.enqueue(act.new(), act.new())
     settings = fast(tick_runners=("outbox",), tick_runner_max_items=1)
     async with asyncio.timeout(SOON):
-        await asyncio.gather(run_tick(app, settings), run_tick(app, settings))
+        await asyncio.gather(run_tick(application_of(app, settings)), run_tick(application_of(app, settings)))
     assert len(set(workers)) == 2
 
 
@@ -218,7 +221,7 @@ async def test_service_token(app: Holdfast) -> None:
     app.http_runner("reminders.call", "/internal/reminders")
     with served(service):
         settings = fast(tick_runners=("reminders.call",), api_base_url=service.url, api_service_token="abc")  # noqa: S106 - a test's
-        result = await run_tick(app, settings)
+        result = await run_tick(application_of(app, settings))
     assert outcomes(result) == {"reminders.call": "completed"}
     [(path, headers, _)] = service.asked
     assert path == "/internal/reminders"

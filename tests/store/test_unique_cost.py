@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cpu import cpu_seconds
 from holdfast._drivers import run_sync
+from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners import maintenance
 from holdfast._engine.runners.database import open_site
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import Budget, Tick
 from holdfast._model.new_job import Unique
 from holdfast._store.maintenance import delete_windows
 from holdfast._store.statement import statements

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
 from holdfast import Busy, Fail, Holdfast, Item, Job, Reschedule, Retry
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._engine.report.transition import Ticked
 from holdfast._model.event import Event  # noqa: TC001 - the subscription reads the annotation
@@ -25,7 +26,7 @@ from tests.telemetry.letter import Letter
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transition
-    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._engine.runner import Counts, Tick
     from tests.engine.ledger import Ledger
 
 
@@ -160,7 +161,7 @@ async def test_the_counts_of_runners_are_counted_by_name(
         tick.count("kept", 0)
         raise ValueError
 
-    await run_tick(app, Settings.load({}, tick_runners=("broken", "reaper")))
+    await run_tick(application_of(app, Settings.load({}, tick_runners=("broken", "reaper"))))
     counted = {labels[1:]: count for labels, count in telemetry.series.numbers(RUNNER_COUNTS).items()}
     assert counted == {("broken", "deleted"): 12}
     assert b'field="deleted",runner="broken"' in generate_latest(registry)
@@ -248,7 +249,7 @@ async def test_a_tick_of_a_cron_job_is_measured_too(app: Holdfast, ledger: Ledge
     async def quick(job: Job[Any]) -> None: ...
 
     ledger.enqueue(*(quick.new() for _ in range(5)))
-    await run_tick(app, Settings.load({}))
+    await run_tick(application_of(app, Settings.load({})))
     assert sum(telemetry.series.numbers(PROCESSED).values()) == 5
     runners = {labels[1] for labels in telemetry.series.numbers(TICKS)}
     assert runners >= {"outbox", "reaper", "schedules"}
@@ -267,6 +268,6 @@ async def test_a_pass_beside_a_worker_does_not_take_it_for_stopped(app: Holdfast
     async def act(job: Job[Any]) -> None: ...
 
     async with app.worker(**QUICK) as worker:
-        await run_tick(app, Settings.load({}, tick_runners=("outbox",)))
+        await run_tick(application_of(app, Settings.load({}, tick_runners=("outbox",))))
         assert registry.get_sample_value("holdfast_worker_up", {"worker": worker.id}) == 1
     assert registry.get_sample_value("holdfast_worker_up", {"worker": worker.id}) == 0

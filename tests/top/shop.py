@@ -19,7 +19,7 @@ from tests.engine.pace import PATIENT, ms
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._engine.runner import Counts, Tick
 
 
 # Soon there, and never in a hurry: a machine that is busy with something else loses no lease.

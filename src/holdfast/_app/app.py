@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._app.client import Client
+from holdfast._engine.application import Application
 from holdfast._engine.worker import START_SECONDS, Worker
 from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings, SettingsError
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
 
-    from holdfast._engine.runners.relaying import MakeRelaying
+    from holdfast._engine.application import MakeRelaying
     from holdfast._engine.wake.carrier import Carrier
     from holdfast._model.codec import JsonCodec
 
@@ -122,22 +123,27 @@ class Holdfast(Client):
         return partial(Relays, subscriptions=list(self._subscriptions.values()), settings=settings, codec=self.codec)
 
     def _worker(self, loaded: Settings, **options: Any) -> Worker:
-        urls = [self.url] if self.url else list(loaded.database_urls)
-        if not urls:
-            raise SettingsError(["no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"])
-        return Worker(
-            urls,
-            settings=loaded,
-            kinds={name: kind for name, kind in self._kinds.items() if isinstance(kind, Kind)},
-            codec=self.codec,
-            lifespan=None if self.lifespan is None else partial(self.lifespan, self),
-            middlewares=self.middlewares,
-            listeners=self.listeners,
-            on_failure=self.failure_hooks,
-            on_dead_letter=self.dead_letter_hooks,
-            runners=self._runners,
-            periodic=list(self._schedules.values()),
-            wake=self._wake,
-            relays=self.relays(loaded),
-            **options,
-        )
+        return Worker(application_of(self, loaded), **options)
+
+
+def application_of(app: Holdfast, settings: Settings, *, url: str | None = None) -> Application:
+    """Return the value that the engine runs. `url`: the database to serve instead of the application's own."""
+    named = url or app.url
+    urls = [named] if named else list(settings.database_urls)
+    if not urls:
+        raise SettingsError(["no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"])
+    return Application(
+        urls=urls,
+        settings=settings,
+        kinds={name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)},
+        codec=app.codec,
+        middlewares=app.middlewares,
+        listeners=app.listeners,
+        failure_hooks=app.failure_hooks,
+        dead_letter_hooks=app.dead_letter_hooks,
+        runners=app.runners,
+        schedules=app.schedules,
+        lifespan=nullcontext if app.lifespan is None else partial(app.lifespan, app),
+        wake=app._wake,  # noqa: SLF001 - a part of the same object
+        relays=app.relays(settings),
+    )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from holdfast._engine.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast._engine.runners.http import HttpCall
-from holdfast._engine.runners.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast._model.event import Event, NewEvent, Subscriber, Topic
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from datetime import timedelta
 
-    from holdfast._engine.jobs.handlers import Middleware
+    from holdfast._engine.application import Middleware
     from holdfast._engine.report.hook import Hook
     from holdfast._engine.report.transition import Listener
-    from holdfast._engine.runners.runner import TickFunction
+    from holdfast._engine.runner import TickFunction
     from holdfast._model.job import Job
     from holdfast._model.schedule import Schedule
     from holdfast._model.work import Lease

@@ -16,8 +16,8 @@ from holdfast._cli import load, session, table
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
 from holdfast._engine.connections import room, too_strict
-from holdfast._engine.registration import uncovered
-from holdfast._engine.runners.runner import left_out
+from holdfast._engine.runner import left_out
+from holdfast._engine.worker import uncovered
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings

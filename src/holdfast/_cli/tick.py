@@ -10,6 +10,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, Any
 
+from holdfast._app.app import application_of
 from holdfast._cli import load, process, table
 from holdfast._cli.session import CommandError
 from holdfast._engine.once import run_tick
@@ -55,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _tick(app: Holdfast, settings: Settings, place: process.Process) -> TickResult:
-    task = asyncio.create_task(run_tick(app, settings))
+    task = asyncio.create_task(run_tick(application_of(app, settings)))
     place.on_signals(task.cancel, task.cancel)
     return await task
 

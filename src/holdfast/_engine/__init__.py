@@ -2,19 +2,20 @@
 
 Attempts contain no SQL; loops contain no handlers. In the order in which a job passes through them:
 
+    application.py   holds everything that the application registers, its databases and its settings
     supervisor.py    keeps several worker processes running
     worker.py        owns the slots, the handlers and one pipeline per database; starts and stops them
     pipeline.py      connects to one database, registers the worker there, and starts serving
     connections.py   checks that the server allows enough connections
     address.py       resolves the host names of the database
     link.py          runs statements on one connection, and reconnects after failures
-    registration.py  builds the row that registers the worker
     serving.py       joins all parts that serve one database: claim, run, finish, renew, reap
     keeper.py        starts loops and threads, and restarts those that fail
     wake/            sleeps while nothing is due, and wakes up on a notification
     jobs/            takes a job from the claim to its written outcome
     attempt.py       holds the state of one attempt at a job
     report/          tells the log, listeners and failure hooks what happened
+    runner.py        defines a runner, its tick and its budget
     runners/         runs recurring work: schedules, maintenance, the application's runners
     once.py          runs all runners once, for one-shot mode
     thread.py        runs one plain function in its own thread

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from uuid import uuid4
 
 from holdfast._engine.connections import check_headroom, check_isolation
@@ -13,30 +14,24 @@ from holdfast._engine.jobs.heartbeat import Vitals, database_of
 from holdfast._engine.jobs.held_jobs import HeldJobs
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.link import LOST, Link, Outage, refusal
-from holdfast._engine.registration import registration
 from holdfast._engine.serving import Serving
 from holdfast._engine.wake.broker import waker
 from holdfast._engine.wake.listen import EVENTS
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason, DatabaseRefused, SchemaMissing
+from holdfast._model.work import Lease
 from holdfast._store.lease import release_strays
 from holdfast._store.schema import check_async
-from holdfast._store.worker import ensure_partitions, identify_database, read_queues, stop_worker
+from holdfast._store.worker import ensure_partitions, identify_database, read_queues, register_worker, stop_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from types import TracebackType
 
-    from holdfast._engine.jobs.dispatch import Dispatcher
     from holdfast._engine.keeper import Kept, Turn
-    from holdfast._engine.report.hook import Hooks
-    from holdfast._engine.report.transition import Transitions
-    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.serving import WorkerParts
     from holdfast._engine.wake.listen import Waker
-    from holdfast._model.codec import JsonCodec
-    from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
-    from holdfast._store.claim import Shards
     from holdfast._store.lease import Held
     from holdfast._store.statement import Statement
 
@@ -52,53 +47,18 @@ LEAVE_SECONDS = 1.0
 class Pipeline:
     """One database's part of a worker. `async with` starts it and stops it at once; `Worker` stops gracefully."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker for one database
-        self,
-        url: str,
-        *,
-        name: str,
-        kinds: Mapping[str, Kind[..., Any]],
-        codec: JsonCodec,
-        dispatcher: Dispatcher,
-        settings: Settings,
-        transitions: Transitions,
-        hooks: Hooks,
-        shards: Shards,
-        claiming: bool = True,
-        relaying: bool = False,
-        lending: bool = False,
-        wake: Carrier | None = None,
-        patience: float | None = None,
-        on_broken: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """Without `claiming` there is no claim loop: only `claim_due` claims.
-
-        A pipeline that neither claims nor is `relaying` does not listen for notifications. `lending`: other databases
-        share the slots. `patience`: seconds to wait for the database at the start; if it answers later, it is
-        served from then on. Defaults to no limit. `on_broken(name)`: called when one of its loops cannot continue.
-        """
+    def __init__(self, url: str, parts: WorkerParts) -> None:
         self.url = url
-        self._name = name
-        self._kinds = kinds
-        self._codec = codec
-        self._dispatcher = dispatcher
-        self._settings = settings
-        self._transitions = transitions
-        self._shards = shards
-        self._claiming = claiming
-        self._relaying = relaying
-        self._lending = lending
-        self._patience = patience
-        self._wake = wake
+        self._parts = parts
+        self._application = parts.application
         self._outage = Outage(log, "a database cannot be served yet", database=database_of(url))
-        timeout = settings.lease.total_seconds()
+        timeout = self._application.settings.lease.total_seconds()
         self._claim_link = Link(url, timeout=timeout)
         self._finish_link = Link(url, timeout=timeout)
-        self.keeper = Keeper(name, on_broken=on_broken, database=database_of(url))
-        self._on_broken = on_broken
+        self.keeper = Keeper(parts.name, on_broken=parts.on_broken, database=database_of(url))
         self._starting: Kept | None = None
         self._stopping = False
-        self._held_jobs = HeldJobs(transitions, hooks)
+        self._held_jobs = HeldJobs(parts.transitions, parts.hooks)
         self.held = self._held_jobs.held
         self.counts = self._held_jobs.counts
         self._waker: Waker | None = None
@@ -115,11 +75,11 @@ class Pipeline:
 
     async def __aenter__(self) -> Self:
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._parts.patience):
                 await self._start()
         except (*LOST, TimeoutError) as exc:
             # With several databases, a failure of one must not affect the others: it is retried.
-            if not self._lending and (why := refusal(exc)) is not None:
+            if not self._parts.lending and (why := refusal(exc)) is not None:
                 await self._close_links()
                 raise DatabaseRefused(f"{database_of(self.url)}: {why}") from None
             self._starting = self.keeper.start("start", partial(self._start_later, self._outage.failed(exc)))
@@ -235,20 +195,22 @@ class Pipeline:
                 self._outage.over()
             except Exception as exc:  # noqa: BLE001 - every error is logged, and the other databases are served
                 rest = self._outage.failed(exc)
-                if not self._lending and ((why := refusal(exc)) is not None or isinstance(exc, SchemaMissing)):
+                if not self._parts.lending and ((why := refusal(exc)) is not None or isinstance(exc, SchemaMissing)):
                     # The server was unreachable at the start. Now it answers, and its answer will not change.
                     self.refused = DatabaseRefused(f"{database_of(self.url)}: {why or exc}")
-                    self._on_broken("start")
+                    self._parts.on_broken("start")
                     return
 
     async def _start(self) -> None:
         """Start completely or not at all: nothing is awaited after the worker is registered."""
         await self._claim_link.run_with(check_async)
         await self._claim_link.run_with(check_isolation)
-        await self._claim_link.run_with(partial(check_headroom, settings=self._settings))
+        await self._claim_link.run_with(partial(check_headroom, settings=self._application.settings))
         await self._claim_link.run(ensure_partitions())
         queues = await self._claim_link.run(read_queues())
-        database = "" if self._wake is None else await self._claim_link.run(identify_database())
+        database = ""
+        if self._parts.listening and self._application.wake is not None:
+            database = await self._claim_link.run(identify_database())
         worker = await self._claim_link.run(self._registration())
         if self._stopping:
             await self._claim_link.run(stop_worker(worker, "stopped"))
@@ -256,41 +218,46 @@ class Pipeline:
         self._waker = self._make_waker(database, worker)
         self.serving = Serving(
             self.url,
+            self._parts,
             worker=worker,
             identity=self._identity,
             claim_link=self._claim_link,
             finish_link=self._finish_link,
-            kinds=self._kinds,
-            codec=self._codec,
-            dispatcher=self._dispatcher,
             held_jobs=self._held_jobs,
-            settings=self._settings,
-            transitions=self._transitions,
-            shards=self._shards,
             queues=queues,
             waker=self._waker,
             woken=self._woken,
             on_disowned=self.disowned,
         )
         self.worker = worker
-        self.serving.start(self.keeper, claiming=self._claiming, lending=self._lending)
+        self.serving.start(self.keeper)
 
     def _make_waker(self, database: str, worker: int) -> Waker | None:
-        if not self._claiming and not self._relaying:
+        if not self._parts.listening:
             return None
         return waker(
-            self._wake,
+            self._application.wake,
             self.url,
             database,
             worker,
-            self._settings.listen,
+            self._application.settings.listen,
             on_wake=self._woken,
             on_lost=self._doubted,
         )
 
     def _registration(self) -> Statement[int]:
-        queues = self._dispatcher.slots.queues
-        return registration(self._name, self._identity, queues=queues, kinds=self._kinds, settings=self._settings)
+        """Return the statement that registers the worker and returns its new id."""
+        kinds, settings = self._application.kinds, self._application.settings
+        lease = Lease(settings.lease.total_seconds())
+        return register_worker(
+            self._parts.name,
+            queues=self._parts.dispatcher.slots.queues,
+            kinds=kinds,
+            identity=self._identity,
+            versions={name: kind.version for name, kind in kinds.items() if kind.version > 1},
+            limits={name: kind.work.limit(lease) for name, kind in kinds.items()},
+            settings=shown(settings),
+        )
 
     def disowned(self, worker: int) -> None:
         """Register again: the row with this id is gone or another worker's, for example after a restore from a backup.
@@ -337,3 +304,19 @@ class Pipeline:
     def _doubted(self, claim: Held) -> None:
         if self.serving is not None and claim in self._held_jobs.held:
             self.serving.heartbeat.doubt(claim)
+
+
+_MS = timedelta(milliseconds=1)
+
+
+def shown(settings: Settings) -> dict[str, int | None]:
+    """Return the settings that the outbox statistics show: plain numbers, no secrets."""
+    retry = settings.retry
+    return {
+        "poll_ms": settings.idle_min // _MS,
+        "batch_size": settings.batch_size,
+        "max_attempts": retry.max_attempts,
+        "processing_timeout_ms": settings.lease // _MS,
+        "retry_base_ms": retry.delay(1) // _MS,
+        "retry_max_ms": max(retry.steps, default=retry.maximum) // _MS,
+    }

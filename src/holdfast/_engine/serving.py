@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.claim import Claimer
@@ -22,24 +23,23 @@ from holdfast._model.errors import AbortReason
 from holdfast._model.job import Released
 from holdfast._model.kind import retries_of
 from holdfast._model.work import Lease
+from holdfast._store.claim import Shards
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from uuid import UUID
 
+    from holdfast._engine.application import Application
     from holdfast._engine.jobs.dispatch import Dispatcher
     from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.jobs.held_jobs import HeldJobs
     from holdfast._engine.keeper import Keeper, Kept
     from holdfast._engine.link import Link
+    from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
-    from holdfast._model.codec import JsonCodec
     from holdfast._model.job import Blocker, Outcome
-    from holdfast._model.kind import Kind
-    from holdfast._model.settings import Settings
-    from holdfast._store.claim import Shards
     from holdfast._store.claimed_job import ClaimedJob
     from holdfast._store.finish import Answers
     from holdfast._store.reap import ReapedJob
@@ -49,35 +49,57 @@ if TYPE_CHECKING:
 log = Log(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerParts:
+    """What a worker's pipelines share: its application, its slots, and how they are to serve."""
+
+    name: str
+    application: Application
+    dispatcher: Dispatcher
+    transitions: Transitions
+    hooks: Hooks
+    claiming: bool
+    """Whether there is a claim loop. Without it, only `claim_due` claims."""
+    relaying: bool
+    lending: bool
+    """Whether other databases share the slots."""
+    patience: float | None
+    """Seconds to wait for a database at the start; one that answers later is served from then on. None: no limit."""
+    on_broken: Callable[[str], None]
+    """Called with the name of a loop that cannot continue."""
+
+    @property
+    def listening(self) -> bool:
+        """Whether a pipeline needs notifications."""
+        return self.claiming or self.relaying
+
+
 class Serving:
     """Everything that a worker does for one database after its registration: the parts and their connections."""
 
     def __init__(  # noqa: PLR0913 - the parts of a worker for one database
         self,
         url: str,
+        parts: WorkerParts,
         *,
         worker: int,
         identity: UUID,
         claim_link: Link,
         finish_link: Link,
-        kinds: Mapping[str, Kind[..., Any]],
-        codec: JsonCodec,
-        dispatcher: Dispatcher,
         held_jobs: HeldJobs,
-        settings: Settings,
-        transitions: Transitions,
-        shards: Shards,
         queues: Sequence[QueueControlRow],
         waker: Waker | None,
         woken: Callable[[str], None],
         on_disowned: Callable[[int], None],
     ) -> None:
         """Nothing runs before `start`. `queues`: the current rows of the control table."""
+        kinds, settings = parts.application.kinds, parts.application.settings
         self._url = url
+        self._parts = parts
         self._kinds = kinds
-        self._dispatcher = dispatcher
-        self._held_jobs = held_jobs
         self._settings = settings
+        self._dispatcher = dispatcher = parts.dispatcher
+        self._held_jobs = held_jobs
         self._claim_link = claim_link
         self._finish_link = finish_link
         self._waker = waker
@@ -100,7 +122,7 @@ class Serving:
         )
         self._claim_loop: Kept | None = None
         self.finisher = Finisher(finish_link, worker, self._written, held_jobs.refused, tracebacks=settings.tracebacks)
-        self._completer = Completer(finish_link, worker, codec)
+        self._completer = Completer(finish_link, worker, parts.application.codec)
         self.claimer = Claimer(
             claim_link,
             worker=worker,
@@ -116,8 +138,8 @@ class Serving:
             idle_min=settings.idle_min.total_seconds(),
             idle_max=settings.idle_max.total_seconds(),
             jitter=settings.jitter.total_seconds(),
-            shards=shards,
-            on_claim=transitions.claimed,
+            shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
+            on_claim=parts.transitions.claimed,
         )
         self._isolation = Isolation(
             claim_link,
@@ -154,13 +176,13 @@ class Serving:
         """Return the counts of this worker since its start."""
         return {**self._held_jobs.counts, "ticks": self.claimer.claims}
 
-    def start(self, keeper: Keeper, *, claiming: bool, lending: bool) -> None:
-        """Start all loops. `lending`: other databases share the slots."""
+    def start(self, keeper: Keeper) -> None:
+        """Start all loops."""
         self._dispatcher.join(self._ready)
         self._dispatcher.held.append(self._held_jobs.held)
         self._dispatcher.room.append(self.claimer.room)
         self.heartbeat.start(keeper)
-        if lending:
+        if self._parts.lending:
             keeper.start("lending", self._lending.run)
         keeper.start("reaper", self._reaper.run)
         keeper.start("finisher", self.finisher.run)
@@ -168,7 +190,7 @@ class Serving:
         keeper.start("heartbeat watch", self.heartbeat.watch)
         if self._waker is not None:
             keeper.start("listener", self._waker.run)
-        if claiming:
+        if self._parts.claiming:
             self._claim_loop = keeper.start("claimer", self.claimer.run)
             keeper.start("isolation", self._isolation.run)
 

@@ -7,7 +7,7 @@ import os
 import secrets
 import socket
 import time
-from contextlib import AsyncExitStack, nullcontext, suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -19,31 +19,24 @@ from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.slots import slots_of
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.pipeline import Pipeline
-from holdfast._engine.registration import uncovered
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Transitions
+from holdfast._engine.runner import Budget, left_out
 from holdfast._engine.runners.builtin import in_background
 from holdfast._engine.runners.database import RunnerDatabase
-from holdfast._engine.runners.runner import Budget, left_out, selected
+from holdfast._engine.serving import WorkerParts
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason, HoldfastError
-from holdfast._store.claim import Shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from holdfast._engine.jobs.handlers import Middleware
+    from holdfast._engine.application import Application, MakeRelaying, Relaying
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.keeper import Kept
-    from holdfast._engine.report.hook import Hook
-    from holdfast._engine.report.transition import Listener
     from holdfast._engine.runners.loop import Background
-    from holdfast._engine.runners.relaying import MakeRelaying, Relaying
-    from holdfast._engine.runners.runner import PeriodicJob, Runner
-    from holdfast._engine.wake.carrier import Carrier
-    from holdfast._model.codec import JsonCodec
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
 
@@ -70,39 +63,31 @@ class Worker:
     aborts and releases the rest.
     """
 
-    def __init__(  # noqa: PLR0913 - everything that the application configures
+    def __init__(  # noqa: PLR0913 - one keyword per option
         self,
-        urls: Sequence[str],
+        application: Application,
         *,
-        settings: Settings,
-        kinds: Mapping[str, Kind[..., Any]],
-        codec: JsonCodec,
         id: str | None = None,  # noqa: A002 - the name used everywhere
         queues: Mapping[str, int] | None = None,
-        lifespan: Callable[[], AbstractAsyncContextManager[Any]] | None = None,
-        middlewares: Sequence[Middleware] = (),
-        listeners: Sequence[Listener] = (),
-        on_failure: Sequence[Hook] = (),
-        on_dead_letter: Sequence[Hook] = (),
         poll_interval: timedelta | None = None,
         next_job_delay: Mapping[str, timedelta] | None = None,
-        runners: Mapping[str, Runner] | None = None,
-        periodic: Sequence[PeriodicJob] = (),
-        claiming: bool = True,
-        wake: Carrier | None = None,
-        relays: MakeRelaying | None = None,
+        background: bool = True,
         patience: float | None = None,
     ) -> None:
-        """Without `claiming`, only `drain` claims jobs. Without `runners`, there is no background work.
+        """Without `background` it has no runners and no relays, and only `drain` claims jobs.
 
         `patience`: seconds to wait for a database at the start; one that answers later is served from then on. Defaults
         to 1.5 with several databases; with a single one, to no limit as long as the connection does not fail.
         """
         self.id = id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        kinds, settings = application.kinds, application.settings
         own = {name: kind.work.lease for name, kind in kinds.items()}
         settings = settings.fitted({f"kind {name}": lease.duration for name, lease in own.items() if lease})
-        self._settings = settings
-        self._lifespan = lifespan
+        self._application = application = replace(application, settings=settings)
+        self._has_background = background
+        self._runners = application.selected if background else []
+        self._relays = application.relays if "relay" in self._runners else None
+        self._told_queues = tuple(queues or ())
         self._stack = AsyncExitStack()
         self._started = time.monotonic()
         self._entered = False
@@ -110,17 +95,24 @@ class Worker:
         self._stopped = False
         self._stop_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._transitions = Transitions(self.id, listeners)
+        self._relaying: dict[str, Relaying] = {}
+        self._background: Background | None = None
+        self._transitions = Transitions(self.id, application.listeners)
         self.keeper = Keeper(self.id, on_broken=self._break)
         self.broken = asyncio.Event()
         """Set when a loop fails repeatedly and this process should be replaced."""
-        self._hooks = Hooks(self.id, on_failure=on_failure, on_dead_letter=on_dead_letter, keeper=self.keeper)
+        self._hooks = Hooks(
+            self.id,
+            on_failure=application.failure_hooks,
+            on_dead_letter=application.dead_letter_hooks,
+            keeper=self.keeper,
+        )
         slots = slots_of(kinds, settings, queues=queues, next_job_delay=next_job_delay or {})
         self._executors = Executors(max(1, slots.concurrency))
         self._handlers = Handlers(
-            codec=codec,
+            codec=application.codec,
             executors=self._executors,
-            middlewares=middlewares,
+            middlewares=application.middlewares,
             worker=self.id,
             retry=settings.retry,
             new=lambda: time.monotonic() - self._started < DEPLOY_GRACE,
@@ -128,35 +120,20 @@ class Worker:
             spans=self._transitions.spans,
         )
         self._dispatcher = Dispatcher(slots, self._handlers)
-        self._kinds = kinds
-        self._told_queues = tuple(queues or ())
-        self._runners = runners
-        self._periodic = periodic
-        self._relays = relays
-        self._relaying: dict[str, Relaying] = {}
-        self._background: Background | None = None
-        self._selected = [] if runners is None else selected(settings.tick_runners, runners)
-        self._claims = claiming and (runners is None or "outbox" in self._selected)
-        self.pipelines = [
-            Pipeline(
-                url,
-                name=self.id,
-                kinds=kinds,
-                codec=codec,
-                dispatcher=self._dispatcher,
-                settings=_polling(settings, poll_interval),
-                transitions=self._transitions,
-                hooks=self._hooks,
-                shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
-                claiming=self._claims,
-                relaying=relays is not None and "relay" in self._selected,
-                lending=len(urls) > 1,
-                wake=wake,
-                patience=START_SECONDS if patience is None and len(urls) > 1 else patience,
-                on_broken=self._break,
-            )
-            for url in urls
-        ]
+        several = len(application.urls) > 1
+        parts = WorkerParts(
+            name=self.id,
+            application=replace(application, settings=_polling(settings, poll_interval)),
+            dispatcher=self._dispatcher,
+            transitions=self._transitions,
+            hooks=self._hooks,
+            claiming="outbox" in self._runners,
+            relaying=self._relays is not None,
+            lending=several,
+            patience=START_SECONDS if patience is None and several else patience,
+            on_broken=self._break,
+        )
+        self.pipelines = [Pipeline(url, parts) for url in application.urls]
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -164,8 +141,7 @@ class Worker:
         self._entered = True
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
-            lifespan = nullcontext() if self._lifespan is None else self._lifespan()
-            self._handlers.state = await stack.enter_async_context(lifespan)
+            self._handlers.state = await stack.enter_async_context(self._application.lifespan())
             await stack.enter_async_context(self._executors)
             await stack.enter_async_context(self._hooks)
             try:
@@ -176,11 +152,12 @@ class Worker:
                 raise
             self._stack = stack.pop_all()
         self._transitions.tell("worker_started")
-        queues = ",".join(self._dispatcher.slots.queues)
-        for said in [] if self._runners is None else left_out(self._settings.tick_runners, self._runners):
-            log.warning("%s", said, extra={"worker": self.id})
-        log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(self._kinds)})
-        for lacking in uncovered(self._kinds, self._told_queues) if self._claims else ():
+        queues, kinds = ",".join(self._dispatcher.slots.queues), self._application.kinds
+        if self._has_background:
+            for said in left_out(self._application.settings.tick_runners, self._application.runners):
+                log.warning("%s", said, extra={"worker": self.id})
+        log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(kinds)})
+        for lacking in uncovered(kinds, self._told_queues) if "outbox" in self._runners else ():
             log.warning(lacking, extra={"worker": self.id})
         return self
 
@@ -201,10 +178,10 @@ class Worker:
             if isinstance(outcome, BaseException):
                 raise outcome
         await asyncio.gather(*(pipeline.listening() for pipeline in self.pipelines))
-        if self._relays is not None and "relay" in self._selected:
+        if self._relays is not None:
             await self._start_relays(stack, self._relays)
-        if self._runners is not None:
-            self._background = await stack.enter_async_context(self._in_background(self._runners))
+        if self._has_background:
+            self._background = await stack.enter_async_context(self._in_background())
 
     async def _start_relays(self, stack: AsyncExitStack, make: MakeRelaying) -> None:
         for pipeline in self.pipelines:
@@ -218,17 +195,13 @@ class Worker:
             self._relaying[pipeline.url] = await stack.enter_async_context(relaying)
             pipeline.on_events = relaying.wake
 
-    def _in_background(self, runners: Mapping[str, Runner]) -> AbstractAsyncContextManager[Background]:
+    def _in_background(self) -> AbstractAsyncContextManager[Background]:
         return in_background(
-            self._selected,
+            self._application,
             [
                 RunnerDatabase(pipeline.url, pipeline.link, partial(getattr, pipeline, "worker"))
                 for pipeline in self.pipelines
             ],
-            runners=runners,
-            periodic=self._periodic,
-            kinds=self._kinds,
-            settings=self._settings,
             state=self._handlers.state,
             transitions=self._transitions,
             hooks=self._hooks,
@@ -292,7 +265,7 @@ class Worker:
             pipeline.give_back_waiting()
         outlasted = 0
         if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
-            budget = self._settings.tick_overall_max / timedelta(milliseconds=1)
+            budget = self._application.settings.tick_overall_max / timedelta(milliseconds=1)
             why = f"the job still ran at the end of its one-shot tick (WORKER_TICK_OVERALL_MAX_MS, {budget:g})"
             outlasted = sum(pipeline.outlasted(why) for pipeline in self.pipelines)
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
@@ -348,7 +321,7 @@ class Worker:
             return
         async with self._stop_lock:
             if not self._stopped:
-                await self._stop(self._settings.shutdown_timeout.total_seconds())
+                await self._stop(self._application.settings.shutdown_timeout.total_seconds())
 
     async def _stop(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: it aborts running jobs then
         """Stop within the timeout plus `LAST_SECONDS`. Each step may use the time that is left."""
@@ -376,6 +349,19 @@ class Worker:
             return "stopped, with jobs aborted"
         log.warning("handlers did not stop when asked to; their jobs are left to the reaper")
         return "stopped, with handlers that ignored it"
+
+
+def uncovered(kinds: Mapping[str, Kind[..., Any]], queues: Iterable[str]) -> Iterator[str]:
+    """Return a warning for each thing that keeps a worker of these queues from running jobs."""
+    if not kinds:
+        yield "no kind is registered, so no job runs: register handlers with @app.job, and import their modules"
+        return
+    named = {kind.envelope.queue for kind in kinds.values()}
+    if lacking := [queue for queue in queues if queue not in named]:
+        yield (
+            f"no kind names the queue {', '.join(lacking)}: only jobs that are enqueued with `queue=` run there; "
+            f"the kinds name {', '.join(sorted(named))}"
+        )
 
 
 def _polling(settings: Settings, interval: timedelta | None) -> Settings:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
+from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.kind import Kind
 from holdfast._ops.fleet import _COUNTED, runtime
@@ -63,7 +64,7 @@ class OutboxEndpoints:
         self._running = True
         try:
             await before()
-            result = await run_tick(self._app, _short(self._settings), url=self._url)
+            result = await run_tick(application_of(self._app, _short(self._settings), url=self._url))
         finally:
             self._running = False
         counts: Counter[str] = Counter()

@@ -14,7 +14,7 @@ import psycopg
 
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import LOST, Outage, pause
-from holdfast._engine.runners.runner import Budget
+from holdfast._engine.runner import Budget
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._relay.job_feed import FeedPartition

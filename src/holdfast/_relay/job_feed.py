@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast._engine.link import Link
-    from holdfast._engine.runners.runner import Budget
+    from holdfast._engine.runner import Budget
     from holdfast._relay.subscription import Feed
     from holdfast._store.subscription import Fed
 

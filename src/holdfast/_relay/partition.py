@@ -13,7 +13,7 @@ from holdfast._store.subscription import advance_position, parked_keys, released
 
 if TYPE_CHECKING:
     from holdfast._engine.link import Link
-    from holdfast._engine.runners.runner import Budget
+    from holdfast._engine.runner import Budget
     from holdfast._relay.publisher import Publisher
     from holdfast._store.position import Position
     from holdfast._store.subscription import HeldPartition

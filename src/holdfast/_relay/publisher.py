@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from holdfast._engine.report.transition import Transitions
-    from holdfast._engine.runners.runner import Budget
+    from holdfast._engine.runner import Budget
     from holdfast._model.codec import JsonCodec
     from holdfast._model.retry import Retry
     from holdfast._relay.message import Publish, Receipt

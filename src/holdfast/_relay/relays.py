@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.keeper import Kept, Turn
     from holdfast._engine.report.transition import Transitions
-    from holdfast._engine.runners.runner import Budget
+    from holdfast._engine.runner import Budget
     from holdfast._model.codec import JsonCodec
     from holdfast._model.settings import Settings
     from holdfast._relay.subscription import Relay

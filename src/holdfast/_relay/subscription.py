@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from holdfast._engine.runners.runner import check_name
+from holdfast._engine.runner import check_name
 from holdfast._store.subscription import MOST_PARTITIONS
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._logs import log as logs
@@ -21,13 +21,12 @@ from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, O
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from holdfast._engine.application import Middleware
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.executor import Executors
     from holdfast._engine.report.transition import Spans
     from holdfast._model.codec import JsonCodec
     from holdfast._model.retry import Retry
-
-    Middleware: TypeAlias = Callable[[Job[Any], str, Callable[[], Awaitable[object]]], Awaitable[object]]
 
 # How long a job is delayed when this process cannot read its payload.
 MISFIT_PAUSE = timedelta(seconds=15)

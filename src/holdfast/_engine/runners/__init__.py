@@ -2,7 +2,6 @@
 
 In the order in which a tick passes through them:
 
-    runner.py       defines a runner, its tick and its budget
     builtin.py      builds the built-in runners, and selects the runners of each database
     database.py     gives runners a link to a database and the id of the worker's row
     loop.py         calls a runner's tick repeatedly, in background mode
@@ -10,5 +9,4 @@ In the order in which a tick passes through them:
     schedules.py    takes and holds the slot of a schedule, and holds the lock of a singleton
     http.py         is a tick that calls a service of the application
     maintenance.py  is the tick that creates and drops partitions and deletes expired rows
-    relaying.py     is the tick that delivers events, and the interface of relays
 """

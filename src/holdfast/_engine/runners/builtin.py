@@ -12,9 +12,9 @@ import psycopg
 
 from holdfast._engine.jobs.reap import MOST_AT_ONCE, Reaper
 from holdfast._engine.link import LOST
+from holdfast._engine.runner import Runner
 from holdfast._engine.runners.loop import Background
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._engine.runners.runner import PeriodicJob, Runner
 from holdfast._engine.runners.schedules import Timetable
 from holdfast._engine.runners.ticker import Ticker
 from holdfast._logs.log import Log
@@ -36,11 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from datetime import datetime
 
+    from holdfast._engine.application import Application
     from holdfast._engine.keeper import Keeper
     from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Transitions
+    from holdfast._engine.runner import Counts, Tick, TickFunction
     from holdfast._engine.runners.database import RunnerDatabase
-    from holdfast._engine.runners.runner import Counts, Tick, TickFunction
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
     from holdfast._store.reap import ReapedJob
@@ -223,48 +224,46 @@ def _wait(look: PeriodicScan) -> timedelta:
     return parse(look.text).next(look.now) - look.now
 
 
-def assemble(  # noqa: PLR0913 - everything from the application and the engine
-    names: Sequence[str],
+def assemble(  # noqa: PLR0913 - the application, and what the engine made for it
+    application: Application,
     sites: Sequence[RunnerDatabase],
     *,
-    home: RunnerDatabase | None,
-    runners: Mapping[str, Runner],
-    periodic: Sequence[PeriodicJob],
-    kinds: Mapping[str, Kind[..., Any]],
-    settings: Settings,
     state: Any,
     transitions: Transitions,
     hooks: Hooks,
     outbox: TickFunction | None,
     relay: Callable[[RunnerDatabase], TickFunction] | None = None,
 ) -> list[tuple[Ticker, list[Runner]]]:
-    """Return the runners of each database: the application's run against its home, the built-in ones against each.
+    """Return the runners of each database: the application's run against its first, the built-in ones against each.
 
-    While the home is unreachable (None) the application's do not run. `outbox` serves all databases in one run.
-    `outbox` and `relay` are the functions of these runners here; None: they do nothing.
+    `sites`: the databases that answer. Without the first one, the application's runners do not run. `outbox` serves all
+    databases in one run. `outbox` and `relay` are the functions of these runners here; None: they do nothing.
     """
 
     def reaped(jobs: Sequence[ReapedJob]) -> None:
         transitions.reaped(jobs)
         hooks.reaped(jobs)
 
+    settings, names = application.settings, application.selected
+    home = next((site for site in sites if site.url == application.urls[0]), None)
     found = []
     for site in sites:
         # A new database needs no maintenance at first.
         maintenance = Runner("maintenance", Maintenance(site).tick, every=Every(MINUTE), singleton=True, at_start=False)
-        own = list(runners.values()) if site is home else []
+        own = list(application.runners.values()) if site is home else []
+        periodic = list(application.schedules.values()) if site is home else []
         timetable = Timetable(
             site,
             [runner for runner in (*own, maintenance) if runner.name in names],
-            periodic if site is home else [],
+            periodic,
             lease=settings.lease,
             heartbeat=settings.heartbeat,
         )
         ours = {runner.name: runner for runner in own}
-        ours["reaper"] = Runner("reaper", Reaping(site, kinds, settings, reaped).tick)
+        ours["reaper"] = Runner("reaper", Reaping(site, application.kinds, settings, reaped).tick)
         ours["maintenance"] = maintenance
-        here = [job.name for job in periodic] if site is home else []
-        ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, here, transitions).tick)
+        scheduled = [job.name for job in periodic]
+        ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, scheduled, transitions).tick)
         if outbox is not None and site is sites[0]:
             ours["outbox"] = Runner("outbox", outbox)
             # Seconds to abort running jobs and to write their outcomes.
@@ -278,14 +277,10 @@ def assemble(  # noqa: PLR0913 - everything from the application and the engine
 
 
 @asynccontextmanager
-async def in_background(  # noqa: PLR0913 - everything from the application and the engine
-    names: Sequence[str],
+async def in_background(  # noqa: PLR0913 - the application, and what the engine made for it
+    application: Application,
     sites: Sequence[RunnerDatabase],
     *,
-    runners: Mapping[str, Runner],
-    periodic: Sequence[PeriodicJob],
-    kinds: Mapping[str, Kind[..., Any]],
-    settings: Settings,
     state: Any,
     transitions: Transitions,
     hooks: Hooks,
@@ -293,27 +288,22 @@ async def in_background(  # noqa: PLR0913 - everything from the application and 
     counts: Callable[[], Mapping[str, int]] = dict,
     relayed: Mapping[str, Callable[[], Mapping[str, int]]] | None = None,
 ) -> AsyncIterator[Background]:
-    """Run these runners in loops inside the block. `counts()` returns the totals of the worker that runs the jobs.
+    """Run the selected runners in loops inside the block. `counts()` returns the totals of the worker that runs jobs.
 
     `relayed`: by database URL, a function that returns the totals of its relays.
     """
     minutes = Minutes(sites[0], "outbox", lambda: summary(counts()))
     tickers = assemble(
-        names,
+        application,
         sites,
-        home=sites[0],
-        runners=runners,
-        periodic=periodic,
-        kinds=kinds,
-        settings=settings,
         state=state,
         transitions=transitions,
         hooks=hooks,
         outbox=minutes.tick,
         relay=None if not relayed else lambda site: Minutes(site, "relay", relayed[site.url]).tick,
     )
-    async with Background(tickers, settings=settings, keeper=keeper) as background:
+    async with Background(tickers, settings=application.settings, keeper=keeper) as background:
         yield background
-    if "outbox" in names and sites[0].worker:
+    if "outbox" in application.selected and sites[0].worker:
         with suppress(*LOST, TimeoutError):
             await minutes.record()

@@ -11,12 +11,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from holdfast._engine.runners.runner import checked
+from holdfast._engine.runner import checked
 from holdfast._engine.thread import in_thread
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast._engine.runners.runner import Counts, Tick
+    from holdfast._engine.runner import Counts, Tick
 
 LONGEST_ANSWER = 65_536
 SECOND = timedelta(seconds=1)

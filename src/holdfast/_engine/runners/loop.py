@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.keeper import Keeper, Kept, Turn
     from holdfast._engine.report.transition import Ticked
-    from holdfast._engine.runners.runner import Runner
+    from holdfast._engine.runner import Runner
     from holdfast._engine.runners.ticker import Ticker
     from holdfast._model.settings import Settings
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
+    from holdfast._engine.runner import Counts, Tick
     from holdfast._engine.runners.database import RunnerDatabase
-    from holdfast._engine.runners.runner import Counts, Tick
     from holdfast._store.maintenance import Deletion, ExpiredPartition
     from holdfast._store.statement import Statement
 

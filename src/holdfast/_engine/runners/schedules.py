@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from datetime import timedelta
 
+    from holdfast._engine.runner import PeriodicJob, Runner
     from holdfast._engine.runners.database import RunnerDatabase
-    from holdfast._engine.runners.runner import PeriodicJob, Runner
 
 
 log = Log(__name__)

@@ -11,7 +11,7 @@ import psycopg
 
 from holdfast._engine.link import LOST, pause
 from holdfast._engine.report.transition import Skipped, Ticked
-from holdfast._engine.runners.runner import USABLE, Budget, Tick
+from holdfast._engine.runner import USABLE, Budget, Tick
 from holdfast._engine.runners.schedules import singleton
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
@@ -20,8 +20,8 @@ from holdfast._store.schedule import Begun, Slot, begin_run, counts_json, end_sl
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transitions
+    from holdfast._engine.runner import Counts, Runner
     from holdfast._engine.runners.database import RunnerDatabase
-    from holdfast._engine.runners.runner import Counts, Runner
     from holdfast._engine.runners.schedules import Timetable
     from holdfast._model.settings import Settings
     from holdfast._store.schedule import RunOutcome

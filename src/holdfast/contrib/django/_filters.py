@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from django.contrib.admin import SimpleListFilter
 from django.db.models.functions import Now
 
-from holdfast._engine.runners.runner import BUILT_IN
+from holdfast._engine.runner import BUILT_IN
 from holdfast.contrib.django._application import application
 
 if TYPE_CHECKING:

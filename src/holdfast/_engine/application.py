@@ -1,0 +1,91 @@
+"""An application as the engine sees it: one value with everything it registers, its databases and its settings."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+
+from holdfast._engine.runner import selected
+from holdfast._model.codec import JsonCodec
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+    from types import TracebackType
+
+    from holdfast._engine.keeper import Keeper
+    from holdfast._engine.report.hook import Hook
+    from holdfast._engine.report.transition import Listener, Transitions
+    from holdfast._engine.runner import Budget, PeriodicJob, Runner
+    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._model.job import Job
+    from holdfast._model.kind import Kind
+    from holdfast._model.settings import Settings
+
+    Middleware: TypeAlias = Callable[[Job[Any], str, Callable[[], Awaitable[object]]], Awaitable[object]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Application:
+    """What a worker or a one-shot tick needs of an application. Holdfast, on a higher layer, makes one for each."""
+
+    urls: Sequence[str]
+    """The databases to serve. The application's own runners and schedules run against the first."""
+    settings: Settings
+    kinds: Mapping[str, Kind[..., Any]] = field(default_factory=dict)
+    """The kinds that have a handler here."""
+    codec: JsonCodec = field(default_factory=JsonCodec)
+    middlewares: Sequence[Middleware] = ()
+    listeners: Sequence[Listener] = ()
+    failure_hooks: Sequence[Hook] = ()
+    dead_letter_hooks: Sequence[Hook] = ()
+    runners: Mapping[str, Runner] = field(default_factory=dict)
+    schedules: Mapping[str, PeriodicJob] = field(default_factory=dict)
+    lifespan: Callable[[], AbstractAsyncContextManager[Any]] = nullcontext
+    """Yields the state that all handlers and runners share."""
+    wake: Carrier | None = None
+    """The broker that carries wake-ups; None: LISTEN."""
+    relays: MakeRelaying | None = None
+    """Makes the relays of the subscriptions; None: there are no subscriptions."""
+
+    @property
+    def selected(self) -> list[str]:
+        """The names of the runners to run, in order."""
+        return selected(self.settings.tick_runners, self.runners)
+
+
+class Relaying(Protocol):
+    """Reads the event log of one database while its `async with` block runs."""
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Events delivered so far, by subscription."""
+        ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def wake(self) -> None:
+        """Look now: an event was published."""
+
+    async def drain(self, budget: Budget) -> Mapping[str, int]:
+        """Deliver the available events once, without the block."""
+        ...
+
+
+class MakeRelaying(Protocol):
+    def __call__(
+        self,
+        url: str,
+        *,
+        worker: Callable[[], int],
+        heard: Callable[[], bool],
+        transitions: Transitions,
+        keeper: Keeper | None = None,
+    ) -> Relaying:
+        """`worker()`: the id of the worker's row, or 0. `heard()`: whether notifications arrive."""
+        ...
