@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """What a worker or a one-shot tick needs of an application. Holdfast, on a higher layer, makes one for each."""
+    """The registrations, databases and settings of an application. Holdfast makes one for each worker and each tick."""
 
     urls: Sequence[str]
     """The databases to serve. The application's own runners and schedules run against the first."""

@@ -51,7 +51,7 @@ log = Log(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerParts:
-    """What a worker's pipelines share: its application, its slots, and how they are to serve."""
+    """The parts of a worker that its pipelines share: its application, its slots, and how they are to serve."""
 
     name: str
     application: Application
