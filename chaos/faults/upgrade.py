@@ -75,16 +75,9 @@ def _next(site: Site) -> int:
 
 
 def _migrate(site: Site, version: int) -> None:
-    # As the owner of the schema, straight to the server, and again if others held its tables for too long.
-    for left in range(4, -1, -1):
-        try:
-            with psycopg.connect(site.ground.admin_url(), user=USER, autocommit=True) as conn:
-                upgrade.migrate(conn, version)
-        except psycopg.errors.LockNotAvailable:
-            if not left:
-                raise
-        else:
-            return
+    # As the owner of the schema, straight to the server.
+    with psycopg.connect(site.ground.admin_url(), user=USER, autocommit=True) as conn:
+        upgrade.migrate(conn, version)
 
 
 FAULTS = (

@@ -18,12 +18,16 @@ from tests.engine.trouble import Line
 from tests.engine.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from tests.engine.ledger import Ledger
     from tools.postgres import Server
 
 ASLEEP = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+
+
+WAITING = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
 async def sleep(conn: psycopg.AsyncConnection[Any]) -> None:
@@ -84,6 +88,31 @@ async def test_the_session_of_a_pooler_stays_as_it_was(database: str, server: Se
             )  # it names something, so in a transaction it is pinned
             assert await link.run(path) == before != "pg_catalog, pg_temp"
             assert await link.run_with(search_path) == before
+
+
+@pytest.mark.parametrize("way", ["timeout", "hurry", "abandon"])
+async def test_a_statement_that_is_given_up_is_cancelled_at_the_server(
+    database: str, ledger: Ledger, connect: Callable[..., psycopg.Connection[Any]], way: str
+) -> None:
+    statement = Statement("INSERT INTO holdfast.locked_by_a_test VALUES (1)", {}, lambda _: None)
+    with connect(autocommit=False) as holder:
+        holder.execute("CREATE TABLE holdfast.locked_by_a_test (number integer)")
+        holder.commit()
+        holder.execute("LOCK TABLE holdfast.locked_by_a_test")
+        async with Link(database, timeout=0.5 if way == "timeout" else 60) as link:
+            waits = asyncio.ensure_future(link.run(statement))
+            await until(lambda: ledger.rows(WAITING))
+            if way == "hurry":
+                link.hurry(0.3)
+            elif way == "abandon":
+                await link.abandon()
+            with pytest.raises(psycopg.OperationalError):
+                await waits
+            await until(lambda: not ledger.rows(WAITING))
+            if way != "abandon":
+                assert await link.run(identify_database())
+        holder.rollback()
+        assert holder.execute("SELECT count(*) FROM holdfast.locked_by_a_test").fetchone() == (0,)
 
 
 async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: Ledger) -> None:

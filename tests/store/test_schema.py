@@ -194,14 +194,20 @@ def test_a_migration_that_fails_leaves_nothing_of_itself(empty: str, monkeypatch
     assert recorded(empty) == [(1, "0001_a", broken[0].checksum)]
 
 
+def one_more(monkeypatch: pytest.MonkeyPatch, sql: str) -> str:
+    """Add a migration after those of today, and return its name."""
+    name = f"{len(migrations()) + 1:04}_spare"
+    later = numbered([*((f"{known.name}.sql", known.sql) for known in migrations()), (f"{name}.sql", sql)])
+    monkeypatch.setattr("holdfast._store.schema.migrations", lambda: later)
+    return name
+
+
 def test_a_migration_begins_again_when_it_deadlocks_with_a_worker(
     database: str, connect: Callable[..., psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = "ALTER TABLE holdfast.job ADD spare integer; ALTER TABLE holdfast.worker ADD spare integer;"
-    later = numbered(
-        [*((f"{known.name}.sql", known.sql) for known in migrations()), (f"{len(migrations()) + 1:04}_spare.sql", both)]
+    name = one_more(
+        monkeypatch, "ALTER TABLE holdfast.job ADD spare integer; ALTER TABLE holdfast.worker ADD spare integer;"
     )
-    monkeypatch.setattr("holdfast._store.schema.migrations", lambda: later)
     worker, migrating = connect(), connect(autocommit=True)
     with ThreadPoolExecutor(1) as pool, worker.transaction():
         # As a claim does: the worker's row first, then the jobs. The migration is to be the one that gives way.
@@ -212,7 +218,38 @@ def test_a_migration_begins_again_when_it_deadlocks_with_a_worker(
             await_waiter(looking, "holdfast.worker")
         worker.execute("SELECT FROM holdfast.job").fetchall()
         assert not migrated.done()
-    assert migrated.result() == [later[-1].name]
+    assert migrated.result() == [name]
+
+
+def test_a_migration_that_waits_for_a_table_lets_others_work(
+    database: str, connect: Callable[..., psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = one_more(monkeypatch, "ALTER TABLE holdfast.job ADD spare integer;")
+    reader, migrating = connect(), connect(autocommit=True)
+    with ThreadPoolExecutor(1) as pool:
+        with reader.transaction(), connect(autocommit=True) as looking, connect(autocommit=True) as working:
+            reader.execute("SELECT FROM holdfast.job").fetchall()
+            migrated = pool.submit(migrate, migrating)
+            for _ in range(2):
+                await_waiter(looking, "holdfast.job")
+                # It queues up behind the migration, and continues when the migration gives way.
+                working.execute("SET statement_timeout = '5s'")
+                working.execute("SELECT FROM holdfast.job LIMIT 1")
+            assert not migrated.done()
+        assert migrated.result(30) == [name]
+
+
+def test_a_migration_gives_up_when_its_locks_are_held_for_too_long(
+    database: str, connect: Callable[..., psycopg.Connection[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_more(monkeypatch, "ALTER TABLE holdfast.job ADD spare integer;")
+    monkeypatch.setattr("holdfast._store.schema.PATIENCE", 0.5)
+    reader = connect()
+    with reader.transaction(), connect(autocommit=True) as migrating:
+        reader.execute("SELECT FROM holdfast.job").fetchall()
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            migrate(migrating)
+    assert recorded(database) == WHOLE
 
 
 def test_a_function_is_never_committed_open_to_everybody(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
+from psycopg import capabilities
 from psycopg.conninfo import make_conninfo
 from psycopg.pq import TransactionStatus
 
@@ -34,6 +35,8 @@ SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 1.0
 # A severed statement fails within this many seconds.
 ABANDON_SECONDS = 0.5
+# Before a statement is severed, the server gets this many seconds to cancel it.
+CANCEL_SECONDS = 0.25
 # TCP detects a peer that is gone without closing the connection.
 CONNECT: dict[str, Any] = {
     "connect_timeout": 5,
@@ -75,6 +78,7 @@ class Link:
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._pooled = False
         self._abandoned = False
+        self._giving_up: asyncio.Task[None] | None = None
         self._connecting: asyncio.Timeout | None = None
         self._lock = asyncio.Lock()
         self._asked_at: float | None = None
@@ -101,8 +105,11 @@ class Link:
             self._asked_at = time.monotonic()
             try:
                 conn = await self._connected()
-                with severed_after(conn, self._timeout):
+                timer = self._give_up_after(self._timeout)
+                try:
                     answer = await function(conn)
+                finally:
+                    timer.cancel()
             except BaseException as exc:
                 # Without an answer it is unknown whether the statement took effect, and the next statement must not
                 # read half of its answer. A session may stay read-only after the server has become writable.
@@ -116,6 +123,8 @@ class Link:
                 raise
             else:
                 self._lost = False
+                if self._giving_up is not None:
+                    await self.close()  # the request to cancel may still be under way, and must not reach the next one
                 return answer
             finally:
                 self._asked_at = None
@@ -148,7 +157,14 @@ class Link:
         if self._connecting is not None and not self._connecting.expired():
             self._connecting.reschedule(loop.time() + self._timeout)
         elif self._conn is not None and self._lock.locked():
-            loop.call_later(self._timeout, sever, self._conn)
+            self._give_up_after(self._timeout)
+
+    def _give_up_after(self, seconds: float) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(max(0.0, seconds - CANCEL_SECONDS), self._give_up)
+
+    def _give_up(self) -> None:
+        if self._conn is not None and self._giving_up is None:
+            self._giving_up = asyncio.create_task(cancel_or_sever(self._conn, CANCEL_SECONDS))
 
     async def abandon(self) -> None:
         """Sever the current statement, let waiting ones fail, and close for good."""
@@ -162,6 +178,9 @@ class Link:
 
     async def close(self) -> None:
         conn, self._conn = self._conn, None
+        giving_up, self._giving_up = self._giving_up, None
+        if giving_up is not None:
+            giving_up.cancel()
         if conn is not None:
             await conn.close()
 
@@ -208,6 +227,21 @@ def sever(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
     """
     with suppress(OSError, *LOST), socket.socket(fileno=os.dup(conn.fileno())) as line:
         line.shutdown(socket.SHUT_RDWR)
+
+
+async def cancel_or_sever(conn: psycopg.AsyncConnection[Any], seconds: float) -> None:
+    """Ask the server to cancel the current statement, and sever the connection unless it ends within `seconds`.
+
+    A statement that is only severed continues at the server: it may wait for a lock and take effect much later.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            if capabilities.has_cancel_safe():
+                with suppress(*LOST):
+                    await conn.cancel_safe(timeout=seconds)
+            await asyncio.sleep(seconds)
+    except TimeoutError:
+        sever(conn)
 
 
 async def behind_pooler(conn: psycopg.AsyncConnection[Any]) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import re
-from contextlib import contextmanager, suppress
+import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -27,8 +29,9 @@ Applied: TypeAlias = tuple[int, str, str]
 _FILE_NAME = re.compile(r"(\d{4})_[a-z_]+\.sql")
 # A migration whose name ends so removes something that older code needs. All others keep older code working.
 _BREAKING = "_breaking"
-# How often a migration is retried after PostgreSQL aborted it to resolve a deadlock with a worker.
-_DEADLOCKS = 4
+# A migration that cannot get its locks is retried for this many seconds, with a pause before each attempt.
+PATIENCE = 60.0
+_PAUSE = (0.2, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +143,18 @@ def missing_roles(conn: psycopg.Connection[Any]) -> list[str]:
 
 
 def _take_step_through(conn: psycopg.Connection[Any]) -> Migration | None:
-    """Take the next step; retry it after a deadlock with a worker that locks the same tables in another order."""
-    for _ in range(_DEADLOCKS):
-        with suppress(psycopg.errors.DeadlockDetected):
+    """Take the next step; retry it while workers and long transactions keep its locks.
+
+    A worker may lock the same tables in another order: then the server ends one of the two as a deadlock.
+    """
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
             return _take_step(conn)
-    return _take_step(conn)
+        except (psycopg.errors.DeadlockDetected, psycopg.errors.LockNotAvailable):
+            if time.monotonic() > until:
+                raise
+        time.sleep(random.uniform(*_PAUSE))  # noqa: S311 - it spreads load, and is not used for security
 
 
 def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
