@@ -24,7 +24,7 @@ from bench.noise import median_error
 from bench.plain import CLAIM, FINISH, Plain
 from bench.worker import Worker, completed
 from holdfast import _drivers as drivers
-from holdfast._store.claimed_job import ClaimedJob
+from holdfast._store.claim import ClaimedJob
 from holdfast._store.finish import finish_jobs
 from holdfast._store.lease import Held
 from holdfast._store.statement import number_array

@@ -17,7 +17,7 @@ from bench.worker import Worker
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 RATE = 0.9
 WAITING = 100_000

@@ -27,7 +27,7 @@ from bench.ground import checkpoint, connected, ground, progress
 from bench.load import load_jobs
 from bench.worker import Worker
 from holdfast._drivers import run_sync
-from holdfast._store.claim_floor import REACHES
+from holdfast._store.claim import REACHES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

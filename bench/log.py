@@ -21,8 +21,7 @@ from holdfast import Holdfast
 from holdfast._drivers import run_sync
 from holdfast._model.event import NewEvent
 from holdfast._relay.sinks.nats import NatsSink
-from holdfast._store.event import publish_events
-from holdfast._store.position import Cut, read_events
+from holdfast._store.event import Cut, publish_events, read_events
 from holdfast._store.subscription import advance_position, join_subscription, subscribe
 from holdfast._store.worker import register_worker
 from tools.nats import NatsServer

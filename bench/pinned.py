@@ -21,9 +21,8 @@ from holdfast._drivers import run_sync
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
-from holdfast._store.claim_floor import ReapFloor
 from holdfast._store.enqueue import enqueue_jobs
-from holdfast._store.reap import reap_jobs
+from holdfast._store.lease import ReapFloor, reap_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

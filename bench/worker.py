@@ -8,9 +8,7 @@ from bench.load import KIND
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
 from holdfast._model.work import Lease
-from holdfast._store.claim import Served, claim_jobs
-from holdfast._store.claim_floor import Floors
-from holdfast._store.claim_window import Windows
+from holdfast._store.claim import Floors, Served, Windows, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.sleeper import look_ahead
 from holdfast._store.worker import register_worker
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast._store.claimed_job import Claim, ClaimedJob
+    from holdfast._store.claim import Claim, ClaimedJob
     from holdfast._store.sleeper import Horizon
     from holdfast._store.statement import Statement
 

@@ -22,7 +22,7 @@ from holdfast._engine.pipeline import Pipeline
 from holdfast._engine.serving import Serving
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Completed
-from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.claim import REACHES, Floors
 from holdfast._store.lease import ClaimAnswer
 from holdfast._store.sleeper import look_ahead
 from holdfast._store.statement import Statement

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from holdfast._relay.job_feed import FeedPartition
 from holdfast._relay.partition import PAGE, Partition, _moved
 from holdfast._relay.publisher import Handed, LeaseOver
-from holdfast._store.position import Cut, read_events
+from holdfast._store.event import Cut, read_events
 from holdfast._store.statement import Statement
 from holdfast._store.subscription import Fed, advance_position, join_subscription
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast._engine.runner import Budget
-    from holdfast._store.position import LogPage
+    from holdfast._store.event import LogPage
     from holdfast._store.statement import Parameter
 
 # How long after the jobs the position follows when that is a transaction of its own, in seconds.

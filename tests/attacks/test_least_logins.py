@@ -11,7 +11,7 @@ from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._store.access import list_audit, make_access_token, record_audit, revoke_access_token
-from holdfast._store.census import read_census, take_census
+from holdfast._store.inspect import read_census, take_census
 from holdfast.ops import Role
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from bench.lanes import TOMORROW
 from bench.load import load_jobs
 from bench.worker import Worker
 from holdfast._drivers import run_sync
-from holdfast._store.claim_floor import REACHES
+from holdfast._store.claim import REACHES
 from tests.databases import clone
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from bench.load import KIND, load_jobs
 from bench.worker import Worker
 from holdfast._drivers import run_sync
 from holdfast._model.retry import Retry
-from holdfast._store.reap import reap_jobs
+from holdfast._store.lease import reap_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable

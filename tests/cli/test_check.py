@@ -9,8 +9,8 @@ from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._model.settings_table import SETTINGS
-from holdfast._store.census import take_census
 from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.inspect import take_census
 from holdfast._store.schema import migrations
 from holdfast._store.subscription import subscribe
 from holdfast._store.worker import register_worker

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from holdfast._store.statement import Statement
     from tests.engine.ledger import Ledger
 

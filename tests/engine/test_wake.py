@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, Job
 from holdfast._engine.jobs import claim
 from holdfast._engine.wake import sleep as sleep_record
-from holdfast._store import claim_floor as floor
+from holdfast._store import claim as floor
 from holdfast._store.statement import statements
 from tests.databases import clone, create_template
 from tests.engine.interleaving import LEVELS, Producer

@@ -17,7 +17,7 @@ from holdfast._ops.fleet import runtime
 from holdfast._ops.overview import latency
 from holdfast._ops.responses import Latency, StatsConfig
 from holdfast._ops.service import Service
-from holdfast._store.census import BOUNDS
+from holdfast._store.inspect import BOUNDS
 from holdfast._store.subscription import subscribe
 from holdfast.ops import operations
 from tests.ops.asking import Asked, ask, bearer

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
-from holdfast._store.claim import WHOLE, Shards
-from holdfast._store.claimed_job import Lane
+from holdfast._store.claim import WHOLE, Lane, Shards
 from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, AttemptRow, Delta, ModelJob, Span, State
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from holdfast._store.claimed_job import Claim, ClaimedJob
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.claim import Claim, ClaimedJob
+    from holdfast._store.lease import ReapedJob
     from tests.protocol.observation import Observation
     from tests.protocol.producing import Spec
 

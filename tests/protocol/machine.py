@@ -25,7 +25,7 @@ from tests.protocol.strategies import (
 )
 
 if TYPE_CHECKING:
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.protocol.producing import Spec
 
 

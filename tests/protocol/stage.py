@@ -14,12 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine
 from holdfast._drivers import run_sync
 from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob
 from holdfast._model.job import Completed, Outcome
-from holdfast._store.claim import claim_jobs
-from holdfast._store.claim_floor import Floors
-from holdfast._store.claimed_job import Claim, ClaimedJob, Lane
+from holdfast._store.claim import Claim, ClaimedJob, Floors, Lane, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs, is_plain
-from holdfast._store.lease import Held, renew_leases
-from holdfast._store.reap import claim_suspects, reap_jobs
+from holdfast._store.lease import Held, claim_suspects, reap_jobs, renew_leases
 from holdfast._store.statement import Statement
 from tests.protocol import leasing
 from tests.protocol.leasing import LEASE, RETRY, Request, write_of

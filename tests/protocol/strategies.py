@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from holdfast._logs.failure import Failure
 from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._model.new_job import OrderKey, Unique
-from holdfast._store.claim import WHOLE, Shards
-from holdfast._store.claim_floor import REACHES
+from holdfast._store.claim import REACHES, WHOLE, Shards
 from tests.protocol.crew import KINDS, QUEUES, WORKERS
 from tests.protocol.leasing import Request
 from tests.protocol.producing import WINDOW, Spec

@@ -22,7 +22,7 @@ from tools.postgres import Server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 Connection = psycopg.Connection[Any]
 

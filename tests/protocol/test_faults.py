@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast._model.job import Outcome
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
 Connection = psycopg.Connection[Any]

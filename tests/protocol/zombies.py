@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 FAILURE = Failure("Zombie", "it should be dead")
 OUTCOMES: dict[str, Outcome] = {

@@ -6,13 +6,13 @@ from datetime import datetime  # noqa: TC003 - part of a NamedTuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._drivers import run
-from holdfast._store.position import Cut, read_events
+from holdfast._store.event import Cut, read_events
 from holdfast._store.subscription import advance_position, join_subscription, subscribe
 
 if TYPE_CHECKING:
     import psycopg
 
-    from holdfast._store.position import LogPage
+    from holdfast._store.event import LogPage
     from holdfast._store.subscription import HeldPartition, Membership, ParkedEvent
 
 

@@ -16,7 +16,7 @@ from holdfast._engine.report.transition import Transitions
 from holdfast._engine.runner import Budget
 from holdfast._relay import partition
 from holdfast._relay.publisher import Handed
-from holdfast._store.position import Cut, LogPage, Position
+from holdfast._store.event import Cut, LogPage, Position
 from holdfast._store.subscription import HeldPartition, ReleasedEvents
 from holdfast._store.worker import register_worker
 from tests.relay.ledger import Ledger

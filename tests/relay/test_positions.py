@@ -9,8 +9,8 @@ import pytest
 
 from bench.explain import explained
 from holdfast._drivers import run, run_sync
+from holdfast._store.event import Cut, read_events
 from holdfast._store.maintenance import expired_partitions
-from holdfast._store.position import Cut, read_events
 from holdfast._store.subscription import (
     feed_jobs,
     find_subscription,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._store.census import (
+from holdfast._store.inspect import (
     BOUNDS,
     Counted,
     read_census,

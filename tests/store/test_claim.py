@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
 from holdfast._model.work import Lease
-from holdfast._store.claim import SHARDS, Shards, claim_jobs
-from holdfast._store.claim_floor import Floors
+from holdfast._store.claim import SHARDS, Floors, Shards, claim_jobs
 from holdfast._store.search import cancel_job
 from tests.traps.mutation import let_claims_take_their_time
 from tests.traps.workers import CANCELLED, RETRIED, Worker, enqueue, fill, job, number, statuses

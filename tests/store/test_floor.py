@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast._store.claim_floor import CHEAP, MOST_LANES, REACHES, SHARE_OF_TIME, SHARED_FROM, Floors, ReapFloor
-from holdfast._store.claimed_job import Lane
+from holdfast._store.claim import CHEAP, MOST_LANES, REACHES, SHARE_OF_TIME, SHARED_FROM, Floors, Lane
+from holdfast._store.lease import ReapFloor
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOTHING: list[Any] = []

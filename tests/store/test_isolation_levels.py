@@ -28,7 +28,7 @@ from tests.traps.workers import FAILED, Worker, drain, enqueue, expire_leases, j
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
     Call: TypeAlias = Callable[[psycopg.Connection[Any]], object]

@@ -10,8 +10,7 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed, Released, Rescheduled, Retried
 from holdfast._model.new_job import Unique
-from holdfast._store.claim import claim_jobs
-from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.sleeper import lie_down, look_ahead, worker_channel
 from tests.traps.plans import buffers
 from tests.traps.sessions import held_snapshot
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from psycopg import Connection
 
-    from holdfast._store.claimed_job import Claim
+    from holdfast._store.claim import Claim
     from tests.traps.workers import Connect
 
 HOUR = timedelta(hours=1)

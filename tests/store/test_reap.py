@@ -7,7 +7,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.retry import Retry
-from holdfast._store.reap import reap_jobs
+from holdfast._store.lease import reap_jobs
 from holdfast._store.search import cancel_job
 from tests.traps.workers import Worker, enqueue, expire_leases, job, number, statuses
 

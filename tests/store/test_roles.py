@@ -17,8 +17,7 @@ from holdfast._model.work import Lease
 from holdfast._store.chain import chain_ends, complete_chain, delete_chains, read_chain, repair_blockers
 from holdfast._store.claim import claim_jobs
 from holdfast._store.finish import Ending, complete_job, finish_jobs
-from holdfast._store.lease import Held, renew_leases, report_progress
-from holdfast._store.reap import claim_suspects, isolate_worker, reap_jobs
+from holdfast._store.lease import Held, claim_suspects, isolate_worker, reap_jobs, renew_leases, report_progress
 from holdfast._store.schema import check, migrate
 from holdfast._store.search import cancel_job, replay_job
 from holdfast._store.sleeper import forget_watcher, watch_chains

@@ -10,7 +10,7 @@ import pytest
 from holdfast import OrderKey
 from holdfast._drivers import run_sync
 from holdfast._store.claim import claim_jobs
-from holdfast._store.reap import isolate_worker, next_suspect
+from holdfast._store.lease import isolate_worker, next_suspect
 from holdfast._store.search import cancel_job
 from tests.traps.workers import (
     COMPLETED,
@@ -28,7 +28,7 @@ from tests.traps.workers import (
 
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
 

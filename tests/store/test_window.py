@@ -10,11 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._drivers import run_sync
-from holdfast._store import claim_window as window
-from holdfast._store.claim import SHARDS, WHOLE, Shards, claim_jobs
-from holdfast._store.claim_floor import REACHES, STEPS_AT_MOST, Floors
-from holdfast._store.claim_window import FRUITLESS, WINDOWS, WITHOUT, Windows
-from holdfast._store.claimed_job import Claim, Lane
+from holdfast._store import claim as window
+from holdfast._store.claim import (
+    FRUITLESS,
+    REACHES,
+    SHARDS,
+    STEPS_AT_MOST,
+    WHOLE,
+    WINDOWS,
+    WITHOUT,
+    Claim,
+    Floors,
+    Lane,
+    Shards,
+    Windows,
+    claim_jobs,
+)
 from tests.traps.workers import Worker, enqueue, fill, job, number
 
 if TYPE_CHECKING:

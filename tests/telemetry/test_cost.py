@@ -20,7 +20,7 @@ from bench.load import KIND, PAYLOAD, load_jobs
 from bench.noise import median_error
 from holdfast import Holdfast, Job
 from holdfast._engine.report.transition import Transitions
-from holdfast._store.claimed_job import ClaimedJob
+from holdfast._store.claim import ClaimedJob
 from holdfast.telemetry import Telemetry, instrument
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tests.traps.workers import COMPLETED, RELEASED, RETRIED, Worker, enqueue, e
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome
     from holdfast._model.new_job import NewJob
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 PRODUCERS = 6
 WORKERS = 4

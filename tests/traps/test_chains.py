@@ -21,7 +21,7 @@ from tests.traps.sessions import await_waiting, background
 from tests.traps.workers import COMPLETED, Worker, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from holdfast._model.job import Outcome
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
 

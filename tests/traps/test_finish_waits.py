@@ -21,7 +21,7 @@ from tests.traps.workers import COMPLETED, Worker, drain, enqueue, expire_leases
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
 INNOCENT = 50

@@ -11,10 +11,9 @@ from holdfast._drivers import run_sync
 from holdfast._model.job import Released, Retried
 from holdfast._model.new_job import OrderKey
 from holdfast._model.retry import Retry
-from holdfast._store.claim import claim_jobs
-from holdfast._store.claim_floor import REACHES, Floors, ReapFloor
+from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.enqueue import enqueue_jobs
-from holdfast._store.reap import reap_jobs
+from holdfast._store.lease import ReapFloor, reap_jobs
 from tests.traps.mutation import open_trap
 from tests.traps.plans import buffers
 from tests.traps.sessions import held_snapshot
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._model.job import Outcome
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from tests.traps.workers import Connect
 
 NARROW = REACHES[0]

@@ -10,8 +10,7 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey
-from holdfast._store.claim import claim_jobs
-from holdfast._store.claim_floor import REACHES, Floors
+from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from tests.traps.mutation import open_trap

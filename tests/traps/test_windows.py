@@ -11,15 +11,14 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._store import claim_window as window
-from holdfast._store.claim import claim_jobs
-from holdfast._store.claim_window import Windows
+from holdfast._store import claim as window
+from holdfast._store.claim import Windows, claim_jobs
 from tests.traps.mutation import open_trap
 from tests.traps.sessions import GATE, await_waiting, background
 from tests.traps.workers import Worker, fill, number
 
 if TYPE_CHECKING:
-    from holdfast._store.claimed_job import Claim
+    from holdfast._store.claim import Claim
     from tests.traps.workers import Connect
 
 JOBS = 4_000

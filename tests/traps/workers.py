@@ -14,8 +14,7 @@ from holdfast._model.work import Lease
 from holdfast._store.claim import WHOLE, Shards, claim_jobs
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.finish import Ending, finish_jobs
-from holdfast._store.lease import ClaimAnswer, Held, renew_leases
-from holdfast._store.reap import ReapedJob, claim_suspects, reap_jobs
+from holdfast._store.lease import ClaimAnswer, Held, ReapedJob, claim_suspects, reap_jobs, renew_leases
 from holdfast._store.worker import register_worker
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast._store.claim_floor import Floors
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob, Floors
 
     Connect = Callable[..., psycopg.Connection[Any]]
 

@@ -24,8 +24,7 @@ from holdfast._model.settings import Settings
 from holdfast._model.settings_table import SETTINGS
 from holdfast._model.work import Lease
 from holdfast._store import schema
-from holdfast._store.census import read_census
-from holdfast._store.inspect import list_roles, read_isolation, read_rights, read_server
+from holdfast._store.inspect import list_roles, read_census, read_isolation, read_rights, read_server
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues, unserved
 

@@ -4,7 +4,8 @@ psycopg.py     runs it on a psycopg 3 connection
 asyncpg.py     runs it on an asyncpg connection
 sqlalchemy.py  runs it on a SQLAlchemy session or connection
 django.py      runs it on a Django connection
-refusal.py     turns errors of the database into errors of Holdfast
+
+This file chooses the driver, and translates errors of the database into errors of Holdfast.
 """
 
 from __future__ import annotations
@@ -13,9 +14,19 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from holdfast._drivers.refusal import refused
 from holdfast._model.connection import AsyncConnection, SyncConnection
-from holdfast._model.errors import UnsupportedConnection
+from holdfast._model.errors import (
+    AlreadyReplayed,
+    ChainAwaited,
+    DuplicateJob,
+    HoldfastError,
+    InvalidEvent,
+    InvalidJob,
+    SchemaMissing,
+    SchemaOutdated,
+    UnsupportedConnection,
+    WrongIsolation,
+)
 
 if TYPE_CHECKING:
     from holdfast._store.statement import Statement
@@ -26,6 +37,8 @@ T = TypeVar("T")
 
 _POOL = "{} is a pool: take a connection from it, and give that one"
 _UNKNOWN = "{} is no connection of psycopg 3, asyncpg, SQLAlchemy or Django"
+# A library's error may wrap another's, which may wrap the server's.
+_DEPTH = 4
 
 
 async def run(conn: AsyncConnection, statement: Statement[T]) -> T:
@@ -67,3 +80,61 @@ def _driver_of(cls: type[Any]) -> Any:
             case _:
                 pass
     raise UnsupportedConnection(_UNKNOWN.format(f"{cls.__module__}.{cls.__qualname__}"))
+
+
+def refused(exc: BaseException) -> HoldfastError | None:
+    """Return the Holdfast error for an exception with a known SQLSTATE; None for any other."""
+    found: object = exc
+    for _ in range(_DEPTH):
+        state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
+        if isinstance(state, str):
+            return _translated(state, found)
+        found = getattr(found, "orig", None) or getattr(found, "__cause__", None)
+    return None
+
+
+def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR0911 - one line per error
+    match state:
+        case "HF001":
+            return DuplicateJob(next(iter(_ids(exc)), None))
+        case "HF002":
+            return InvalidJob(_field(exc, "message_primary", "message"))
+        case "HF003":
+            return WrongIsolation(_field(exc, "message_primary", "message"))
+        case "HF004":
+            return ChainAwaited(_ids(exc))
+        case "HF005":
+            return InvalidEvent(_field(exc, "message_primary", "message"))
+        case "HF006":
+            return AlreadyReplayed(next(iter(_ids(exc)), None))
+        case "23502" | "23514" if _broken_rule(exc):
+            of_event = (_field(exc, "table_name", "table_name") or "").startswith(("event", "inbox"))
+            return (InvalidEvent if of_event else InvalidJob)(_field(exc, "message_primary", "message"))
+        case "3F000":
+            return SchemaMissing()
+        case "42883" if "function holdfast." in (_field(exc, "message_primary", "message") or ""):
+            return SchemaOutdated()
+        case "42P01" if '"holdfast.' in (_field(exc, "message_primary", "message") or ""):
+            return SchemaOutdated()
+    return None
+
+
+def _broken_rule(exc: object) -> bool:
+    """Return whether a constraint of our tables failed: a missing partition has the same SQLSTATE and names none."""
+    if _field(exc, "schema_name", "schema_name") != "holdfast":
+        return False
+    return bool(_field(exc, "constraint_name", "constraint_name") or _field(exc, "column_name", "column_name"))
+
+
+def _ids(exc: object) -> list[int]:
+    detail = _field(exc, "message_detail", "detail") or ""
+    return [int(word) for word in detail.split() if word.isdecimal()]
+
+
+def _field(exc: object, libpq_name: str, asyncpg_name: str) -> str | None:
+    """Return a field of the server's error: psycopg has it in `diag`, asyncpg on the error, SQLAlchemy on its cause."""
+    for source in (getattr(exc, "diag", None), exc, getattr(exc, "__cause__", None)):
+        for name in (libpq_name, asyncpg_name):
+            if isinstance(text := getattr(source, name, None), str):
+                return text
+    return None

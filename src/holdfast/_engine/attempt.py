@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import Blocker, Busy, Progress
     from holdfast._model.kind import Kind
     from holdfast._model.work import Lease
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
 
 

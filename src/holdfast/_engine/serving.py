@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
     from holdfast._model.job import Blocker, Outcome
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from holdfast._store.finish import Answers
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.lease import ReapedJob
     from holdfast._store.worker import QueueControlRow
 
 

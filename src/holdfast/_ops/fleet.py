@@ -20,7 +20,7 @@ from holdfast._ops.responses import (
     Subscriptions,
     Workers,
 )
-from holdfast._store.census import read_census, read_kind_tallies
+from holdfast._store.inspect import read_census, read_kind_tallies
 from holdfast._store.schedule import last_runs, list_running, list_schedules
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import QueueControlRow, list_workers, read_queues

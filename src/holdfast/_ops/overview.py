@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from holdfast._ops.problem import Seen, problems
 from holdfast._ops.responses import Depth, Latency, Minute, Overview, QueueOverview, UnservedKind
 from holdfast._store import worker as fleet
-from holdfast._store.census import BOUNDS, read_census, read_tallies
+from holdfast._store.inspect import BOUNDS, read_census, read_tallies
 from holdfast._store.schedule import last_runs
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.pool import Transaction
-    from holdfast._store.census import Census, Counted, TallyLine
+    from holdfast._store.inspect import Census, Counted, TallyLine
     from holdfast._store.subscription import SubscriptionRow
     from holdfast._store.worker import FleetWorker
 

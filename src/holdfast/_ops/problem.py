@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from holdfast._ops.responses import UnservedKind
 
 if TYPE_CHECKING:
-    from holdfast._store.census import Census, TallyLine
+    from holdfast._store.inspect import Census, TallyLine
     from holdfast._store.schedule import RunRow
     from holdfast._store.subscription import SubscriptionRow
     from holdfast._store.worker import FleetWorker, QueueControlRow

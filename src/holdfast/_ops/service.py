@@ -32,7 +32,7 @@ from holdfast._ops.responses import (
     StatsRuntime,
 )
 from holdfast._store.access import list_audit
-from holdfast._store.census import read_census, sum_tallies, take_census
+from holdfast._store.inspect import read_census, sum_tallies, take_census
 from holdfast._store.schedule import list_runs, pause_schedule, resume_schedule, trigger_schedule
 from holdfast._store.search import (
     Search,

@@ -23,7 +23,7 @@ from holdfast._relay.partition import Partition
 from holdfast._relay.publisher import LeaseOver, Publisher
 from holdfast._relay.subscription import Feed
 from holdfast._store.enqueue import EnqueuedJob
-from holdfast._store.position import Cut
+from holdfast._store.event import Cut
 from holdfast._store.subscription import (
     Subscribed,
     advance_position,

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 from holdfast._logs.log import Log
 from holdfast._relay.publisher import Handed, LeaseOver
-from holdfast._store.position import Cut, LogPage, read_events
+from holdfast._store.event import Cut, LogPage, read_events
 from holdfast._store.subscription import advance_position, parked_keys, released_events, settle_parked
 
 if TYPE_CHECKING:
     from holdfast._engine.link import Link
     from holdfast._engine.runner import Budget
     from holdfast._relay.publisher import Publisher
-    from holdfast._store.position import Position
+    from holdfast._store.event import Position
     from holdfast._store.subscription import HeldPartition
 
 log = Log(__name__)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast._model.retry import Retry
     from holdfast._relay.message import Publish, Receipt
     from holdfast._relay.subscription import Relay
-    from holdfast._store.position import LoggedEvent
+    from holdfast._store.event import LoggedEvent
 
 log = Log(__name__)
 

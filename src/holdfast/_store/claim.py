@@ -1,23 +1,119 @@
-"""Claiming: takes due jobs for the length of a lease."""
+"""Claiming: takes due jobs for the length of a lease.
+
+A claimed job leaves a dead entry at the front of its lane's index. Vacuum usually removes it, but not while a
+transaction holds an old snapshot; every claim would then scan all dead entries again. So a claim starts behind the last
+claimed job, at the floor of its lane. A job whose transaction committed late lies below that floor: wider scans find
+it, each limited to a fiftieth of the time.
+
+A queue's 64 shards form eight windows. A claim locks the windows that it scans, so that no two claims scan the same one
+at once. A worker that is alone takes all windows and sees the queue in order; with others it asks for fewer.
+"""
 
 from __future__ import annotations
 
+import json
+import random
+import time
 from bisect import bisect_left
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from itertools import islice
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._store.claimed_job import Claim, ClaimedJob, Lane
 from holdfast._store.statement import Row, Statement, number_array, statement, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from datetime import datetime
 
     from holdfast._model.work import Lease
-    from holdfast._store.claim_floor import Floors
-    from holdfast._store.claim_window import Windows
+
 
 SHARDS = 64
+WINDOWS = 8
+# After FRUITLESS claims in a row that found only windows of others, another process may hold them without claiming: the
+# next WITHOUT claims lock no windows.
+FRUITLESS = 3
+WITHOUT = 16
+# The pause between two such claims, in seconds: least and most.
+PAUSE = (0.001, 0.005)
+# How far below the floor each kind of scan reaches, in seconds: not at all, then further. The last covers everything.
+REACHES = (0, 0.25, 5, 60, 315_360_000)
+SHARE_OF_TIME = 1 / 50
+# In seconds: a scan that takes no longer than this is always done. Full scans cheaper than SHARED_FROM ignore floors.
+CHEAP = 0.0003
+# Each lane with a floor costs a narrow scan two steps, which take between these two times, in seconds. A full scan that
+# takes no longer than all of them is always done.
+LANE_SECONDS = (0.00004, 0.0002)
+SHARED_FROM = 0.01
+# A claim that does not see all windows leaves its floor below the first due job, which may be in a window that it did
+# not see. After this many claims it has seen every window, so another transaction has that job locked.
+STEPS_AT_MOST = 16
+MOST_LANES = 200
+_PLACE: Callable[[ClaimedJob], tuple[datetime, int]] = attrgetter("available_at", "id")
+
+
+_LANE: Callable[[ClaimedJob], tuple[str, str, int]] = attrgetter("queue", "kind", "priority")
+
+
+class ClaimedJob(NamedTuple):
+    """A claimed job. Every later write is fenced by its first three columns and the worker's id."""
+
+    id: int
+    token: int
+    queue: str
+    kind: str
+    payload: str | None
+    headers: str | None
+    payload_version: int
+    attempt: int
+    max_attempts: int | None
+    priority: int
+    available_at: datetime
+    chain_id: int
+    order_key: str | None
+    expired: bool
+    """It expired before it started: finish it as cancelled."""
+    cancelled: bool
+    """It was cancelled while it waited for its order key: finish it as cancelled."""
+    young: bool
+    """It was enqueued within the last ten minutes, so a payload that is not valid may be for newer code."""
+    has_blockers: bool = False
+    """It waited for other chains: `read_blockers` returns how they ended."""
+    blocker_failed: bool = False
+    """One of them did not complete and so this job must not run: finish it as failed."""
+
+    def read_headers(self) -> dict[str, str]:
+        headers: dict[str, str] = json.loads(self.headers) if self.headers else {}
+        return headers
+
+
+class Lane(NamedTuple):
+    """The jobs that share a floor, in the order of the index."""
+
+    queue: str
+    kind: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The result of a claim."""
+
+    jobs: list[ClaimedJob]
+    again: bool
+    """More jobs may be due: the call spent its time on parking jobs of busy order keys, or others held windows."""
+    looking: float = 0.0
+    """How many seconds the search for due jobs took."""
+    next_due: float | None = None
+    """Seconds until the next job is due, if all due jobs were claimed."""
+    crowded: bool | None = None
+    """Whether fewer windows were free than requested; None: it needed none."""
+    begins: Mapping[Lane, tuple[datetime, int]] = field(default_factory=dict)
+    """The first due job of each lane of which it saw only some windows."""
+    promoted: tuple[datetime, int] | None = None
+    """The place before which all due scheduled jobs are promoted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +227,136 @@ def _claim(rows: Sequence[Row]) -> Claim:
         begins=begins,
         promoted=(call["available_at"], int(call["order_key"])),
     )
+
+
+class Windows:
+    """The number of windows that one worker asks for, and the first of them."""
+
+    def __init__(self, width: int = WINDOWS, first: int | None = None) -> None:
+        """Ask for `width` windows at first: 1, 2, 4 or 8. Default: 8. `first`: default random."""
+        self._width = width
+        self._first = random.randrange(WINDOWS) if first is None else first  # noqa: S311 - only spreads load
+        self._fruitless = 0
+        self._without = 0
+
+    def asked(self) -> tuple[int, int]:
+        """Return how many windows the next claim asks for, and the first of them; 0: it locks none."""
+        return (0, 0) if self._without else (self._width, self._first // self._width * self._width)
+
+    def learn(self, claim: Claim) -> float:
+        """Adapt to the result of a claim; return how many seconds to wait before the next one."""
+        self._without = max(0, self._without - 1)
+        if claim.crowded is not None:
+            # The next claim starts where this one ended, so that at most eight claims see all windows.
+            self._first = (self._first // self._width + 1) * self._width % WINDOWS
+            self._width = max(1, self._width // 2) if claim.crowded else min(WINDOWS, self._width * 2)
+        if claim.jobs or not claim.again:
+            self._fruitless = 0
+            return 0.0
+        self._fruitless += 1
+        if self._fruitless >= FRUITLESS:
+            self._fruitless, self._without = 0, WITHOUT
+        return random.uniform(*PAUSE)  # noqa: S311 - only spreads load
+
+
+class Floors:
+    """The floors of one connection to one database. Drop them when the connection is lost."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Create empty floors. `clock` only spaces the scans; PostgreSQL's clock decides which jobs are due."""
+        self._clock = clock
+        self._floors: dict[Lane, tuple[datetime, int]] = {}
+        """The lane with the latest claim is last."""
+        self._begins: dict[Lane, tuple[tuple[datetime, int], int]] = {}
+        """The first due job of each lane that was seen in part, and in how many claims in a row it was that job."""
+        self.promoted: tuple[datetime, int] | None = None
+        """Where the last promotion of scheduled jobs ended."""
+        self._due = [0.0] * len(REACHES)
+        self._cost = [0.0] * len(REACHES)
+
+    def lanes(
+        self, reach: float, queues: Collection[str], kinds: Collection[str] | None
+    ) -> list[tuple[Lane, tuple[datetime, int]]]:
+        """Return the lanes of these queues and kinds, sorted, each with the floor at which its scan starts."""
+        if reach == REACHES[-1] and 0 < self._cost[-1] < SHARED_FROM:
+            return []
+        return sorted(
+            (lane, floor)
+            for lane, floor in self._floors.items()
+            if lane.queue in queues and (kinds is None or lane.kind in kinds)
+        )
+
+    def reach(self) -> float:
+        """Return how far below the floors the next claim scans, in seconds."""
+        now = self._clock()
+        for tier in reversed(range(1, len(REACHES))):
+            if now >= self._due[tier]:
+                return REACHES[tier]
+        return REACHES[0]
+
+    @property
+    def widest_due(self) -> float:
+        """When the next full scan is due, by the clock."""
+        return self._due[-1]
+
+    def advance(
+        self,
+        jobs: Sequence[ClaimedJob],
+        *,
+        reach: float,
+        took: float,
+        begins: Mapping[Lane, tuple[datetime, int]] | None = None,
+        promoted: tuple[datetime, int] | None = None,
+    ) -> None:
+        """Record where a claim ended and how many seconds its scan took.
+
+        `begins`: the first due job of each lane of which it saw only a part. `promoted`: the place before which all due
+        scheduled jobs are promoted.
+        """
+        self.promoted = promoted
+        lanes = set(map(_LANE, jobs))
+        if len(lanes) == 1:
+            ends = {lanes.pop(): max(map(_PLACE, jobs))}
+        else:
+            ends = {}
+            for job in jobs:
+                lane, place = _LANE(job), _PLACE(job)
+                if lane not in ends or place > ends[lane]:
+                    ends[lane] = place
+        for lane, end in ends.items():
+            floor = max(self._floors.pop(Lane._make(lane), end), end)
+            # A due scheduled job that is not promoted yet will appear in its lane at its own time.
+            self._floors[Lane._make(lane)] = min(floor, (promoted[0], promoted[1] - 1)) if promoted else floor
+        if begins or self._begins:
+            self._keep_below(begins or {})
+        for lane in (
+            list(islice(self._floors, len(self._floors) - MOST_LANES)) if len(self._floors) > MOST_LANES else ()
+        ):
+            del self._floors[lane]
+        now = self._clock()
+        tier = REACHES.index(reach)
+        self._cost[tier] = took
+        least, most = (seconds * len(self._floors) for seconds in LANE_SECONDS)
+        cheap = max(CHEAP, min(max(least, self._cost[0]), most))
+        # A wide scan includes the narrower ones; each is spaced by its own last cost.
+        for served in range(tier + 1):
+            self._due[served] = now + (0 if self._cost[served] <= cheap else self._cost[served] / SHARE_OF_TIME)
+
+    def _keep_below(self, begins: Mapping[Lane, tuple[datetime, int]]) -> None:
+        """Keep the floors of these lanes below their first due job, so that the next claim can find it."""
+        before, self._begins = self._begins, {}
+        for lane, place in begins.items():
+            last, times = before.get(lane, (place, 0))
+            times = times + 1 if last == place else 1
+            self._begins[lane] = (place, times)
+            if times <= STEPS_AT_MOST and lane in self._floors:
+                since, number = place
+                self._floors[lane] = min(self._floors[lane], (since, number - 1))
+
+    def drop(self) -> None:
+        """Remove all floors: after a reconnect it may be another server with another clock."""
+        self._floors.clear()
+        self._begins.clear()
+        self.promoted = None
+        self._due = [0.0] * len(REACHES)
+        self._cost = [0.0] * len(REACHES)

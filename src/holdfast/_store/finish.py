@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from holdfast._logs.failure import Failure
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 _MILLISECOND = timedelta(milliseconds=1)
 _MOST_SECONDS = 2_000_000.0

@@ -1,18 +1,28 @@
-"""Renewing: extends all leases of a worker with one statement."""
+"""Leases: renews them, checks claims, stores progress, and takes back jobs whose lease expired."""
 
 from __future__ import annotations
 
+import json
+import time
+from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._store.statement import Row, Statement, number_array, statement, text_array
+from holdfast._model.retry import Retry
+from holdfast._store.claim import SHARE_OF_TIME, ClaimedJob
+from holdfast._store.statement import Row, Statement, many, number_array, statement, text_array, value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from datetime import datetime
     from uuid import UUID
 
     from holdfast._model.job import Progress
     from holdfast._model.work import Lease
+
+# A lease whose row was locked during a pass is found again if it ended within this time before the last pass.
+REAP_REACH = timedelta(seconds=15)
+REAP_WHOLE_SPACING = 60.0
 
 
 class Held(NamedTuple):
@@ -20,6 +30,22 @@ class Held(NamedTuple):
 
     id: int
     token: int
+
+
+class ClaimAnswer(StrEnum):
+    """The state of one claim after it was finished, completed, renewed or reaped."""
+
+    completed = "completed"
+    failed = "failed"
+    pending = "pending"
+    """The job returned to its queue."""
+    cancelled = "cancelled"
+    """The job was cancelled, by this call or earlier; in a renewal: its worker should stop it."""
+    busy = "busy"
+    """Nothing was written because another transaction has the row locked. Try again."""
+    taken_by_another_worker = "taken_by_another_worker"
+    already_completed = "already_completed"
+    not_found = "not_found"
 
 
 def renew_leases(worker: int, held: Mapping[Held, Lease]) -> Statement[dict[Held, ClaimAnswer]]:
@@ -74,17 +100,107 @@ def _ids_and_tokens(claims: Iterable[Held]) -> dict[str, str]:
     }
 
 
-class ClaimAnswer(StrEnum):
-    """The state of one claim after it was finished, completed, renewed or reaped."""
+class ReapedJob(NamedTuple):
+    id: int
+    kind: str
+    worker: int
+    """The worker that lost it."""
+    token: int
+    attempt: int
+    locked_until: datetime
+    stale: timedelta
+    """For how long no worker held the job."""
+    error_code: str
+    """`crashed_alone`: the worker ran only this job, so this job ended the process."""
+    error: str
+    answer: ClaimAnswer
+    """The new state; `busy`: unchanged, because its order key is in use."""
 
-    completed = "completed"
-    failed = "failed"
-    pending = "pending"
-    """The job returned to its queue."""
-    cancelled = "cancelled"
-    """The job was cancelled, by this call or earlier; in a renewal: its worker should stop it."""
-    busy = "busy"
-    """Nothing was written because another transaction has the row locked. Try again."""
-    taken_by_another_worker = "taken_by_another_worker"
-    already_completed = "already_completed"
-    not_found = "not_found"
+
+def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
+    retries: Mapping[str, Retry],
+    *,
+    otherwise: Retry | None = None,
+    others: bool = False,
+    since: str = "-infinity",
+    most: int = 500,
+    jitter: timedelta | None = None,
+) -> Statement[list[ReapedJob]]:
+    """Take back at most `most` expired jobs, oldest first, of the kinds in `retries`; with `others`, of all kinds.
+
+    Other kinds wait as `otherwise` defines. All wait up to `jitter` longer, at random. Default: that of `otherwise`.
+    """
+    otherwise = otherwise or Retry()
+    delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": otherwise.delays()}
+    return statement(
+        "reap_jobs",
+        _reaped,
+        kinds=None if others else text_array(retries),
+        delays=json.dumps(delays),
+        jitter_ms=(otherwise.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
+        since=since,
+        most=most,
+    )
+
+
+def _reaped(rows: Sequence[Row]) -> list[ReapedJob]:
+    return [ReapedJob._make((*row[:-1], ClaimAnswer(row[-1]))) for row in rows]
+
+
+def claim_suspects(
+    worker: int, queues: Iterable[str], leases: Mapping[str, Lease], most: int = 1
+) -> Statement[list[ClaimedJob]]:
+    """Claim due suspects of the kinds in `leases`, for a worker that runs nothing else until they end.
+
+    A suspect is a job whose worker was lost. With `most` 1, claim any; with more, only suspects that have not run
+    together before. A suspect that loses its worker again runs alone.
+    """
+    return statement(
+        "claim_suspects",
+        many(ClaimedJob),
+        worker=worker,
+        queues=text_array(queues),
+        kinds=text_array(leases),
+        leases=number_array(lease.milliseconds for lease in leases.values()),
+        most=most,
+    )
+
+
+def next_suspect(queues: Iterable[str], kinds: Iterable[str]) -> Statement[float | None]:
+    """Return in how many seconds a suspect is due; negative if it is overdue; None if there is none."""
+    return statement("next_suspect", value, queues=text_array(queues), kinds=text_array(kinds))
+
+
+def isolate_worker(worker: int, seconds: float) -> Statement[bool]:
+    """Reserve the turn to run suspects, which one busy worker has at a time; False: taken. 0 seconds ends it."""
+    return statement("isolate_worker", value, worker=worker, ms=round(seconds * 1000))
+
+
+def record_reaping(worker: int, ms: int) -> Statement[datetime]:
+    """Return the time of this pass. Record it in the worker's row if the last recorded pass is `ms` ago."""
+    return statement("record_reaping", value, worker=worker, ms=ms)
+
+
+class ReapFloor:
+    """The floor of the reaper: leases end in order of time, so a pass starts a little before the end of the last."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since: datetime | None = None
+        self._due = 0.0
+
+    def since(self) -> str:
+        """Return the end of lease from which the next pass scans."""
+        if self._since is None or self._clock() >= self._due:
+            return "-infinity"
+        return (self._since - REAP_REACH).isoformat()
+
+    def advance(self, until: datetime, *, whole: bool, took: float) -> None:
+        """Record a pass that saw every lease ended before `until`. `whole`: it scanned from the first lease."""
+        self._since = until
+        if whole:
+            self._due = self._clock() + max(took / SHARE_OF_TIME, REAP_WHOLE_SPACING)
+
+    def drop(self) -> None:
+        self._since = None
+        self._due = 0.0

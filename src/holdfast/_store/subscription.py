@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast._logs.failure import Failure
-from holdfast._store.position import Position
+from holdfast._store.event import Position
 from holdfast._store.statement import (
     Row,
     Statement,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
-    from holdfast._store.position import LoggedEvent
+    from holdfast._store.event import LoggedEvent
 
 MOST_PARTITIONS = 64
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from uuid import UUID
 
-    from holdfast._store.census import Census, Counted
+    from holdfast._store.inspect import Census, Counted
 
 
 def register_worker(  # noqa: PLR0913 - one keyword per column

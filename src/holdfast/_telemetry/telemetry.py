@@ -6,7 +6,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from holdfast._store.claimed_job import ClaimedJob
+from holdfast._store.claim import ClaimedJob
 from holdfast._store.lease import ClaimAnswer
 from holdfast._telemetry import instruments as it
 from holdfast._telemetry.series import OTHER, Series
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import Name, Spans, Ticked, Transition
     from holdfast._store.enqueue import EnqueuedJob
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.lease import ReapedJob
     from holdfast._telemetry.instruments import Instrument
     from holdfast._telemetry.series import Labels
     from holdfast._telemetry.tracing import Traces

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.job import Outcome
     from holdfast._model.kind import Kind
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 Ended: TypeAlias = Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]
 

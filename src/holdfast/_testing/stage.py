@@ -27,8 +27,7 @@ from holdfast._store.claim import claim_jobs
 from holdfast._store.enqueue import enqueue_job
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.inspect import read_job
-from holdfast._store.lease import ClaimAnswer
-from holdfast._store.reap import claim_suspects, reap_jobs
+from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
 from holdfast._store.testing import catch_up, due_queues, lend_job, return_job
 from holdfast._store.worker import register_worker, stop_worker
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.executor import Executors
     from holdfast._engine.link import Link
     from holdfast._model.job import Handle, Job, Outcome
-    from holdfast._store.claimed_job import ClaimedJob
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.claim import ClaimedJob
+    from holdfast._store.lease import ReapedJob
     from holdfast._testing.thread import Call
 
 T = TypeVar("T")

@@ -16,9 +16,7 @@ from holdfast._engine.link import Outage
 from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
 from holdfast._logs.log import Log
 from holdfast._store.chain import read_blockers
-from holdfast._store.claim import WHOLE, Served, Shards, claim_jobs
-from holdfast._store.claim_floor import REACHES, Floors
-from holdfast._store.claim_window import Windows
+from holdfast._store.claim import REACHES, WHOLE, Floors, Served, Shards, Windows, claim_jobs
 from holdfast._store.lease import release_strays
 from holdfast._store.sleeper import lie_down, look_ahead, rise, wake_sleepers
 
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from holdfast._engine.wake.listen import Waker
     from holdfast._model.job import Blocker
     from holdfast._model.work import Lease
-    from holdfast._store.claimed_job import Claim, ClaimedJob
+    from holdfast._store.claim import Claim, ClaimedJob
     from holdfast._store.lease import Held
 
 log = Log(__name__)

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Name, Transitions
     from holdfast._model.job import Outcome
-    from holdfast._store.lease import Held
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.lease import Held, ReapedJob
 
 
 Fate: TypeAlias = Literal[

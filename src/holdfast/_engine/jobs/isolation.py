@@ -14,8 +14,7 @@ from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import Outage
 from holdfast._logs.log import Log
 from holdfast._store.chain import read_blockers
-from holdfast._store.lease import Held
-from holdfast._store.reap import claim_suspects, isolate_worker, next_suspect
+from holdfast._store.lease import Held, claim_suspects, isolate_worker, next_suspect
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from holdfast._engine.link import Link
     from holdfast._model.job import Blocker
     from holdfast._model.work import Lease
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from holdfast._store.statement import Statement
 
 log = Log(__name__)

@@ -11,20 +11,15 @@ from typing import TYPE_CHECKING
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import LOST, Outage
 from holdfast._logs.log import Log
-from holdfast._store.claim_floor import ReapFloor
 from holdfast._store.inspect import read_worker
-from holdfast._store.lease import ClaimAnswer
-from holdfast._store.reap import ReapedJob, reap_jobs
-from holdfast._store.statement import Statement, statements
+from holdfast._store.lease import ClaimAnswer, ReapedJob, ReapFloor, reap_jobs, record_reaping
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from datetime import datetime
 
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
     from holdfast._model.retry import Retry
-    from holdfast._store.statement import Row
 
 log = Log(__name__)
 
@@ -85,12 +80,11 @@ class Reaper:
         reaped = await self._link.run(
             reap_jobs(self._retries, otherwise=self._otherwise, others=self._others, since=since, most=most)
         )
-        now = await self._link.run(_reaped(self.worker, int(self._interval * SAID_AFTER * 1000)))
+        now = await self._link.run(record_reaping(self.worker, int(self._interval * SAID_AFTER * 1000)))
         # After a full batch, or one with a busy order key, the next pass starts again at its first job.
         again = len(reaped) == most or any(job.answer is ClaimAnswer.busy for job in reaped)
         until = reaped[0].locked_until if again else now
-        if until is not None:
-            self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - begun)
+        self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - begun)
         self.runs += 1
         self.reaped_at = time.monotonic()
         if reaped:
@@ -120,11 +114,3 @@ class Reaper:
             if lost is not None:
                 extra["heartbeat_at"] = lost.heartbeat_at.isoformat(timespec="seconds")
             log.warning("a worker did not renew the leases of its jobs", extra=extra)
-
-
-def _reaped(worker: int, ms: int) -> Statement[datetime | None]:
-    return Statement(statements()["reaped"], {"worker": worker, "ms": ms}, _time)
-
-
-def _time(rows: Sequence[Row]) -> datetime | None:
-    return rows[0][0] if rows else None

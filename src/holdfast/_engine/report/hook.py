@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from holdfast._engine.keeper import Kept, Turn
     from holdfast._model.job import Outcome
-    from holdfast._store.claimed_job import ClaimedJob
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.claim import ClaimedJob
+    from holdfast._store.lease import ReapedJob
 
 # This many calls of a hook may wait. While they do, further failures are dropped for that hook.
 MOST_WAITING = 10_000

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import Name
     from holdfast._model.job import Outcome
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
 
 # At most this many failures per second are logged, then the number of the others: a traceback takes milliseconds.
 MOST_A_SECOND = 10

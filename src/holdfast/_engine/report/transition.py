@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from holdfast._engine.attempt import Attempt
     from holdfast._logs.failure import Failure
-    from holdfast._store.claimed_job import ClaimedJob
+    from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.lease import ReapedJob
 
     Listener: TypeAlias = "Callable[[Transition], None]"
     from contextlib import AbstractContextManager

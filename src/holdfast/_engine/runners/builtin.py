@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast._engine.runners.database import RunnerDatabase
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
-    from holdfast._store.reap import ReapedJob
+    from holdfast._store.lease import ReapedJob
 
 log = Log(__name__)
 

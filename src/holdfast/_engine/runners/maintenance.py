@@ -13,8 +13,8 @@ from holdfast._engine.link import LOST, severed_after
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
-from holdfast._store.census import read_census, take_census
 from holdfast._store.chain import repair_blockers
+from holdfast._store.inspect import read_census, take_census
 from holdfast._store.maintenance import (
     delete_landmarks,
     delete_messages,

@@ -55,10 +55,34 @@ SELECT EXISTS (SELECT FROM own)
 -- name: read_queues
 SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000
 
--- name: reaped
+-- name: record_reaping
 -- Never waits for the row, and answers the time of the pass. Written when the last time is long ago: each costs a transaction id.
-WITH told AS (
+WITH recorded AS (
     UPDATE holdfast.worker SET reaped_at = now()
     WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s
         AND coalesce(w.reaped_at < now() - %(ms)s * interval '1 millisecond', true) FOR UPDATE SKIP LOCKED) RETURNING id)
 SELECT now()
+
+-- name: identify_database
+SELECT (SELECT system_identifier FROM pg_control_system())::text || '-' || oid FROM pg_database WHERE datname = current_database()
+
+-- name: list_workers
+-- Those that have not stopped, the last heard of first, then the latest of all. Live: heard of within a minute.
+SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NULL THEN 'stopped'
+        WHEN w.heartbeat_at > now() - interval '1 minute' THEN 'live' ELSE 'silent' END AS state,
+    w.started_at, w.heartbeat_at, w.reaped_at, w.stopped_at, w.stop_reason, w.queues, w.kinds, w.counters::text
+FROM (SELECT id FROM (SELECT id FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY heartbeat_at DESC LIMIT %(most)s) AS live
+      UNION SELECT id FROM (SELECT id FROM holdfast.worker ORDER BY id DESC LIMIT %(latest)s) AS latest) AS chosen
+    JOIN holdfast.worker w USING (id)
+ORDER BY w.stopped_at IS NOT NULL, w.heartbeat_at DESC LIMIT %(most)s
+
+-- name: set_queue
+INSERT INTO holdfast.queue AS q (name, concurrency, lease_ms, rate) VALUES (%(name)s, %(concurrency)s, %(lease_ms)s, %(rate)s)
+ON CONFLICT (name) DO UPDATE SET concurrency = EXCLUDED.concurrency, lease_ms = EXCLUDED.lease_ms, rate = EXCLUDED.rate,
+    updated_at = clock_timestamp()
+RETURNING name
+
+-- name: pause_queue
+INSERT INTO holdfast.queue AS q (name, paused) VALUES (%(name)s, %(paused)s)
+ON CONFLICT (name) DO UPDATE SET paused = EXCLUDED.paused, updated_at = clock_timestamp()
+RETURNING name

@@ -1,3 +1,10 @@
+-- name: applied_migrations
+SELECT number, name, checksum FROM holdfast.migration ORDER BY number
+
+-- name: missing_roles
+SELECT wanted FROM unnest(ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator']) AS wanted
+WHERE wanted NOT IN (SELECT rolname FROM pg_catalog.pg_roles)
+
 -- name: read_readiness
 -- By the present time, not by that of the transaction, which may have begun before the last worker reaped.
 SELECT count(*) FILTER (WHERE w.live), count(*) FILTER (WHERE NOT w.live),
