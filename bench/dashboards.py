@@ -25,7 +25,7 @@ from bench.load import load_jobs
 from bench.noise import median_error
 from bench.served import served
 from holdfast._drivers import run_sync
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Token
 from holdfast._store.access import make_access_token
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from holdfast._ops import requests as question
-from holdfast._ops import responses as answer
+from holdfast._ops.responses import fleet, job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,14 +21,14 @@ TYPES = Path(__file__).parent.parent / "dashboard" / "src" / "types.ts"
 _HEAD = (
     "// Written by `python -m tools.dashboard` from holdfast._ops.responses and holdfast._ops.requests: change those.\n"
 )
-_ALIASES = {"Status": get_args(answer.Status), "Severity": get_args(answer.Severity)}
+_ALIASES = {"Status": get_args(job.Status), "Severity": get_args(job.Severity)}
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
 def types() -> str:
     """Give the text of the file: one interface for each model, what is answered and what is asked."""
-    answers = _definitions(answer, "serialization")
-    questions = _definitions(question, "validation")
+    answers = _definitions("serialization", job, fleet)
+    questions = _definitions("validation", question)
     lines = [_HEAD]
     for name, words in _ALIASES.items():
         lines.append(f"export type {name} = {_choice(words)};")
@@ -40,9 +40,10 @@ def types() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _definitions(module: ModuleType, mode: Any) -> dict[str, dict[str, Any]]:
+def _definitions(mode: Any, *modules: ModuleType) -> dict[str, dict[str, Any]]:
     models = [
         (value, mode)
+        for module in modules
         for value in vars(module).values()
         if isinstance(value, type) and issubclass(value, BaseModel) and value.model_fields
     ]

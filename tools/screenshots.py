@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from playwright.async_api import expect
 
-from holdfast._ops.person import Role
+from holdfast._ops.caller import Role
 from tests.browser.chromium import chromium
 from tests.browser.live import Live, add_stream, opened
 from tests.browser.scene import BANK, get_into_trouble, go_on, live_an_hour, until_read

@@ -111,7 +111,7 @@ async def busy_shop(url: str) -> AsyncIterator[None]:
 
 
 async def draw(url: str, keys: list[str]) -> str:
-    from holdfast._ops.person import Person, Role
+    from holdfast._ops.caller import Person, Role
     from holdfast._ops.service import Service
     from holdfast._top.application import Top
 

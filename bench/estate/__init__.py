@@ -12,7 +12,7 @@ from bench.estate.tallies import fill_tallies
 from bench.estate.time import KEPT_DAYS, begin_time, make_days
 from bench.ground import checkpoint, progress
 from holdfast._drivers import run_sync
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Token
 from holdfast._store.access import make_access_token
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
     from holdfast._ops.application import end_streams, operations
+    from holdfast._ops.caller import Person, Role
     from holdfast._ops.jwt import JwtAccess
-    from holdfast._ops.person import Person, Role
 
 __all__ = ["JwtAccess", "Person", "Role", "end_streams", "operations"]
 
@@ -17,8 +17,8 @@ __getattr__ = lazy(
     __name__,
     {
         "JwtAccess": "holdfast._ops.jwt",
-        "Person": "holdfast._ops.person",
-        "Role": "holdfast._ops.person",
+        "Person": "holdfast._ops.caller",
+        "Role": "holdfast._ops.caller",
         "end_streams": "holdfast._ops.application",
         "operations": "holdfast._ops.application",
     },

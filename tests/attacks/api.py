@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 
 from holdfast._drivers import run_sync
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Token
 from holdfast._store.access import make_access_token
 
 

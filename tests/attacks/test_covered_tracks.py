@@ -10,7 +10,8 @@ import pytest
 from holdfast._engine import once as tick_module
 from holdfast._model.errors import HoldfastError
 from holdfast._ops import outbox as outbox_module
-from holdfast._ops.session import COOKIE, Token
+from holdfast._ops.access import COOKIE
+from holdfast._ops.caller import Token
 from holdfast.ops import JwtAccess, Role, operations
 from tests.attacks.api import make_token
 from tests.ops.asking import Asked, ask, bearer

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import AlreadyReplayed, Fail, Holdfast, Job
 from holdfast._drivers import run_sync
-from holdfast._ops.person import Person, Role
+from holdfast._ops.caller import Person, Role
 from holdfast._ops.requests import JobAction
 from holdfast._ops.service import Service
 from holdfast._store.search import replay_job
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast._ops.responses import JobActionResult
+    from holdfast._ops.responses.job import JobActionResult
     from tests.engine.ledger import Ledger
 
 ANN = Person("ann", Role.OPERATOR)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from starlette.exceptions import HTTPException
 
-from holdfast._ops.limit import FAILURES
+from holdfast._ops.caller import FAILURES
 from holdfast.ops import Person, Role, operations
 from tests.ops.asking import Asked, ask, bearer
 

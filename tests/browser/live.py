@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
 
-from holdfast._ops.person import Role
+from holdfast._ops.caller import Role
 from tests.browser import shop
 from tests.browser.process import Process
 from tests.cli.commands import PATIENCE, holdfast

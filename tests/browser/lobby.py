@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from playwright.async_api import Browser
 
-    from holdfast._ops.person import Role
+    from holdfast._ops.caller import Role
     from tests.browser.live import Site
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from playwright.async_api import expect
 
-from holdfast._ops.person import Role
+from holdfast._ops.caller import Role
 from tests.browser import shop
 
 if TYPE_CHECKING:

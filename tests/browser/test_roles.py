@@ -8,7 +8,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from holdfast._ops.person import Role
+from holdfast._ops.caller import Role
 from tests.browser import shop
 from tests.browser.places import PLACES, furnish
 from tests.browser.visit import Visit

@@ -11,8 +11,7 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
-from holdfast._ops.person import Role
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Role, Token
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.live import serving
 from tests.browser.visit import Visit

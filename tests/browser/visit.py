@@ -10,7 +10,7 @@ from playwright.async_api import expect
 if TYPE_CHECKING:
     from playwright.async_api import Browser, ConsoleMessage, Locator, Response
 
-    from holdfast._ops.person import Role
+    from holdfast._ops.caller import Role
     from tests.browser.live import Site
 
 AXE = Path(__file__).parents[2] / "dashboard" / "node_modules" / "axe-core" / "axe.min.js"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from psycopg import sql
 
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Token
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import holdfast
 

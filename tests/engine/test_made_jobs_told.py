@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from holdfast import Continue, Event, Every, Fail, Holdfast, Job
-from holdfast._ops.person import Person, Role
+from holdfast._ops.caller import Person, Role
 from holdfast._ops.requests import JobAction, QueueAction
 from holdfast.ops import operations
 from holdfast.telemetry import instrument

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
-from holdfast._ops.responses import Refusal
+from holdfast._ops.responses.job import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

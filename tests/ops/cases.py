@@ -8,8 +8,9 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._ops.parse import LARGEST_BODY
-from holdfast._ops.session import COOKIE, Token
+from holdfast._ops.access import COOKIE
+from holdfast._ops.caller import Token
+from holdfast._ops.requests import LARGEST_BODY
 from tests.ops.asking import Asked, bearer
 from tests.ops.issuer import Issuer
 

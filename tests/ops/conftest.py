@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from holdfast._drivers import run_sync
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Token
 from holdfast._store.access import is_name_free, make_access_token
 from holdfast.ops import Role, operations
 from tests.databases import clone

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._ops import access as access_module
-from holdfast._ops.limit import FAILURES
-from holdfast._ops.session import COOKIE, Token
+from holdfast._ops.access import COOKIE
+from holdfast._ops.caller import FAILURES, Token
 from holdfast._store.access import revoke_access_token
 from holdfast.ops import JwtAccess, Person, Role, operations
 from tests.ops.asking import Answered, Asked, ask, bearer

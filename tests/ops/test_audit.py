@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from holdfast._ops.person import Role
+from holdfast._ops.caller import Role
 from holdfast._ops.routes import ROUTES
 from tests.ops.asking import Answered, Asked, ask, bearer
 from tests.ops.shop import enqueue

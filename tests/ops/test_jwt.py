@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._ops import jwt as keys_module
+from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._ops.jwt import JwtAccess, KeySet, Vouched, read_keys
-from holdfast._ops.person import Person, RequestRefused, Role
 from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
 
 if TYPE_CHECKING:

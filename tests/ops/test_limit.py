@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._ops.limit import Failures, Limited
+from holdfast._ops.caller import Failures, Limited
 
 
 class Clock:

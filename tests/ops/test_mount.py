@@ -15,7 +15,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from holdfast import SettingsError
-from holdfast._ops.session import COOKIE
+from holdfast._ops.access import COOKIE
 from holdfast.ops import Person, Role, operations
 from tests.django_config import configure
 from tests.ops.asking import Asked, ask, bearer
@@ -170,10 +170,10 @@ async def test_served_by_itself_it_closes_its_connections(shop: Shop, tokens: Ma
     with Served(site) as served:
         async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=30) as client:
             assert (await client.get("/api/jobs", headers=headers)).status_code == 200
-        room = site.state.operations._room
-        assert not room.service._pool._pool.closed
-    assert room.service._pool._pool.closed
-    assert site.state.operations._room is None
+        opened = site.state.operations._open
+        assert not opened.service._pool._pool.closed
+    assert opened.service._pool._pool.closed
+    assert site.state.operations._open is None
 
 
 async def test_a_site_with_a_lifespan_can_close_it(shop: Shop, tokens: Mapping[Role, str]) -> None:
@@ -188,7 +188,7 @@ async def test_a_site_with_a_lifespan_can_close_it(shop: Shop, tokens: Mapping[R
     async with web.router.lifespan_context(web):
         answered = await ask(web, Asked("GET", f"{ROOT}/api/jobs", headers=bearer(tokens[Role.VIEWER])))
         assert answered.status == 200
-    assert site.state.operations._room is None
+    assert site.state.operations._open is None
     gc.collect()
 
 

@@ -15,7 +15,7 @@ from holdfast import Holdfast, Job, Retry
 from holdfast._engine.pipeline import shown
 from holdfast._model.settings import Settings
 from holdfast._ops import outbox as outbox_module
-from holdfast._ops.person import RequestRefused
+from holdfast._ops.caller import RequestRefused
 from holdfast.ops import operations
 from tests.databases import clone
 from tests.engine.waiting import until

@@ -10,9 +10,10 @@ import httpx
 import pytest
 
 from holdfast._ops import live as pulse_module
+from holdfast._ops.caller import RequestRefused
 from holdfast._ops.live import LiveOverview, LiveResponse
-from holdfast._ops.person import RequestRefused
-from holdfast._ops.responses import Overview, Refusal
+from holdfast._ops.responses.fleet import Overview
+from holdfast._ops.responses.job import Refusal
 from holdfast.ops import Person, Role, end_streams, operations
 from tests.engine.waiting import until
 from tests.ops.asking import Asked, ask, bearer
@@ -245,7 +246,7 @@ async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, token
     _, said, _ = answered.body.decode().split("\n\n")
     overview = Overview.model_validate_json(said.removeprefix("data: "))
     assert (overview.depth.pending, len(overview.minutes)) == (3, 60)
-    assert site.state.operations.pulse.listeners == 0
+    assert site.state.operations.opened.live.listeners == 0
 
 
 async def test_live_jobs_are_counted_while_somebody_listens_though_no_worker_does(
@@ -305,9 +306,9 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
                     *(listen(client, 3, {"x-who": f"viewer {number}"}) for number in range(50))
                 )
         assert heard == [3] * 50
-        room = site.state.operations._room
-        await until(lambda: room.pulse.listeners == 0 and room.pulse._reader is None)
-        assert room.pulse.number <= (time.monotonic() - begun) / 0.2 + 1
+        opened = site.state.operations._open
+        await until(lambda: opened.live.listeners == 0 and opened.live._reader is None)
+        assert opened.live.number <= (time.monotonic() - begun) / 0.2 + 1
 
 
 async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> None:

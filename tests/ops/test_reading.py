@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast._ops import parse as reading
+from holdfast._ops import requests as reading
 from holdfast.ops import Role, operations
 from tests.ops.asking import Asked, ask, bearer
 from tests.ops.conftest import PATIENT

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from holdfast._ops.caller import Role
 from holdfast._ops.openapi import answers
-from holdfast._ops.person import Role
-from holdfast._ops.responses import Answer, Refusal
+from holdfast._ops.responses.job import Answer, Refusal
 from holdfast._ops.routes import ROUTES
 from tests.ops.asking import Asked, ask, bearer
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from holdfast._ops.route import Route
+    from holdfast._ops.routes import Route
     from tests.ops.shop import Shop
 
 

@@ -6,8 +6,8 @@ from unittest.mock import ANY
 
 import pytest
 
-from holdfast._ops.person import Person, Role
-from holdfast._ops.session import BrowserSession, Sessions
+from holdfast._ops.access import BrowserSession, Sessions
+from holdfast._ops.caller import Person, Role
 
 SECRET = "a secret of at least so many characters"  # noqa: S105 - guards nothing
 

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Token
 
 
 def test_a_token_is_read_as_it_was_made() -> None:

@@ -15,7 +15,7 @@ from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._ops.fleet import runtime
 from holdfast._ops.overview import latency
-from holdfast._ops.responses import Latency, StatsConfig
+from holdfast._ops.responses.fleet import Latency, StatsConfig
 from holdfast._ops.service import Service
 from holdfast._store.inspect import BOUNDS
 from holdfast._store.subscription import subscribe

@@ -13,7 +13,7 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast import Every
 from holdfast._drivers import run_sync
-from holdfast._ops.person import Person, Role
+from holdfast._ops.caller import Person, Role
 from holdfast._ops.requests import Before, ChainSearch, DeadLetterSearch, JobSearch
 from holdfast._ops.service import Service
 from holdfast._store.chain import list_chains, read_chain

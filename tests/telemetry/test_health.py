@@ -12,9 +12,8 @@ from prometheus_client import CollectorRegistry
 from psycopg import sql
 
 from holdfast import Holdfast, Job  # noqa: TC001 - handlers are read for their annotations
-from holdfast._ops import fleet_metrics as gauges_module
-from holdfast._ops.fleet_metrics import Gauges
-from holdfast._ops.health import live, metrics, ready
+from holdfast._ops import health as gauges_module
+from holdfast._ops.health import Gauges, live, metrics, ready
 from holdfast._ops.service import Service
 from holdfast._telemetry.instruments import FLEET, FLEET_UP
 from tests.engine.pace import PATIENT

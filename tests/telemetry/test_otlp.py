@@ -14,7 +14,7 @@ from opentelemetry import trace
 from holdfast import Continue, Holdfast, Item, Job
 from holdfast._model.event import Event  # noqa: TC001 - the subscription reads the annotation
 from holdfast._model.schedule import Every
-from holdfast._ops.fleet_metrics import Gauges
+from holdfast._ops.health import Gauges
 from holdfast._ops.service import Service
 from holdfast._relay.sinks.nats import NatsSink
 from holdfast._telemetry.instruments import FLEET, PROCESS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._ops.person import Person, Role
+from holdfast._ops.caller import Person, Role
 from holdfast._ops.service import Service
 from holdfast._top.application import Top
 from tests.engine.waiting import until

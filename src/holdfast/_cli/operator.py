@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast._cli import session
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
-from holdfast._ops.person import Person, RequestRefused, Role, written
+from holdfast._ops.caller import Person, RequestRefused, Role, written
 
 if TYPE_CHECKING:
     import argparse

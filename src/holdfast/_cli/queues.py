@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from holdfast._cli import operator, session, table
 from holdfast._cli.session import CommandError
 from holdfast._ops.requests import QueueAction, QueueControl
-from holdfast._ops.responses import JobActionResult
+from holdfast._ops.responses.job import JobActionResult
 from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast._ops.responses import QueueLine
+    from holdfast._ops.responses.fleet import QueueLine
     from holdfast._ops.service import Service
 
 _COLUMNS = (

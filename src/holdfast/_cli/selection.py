@@ -15,7 +15,7 @@ from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
     from holdfast._ops.requests import JobFilter
-    from holdfast._ops.responses import JobActionResult
+    from holdfast._ops.responses.job import JobActionResult
 
 _COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "error")
 _OPTIONS = {

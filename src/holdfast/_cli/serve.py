@@ -112,7 +112,7 @@ def _site(arguments: argparse.Namespace, app: Holdfast | None, url: str) -> Star
 def _secret(arguments: argparse.Namespace) -> str | None:
     if arguments.secret_file is None:
         return None
-    from holdfast._ops.session import LEAST_SECRET
+    from holdfast._ops.access import LEAST_SECRET
 
     try:
         secret = _read("--secret-file", Path(arguments.secret_file)).decode().strip()

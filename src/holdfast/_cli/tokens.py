@@ -14,8 +14,7 @@ from holdfast._cli import session, table
 from holdfast._cli.operator import audited, person
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
-from holdfast._ops.person import Role, written
-from holdfast._ops.session import Token
+from holdfast._ops.caller import Role, Token, written
 from holdfast._store.access import is_name_free, list_access_tokens, make_access_token, revoke_access_token
 
 if TYPE_CHECKING:

@@ -1,29 +1,35 @@
-"""Authentication of the caller: by an access token, a JWT, a session, or the host application."""
+"""Authentication of the caller: by an access token, a JWT, a signed session cookie, or the host application."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
 import hmac
 import inspect
+import json
+import re
+import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from holdfast._logs.log import Log
-from holdfast._ops.person import Person, RequestRefused, Role
-from holdfast._ops.session import COOKIE, PREFIX, Token
+from holdfast._ops.caller import PREFIX, Person, RequestRefused, Role, Token
 
 if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from holdfast._ops.caller import Failures
     from holdfast._ops.jwt import JwtAccess, Vouched
-    from holdfast._ops.limit import Failures
-    from holdfast._ops.session import Sessions
     from holdfast._store.access import AccessToken
 
 
@@ -290,3 +296,94 @@ def _same(origin: str, host: str) -> bool:
     if usual is None or asked.hostname is None:
         return False
     return (asked.hostname, ports[0] or usual) == (ours.hostname, ports[1] or usual)
+
+
+COOKIE = "holdfast_session"
+SECONDS = 12 * 3600.0
+LEAST_SECRET = 32
+_LONGEST = 2_048
+_COOKIE_SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}")
+
+
+@dataclass(frozen=True, slots=True)
+class BrowserSession:
+    """A session: either a token's key, looked up at each use, or the person of a JWT."""
+
+    id: str
+    """Not secret. Used to end the session early."""
+    key: str | None
+    person: Person | None
+    until: float
+    """Unix time in seconds, by the clock of the machine that signed it."""
+
+
+class Sessions:
+    """Signs and verifies session cookies.
+
+    Without a `secret` each process generates its own: a restart ends all sessions, and several processes behind one
+    address need a common secret.
+    """
+
+    def __init__(
+        self, secret: str | None = None, *, seconds: float = SECONDS, clock: Callable[[], float] = time.time
+    ) -> None:
+        if secret is not None and len(secret) < LEAST_SECRET:
+            raise ValueError(f"the secret that signs sessions must have at least {LEAST_SECRET} characters")
+        self._key = hashlib.sha256(b"holdfast session " + (secret or secrets.token_hex(32)).encode()).digest()
+        self._seconds = seconds
+        self._clock = clock
+
+    def of_token(self, key: str) -> str:
+        return self._signed({"key": key, "until": self._clock() + self._seconds})
+
+    def of_person(self, person: Person, until: float) -> str:
+        """Return a session for the person of a JWT, valid no longer than the JWT."""
+        ends = min(until, self._clock() + self._seconds)
+        return self._signed({"name": person.name, "role": person.role, "until": ends})
+
+    def read(self, value: str) -> BrowserSession | None:
+        """Return the session, or None if it is expired or not signed by us."""
+        if len(value) > _LONGEST or _COOKIE_SHAPE.fullmatch(value) is None:
+            return None
+        said, _, mac = value.partition(".")
+        if not hmac.compare_digest(self._mac(said), mac):
+            return None
+        try:
+            fields = json.loads(_bytes(said))
+        except (ValueError, binascii.Error):
+            return None
+        if "id" not in fields or fields["until"] <= self._clock():
+            return None
+        person = Person(fields["name"], Role(fields["role"])) if "name" in fields else None
+        return BrowserSession(fields["id"], fields.get("key"), person, fields["until"])
+
+    def write(self, request: Request, response: Response, value: str) -> None:
+        """Set the cookie, restricted to this application's path."""
+        response.set_cookie(COOKIE, value, max_age=int(self._seconds), **_where(request))
+
+    def forget(self, request: Request, response: Response) -> None:
+        response.delete_cookie(COOKIE, **_where(request))
+
+    def _signed(self, fields: dict[str, Any]) -> str:
+        said = _text(json.dumps({"id": secrets.token_hex(8), **fields}, separators=(",", ":")).encode())
+        return f"{said}.{self._mac(said)}"
+
+    def _mac(self, said: str) -> str:
+        return _text(hmac.digest(self._key, said.encode(), "sha256"))
+
+
+def _where(request: Request) -> dict[str, Any]:
+    return {
+        "path": quote(request.scope.get("root_path", "")) or "/",
+        "secure": request.url.scheme == "https",
+        "httponly": True,
+        "samesite": "strict",
+    }
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

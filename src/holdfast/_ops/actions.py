@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._ops.find import find_asked, line, narrowed, search_of
-from holdfast._ops.person import RequestRefused, written
-from holdfast._ops.responses import JobActionResult, Looked, RefusedJob
+from holdfast._ops.caller import RequestRefused, written
+from holdfast._ops.jobs import find_asked, line, narrowed, search_of
+from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._engine.report.transition import Transitions
-    from holdfast._ops.person import Person
+    from holdfast._ops.caller import Person
     from holdfast._ops.pool import Pool, Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction

@@ -17,15 +17,15 @@ from starlette.routing import Route as StarletteRoute
 
 from holdfast._logs.masking import NAMES
 from holdfast._model.settings import Settings, SettingsError
+from holdfast._ops.access import Sessions
 from holdfast._ops.endpoint import Endpoint, Headers, Target, refused_by_starlette
 from holdfast._ops.health import Probes
+from holdfast._ops.openapi import document
 from holdfast._ops.outbox import OutboxEndpoints
 from holdfast._ops.page import pages
 from holdfast._ops.redaction import Redaction
-from holdfast._ops.route import OpenService, Operations
-from holdfast._ops.routes import ROUTES
+from holdfast._ops.routes import ROUTES, OpenService, Operations
 from holdfast._ops.service import Service
-from holdfast._ops.session import Sessions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Collection
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from holdfast._ops.access import Authenticate
     from holdfast._ops.jwt import JwtAccess
     from holdfast._ops.redaction import Redactor
-    from holdfast._ops.route import Route
+    from holdfast._ops.routes import Route
 
 
 def operations(  # noqa: PLR0913 - one keyword per choice
@@ -66,6 +66,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     address = url or (app.url if app is not None else None) or next(iter(settings.database_urls), None)
     if address is None:
         raise SettingsError(["no database: give operations() an address, or set HOLDFAST_DATABASE_URL"])
+    routes = _routes(public_metrics=public_metrics)
     redaction = Redaction(NAMES | set(redact_fields), redact)
     kept = Operations(
         lambda: OpenService(
@@ -80,7 +81,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
             every=pulse_every,
             listeners=pulse_listeners,
         ),
-        routes=_routes(public_metrics=public_metrics),
+        document=partial(document, routes),
         outbox=OutboxEndpoints(app, address, settings),
         probes=Probes(app, settings.reap_interval),
         sessions=Sessions(secret),
@@ -88,7 +89,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
         authenticate=authenticate,
     )
     site = Starlette(
-        routes=[*_endpoints(kept), *_page_routes()],
+        routes=[*_endpoints(kept, routes), *_page_routes()],
         middleware=[Middleware(Headers), Middleware(Target)],
         exception_handlers={HTTPException: refused_by_starlette},
         lifespan=partial(_lifespan, kept),
@@ -118,9 +119,9 @@ def _routes(*, public_metrics: bool) -> tuple[Route, ...]:
     return tuple(replace(route, role=None) if route.path in public else route for route in ROUTES)
 
 
-def _endpoints(kept: Operations) -> list[StarletteRoute]:
+def _endpoints(kept: Operations, routes: tuple[Route, ...]) -> list[StarletteRoute]:
     by_path: dict[str, dict[str, Route]] = {}
-    for route in kept.routes:
+    for route in routes:
         by_path.setdefault(route.path, {})[route.method] = route
     return [
         StarletteRoute(re.sub(r"\{(name|queue)\}", r"{\1:path}", path), Endpoint(kept, methods), name=path)

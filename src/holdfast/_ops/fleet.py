@@ -6,18 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast._model.schedule import InvalidSchedule, parse
-from holdfast._ops import responses
 from holdfast._ops.overview import depth, latency, unserved
-from holdfast._ops.responses import (
+from holdfast._ops.responses.fleet import (
     KindLine,
     Kinds,
     PartitionLine,
     QueueLine,
     Queues,
+    RunLine,
     RunnerLine,
     Runners,
     SubscriptionLine,
     Subscriptions,
+    WorkerLine,
     Workers,
 )
 from holdfast._store.inspect import read_census, read_kind_tallies
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from holdfast._store.worker import FleetWorker
 from typing import TYPE_CHECKING
 
-from holdfast._ops.responses import StatsRuntime
+from holdfast._ops.responses.fleet import StatsRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -49,7 +50,7 @@ async def read_workers(transaction: Transaction) -> Workers:
     workers = await transaction.ask(list_workers())
     census = await transaction.ask(read_census())
     return Workers(
-        workers=[responses.WorkerLine.model_validate(worker._asdict()) for worker in workers],
+        workers=[WorkerLine.model_validate(worker._asdict()) for worker in workers],
         unserved=unserved(census, workers),
     )
 
@@ -147,8 +148,8 @@ async def read_subscriptions(transaction: Transaction) -> Subscriptions:
     )
 
 
-def run_line(run: RunRow) -> responses.RunLine:
-    return responses.RunLine.model_validate(run._asdict())
+def run_line(run: RunRow) -> RunLine:
+    return RunLine.model_validate(run._asdict())
 
 
 def _served(workers: Iterable[FleetWorker]) -> Counter[str]:

@@ -21,7 +21,7 @@ from jwt.exceptions import PyJWTError
 from holdfast._engine.thread import in_thread
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
-from holdfast._ops.person import Person, RequestRefused, Role
+from holdfast._ops.caller import Person, RequestRefused, Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from holdfast._logs.log import Log
-from holdfast._ops.limit import Limited
-from holdfast._ops.person import RequestRefused, Role
-from holdfast._ops.responses import Refusal
+from holdfast._ops.caller import Limited, RequestRefused, Role
+from holdfast._ops.responses.job import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from starlette.types import Receive, Scope, Send
 
-    from holdfast._ops.person import Person
+    from holdfast._ops.caller import Person
 
 log = Log(__name__)
 

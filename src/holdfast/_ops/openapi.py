@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
-from holdfast._ops.parse import PATH
-from holdfast._ops.responses import Answer, Refusal
-from holdfast._ops.session import COOKIE
+from holdfast._ops.access import COOKIE
+from holdfast._ops.requests import PATH
+from holdfast._ops.responses.job import Answer, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from pydantic.json_schema import JsonSchemaMode
 
-    from holdfast._ops.route import Route
+    from holdfast._ops.routes import Route
 
 _JSON = "application/json"
 _REFERENCE = "#/components/schemas/{model}"
@@ -139,7 +139,7 @@ def _is_write(route: Route) -> bool:
 
 
 def _in_headers(route: Route) -> list[dict[str, Any]]:
-    """Return the key under which a writing request is done once, see `holdfast._ops.idempotency`."""
+    """Return the key under which a writing request is done once, see `holdfast._ops.endpoint`."""
     schema = {"type": "string", "minLength": 1, "maxLength": 200}
     return (
         [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": schema}] if _is_write(route) else []

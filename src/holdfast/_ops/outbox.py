@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.kind import Kind
+from holdfast._ops.caller import RequestRefused
 from holdfast._ops.fleet import _COUNTED, runtime
-from holdfast._ops.person import RequestRefused
-from holdfast._ops.responses import RunOnce, RunOnceSummary, Stats, StatsRuntime
+from holdfast._ops.responses.fleet import RunOnce, RunOnceSummary, Stats, StatsRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

@@ -10,7 +10,7 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
 
 from holdfast._drivers import run
-from holdfast._ops.person import RequestRefused
+from holdfast._ops.caller import RequestRefused
 from holdfast._store.inspect import limit_time
 
 if TYPE_CHECKING:

@@ -1,40 +1,193 @@
-"""Every route of the application: from this table come the routes, who may take them, and the OpenAPI document."""
+"""Every route of the application: its role, its models and its handler, and the state that all calls share."""
 
 from __future__ import annotations
 
+import asyncio
+import time
+from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.responses import JSONResponse, Response
 
 from holdfast._logs.log import Log
-from holdfast._ops import health, requests, responses
-from holdfast._ops.access import check_header
-from holdfast._ops.live import LiveResponse
-from holdfast._ops.openapi import document
+from holdfast._ops import health, requests
+from holdfast._ops.access import COOKIE, Access, check_header
+from holdfast._ops.caller import Failures, RequestRefused, Role, Shares
+from holdfast._ops.live import LiveOverview, LiveResponse
 from holdfast._ops.outbox import TickFailed
-from holdfast._ops.person import RequestRefused, Role
-from holdfast._ops.route import Call, Route
-from holdfast._ops.session import COOKIE
-from holdfast._store.access import end_session
+from holdfast._ops.responses import fleet, job
+from holdfast._ops.responses.job import Answer
+from holdfast._store.access import end_session, find_access_token, is_session_ended
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from datetime import timedelta
+
+    from starlette.requests import Request
+
+    from holdfast._ops.access import Authenticate, Sessions
+    from holdfast._ops.caller import Person
+    from holdfast._ops.health import Probes
+    from holdfast._ops.jwt import JwtAccess
+    from holdfast._ops.outbox import OutboxEndpoints
+    from holdfast._ops.service import Service
 
 log = Log(__name__)
 
-
 VIEWER, OPERATOR, DEVELOPER = Role.VIEWER, Role.OPERATOR, Role.DEVELOPER
+COUNT_SECONDS = 5.0
+_MINUTES = 60
+_JSON = "application/json"
+
+Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
+Handler: TypeAlias = "Callable[[Call], Awaitable[Answer | Response]]"
+Answers: TypeAlias = type[Answer] | tuple[type[Answer], ...] | str
 
 
-async def _me(call: Call) -> responses.Me:
-    return responses.Me(name=call.by.name, role=call.by.role, version=version("holdfast"))
+@dataclass(frozen=True, slots=True)
+class Route:
+    method: Method
+    path: str
+    """`{id}` is an id, `{name}` and `{queue}` are names, slashes included."""
+    role: Role | None
+    """None: anybody."""
+    summary: str
+    answer: Answers
+    """The model, or one of several; a media type where it is no JSON of ours."""
+    handler: Handler
+    query: type[requests.Question] | None = requests.Nothing
+    """None: whatever is there is not looked at."""
+    body: type[requests.Question] | None = None
+    refusals: tuple[int, ...] = ()
+    """Beyond those that the rest of the line implies."""
+    also: tuple[tuple[int, type[Answer]], ...] = ()
+    """Answers with another status than 200 that are not refusals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request that was read and may be answered."""
+
+    request: Request
+    operations: Operations
+    service: Service
+    by: Person
+    path: Mapping[str, Any]
+    query: Any
+    body: Any
+
+
+class Operations:
+    """The application's state while it runs.
+
+    A mounted application gets no startup or shutdown event, so the first request opens the service, once per event
+    loop.
+    """
+
+    def __init__(  # noqa: PLR0913 - the parts it is composed of
+        self,
+        open_service: Callable[[], OpenService],
+        *,
+        document: Callable[[], dict[str, Any]],
+        outbox: OutboxEndpoints,
+        probes: Probes,
+        sessions: Sessions,
+        jwt: JwtAccess | None,
+        authenticate: Authenticate | None,
+    ) -> None:
+        """`document` returns the OpenAPI document."""
+        self._open_service = open_service
+        self._open: OpenService | None = None
+        self.document = document
+        self.outbox = outbox
+        self.probes = probes
+        self.sessions = sessions
+        self.access = Access(
+            lambda key: self.service.ask(find_access_token(key)),
+            sessions=sessions,
+            failures=Failures(),
+            jwt=jwt,
+            authenticate=authenticate,
+            is_ended=lambda session: self.service.ask(is_session_ended(session)),
+        )
+
+    @property
+    def service(self) -> Service:
+        return self.opened.service
+
+    @property
+    def opened(self) -> OpenService:
+        """The service of the running event loop."""
+        if self._open is None or self._open.loop is not asyncio.get_running_loop():
+            self._open = self._open_service()
+        return self._open
+
+    def end_streams(self) -> None:
+        if self._open is not None:
+            self._open.live.end()
+
+    async def close(self) -> None:
+        """End the streams and close the connections. A later request opens them again."""
+        opened, self._open = self._open, None
+        if opened is not None and opened.loop is asyncio.get_running_loop():
+            await opened.close()
+
+
+class OpenService:
+    """A service and its state for one event loop. It connects on the first query."""
+
+    def __init__(self, service: Service, *, connections: int, every: timedelta, listeners: int) -> None:
+        self.shares = Shares(connections)
+        self.loop = asyncio.get_running_loop()
+        self.service = service
+        self.live = LiveOverview(self._read, every=every.total_seconds(), most=listeners)
+        self._counting: asyncio.Task[None] | None = None
+        self._counted = -COUNT_SECONDS
+
+    async def close(self) -> None:
+        self.live.end()
+        if self._counting is not None:
+            self._counting.cancel()
+            await asyncio.gather(self._counting, return_exceptions=True)
+        await self.service.__aexit__(None, None, None)
+
+    async def _read(self) -> bytes:
+        self._count()
+        return (await self.service.overview(_MINUTES)).model_dump_json().encode()
+
+    def _count(self) -> None:
+        """Count live jobs in the background, in case no worker does."""
+        if self._counting is not None and not self._counting.done():
+            return
+        if time.monotonic() - self._counted >= COUNT_SECONDS:
+            self._counted = time.monotonic()
+            self._counting = asyncio.create_task(self._count_once(), name="holdfast-count")
+
+    async def _count_once(self) -> None:
+        try:
+            await self.service.count(small=False)
+        except RequestRefused as exc:
+            log.debug("live jobs were not counted", extra={"why": exc.code})
+        except Exception:
+            log.exception("live jobs cannot be counted")
+
+
+def _me(person: Person) -> job.Me:
+    return job.Me(name=person.name, role=person.role, version=version("holdfast"))
+
+
+async def _who_am_i(call: Call) -> job.Me:
+    return _me(call.by)
 
 
 async def _openapi(call: Call) -> Response:
-    return JSONResponse(document(call.operations.routes))
+    return JSONResponse(call.operations.document())
 
 
 async def _sign_in(call: Call) -> Response:
     person, session = await call.operations.access.login(call.request, call.body.token)
-    me = responses.Me(name=person.name, role=person.role, version=version("holdfast"))
-    response = Response(me.model_dump_json(), media_type="application/json")
+    response = Response(_me(person).model_dump_json(), media_type=_JSON)
     call.operations.sessions.write(call.request, response, session)
     return response
 
@@ -45,14 +198,14 @@ async def _sign_out(call: Call) -> Response:
         if session := call.operations.sessions.read(call.request.cookies[COOKIE]):
             await call.service.ask(end_session(session.id, session.until))
             call.operations.access.sign_out(session.id)
-    response = Response(responses.Done(message="Signed out.").model_dump_json(), media_type="application/json")
+    response = Response(job.Done(message="Signed out.").model_dump_json(), media_type=_JSON)
     call.operations.sessions.forget(call.request, response)
     return response
 
 
-async def _pulse(call: Call) -> Response:
-    pulse = call.operations.pulse
-    pulse.check(call.by)
+async def _live_overview(call: Call) -> Response:
+    live = call.operations.opened.live
+    live.check(call.by)
 
     async def still() -> bool:
         try:
@@ -65,14 +218,10 @@ async def _pulse(call: Call) -> Response:
             return False
         return True
 
-    return LiveResponse(pulse, call.by, still)
+    return LiveResponse(live, call.by, still)
 
 
-async def _stats(call: Call) -> responses.Stats:
-    return await call.operations.outbox.stats(call.service)
-
-
-async def _run_once(call: Call) -> responses.RunOnce:
+async def _run_once(call: Call) -> fleet.RunOnce:
     try:
         done = await call.operations.outbox.run_once(lambda: call.service.record(call.by, "outbox.run_once.begin"))
     except TickFailed as exc:
@@ -83,81 +232,73 @@ async def _run_once(call: Call) -> responses.RunOnce:
     return done
 
 
-async def _live(_: Call) -> Response:
-    return await health.live()
-
-
-async def _ready(call: Call) -> Response:
-    return await call.operations.probes.ready(call.service)
-
-
-async def _metrics(call: Call) -> Response:
-    return await call.operations.probes.metrics(call.service, call.request.headers.get("accept", ""))
-
-
 # fmt: off
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/live", None, "Whether this process answers", health.Live, _live, query=None),
+    Route("GET", "/live", None, "Whether this process answers", health.Live, lambda _: health.live(), query=None),
     Route("GET", "/ready", None, "Whether jobs are worked on: a database that answers, a live worker, a reaper",
-          health.Ready, _ready, query=None, also=((503, health.Ready),)),
+          health.Ready, lambda call: call.operations.probes.ready(call.service), query=None,
+          also=((503, health.Ready),)),
     Route("GET", "/metrics", VIEWER, "Metrics of the fleet, and of the workers in this process, for Prometheus",
-          "text/plain", _metrics, query=None, refusals=(404,)),
+          "text/plain", lambda call: call.operations.probes.metrics(call.service, call.request.headers), query=None,
+          refusals=(404,)),
     Route("GET", "/api/openapi.json", None, "This document", "application/json", _openapi),
-    Route("POST", "/api/session", None, "Sign a browser in with a token", responses.Me, _sign_in, body=requests.Login,
+    Route("POST", "/api/session", None, "Sign a browser in with a token", job.Me, _sign_in, body=requests.Login,
           refusals=(401, 403, 429, 503)),
-    Route("DELETE", "/api/session", None, "Sign a browser out", responses.Done, _sign_out, refusals=(403, 503)),
-    Route("GET", "/api/me", VIEWER, "The caller and the role", responses.Me, _me),
-    Route("GET", "/api/overview", VIEWER, "Whether all is well", responses.Overview,
+    Route("DELETE", "/api/session", None, "Sign a browser out", job.Done, _sign_out, refusals=(403, 503)),
+    Route("GET", "/api/me", VIEWER, "The caller and the role", job.Me, _who_am_i),
+    Route("GET", "/api/overview", VIEWER, "Whether all is well", fleet.Overview,
           lambda call: call.service.overview(call.query.minutes), query=requests.OverviewQuestion),
     Route("GET", "/api/pulse", VIEWER, "The overview of the last hour every two seconds, as Server-Sent Events: "
-          "messages with what /api/overview answers, and events `trouble` with a refusal", "text/event-stream", _pulse),
-    Route("GET", "/api/jobs", VIEWER, "Jobs by a filter, newest first", responses.JobPage,
+          "messages with what /api/overview answers, and events `trouble` with a refusal", "text/event-stream",
+          _live_overview),
+    Route("GET", "/api/jobs", VIEWER, "Jobs by a filter, newest first", job.JobPage,
           lambda call: call.service.jobs(call.query), query=requests.JobSearch),
     Route("POST", "/api/jobs/actions", OPERATOR, "Retry, cancel, delete or reschedule jobs, by ids or by a filter",
-          responses.JobActionResult, lambda call: call.service.act_on_jobs(call.body, call.by), body=requests.JobAction,
+          job.JobActionResult, lambda call: call.service.act_on_jobs(call.body, call.by), body=requests.JobAction,
           refusals=(409,)),
-    Route("GET", "/api/jobs/{id}", VIEWER, "Everything that is known of a job", responses.JobStory,
+    Route("GET", "/api/jobs/{id}", VIEWER, "Everything that is known of a job", job.JobStory,
           lambda call: call.service.job(call.path["id"])),
-    Route("GET", "/api/chains", VIEWER, "Chains, newest first", responses.ChainPage,
+    Route("GET", "/api/chains", VIEWER, "Chains, newest first", job.ChainPage,
           lambda call: call.service.chains(call.query), query=requests.ChainSearch),
-    Route("GET", "/api/chains/{id}", VIEWER, "A chain as a graph", responses.ChainGraph,
+    Route("GET", "/api/chains/{id}", VIEWER, "A chain as a graph", job.ChainGraph,
           lambda call: call.service.chain(call.path["id"])),
-    Route("GET", "/api/dead-letters", VIEWER, "Dead letters by their errors", responses.DeadLetters,
+    Route("GET", "/api/dead-letters", VIEWER, "Dead letters by their errors", job.DeadLetters,
           lambda call: call.service.dead_letters(call.query), query=requests.DeadLetterSearch),
-    Route("GET", "/api/runners", VIEWER, "Runners and schedules, and when they run next", responses.Runners,
+    Route("GET", "/api/runners", VIEWER, "Runners and schedules, and when they run next", fleet.Runners,
           lambda call: call.service.runners()),
-    Route("GET", "/api/runners/{name}/runs", VIEWER, "The runs of a runner, newest first", responses.RunPage,
+    Route("GET", "/api/runners/{name}/runs", VIEWER, "The runs of a runner, newest first", fleet.RunPage,
           lambda call: call.service.runs(call.path["name"], call.query.most), query=requests.Newest),
-    Route("POST", "/api/runners/{name}/actions", OPERATOR, "Run a runner now, pause or resume it", responses.Done,
+    Route("POST", "/api/runners/{name}/actions", OPERATOR, "Run a runner now, pause or resume it", job.Done,
           lambda call: call.service.act_on_runner(call.path["name"], call.body, call.by), body=requests.RunnerAction,
           refusals=(409,)),
-    Route("GET", "/api/runs", VIEWER, "The runs of all runners, newest first", responses.RunPage,
+    Route("GET", "/api/runs", VIEWER, "The runs of all runners, newest first", fleet.RunPage,
           lambda call: call.service.runs(None, call.query.most), query=requests.Newest),
-    Route("GET", "/api/workers", VIEWER, "Workers, and kinds without a worker", responses.Workers,
+    Route("GET", "/api/workers", VIEWER, "Workers, and kinds without a worker", fleet.Workers,
           lambda call: call.service.workers()),
-    Route("GET", "/api/queues", VIEWER, "Queues, what is in them, and how they run", responses.Queues,
+    Route("GET", "/api/queues", VIEWER, "Queues, what is in them, and how they run", fleet.Queues,
           lambda call: call.service.queues()),
     Route("POST", "/api/queues/{queue}/actions", OPERATOR, "Pause, resume or drain a queue",
-          (responses.Done, responses.JobActionResult),
+          (job.Done, job.JobActionResult),
           lambda call: call.service.act_on_queue(call.path["queue"], call.body, call.by), body=requests.QueueAction,
           refusals=(409,)),
     Route("PUT", "/api/queues/{queue}", OPERATOR, "Set a queue's concurrency, lease and rate while workers run",
-          responses.Done, lambda call: call.service.set_queue(call.path["queue"], call.body, call.by),
+          job.Done, lambda call: call.service.set_queue(call.path["queue"], call.body, call.by),
           body=requests.QueueControl, refusals=(409,)),
-    Route("GET", "/api/kinds", VIEWER, "Kinds, and what became of their jobs within the last hour", responses.Kinds,
+    Route("GET", "/api/kinds", VIEWER, "Kinds, and what became of their jobs within the last hour", fleet.Kinds,
           lambda call: call.service.kinds()),
-    Route("GET", "/api/subscriptions", VIEWER, "Subscriptions, and how far behind they are", responses.Subscriptions,
+    Route("GET", "/api/subscriptions", VIEWER, "Subscriptions, and how far behind they are", fleet.Subscriptions,
           lambda call: call.service.subscriptions()),
-    Route("GET", "/api/subscriptions/{name}/parked", VIEWER, "Parked events of a subscription", responses.ParkedPage,
+    Route("GET", "/api/subscriptions/{name}/parked", VIEWER, "Parked events of a subscription", fleet.ParkedPage,
           lambda call: call.service.parked(call.path["name"], call.query), query=requests.Before),
     Route("POST", "/api/subscriptions/{name}/actions", OPERATOR,
-          "Pause, resume, replay or skip a subscription, or release what it parked", responses.Done,
+          "Pause, resume, replay or skip a subscription, or release what it parked", job.Done,
           lambda call: call.service.act_on_subscription(call.path["name"], call.body, call.by),
           body=requests.SubscriptionAction, refusals=(409,)),
-    Route("GET", "/api/audit", VIEWER, "The audit log, newest first", responses.AuditPage,
+    Route("GET", "/api/audit", VIEWER, "The audit log, newest first", job.AuditPage,
           lambda call: call.service.audit(call.query), query=requests.Before),
-    Route("GET", "/outbox/stats", DEVELOPER, "How the outbox fares", responses.Stats, _stats),
+    Route("GET", "/outbox/stats", DEVELOPER, "How the outbox fares", fleet.Stats,
+          lambda call: call.operations.outbox.stats(call.service)),
     Route("POST", "/outbox/run-once", DEVELOPER, "Run one tick of the outbox and the reaper in this process",
-          responses.RunOnce, _run_once, refusals=(409,)),
+          fleet.RunOnce, _run_once, refusals=(409,)),
 )
 # fmt: on

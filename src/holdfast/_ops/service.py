@@ -6,15 +6,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast._engine.report.transition import Transitions
-from holdfast._ops import actions, fleet, job_detail
-from holdfast._ops.find import find, find_asked, line, search_of
+from holdfast._ops import actions, fleet, jobs
+from holdfast._ops.caller import RequestRefused, written
 from holdfast._ops.fleet import runtime
+from holdfast._ops.jobs import find, find_asked, line, search_of
 from holdfast._ops.overview import depth, read_overview
-from holdfast._ops.person import RequestRefused, written
 from holdfast._ops.pool import Pool
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.requests import JobAction, JobFilter
-from holdfast._ops.responses import (
+from holdfast._ops.responses.fleet import ParkedLine, ParkedPage, RunPage, StatsConfig, StatsQueue, StatsRuntime
+from holdfast._ops.responses.job import (
     AuditLine,
     AuditPage,
     ChainItem,
@@ -24,12 +25,6 @@ from holdfast._ops.responses import (
     Done,
     JobPage,
     Looked,
-    ParkedLine,
-    ParkedPage,
-    RunPage,
-    StatsConfig,
-    StatsQueue,
-    StatsRuntime,
 )
 from holdfast._store.access import list_audit
 from holdfast._store.inspect import read_census, sum_tallies, take_census
@@ -57,7 +52,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast._engine.report.transition import Listener
-    from holdfast._ops.person import Person
+    from holdfast._ops.caller import Person
     from holdfast._ops.pool import Transaction
     from holdfast._ops.requests import (
         Before,
@@ -69,17 +64,8 @@ if TYPE_CHECKING:
         RunnerAction,
         SubscriptionAction,
     )
-    from holdfast._ops.responses import (
-        ChainGraph,
-        JobActionResult,
-        JobStory,
-        Kinds,
-        Overview,
-        Queues,
-        Runners,
-        Subscriptions,
-        Workers,
-    )
+    from holdfast._ops.responses.fleet import Kinds, Overview, Queues, Runners, Subscriptions, Workers
+    from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
     from holdfast._store.statement import Statement
 
 T = TypeVar("T")
@@ -199,7 +185,7 @@ class Service:
 
     async def job(self, job_id: int) -> JobStory:
         async with self._pool.look() as transaction:
-            return await job_detail.read_story(transaction, job_id, self._redaction)
+            return await jobs.read_story(transaction, job_id, self._redaction)
 
     async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
         return await actions.act(self._pool, action, by, self._redaction, Transitions("", self._listeners))
@@ -227,7 +213,7 @@ class Service:
 
     async def chain(self, chain_id: int) -> ChainGraph:
         async with self._pool.look() as transaction:
-            return await job_detail.read_graph(transaction, chain_id, self._redaction)
+            return await jobs.read_graph(transaction, chain_id, self._redaction)
 
     async def dead_letters(self, search: DeadLetterSearch) -> DeadLetters:
         which = Search(**search.model_dump())

@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.widgets import ContentSwitcher, Footer, Input, Static, Tab, Tabs
 
 from holdfast._logs.failure import Failure
-from holdfast._ops.person import RequestRefused
+from holdfast._ops.caller import RequestRefused
 from holdfast._store.inspect import read_rights
 from holdfast._top.dialogs import GUIDE, Confirmation, Reader
 from holdfast._top.grid import Grid
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from textual.binding import BindingType
     from textual.widgets import DataTable
 
-    from holdfast._ops.person import Person
-    from holdfast._ops.responses import Overview
+    from holdfast._ops.caller import Person
+    from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.service import Service
     from holdfast._store.inspect import Rights
 

@@ -12,7 +12,7 @@ from holdfast._top.palette import Palette, paint
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from holdfast._ops.responses import Minute, Overview, Problem
+    from holdfast._ops.responses.fleet import Minute, Overview, Problem
     from holdfast._top.cell import Tone
 
 

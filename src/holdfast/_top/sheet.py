@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast._ops.person import Person
-    from holdfast._ops.responses import Overview
+    from holdfast._ops.caller import Person
+    from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.service import Service
     from holdfast._top.cell import Cell
 from dataclasses import field

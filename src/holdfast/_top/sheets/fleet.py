@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from holdfast._ops.person import Person
-    from holdfast._ops.responses import KindLine, QueueLine, QueueOverview, WorkerLine
+    from holdfast._ops.caller import Person
+    from holdfast._ops.responses.fleet import KindLine, QueueLine, QueueOverview, WorkerLine
     from holdfast._ops.service import Service
     from holdfast._top.cell import Tone
     from holdfast._top.sheet import Query

@@ -6,9 +6,9 @@ import json
 from typing import TYPE_CHECKING, get_args
 
 from holdfast._model.retry import tries
-from holdfast._ops.person import RequestRefused
+from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import MOST_JOBS, DeadLetterSearch, JobAction, JobFilter, JobSearch
-from holdfast._ops.responses import JobActionResult, Status
+from holdfast._ops.responses.job import JobActionResult, Status
 from holdfast._store.search import MOST_ACTED_ON
 from holdfast._top.cell import Cell, ago, ahead, compact, number, plain, since, word
 from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
     from typing import Literal
 
-    from holdfast._ops.person import Person
-    from holdfast._ops.responses import DeadLetterGroup, JobLine, JobStory, Looked
+    from holdfast._ops.caller import Person
+    from holdfast._ops.responses.job import DeadLetterGroup, JobLine, JobStory, Looked
     from holdfast._ops.service import Service
     from holdfast._top.cell import Tone
     from holdfast._top.sheet import Query

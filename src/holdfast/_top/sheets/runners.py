@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast._ops.person import RequestRefused
+from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import RunnerAction, SubscriptionAction
 from holdfast._top.cell import Cell, ago, ahead, compact, duration, number, plain, since, span, word
 from holdfast._top.sheet import Action, Column, Plan, Sheet, SheetRows, TextPage, figures
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from datetime import datetime
 
-    from holdfast._ops.person import Person
-    from holdfast._ops.responses import RunLine, RunnerLine, SubscriptionLine
+    from holdfast._ops.caller import Person
+    from holdfast._ops.responses.fleet import RunLine, RunnerLine, SubscriptionLine
     from holdfast._ops.service import Service
     from holdfast._top.cell import Tone
     from holdfast._top.sheet import Query

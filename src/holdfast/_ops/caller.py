@@ -1,21 +1,68 @@
-"""Limits on failed logins per address and on concurrent requests per caller."""
+"""The caller: a person with a role, their token, their limits, and the refusal of a request."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import math
+import re
+import secrets
 import time
 from collections import Counter, OrderedDict
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from ipaddress import IPv6Address, IPv6Network, ip_address
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._ops.person import RequestRefused, Role
+from holdfast._store.access import record_audit
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from holdfast._ops.person import Person
+    from holdfast._store.statement import Statement
+
+
+@dataclass(frozen=True, slots=True)
+class Person:
+    """A person or a program, as recorded in the audit table."""
+
+    name: str
+    role: Role
+    credential: str | None = None
+    """How they authenticated, e.g. `token:0123456789ab`. Unlike a name, it is never reused."""
+    address: str | None = None
+    """The client's address."""
+
+
+def written(by: Person, action: str, **what: Any) -> Statement[int]:
+    """Return the statement that records an action in the audit. For `what`, see `record_audit`."""
+    return record_audit(by.name, by.role, action, credential=by.credential, address=by.address, **what)
+
+
+class Role(StrEnum):
+    """The rights of a person: a viewer reads, an operator can also act, a developer can also run the outbox."""
+
+    VIEWER = "viewer"
+    OPERATOR = "operator"
+    DEVELOPER = "developer"
+
+    def may(self, needed: Role) -> bool:
+        """Return whether this role includes the rights of another."""
+        return _RANK[self] >= _RANK[needed]
+
+
+_RANK = {role: rank for rank, role in enumerate(Role)}
+
+
+class RequestRefused(Exception):  # noqa: N818 - a refusal is an answer, not an error
+    """An answer other than 200: its HTTP status, a code for programs, a message for people."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
 
 
 FAILURES = 10
@@ -139,3 +186,38 @@ class Shares:
 
 def _too_many() -> Limited:
     return Limited(1, "too_many_at_once", "You have too many requests under way: wait for their answers.")
+
+
+PREFIX = "hf_"
+
+_TOKEN_SHAPE = re.compile(r"hf_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+
+
+class Token(NamedTuple):
+    key: str
+    """12 hexadecimal digits, not secret."""
+    secret: str
+    """32 random bytes as 43 characters."""
+
+    @classmethod
+    def new(cls) -> Token:
+        return cls(secrets.token_hex(6), secrets.token_urlsafe(32))
+
+    @classmethod
+    def read(cls, text: str) -> Token | None:
+        """Return the parts of a token, or None if the text is not one."""
+        found = _TOKEN_SHAPE.fullmatch(text)
+        return None if found is None else cls(found[1], found[2])
+
+    @property
+    def text(self) -> str:
+        """The whole token, shown once to its owner."""
+        return f"{PREFIX}{self.key}_{self.secret}"
+
+    @property
+    def digest(self) -> str:
+        """The stored hash. The secret is long and random, so a plain SHA-256 is enough."""
+        return hashlib.sha256(self.secret.encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return f"Token({self.key})"
