@@ -297,10 +297,10 @@ async def test_what_was_done_is_in_the_audit_table(
         ("pause", "out"),
     ):
         holdfast("events", *arguments, database=database)
-    done = ("pause", "resume", "replay", "release", "repartition", "skip", "delete")
+    done = ("pause", "resume", "replay", "release", "release", "repartition", "skip", "delete")
     assert audited(connect()) == [(ME, f"subscription.{action}", "out", None) for action in done]
     details = await conn.execute("SELECT detail FROM holdfast.audit WHERE detail::text <> '{}' ORDER BY id")
-    assert await details.fetchall() == [({"after": 0},), ({"key": "k"},), ({"partitions": 3},)]
+    assert await details.fetchall() == [({"after": 0},), ({"key": "k"},), ({"key": "nobody's"},), ({"partitions": 3},)]
 
 
 async def test_a_viewer_may_look_and_not_act(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:

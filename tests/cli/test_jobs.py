@@ -200,7 +200,7 @@ def test_one_that_cannot_be_retried_holds_up_no_other(
     said = holdfast("jobs", "retry", *map(str, (first, orphan, last)), database=database)
     assert (said.status, said.err) == (1, "")
     assert said.out.splitlines()[1] == (
-        f"{orphan}: comes after other chains: there is no chain {chain}: it was deleted, or ended too long ago"
+        f"{orphan}: it comes after other chains: there is no chain {chain}: it was deleted, or ended too long ago"
     )
     replayed = "SELECT replay_of FROM holdfast.job WHERE replay_of IS NOT NULL ORDER BY 1"
     assert conn.execute(replayed.encode()).fetchall() == [(first,), (last,)]
@@ -284,7 +284,7 @@ def test_a_job_that_somebody_has_locked(database: str, conn: psycopg.Connection[
     other = connect(autocommit=False)
     other.execute("SELECT FROM holdfast.job FOR UPDATE")
     said = holdfast("jobs", "delete", "--yes", str(made), database=database)
-    assert said == (1, "", "holdfast jobs: another session is changing the same job: try again\n")
+    assert said == (1, f"{made}: another session is changing it\n", "")
     other.rollback()
 
 
@@ -300,7 +300,7 @@ def test_a_viewer_may_look_and_not_act(database: str, conn: psycopg.Connection[A
     finally:
         conn.execute(sql.SQL("DROP ROLE {}").format(name))
     assert said.status == 1
-    assert f"test_viewer_{os.getpid()} may not: permission denied for function replay_job. Looking needs" in said.err
+    assert f"test_viewer_{os.getpid()} may not: permission denied for function act_on_jobs. Looking needs" in said.err
     assert "hush" not in said.err
 
 

@@ -96,7 +96,7 @@ def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> N
 
     assert holdfast("runners", "resume", "cleanup", "--database-url", database).status == 0
     assert not schedule(conn, "cleanup").paused
-    assert audited(conn) == [(ME, f"runner.{action}", "cleanup", None) for action in ("pause", "trigger", "resume")]
+    assert audited(conn) == [(ME, f"runner.{action}", "cleanup", None) for action in ("pause", "run", "resume")]
 
 
 @pytest.mark.parametrize(

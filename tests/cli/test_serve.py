@@ -162,8 +162,7 @@ def test_called_wrongly(database: str, tmp_path: Path, arguments: list[str], say
     [
         (["serve"], "starlette", "ops"),
         (["serve"], "uvicorn", "ops"),
-        (["queues"], "psycopg_pool", "ops"),
-        (["jobs", "retry", "--kind", "k"], "psycopg_pool", "ops"),
+        (["serve"], "psycopg_pool", "ops"),
         (["top"], "textual", "top"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
@@ -180,3 +179,18 @@ def test_what_is_not_installed_is_named_in_one_line(database: str, command: list
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"holdfast {command[0]}: {module} is not installed: pip install 'holdfast[{extra}]'\n"
+
+
+@pytest.mark.parametrize("command", ["queues", "events", "runners", "jobs list", "jobs cancel --kind k"])
+def test_commands_that_need_no_extra(database: str, command: str) -> None:
+    words = command.split()
+    without = "import sys; sys.modules |= dict.fromkeys(['psycopg_pool', 'starlette', 'jwt', 'uvicorn'])"
+    done = subprocess.run(  # noqa: S603 - the command under test
+        [sys.executable, "-c", f"{without}; from holdfast._cli import main; sys.exit(main({words!r}))"],
+        env=environment(database),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -17,7 +17,7 @@ def test_the_public_names_are_these() -> None:
 
 def test_roles_and_tokens_need_no_web_framework() -> None:
     code = (
-        "import sys; from holdfast.ops import Person, Role; from holdfast._ops.access import Token; "
+        "import sys; from holdfast.ops import Person, Role; from holdfast._ops.caller import Token; "
         "print(sorted({'starlette', 'jwt', 'uvicorn', 'prometheus_client'} & set(sys.modules)))"
     )
     done = subprocess.run(  # noqa: S603 - our own interpreter

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import Holdfast
-from holdfast._cli.address import Address
+from holdfast._cli.arguments import Address
 from holdfast._cli.probe import probed
 from holdfast._model.settings import Settings
 from holdfast._telemetry.instruments import PROCESS

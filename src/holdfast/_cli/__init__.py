@@ -8,13 +8,11 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # In the order in which a command walks through them:
 #
 # load.py        imports the application and finds its databases
-# session.py     connects to the database, limits the time, translates errors
-# operator.py    opens the operations service and records who acts
-# selection.py   selects jobs by a filter
+# session.py     connects to the database or opens the operations service, limits the time, translates errors
+# arguments.py   parses what commands have in common: actions, numbers, addresses
 # table.py       prints tables and JSON
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
-# address.py     parses the address to listen at
 # server.py      runs uvicorn with timeouts against slow clients
 #
 # migrate.py     creates or updates the schema

@@ -3,117 +3,80 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import asyncio
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import psycopg
 
+from holdfast._cli import arguments as args
 from holdfast._cli import session, table
-from holdfast._cli.operator import audited
 from holdfast._cli.session import CommandError
-from holdfast._drivers import run_sync
-from holdfast._store.subscription import (
-    MOST_PARTITIONS,
-    clear_subscription,
-    delete_subscription,
-    find_subscription,
-    list_parked,
-    list_subscriptions,
-    pause_subscription,
-    rebase_subscription,
-    release_parked,
-    repartition_subscription,
-    replay_subscription,
-    skip_subscription,
-)
+from holdfast._ops.caller import RequestRefused
+from holdfast._store.subscription import MOST_PARTITIONS, list_parked, list_subscriptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Awaitable, Callable
 
-    from holdfast._store.statement import Statement
+    from holdfast._ops.actions import SubscriptionChange
+    from holdfast._ops.service import Service
     from holdfast._store.subscription import ParkedRow, SubscriptionRow
 
-T = TypeVar("T")
-
-Connection: TypeAlias = "psycopg.Connection[Any]"
-Act: TypeAlias = "Callable[[Connection, argparse.Namespace], Any]"
+    Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[None]]
 
 _COLUMNS = ("name", "partition", "target", "holder", "events behind", "seconds", "parked", "state", "moved")
 _PARKED_COLUMNS = ("event", "topic", "key", "parked", "state", "tried again", "error")
 _MOST_PARKED = 1_000
-# Rows per transaction, and the most transactions, in case released events are refused at once again.
+# Events per transaction, and the most transactions, in case released events are refused at once again.
 _PIECE, _PIECES = 10_000, 1_000
-_LARGEST_ID = 2**63 - 1
+_ID = args.whole(0, args.LARGEST_ID, "the id of an event")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
+    args.configure(parser)
     actions = parser.add_subparsers(dest="action", metavar="action")
-    _action(actions, "list", "list them all, each partition with how far it is (the default)", _list)
-    _named(actions, "pause", "hand over nothing more of it", _pause)
-    _named(actions, "resume", "go on where it was paused", _resume)
-    replay = _named(actions, "replay", "hand over again what was published before", _replay)
+
+    def add(name: str, help_: str, act: Act, *, named: bool = True) -> argparse.ArgumentParser:
+        own = args.add_action(actions, name, help_, act, inherits=True)
+        if named:
+            own.add_argument("name", metavar="NAME")
+        return own
+
+    add("list", "list them all, each partition with how far it is (the default)", _list, named=False)
+    add("pause", "hand over nothing more of it", _pause)
+    add("resume", "go on where it was paused", _resume)
+    replay = add("replay", "hand over again what was published before", _replay)
     from_ = replay.add_mutually_exclusive_group(required=True)
     from_.add_argument("--since", type=_time, metavar="TIME", help="what was published since, e.g. 2026-11-15T07:30Z")
-    from_.add_argument("--after", type=_id, metavar="ID", help="what came after the event of this id; 0: all there is")
-    skip = _named(actions, "skip", "pass everything that has been published until now", _skip)
-    delete = _named(actions, "delete", "forget a subscription, its position and what is parked", _delete)
+    from_.add_argument("--after", type=_ID, metavar="ID", help="what came after the event of this id; 0: all there is")
+    skip = add("skip", "pass everything that has been published until now", _skip)
+    delete = add("delete", "forget a subscription, its position and what is parked", _delete)
     for own in (skip, delete):
         own.add_argument("--yes", action="store_true", help="do not ask")
-    rebase = _action(actions, "rebase", "begin anew on this server, after a logical restore", _rebase)
+    rebase = add("rebase", "begin anew on this server, after a logical restore", _rebase, named=False)
     rebase.add_argument("name", metavar="NAME", nargs="?")
     rebase.add_argument("--all", action="store_true", help="every subscription that came from another server")
-    repartition = _named(actions, "repartition", "cut a relay into so many partitions", _repartition)
-    repartition.add_argument("partitions", type=_partitions, metavar="N")
-    parked = _named(actions, "parked", "list the events that its sink refused, and what waits behind them", _parked)
-    parked.add_argument("--after", type=_id, default=0, metavar="ID", help="the page that comes after this event")
-    release = _named(actions, "release", "try parked events again, in order", _release)
+    repartition = add("repartition", "cut a relay into so many partitions", _repartition)
+    repartition.add_argument("partitions", type=args.whole(1, MOST_PARTITIONS), metavar="N")
+    parked = add("parked", "list the events that its sink refused, and what waits behind them", _parked)
+    parked.add_argument("--after", type=_ID, default=0, metavar="ID", help="the page that comes after this event")
+    release = add("release", "try parked events again, in order", _release)
     release.add_argument("--key", metavar="KEY", help="only those of this key")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with session.opened(arguments) as conn:
-        act: Act = getattr(arguments, "act", _list)
-        act(conn, arguments)
+    asyncio.run(_run(arguments))
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    session.configure(parser)
-    table.configure(parser)
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str, act: Act
-) -> argparse.ArgumentParser:
-    # Options given before the action must not be overwritten by defaults of the action.
-    own = actions.add_parser(
-        name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", argument_default=argparse.SUPPRESS
-    )
-    own.set_defaults(act=act)
-    _configure(own)
-    return own
-
-
-def _named(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str, act: Act
-) -> argparse.ArgumentParser:
-    own = _action(actions, name, help_, act)
-    own.add_argument("name", metavar="NAME")
-    return own
-
-
-def _id(text: str) -> int:
-    if not text.isdecimal() or int(text) > _LARGEST_ID:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the id of an event")
-    return int(text)
-
-
-def _partitions(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST_PARTITIONS:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {MOST_PARTITIONS}")
-    return int(text)
+async def _run(arguments: argparse.Namespace) -> None:
+    async with session.service(arguments) as service:
+        act: Act = getattr(arguments, "act", None) or _list
+        try:
+            await act(service, arguments)
+        except RequestRefused as refused:
+            known = sorted({line.name for line in await service.ask(list_subscriptions())})
+            raise session.not_found(refused, arguments.name, known) from refused
 
 
 def _time(text: str) -> datetime:
@@ -126,8 +89,8 @@ def _time(text: str) -> datetime:
     return when
 
 
-def _list(conn: Connection, arguments: argparse.Namespace) -> None:
-    lines = session.ask(conn, list_subscriptions())
+async def _list(service: Service, arguments: argparse.Namespace) -> None:
+    lines = await service.ask(list_subscriptions())
     if arguments.json:
         table.print_json([line._asdict() for line in lines])
     elif lines:
@@ -139,17 +102,8 @@ def _list(conn: Connection, arguments: argparse.Namespace) -> None:
 
 
 def _line(line: SubscriptionRow) -> tuple[object, ...]:
-    return (
-        line.name,
-        line.partition,
-        line.target,
-        line.worker,
-        line.events,
-        line.seconds,
-        line.parked,
-        _state(line),
-        line.at,
-    )
+    lag = (line.events, line.seconds, line.parked)
+    return (line.name, line.partition, line.target, line.worker, *lag, _state(line), line.at)
 
 
 def _state(line: SubscriptionRow) -> str:
@@ -162,89 +116,82 @@ def _state(line: SubscriptionRow) -> str:
     return ", ".join(name for name, true in states.items() if true) or "reading"
 
 
-def _pause(conn: Connection, arguments: argparse.Namespace) -> None:
-    _act(conn, arguments, pause_subscription(_find(conn, arguments.name), paused=True))
-    _say(arguments, "paused; who reads it stops within a lease")
+async def _pause(service: Service, arguments: argparse.Namespace) -> None:
+    await _change(service, arguments, "pause")
+    table.print_done(arguments, "paused; who reads it stops within a lease")
 
 
-def _resume(conn: Connection, arguments: argparse.Namespace) -> None:
-    _act(conn, arguments, pause_subscription(_find(conn, arguments.name), paused=False))
-    _say(arguments, "goes on where it was paused")
+async def _resume(service: Service, arguments: argparse.Namespace) -> None:
+    await _change(service, arguments, "resume")
+    table.print_done(arguments, "goes on where it was paused")
 
 
-def _replay(conn: Connection, arguments: argparse.Namespace) -> None:
+async def _replay(service: Service, arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, name, None) for name in ("since", "after")}
-    first = _act(conn, arguments, replay_subscription(_find(conn, arguments.name), **given), detail=given)
+    first = await _change(service, arguments, "replay", **given)
     if first is None:
-        _say(arguments, "nothing was published since: nothing to hand over again", after=None)
+        table.print_done(arguments, "nothing was published since: nothing to hand over again", after=None)
     else:
-        _say(arguments, f"hands over again what came after event {first}, and then goes on", after=first)
+        says = f"hands over again what came after event {first}, and then goes on"
+        table.print_done(arguments, says, after=first)
 
 
-def _skip(conn: Connection, arguments: argparse.Namespace) -> None:
-    subscription = _find(conn, arguments.name)
-    _sure(arguments, f"Pass everything that {arguments.name} has not read yet? These events will not be delivered.")
-    _act(conn, arguments, skip_subscription(subscription))
-    _say(arguments, "has passed everything published until now")
+async def _skip(service: Service, arguments: argparse.Namespace) -> None:
+    await _check_name(service, arguments.name)
+    _confirm(arguments, f"Pass everything that {arguments.name} has not read yet? These events will not be delivered.")
+    await _change(service, arguments, "skip")
+    table.print_done(arguments, "has passed everything published until now")
 
 
-def _delete(conn: Connection, arguments: argparse.Namespace) -> None:
-    subscription = _find(conn, arguments.name)
-    _sure(
-        arguments,
-        f"Delete {arguments.name}, how far it has read, and what is parked? A worker that has it makes it anew.",
-    )
-    for _ in range(_PIECES):
-        if session.ask(conn, clear_subscription(subscription, most=_PIECE)) < _PIECE:
-            break
-    _act(conn, arguments, delete_subscription(subscription))
-    _say(arguments, "deleted; a worker whose application still has it makes it anew when it starts")
+async def _delete(service: Service, arguments: argparse.Namespace) -> None:
+    await _check_name(service, arguments.name)
+    what = f"{arguments.name}, how far it has read, and what is parked"
+    _confirm(arguments, f"Delete {what}? A worker that has it makes it anew.")
+    await _change(service, arguments, "delete")
+    table.print_done(arguments, "deleted; a worker whose application still has it makes it anew when it starts")
 
 
-def _rebase(conn: Connection, arguments: argparse.Namespace) -> None:
+async def _rebase(service: Service, arguments: argparse.Namespace) -> None:
     named: str = getattr(arguments, "name", "")
     every = getattr(arguments, "all", False)
     if bool(named) == every:
         raise CommandError("name one subscription, or give --all", status=2)
-    lines = session.ask(conn, list_subscriptions())
+    lines = await service.ask(list_subscriptions())
     away = list(dict.fromkeys(line.name for line in lines if line.elsewhere))
-    names = away if every else [named]
-    for name in names:
-        _find(conn, name)
-        if name not in away:
-            raise CommandError(f"{name} was not restored from another server: to hand events over again, `replay` it")
-    done = [{"name": name, "action": "rebase", "first": _rebased(conn, name)} for name in names]
+    if named:
+        await _check_name(service, named)
+        if named not in away:
+            raise CommandError(f"{named} was not restored from another server: to hand events over again, `replay` it")
+    done = [(name, await _rebased(service, name)) for name in (away if every else [named])]
     if arguments.json:
-        table.print_json(done)
+        table.print_json([{"name": name, "action": "rebase", "first": first} for name, first in done])
         return
-    for one in done:
-        again = "nothing was unread" if one["first"] is None else f"hands over from event {one['first']} on, some again"
-        print(f"{one['name']}: reads on this server now; {again}")
+    for name, first in done:
+        again = "nothing was unread" if first is None else f"hands over from event {first} on, some again"
+        print(f"{name}: reads on this server now; {again}")
     if not done:
         print("No subscription came from another server.")
 
 
-def _rebased(conn: Connection, name: str) -> int | None:
+async def _rebased(service: Service, name: str) -> int | None:
     try:
-        return audited(conn, rebase_subscription(_find(conn, name)), "subscription.rebase", name)
+        return await service.change_subscription(name, "rebase", session.person())
     except psycopg.errors.LockNotAvailable as error:
         raise CommandError(
             f"{name}: events are being published now: stop the publishers for a moment and try again"
         ) from error
 
 
-def _repartition(conn: Connection, arguments: argparse.Namespace) -> None:
-    to = {"partitions": arguments.partitions}
-    cutting = repartition_subscription(_find(conn, arguments.name), **to)
-    if not _act(conn, arguments, cutting, undone=[False], detail=to):
-        raise CommandError(f"{arguments.name} makes jobs, and those are shared already: only a relay is cut")
-    _say(arguments, f"has {table.counted(arguments.partitions, 'partition')}; some events may be handed over again")
+async def _repartition(service: Service, arguments: argparse.Namespace) -> None:
+    await _change(service, arguments, "repartition", partitions=arguments.partitions)
+    says = f"has {table.counted(arguments.partitions, 'partition')}; some events may be handed over again"
+    table.print_done(arguments, says)
 
 
-def _parked(conn: Connection, arguments: argparse.Namespace) -> None:
-    found = session.ask(
-        conn, list_parked(_find(conn, arguments.name), after=getattr(arguments, "after", 0), most=_MOST_PARKED)
-    )
+async def _parked(service: Service, arguments: argparse.Namespace) -> None:
+    subscription = await _check_name(service, arguments.name)
+    after = getattr(arguments, "after", 0)
+    found = await service.ask(list_parked(subscription, after=after, most=_MOST_PARKED))
     if arguments.json:
         table.print_json([line._asdict() for line in found])
     elif found:
@@ -261,49 +208,34 @@ def _parked_line(line: ParkedRow) -> tuple[object, ...]:
     return line.event_id, line.topic, line.key, line.parked_at, state, line.released_at, error
 
 
-def _release(conn: Connection, arguments: argparse.Namespace) -> None:
-    subscription, key = _find(conn, arguments.name), getattr(arguments, "key", None)
+async def _release(service: Service, arguments: argparse.Namespace) -> None:
+    key = getattr(arguments, "key", None)
     released = 0
     for _ in range(_PIECES):
-        piece = release_parked(subscription, key=key, most=_PIECE)
-        freed = _act(conn, arguments, piece, undone=[0], detail={"key": key})
+        freed = await _change(service, arguments, "release", key=key, most=_PIECE) or 0
         released += freed
         if freed < _PIECE:
             break
     of = f" of the key {key}" if key is not None else ""
-    _say(
-        arguments,
-        f"{table.counted(released, 'parked event')}{of} will be tried again, in order"
-        if released
-        else f"nothing{of} is parked",
-        released=released,
-    )
+    says = f"{table.counted(released, 'parked event')}{of} will be tried again, in order"
+    table.print_done(arguments, says if released else f"nothing{of} is parked", released=released)
 
 
-def _act(
-    conn: Connection,
-    arguments: argparse.Namespace,
-    statement: Statement[T],
-    *,
-    undone: Collection[object] = (),
-    detail: Mapping[str, object] | None = None,
-) -> T:
-    given = {name: value for name, value in (detail or {}).items() if value is not None}
-    return audited(conn, statement, f"subscription.{arguments.action}", arguments.name, undone=undone, detail=given)
+async def _change(
+    service: Service, arguments: argparse.Namespace, action: SubscriptionChange, **given: Any
+) -> int | None:
+    return await service.change_subscription(arguments.name, action, session.person(), **given)
 
 
-def _find(conn: Connection, name: str) -> int:
-    with session.bounded(conn):
-        found = run_sync(conn, find_subscription(name))
-        known = [] if found is not None else sorted({line.name for line in run_sync(conn, list_subscriptions())})
-    if found is None:
-        close: Sequence[str] = difflib.get_close_matches(name, known, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}"
-        raise CommandError(f"no subscription is named {name}: {meant}")
-    return found
+async def _check_name(service: Service, name: str) -> int:
+    """Return the id of a subscription, or raise RequestRefused."""
+    from holdfast._ops.actions import find_named
+
+    async with service.look() as transaction:
+        return await find_named(transaction, name)
 
 
-def _sure(arguments: argparse.Namespace, question: str) -> None:
+def _confirm(arguments: argparse.Namespace, question: str) -> None:
     """Ask for confirmation. Without a terminal, --yes is required."""
     if getattr(arguments, "yes", False):
         return
@@ -311,10 +243,3 @@ def _sure(arguments: argparse.Namespace, question: str) -> None:
         raise CommandError(f"this cannot be undone: give --yes ({question})", status=2)
     if input(f"{question} [y/N] ").strip().lower() not in {"y", "yes"}:
         raise CommandError("nothing was done")
-
-
-def _say(arguments: argparse.Namespace, says: str, **more: object) -> None:
-    if arguments.json:
-        table.print_json({"name": arguments.name, "action": arguments.action, **more})
-    else:
-        print(f"{arguments.name}: {says}")

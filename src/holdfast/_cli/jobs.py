@@ -2,126 +2,119 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import psycopg
+from pydantic import ValidationError
 
-from holdfast._cli import selection, session, table
-from holdfast._cli.operator import audited
+from holdfast._cli import arguments as args
+from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
-from holdfast._drivers import run_sync
-from holdfast._model.errors import AlreadyReplayed, DuplicateJob, InvalidJob
 from holdfast._model.retry import tries
 from holdfast._store.inspect import (
     MOST,
     STATUSES,
     Filter,
-    delete_job,
     list_attempts,
     list_jobs,
     list_replays,
     read_job,
     read_worker,
 )
-from holdfast._store.search import cancel_job, replay_job, resume_order_key
+from holdfast._store.search import MOST_ACTED_ON
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    import argparse
+    from collections.abc import Awaitable, Callable, Sequence
 
+    from holdfast._ops.requests import JobFilter
+    from holdfast._ops.responses.job import JobActionResult, JobLine
+    from holdfast._ops.service import Service
     from holdfast._store.inspect import AttemptRow, JobRow
-    from holdfast._store.statement import Statement
+    from holdfast._store.search import Acted
 
-T = TypeVar("T")
+    Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[int]]
 
 _COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "due or ended", "error")
-_LARGEST_ID = 2**63 - 1
-
-Connection: TypeAlias = "psycopg.Connection[Any]"
-
-
-class JobsDone(NamedTuple):
-    """The result of one action on one job."""
-
-    id: int
-    result: str
-    says: str
+_ACTIONS = {
+    "retry": "run dead letters again, as new jobs",
+    "cancel": "call jobs off; one that runs is asked to stop",
+    "delete": "delete jobs that wait, and keep nothing of them",
+}
+_DONE = {"retry": "retried", "cancel": "cancelled, or asked to stop", "delete": "deleted"}
+_ONLY = {
+    "retry": "only a dead letter (failed) can be retried",
+    "cancel": "only a live job can be cancelled",
+    "delete": "only a job that waits can be deleted; history ages out",
+}
+_FILTERS = {
+    "kind": "KIND",
+    "queue": "QUEUE",
+    "order_key": "KEY",
+    "unique_key": "KEY",
+    "error_code": "CODE",
+    "text": "TEXT",
+}
+_MOST = 100
+_ID = args.whole(1, args.LARGEST_ID, "the id of a job")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
-    _configure_list(_action(actions, "list", "list the newest jobs", _list))
-    _action(actions, "show", "tell the whole story of a job", _show).add_argument("id", type=_id, metavar="ID")
-    for name, help_, act in (
-        ("retry", "run dead letters again, as new jobs", _retry),
-        ("cancel", "call jobs off; one that runs is asked to stop", _cancel),
-        ("delete", "delete jobs that wait, and keep nothing of them", _delete),
-    ):
-        own = _action(actions, name, help_, _acting(act))
-        own.add_argument("ids", type=_id, metavar="ID", nargs="*")
+    own = args.add_action(actions, "list", "list the newest jobs", _list)
+    own.add_argument("--status", choices=STATUSES)
+    own.add_argument("--kind", metavar="KIND")
+    own.add_argument("--queue", metavar="QUEUE")
+    own.add_argument("--order-key", metavar="KEY")
+    own.add_argument("--limit", type=args.whole(1, MOST), default=50, metavar="N", help=f"at most {MOST} (default: 50)")
+    own = args.add_action(actions, "show", "tell the whole story of a job", _show)
+    own.add_argument("id", type=_ID, metavar="ID")
+    for name, help_ in _ACTIONS.items():
+        own = args.add_action(actions, name, help_, _act_by_id)
+        own.add_argument("ids", type=_ID, metavar="ID", nargs="*")
         own.set_defaults(refuse=own.error)
-        selection.configure(own)
+        _configure_filter(own)
         if name == "retry":
             own.add_argument("--again", action="store_true", help="also what was replayed before; only by ids")
-    resume = _action(actions, "resume-key", "let an order key go on that a failed job has stopped", _resume_key)
-    resume.add_argument("key", metavar="KEY")
+    own = args.add_action(actions, "resume-key", "let an order key go on that a failed job has stopped", _resume_key)
+    own.add_argument("key", metavar="KEY")
+
+
+def _configure_filter(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("instead of ids", "what the jobs have in common; without --yes they are shown")
+    group.add_argument("--status", choices=STATUSES)
+    for name, metavar in _FILTERS.items():
+        group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar)
+    most = f"at once; at most {MOST_ACTED_ON} (default: {_MOST})"
+    group.add_argument("--most", type=args.whole(1, MOST_ACTED_ON), default=_MOST, metavar="N", help=most)
+    parser.add_argument("--yes", action="store_true", help="yes, do it")
 
 
 def run(arguments: argparse.Namespace) -> int:
     if hasattr(arguments, "ids"):
-        which = selection.given(arguments)
-        if bool(arguments.ids) == bool(which):
+        arguments.filter = _filter(arguments)
+        if bool(arguments.ids) == bool(arguments.filter):
             arguments.refuse("name jobs by their ids, or by what they have in common, and not both")
-        if which is not None:
-            return asyncio.run(selection.act(arguments, which))
-    if arguments.action == "delete" and not arguments.yes:
-        raise CommandError("deleting keeps nothing of a job: give --yes, or cancel the jobs instead", status=2)
-    with session.opened(arguments) as conn:
-        status: int = arguments.act(conn, arguments)
-        return status
+        if arguments.filter:
+            arguments.act = _act_by_filter
+        elif arguments.action == "delete" and not arguments.yes:
+            raise CommandError("deleting keeps nothing of a job: give --yes, or cancel the jobs instead", status=2)
+        elif len(arguments.ids) > MOST_ACTED_ON:
+            raise CommandError(f"at most {MOST_ACTED_ON} jobs at once", status=2)
+    return asyncio.run(_run(arguments))
 
 
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
-    name: str,
-    help_: str,
-    act: Callable[[Connection, argparse.Namespace], int],
-) -> argparse.ArgumentParser:
-    own = actions.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
-    own.set_defaults(act=act)
-    session.configure(own)
-    table.configure(own)
-    return own
+async def _run(arguments: argparse.Namespace) -> int:
+    async with session.service(arguments) as service:
+        act: Act = arguments.act
+        return await act(service, arguments)
 
 
-def _configure_list(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--status", choices=STATUSES)
-    parser.add_argument("--kind", metavar="KIND")
-    parser.add_argument("--queue", metavar="QUEUE")
-    parser.add_argument("--order-key", metavar="KEY")
-    parser.add_argument("--limit", type=_limit, default=50, metavar="N", help=f"at most {MOST} (default: 50)")
-
-
-def _id(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _LARGEST_ID:
-        raise argparse.ArgumentTypeError(f"{text!r} is not the id of a job")
-    return int(text)
-
-
-def _limit(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {MOST}")
-    return int(text)
-
-
-def _list(conn: Connection, arguments: argparse.Namespace) -> int:
+async def _list(service: Service, arguments: argparse.Namespace) -> int:
     which = Filter(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
-    conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ  # otherwise a job that ends meanwhile is listed twice
-    with session.bounded(conn):
-        found = [job for question in list_jobs(which, arguments.limit) for job in run_sync(conn, question)]
+    async with service.look() as transaction:
+        found = [job for part in list_jobs(which, arguments.limit) for job in await transaction.ask(part)]
     jobs = sorted(found, key=lambda job: job.id, reverse=True)[: arguments.limit]
     if arguments.json:
         table.print_json([job._asdict() for job in jobs])
@@ -134,24 +127,28 @@ def _list(conn: Connection, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _line(job: JobRow) -> tuple[object, ...]:
+def _line(job: JobRow | JobLine) -> tuple[object, ...]:
     attempt, when = tries(job.attempt, job.max_attempts), job.finished_at or job.available_at
     return job.id, job.status, job.kind, job.queue, attempt, job.created_at, when, job.error_code
 
 
-def _show(conn: Connection, arguments: argparse.Namespace) -> int:
-    job = session.ask(conn, read_job(arguments.id))
-    if job is None:
-        raise CommandError(f"there is no job {arguments.id}: it never was, was deleted, or its history has aged out")
-    attempts = session.ask(conn, list_attempts(arguments.id))
-    holder = job.get("locked_by") or job.get("worker_id")
-    worker = session.ask(conn, read_worker(holder)) if holder else None
-    original = session.ask(conn, read_job(job["replay_of"])) if job["replay_of"] else None
-    replays = session.ask(conn, list_replays(arguments.id))
-    served = None
-    if job["status"] == "pending":
-        served = is_served(job["queue"], job["kind"], session.ask(conn, list_workers(latest=0)))
-    runtime = session.ask(conn, served_runtime(job["kind"], job["queue"]))
+async def _show(service: Service, arguments: argparse.Namespace) -> int:
+    async with service.look() as transaction:
+        ask = transaction.ask
+        job = await ask(read_job(arguments.id))
+        if job is None:
+            raise CommandError(
+                f"there is no job {arguments.id}: it never was, was deleted, or its history has aged out"
+            )
+        attempts = await ask(list_attempts(arguments.id))
+        holder = job.get("locked_by") or job.get("worker_id")
+        worker = await ask(read_worker(holder)) if holder else None
+        original = await ask(read_job(job["replay_of"])) if job["replay_of"] else None
+        replays = await ask(list_replays(arguments.id))
+        served = None
+        if job["status"] == "pending":
+            served = is_served(job["queue"], job["kind"], await ask(list_workers(latest=0)))
+        runtime = await ask(served_runtime(job["kind"], job["queue"]))
     if arguments.json:
         table.print_json(
             {
@@ -165,8 +162,8 @@ def _show(conn: Connection, arguments: argparse.Namespace) -> int:
             }
         )
         return 0
-    told = job | ({"max_attempts": "no limit"} if job["max_attempts"] is None else {})
-    table.print_table(("field", "value"), [(name, value) for name, value in told.items() if value is not None])
+    fields = job | ({"max_attempts": "no limit"} if job["max_attempts"] is None else {})
+    table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
     if served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
     if runtime is not None:
@@ -207,67 +204,45 @@ def _print_traceback(attempts: Sequence[AttemptRow]) -> None:
             print(f"  {table.text(line)}" if line else "")
 
 
-def _acting(act: Callable[..., JobsDone]) -> Callable[[Connection, argparse.Namespace], int]:
-    """Return a function that acts on each job in its own transaction and prints each result."""
+async def _act_by_id(service: Service, arguments: argparse.Namespace) -> int:
+    from holdfast._ops.requests import JobAction
 
-    def acting(conn: Connection, arguments: argparse.Namespace) -> int:
-        act_ = partial(act, again=True) if getattr(arguments, "again", False) else act
-        done = [act_(conn, job_id) for job_id in dict.fromkeys(arguments.ids)]
-        if arguments.json:
-            table.print_json([one._asdict() for one in done])
-        else:
-            for one in done:
-                print(f"{one.id}: {one.says}")
-        return 1 if any(one.result == "refused" for one in done) else 0
-
-    return acting
-
-
-def _act(conn: Connection, action: str, job_id: int, statement: Statement[T], *, undone: Collection[object]) -> T:
-    return audited(conn, statement, f"jobs.{action}", str(job_id), undone=undone, jobs=1)
+    again = getattr(arguments, "again", False)
+    action = JobAction(action=arguments.action, ids=arguments.ids, again=again, preview=False)
+    done = [
+        await _result(service, arguments.action, one)
+        for one in await service.act_on_named_jobs(action, session.person())
+    ]
+    if arguments.json:
+        table.print_json(done)
+    else:
+        for one in done:
+            print(f"{one['id']}: {one['says']}")
+    return 1 if any(one["result"] == "refused" for one in done) else 0
 
 
-def _retry(conn: Connection, job_id: int, *, again: bool = False) -> JobsDone:
-    try:
-        made = _act(conn, "retry", job_id, replay_job(job_id, again=again), undone=[None])
-    except AlreadyReplayed as error:
-        return JobsDone(job_id, "refused", f"replayed already, as job {error.replay_id}: --again replays it once more")
-    except DuplicateJob as error:
-        return JobsDone(job_id, "refused", f"another live job has its unique key: {error.existing_id}")
-    except InvalidJob as error:
-        return JobsDone(job_id, "refused", f"comes after other chains: {error}")
-    if made is None:
-        return JobsDone(job_id, "refused", f"{_state(conn, job_id)}: only a dead letter (failed) can be retried")
-    return JobsDone(job_id, "retried", f"runs again as job {made}")
+async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
+    from holdfast._ops.actions import why
+
+    match action, one.done, one.answer:
+        case "retry", True, made:
+            result, says = "retried", f"runs again as job {made}"
+        case _, True, "requested":
+            result, says = "requested", "will be cancelled: its worker was asked to stop, or it leaves in its turn"
+        case _, True, answer:
+            result = says = answer
+        case _, False, "not_failed" | "not_found":
+            job = await service.ask(read_job(one.id))
+            state = "there is no such job" if job is None else f"is {job['status']}"
+            result, says = "refused", f"{state}: {_ONLY[action]}"
+        case _:
+            result, says = "refused", why(one.answer).replace("`again`", "--again")
+    return {"id": one.id, "result": result, "says": says}
 
 
-def _cancel(conn: Connection, job_id: int) -> JobsDone:
-    match _act(conn, "cancel", job_id, cancel_job(job_id), undone=["not_found"]):
-        case "cancelled":
-            return JobsDone(job_id, "cancelled", "cancelled")
-        case "requested":
-            return JobsDone(
-                job_id, "requested", "will be cancelled: its worker was asked to stop, or it leaves in its turn"
-            )
-        case "not_found":
-            return JobsDone(job_id, "refused", f"{_state(conn, job_id)}: only a live job can be cancelled")
-
-
-def _delete(conn: Connection, job_id: int) -> JobsDone:
-    match _act(conn, "delete", job_id, delete_job(job_id), undone=["not_found", "processing"]):
-        case "deleted":
-            return JobsDone(job_id, "deleted", "deleted")
-        case "processing":
-            return JobsDone(job_id, "refused", "is processing: cancel it, or wait until it has ended")
-        case "not_found":
-            return JobsDone(
-                job_id, "refused", f"{_state(conn, job_id)}: only a job that waits can be deleted; history ages out"
-            )
-
-
-def _resume_key(conn: Connection, arguments: argparse.Namespace) -> int:
+async def _resume_key(service: Service, arguments: argparse.Namespace) -> int:
     key: str = arguments.key
-    if not audited(conn, resume_order_key(key), "order_key.resume", key, undone=[False]):
+    if not await service.resume_order_key(key, session.person()):
         raise CommandError(f"the order key {key} is not stopped")
     if arguments.json:
         table.print_json({"key": key, "action": arguments.action})
@@ -276,6 +251,45 @@ def _resume_key(conn: Connection, arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _state(conn: Connection, job_id: int) -> str:
-    job = session.ask(conn, read_job(job_id))
-    return "there is no such job" if job is None else f"is {job['status']}"
+def _filter(arguments: argparse.Namespace) -> JobFilter | None:
+    """Return the filter, or None if none was given."""
+    given = {name: value for name in ("status", *_FILTERS) if (value := getattr(arguments, name)) is not None}
+    if not given:
+        return None
+    from holdfast._ops.requests import JobFilter
+
+    try:
+        return JobFilter.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise CommandError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", status=2) from error
+
+
+async def _act_by_filter(service: Service, arguments: argparse.Namespace) -> int:
+    from holdfast._ops.requests import JobAction
+
+    preview, most = not arguments.yes, arguments.most
+    action = JobAction(action=arguments.action, filter=arguments.filter, most=most, preview=preview)
+    result = await service.act_on_jobs(action, session.person())
+    if arguments.json:
+        table.print_json(result.model_dump(mode="json"))
+    else:
+        _print_result(arguments.action, result, most)
+    return 1 if result.refused else 0
+
+
+def _print_result(action: str, result: JobActionResult, most: int) -> None:
+    if not result.matched:
+        print("No such jobs.")
+    elif result.preview:
+        table.print_table(_COLUMNS, [_line(job) for job in result.sample])
+        print(f"{table.counted(result.matched, 'job')} would be {_DONE[action]}. Give --yes to do it.")
+    else:
+        print(f"{result.done} of {table.counted(result.matched, 'job')} {_DONE[action]}.")
+        for refused in result.refused:
+            print(f"{refused.id}: {refused.why}")
+    if result.matched == most and result.capped:
+        print("There may be more: repeat it, or raise --most.")
+    elif not result.looked.complete:
+        newest = table.counted(result.looked.jobs, "job")
+        print(f"Looked at the newest {newest} alone, back to {table.text(result.looked.back_to)}: say more of them.")

@@ -12,7 +12,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from holdfast._cli.address import Address
+from holdfast._cli.arguments import Address
 from holdfast._engine.keeper import Keeper, unwatched
 from holdfast._logs.log import Log
 from holdfast.telemetry import Telemetry, instrument

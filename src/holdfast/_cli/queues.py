@@ -5,47 +5,53 @@ from __future__ import annotations
 import argparse
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast._cli import operator, session, table
+from holdfast._cli import arguments as args
+from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
 from holdfast._ops.requests import QueueAction, QueueControl
 from holdfast._ops.responses.job import JobActionResult
 from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from holdfast._ops.responses.fleet import QueueLine
     from holdfast._ops.service import Service
+
+    Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[None]]
 
 _COLUMNS = (
     "name", "state", "due", "oldest", "pending", "processing", "blocked", "stuck", "workers", "concurrency", "lease ms",
     "rate",
 )  # fmt: skip
 _OWN = "own"
+_OPTIONS = {"concurrency": "concurrency", "lease_ms": "lease", "rate": "rate"}
 _SAYS = {"pause": "paused; what runs goes on, and nothing more is claimed", "resume": "goes on"}
-_HELP_OF = {
-    "pause": "claim nothing more from it; what runs goes on",
-    "resume": "claim from it again",
-}
 _LONGEST_NAME = 200
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
+    args.configure(parser)
     actions = parser.add_subparsers(dest="action", metavar="action")
-    _action(actions, "list", "list them all (the default)")
-    for name, help_ in _HELP_OF.items():
-        _named(actions, name, help_)
-    own = _named(actions, "set", "set what it runs by; `own` leaves each worker's own setting")
-    own.add_argument("--concurrency", type=_or_own(_whole(0, 100_000)), metavar="N", help="handlers at once per worker")
-    own.add_argument(
-        "--lease", type=_or_own(_whole(1_000, 86_400_000)), metavar="MS", help="milliseconds of its leases"
-    )
+
+    def add(name: str, help_: str, act: Act) -> argparse.ArgumentParser:
+        own = args.add_action(actions, name, help_, act, inherits=True)
+        own.add_argument("name", type=_name, metavar="NAME")
+        return own
+
+    args.add_action(actions, "list", "list them all (the default)", _list, inherits=True)
+    add("pause", "claim nothing more from it; what runs goes on", _pause)
+    add("resume", "claim from it again", _pause)
+    own = add("set", "set what it runs by; `own` leaves each worker's own setting", _set)
+    concurrency, lease = args.whole(0, 100_000), args.whole(1_000, 86_400_000)
+    own.add_argument("--concurrency", type=_or_own(concurrency), metavar="N", help="handlers at once per worker")
+    own.add_argument("--lease", type=_or_own(lease), metavar="MS", help="milliseconds of its leases")
     own.add_argument("--rate", type=_or_own(_rate), metavar="N", help="jobs per second and worker")
-    own = _named(actions, "drain", "cancel what waits in it; without --yes, only say how much that is")
-    own.add_argument("--most", type=_whole(1, MOST_ACTED_ON), metavar="N", help=f"at once (default: {MOST_ACTED_ON})")
+    own = add("drain", "cancel what waits in it; without --yes, only say how much that is", _drain)
+    most = args.whole(1, MOST_ACTED_ON)
+    own.add_argument("--most", type=most, metavar="N", help=f"at once (default: {MOST_ACTED_ON})")
     own.add_argument("--yes", action="store_true", help="yes, cancel them")
 
 
@@ -53,43 +59,16 @@ def run(arguments: argparse.Namespace) -> None:
     asyncio.run(_run(arguments))
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    session.configure(parser)
-    table.configure(parser)
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str
-) -> argparse.ArgumentParser:
-    # Options given before the action must not be overwritten by defaults of the action.
-    own = actions.add_parser(
-        name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.", argument_default=argparse.SUPPRESS
-    )
-    _configure(own)
-    return own
-
-
-def _named(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str
-) -> argparse.ArgumentParser:
-    own = _action(actions, name, help_)
-    own.add_argument("name", type=_name, metavar="NAME")
-    return own
+async def _run(arguments: argparse.Namespace) -> None:
+    async with session.service(arguments) as service:
+        act: Act = getattr(arguments, "act", None) or _list
+        await act(service, arguments)
 
 
 def _name(text: str) -> str:
     if not text.isprintable() or not 1 <= len(text.encode()) <= _LONGEST_NAME:
         raise argparse.ArgumentTypeError(f"a queue's name has 1 to {_LONGEST_NAME} printable bytes")
     return text
-
-
-def _whole(least: int, most: int) -> Callable[[str], int]:
-    def whole(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r}: from {least} to {most}")
-        return int(text)
-
-    return whole
 
 
 def _rate(text: str) -> float:
@@ -106,22 +85,8 @@ def _or_own(read: Callable[[str], float]) -> Callable[[str], float | None]:
     return lambda text: None if text == _OWN else read(text)
 
 
-async def _run(arguments: argparse.Namespace) -> None:
-    async with operator.opened(arguments) as opened:
-        match arguments.action:
-            case "pause" | "resume":
-                await opened.act_on_queue(arguments.name, QueueAction(action=arguments.action), operator.person())
-                _say(arguments, _SAYS[arguments.action])
-            case "set":
-                await _set(opened, arguments)
-            case "drain":
-                await _drain(opened, arguments)
-            case _:
-                await _list(opened, arguments)
-
-
-async def _list(opened: Service, arguments: argparse.Namespace) -> None:
-    answer = await opened.queues()
+async def _list(service: Service, arguments: argparse.Namespace) -> None:
+    answer = await service.queues()
     if arguments.json:
         table.print_json(answer.model_dump(mode="json"))
     elif answer.queues:
@@ -139,41 +104,34 @@ def _line(queue: QueueLine) -> tuple[object, ...]:
     return queue.name, state, *counts, queue.workers, queue.concurrency, queue.lease_ms, queue.rate
 
 
-async def _set(opened: Service, arguments: argparse.Namespace) -> None:
+async def _pause(service: Service, arguments: argparse.Namespace) -> None:
+    await service.act_on_queue(arguments.name, QueueAction(action=arguments.action), session.person())
+    table.print_done(arguments, _SAYS[arguments.action])
+
+
+async def _set(service: Service, arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, option) for name, option in _OPTIONS.items() if hasattr(arguments, option)}
     if not given:
         raise CommandError(f"say what to set: {', '.join(f'--{option}' for option in _OPTIONS.values())}", status=2)
-    now = next((queue for queue in (await opened.queues()).queues if queue.name == arguments.name), None)
+    now = next((queue for queue in (await service.queues()).queues if queue.name == arguments.name), None)
     kept = dict.fromkeys(_OPTIONS) if now is None else {name: getattr(now, name) for name in _OPTIONS}
     control = QueueControl.model_validate(kept | given)
-    await opened.set_queue(arguments.name, control, operator.person())
+    await service.set_queue(arguments.name, control, session.person())
     says = ", ".join(f"{name} {_OWN if value is None else format(value, 'g')}" for name, value in control)
-    _say(arguments, says, **control.model_dump())
+    table.print_done(arguments, says, **control.model_dump())
 
 
-_OPTIONS = {"concurrency": "concurrency", "lease_ms": "lease", "rate": "rate"}
-
-
-async def _drain(opened: Service, arguments: argparse.Namespace) -> None:
+async def _drain(service: Service, arguments: argparse.Namespace) -> None:
     sure = getattr(arguments, "yes", False)
     action = QueueAction(action="drain", preview=not sure, most=getattr(arguments, "most", MOST_ACTED_ON))
-    result = await opened.act_on_queue(arguments.name, action, operator.person())
+    result = await service.act_on_queue(arguments.name, action, session.person())
     assert isinstance(result, JobActionResult)  # noqa: S101 - the answer to a drain
     if arguments.json:
         table.print_json(result.model_dump(mode="json"))
-        return
-    more = " There may be more: repeat it." if result.capped else ""
-    if sure:
+    elif sure:
+        more = " There may be more: repeat it." if result.capped else ""
         print(f"{arguments.name}: {table.counted(result.done, 'job')} cancelled.{more}")
     else:
         more = ", and there may be more" if result.capped else ""
-        print(
-            f"{arguments.name}: {table.counted(result.matched, 'job')} would be cancelled{more}. Give --yes to do it."
-        )
-
-
-def _say(arguments: argparse.Namespace, says: str, **more: object) -> None:
-    if arguments.json:
-        table.print_json({"name": arguments.name, "action": arguments.action, **more})
-    else:
-        print(f"{arguments.name}: {says}")
+        would = f"{table.counted(result.matched, 'job')} would be cancelled{more}"
+        print(f"{arguments.name}: {would}. Give --yes to do it.")

@@ -2,81 +2,67 @@
 
 from __future__ import annotations
 
-import argparse
-import difflib
-from typing import TYPE_CHECKING, Any
+import asyncio
+from typing import TYPE_CHECKING, Literal
 
+from holdfast._cli import arguments as args
 from holdfast._cli import session, table
-from holdfast._cli.operator import audited
-from holdfast._cli.session import CommandError
-from holdfast._drivers import run_sync
-from holdfast._store.schedule import (
-    last_runs,
-    list_running,
-    list_schedules,
-    pause_schedule,
-    resume_schedule,
-    trigger_schedule,
-)
+from holdfast._ops.caller import RequestRefused
+from holdfast._store.schedule import last_runs, list_running, list_schedules
 
 if TYPE_CHECKING:
-    import psycopg
+    import argparse
 
+    from holdfast._ops.service import Service
     from holdfast._store.schedule import Running, RunRow, ScheduleLine
 
 _DAYS = 7
 _COLUMNS = ("name", "what", "schedule", "state", "next", "last run", "took", "outcome", "counts or error")
-_ACTIONS = {
-    "pause": ("start no more of its slots", pause_schedule, "paused; what runs now goes on"),
-    "resume": ("go on with the next slot", resume_schedule, "goes on with its next slot"),
-    "trigger": ("run it once, soon, also when it is paused", trigger_schedule, "will run once, soon"),
+_ACTIONS: dict[str, tuple[str, Literal["pause", "resume", "run"]]] = {
+    "pause": ("start no more of its slots", "pause"),
+    "resume": ("go on with the next slot", "resume"),
+    "trigger": ("run it once, soon, also when it is paused", "run"),
 }
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    _configure(parser)
+    args.configure(parser)
     actions = parser.add_subparsers(dest="action", metavar="action")
-    # Options given before the action must not be overwritten by defaults of the action.
-    none = argparse.SUPPRESS
-    _configure(actions.add_parser("list", help="list them all (the default)", argument_default=none))
-    for name, (help_, _, _) in _ACTIONS.items():
-        own = actions.add_parser(name, help=help_, argument_default=none)
-        own.add_argument("name", metavar="NAME")
-        _configure(own)
+    args.add_action(actions, "list", "list them all (the default)", inherits=True)
+    for name, (help_, _) in _ACTIONS.items():
+        args.add_action(actions, name, help_, inherits=True).add_argument("name", metavar="NAME")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with session.opened(arguments) as conn:
+    asyncio.run(_run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> None:
+    async with session.service(arguments) as service:
         if arguments.action in _ACTIONS:
-            _act(conn, arguments)
+            await _act(service, arguments)
         else:
-            _list(conn, arguments)
+            await _list(service, arguments)
 
 
-def _configure(parser: argparse.ArgumentParser) -> None:
-    session.configure(parser)
-    table.configure(parser)
+async def _act(service: Service, arguments: argparse.Namespace) -> None:
+    from holdfast._ops.requests import RunnerAction
+
+    try:
+        _, action = _ACTIONS[arguments.action]
+        done = await service.act_on_runner(arguments.name, RunnerAction(action=action), session.person())
+    except RequestRefused as refused:
+        known = [line.name for line in await service.ask(list_schedules())]
+        raise session.not_found(refused, arguments.name, known) from refused
+    table.print_done(arguments, done.message.removeprefix(f"{arguments.name}: "))
 
 
-def _act(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    _, statement, says = _ACTIONS[arguments.action]
-    if not audited(conn, statement(arguments.name), f"runner.{arguments.action}", arguments.name, undone=[False]):
-        known = [line.name for line in session.ask(conn, list_schedules())]
-        close = difflib.get_close_matches(arguments.name, known, n=1)
-        meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}"
-        raise CommandError(f"no schedule is named {arguments.name}: {meant}")
-    if arguments.json:
-        table.print_json({"name": arguments.name, "action": arguments.action})
-    else:
-        print(f"{arguments.name}: {says}")
-
-
-def _list(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    with session.bounded(conn):
-        schedules = {line.name: line for line in run_sync(conn, list_schedules())}
-        runs = {line.runner: line for line in run_sync(conn, last_runs(days=_DAYS))}
+async def _list(service: Service, arguments: argparse.Namespace) -> None:
+    async with service.look() as transaction:
+        schedules = {line.name: line for line in await transaction.ask(list_schedules())}
+        runs = {line.runner: line for line in await transaction.ask(last_runs(days=_DAYS))}
         # If several run, show the longest running one.
-        running = {line.runner: line for line in reversed(run_sync(conn, list_running()))}
+        running = {line.runner: line for line in reversed(await transaction.ask(list_running()))}
     names = sorted({*schedules, *runs, *running})
     found = [(name, schedules.get(name), runs.get(name), running.get(name)) for name in names]
     if arguments.json:
@@ -103,8 +89,7 @@ def _line(name: str, schedule: ScheduleLine | None, run: RunRow | None, running:
     ran: tuple[object, ...] = (None,) * 4
     if run is not None:
         took = run.finished_at and run.finished_at - run.started_at
-        said = run.error or ", ".join(f"{count} {what}" for what, count in run.counts.items() if count)
-        ran = (run.started_at, took, run.outcome, said)
+        ran = (run.started_at, took, run.outcome, run.error or table.counts(run.counts))
     return (name, *when, _state(schedule, running), schedule and schedule.next_at, *ran)
 
 

@@ -16,9 +16,9 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast._cli import arguments as args
 from holdfast._cli import load, process, session
-from holdfast._cli.operator import require
-from holdfast._cli.session import CommandError
+from holdfast._cli.session import CommandError, require
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import Settings
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 log = Log(__name__)
 
-_MOST_PORTS = 65_535
 _MOST_CONNECTIONS = 100
 _SHORTEST, _LONGEST = 0.1, 60.0
 _BACKLOG = 128
@@ -43,12 +42,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     load.configure(parser, optional=True)
     session.configure(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this machine)")
-    parser.add_argument("--port", type=_port, default=8080, help="default: 8080; 0: any that is free")
     parser.add_argument(
-        "--connections", type=_connections, default=4, metavar="N", help="to the database, at most (default: 4)"
+        "--port", type=args.whole(0, args.LAST_PORT, "a port"), default=8080, help="default: 8080; 0: any that is free"
     )
     parser.add_argument(
-        "--timeout", type=_timeout, default=2.0, metavar="SECONDS", help="of a question to the database (default: 2)"
+        "--connections",
+        type=args.whole(1, _MOST_CONNECTIONS),
+        default=4,
+        metavar="N",
+        help="to the database, at most (default: 4)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=args.seconds(_SHORTEST, _LONGEST),
+        default=2.0,
+        metavar="SECONDS",
+        help="of a question to the database (default: 2)",
     )
     parser.add_argument("--jwt-issuer", metavar="URL", help="also let in whom this issuer's tokens name")
     parser.add_argument("--jwt-audience", metavar="NAME", help="whom these tokens must be made for")
@@ -153,28 +162,6 @@ def _read(option: str, path: Path) -> bytes:
             return file.read(_LARGEST_FILE)
     except OSError as error:
         raise CommandError(f"{option}: cannot read {path}: {error.strerror}", status=2) from error
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > _MOST_PORTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no port")
-    return int(text)
-
-
-def _connections(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_CONNECTIONS:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {_MOST_CONNECTIONS}")
-    return int(text)
-
-
-def _timeout(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _SHORTEST <= seconds <= _LONGEST:
-        raise argparse.ArgumentTypeError(f"{text!r}: from {_SHORTEST:g} to {_LONGEST:g} seconds")
-    return seconds
 
 
 def _listening(host: str, port: int) -> socket.socket:

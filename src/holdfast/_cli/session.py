@@ -1,10 +1,15 @@
-"""A command's database session: limited in time, with database errors translated for the operator."""
+"""A command's database session: limited in time, recorded in the audit, with errors translated for the operator."""
 
 from __future__ import annotations
 
+import difflib
 import os
+import pwd
 import re
-from contextlib import contextmanager
+import socket
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
@@ -12,13 +17,15 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
+from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._store import schema
 from holdfast._store.inspect import limit_time
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
+    from holdfast._ops.service import Service
     from holdfast._store.statement import Statement
 
 
@@ -28,12 +35,68 @@ T = TypeVar("T")
 SECONDS = 10.0
 
 
+class CommandError(Exception):
+    """A message for the operator at the terminal, and the exit status."""
+
+    def __init__(self, message: str, *, status: int = 1) -> None:
+        super().__init__(message)
+        self.status = status
+
+
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection to a database whose schema matches this code."""
     with connect(arguments) as conn, told(conn):
         schema.check(conn)
         yield conn
+
+
+@asynccontextmanager
+async def service(arguments: argparse.Namespace) -> AsyncGenerator[Service, None]:
+    """Yield the operations service on a connection of its own, after a check of the schema.
+
+    A refusal becomes a CommandError.
+    """
+    from holdfast._ops.pool import SingleConnection
+    from holdfast._ops.service import Service
+
+    source, url = _address(arguments.database_url)
+    with _connecting(source):
+        conn = await psycopg.AsyncConnection.connect(**options(source, url), autocommit=True, prepare_threshold=None)
+    async with conn:
+        with told(conn):
+            await schema.check_async(conn)
+            try:
+                yield Service(SingleConnection(conn, timedelta(seconds=SECONDS)))
+            except RequestRefused as refused:
+                raise CommandError(refused.message) from refused
+
+
+def not_found(refused: RequestRefused, name: str, known: Sequence[str]) -> CommandError:
+    """Return the refusal, and if nothing has this name, the name that was meant."""
+    if refused.code != "not_found":
+        return CommandError(refused.message)
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}"
+    said = refused.message.removesuffix(".")
+    return CommandError(f"{said[0].lower()}{said[1:]}: {meant}")
+
+
+def person() -> Person:
+    """Return the operating system's user. With the database's address they may do all that its login allows."""
+    uid = os.getuid()
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:  # a user without a name, as in some containers
+        name = str(uid)
+    return Person(f"cli:{name}", Role.DEVELOPER, f"uid:{uid}", socket.gethostname())
+
+
+def require(extra: str, *modules: str) -> None:
+    """Raise CommandError with the extra to install if a module is missing."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        raise CommandError(f"{' and '.join(missing)} is not installed: pip install 'holdfast[{extra}]'")
 
 
 @contextmanager
@@ -51,7 +114,7 @@ def ask(conn: psycopg.Connection[Any], statement: Statement[T]) -> T:
 
 
 @contextmanager
-def told(conn: psycopg.Connection[Any]) -> Iterator[None]:
+def told(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
     """Translate database errors into messages for the operator."""
     try:
         yield
@@ -87,9 +150,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def connect(arguments: argparse.Namespace) -> psycopg.Connection[Any]:
     """Open an autocommit connection without prepared statements, so that it works through any pooler."""
     source, url = _address(arguments.database_url)
-    given = options(source, url)
+    with _connecting(source):
+        return psycopg.connect(**options(source, url), autocommit=True, prepare_threshold=None)
+
+
+@contextmanager
+def _connecting(source: str) -> Iterator[None]:
     try:
-        return psycopg.connect(**given, autocommit=True, prepare_threshold=None)
+        yield
     except psycopg.Error as error:
         raise CommandError(f"cannot connect to the database of {source}: {str(error).strip()}") from error
 
@@ -127,11 +195,3 @@ def _is_misread(url: str, given: dict[str, Any]) -> bool:
     authority, _, path = url.partition("?")[0].partition("://")[2].partition("/")
     ports = str(given.get("port") or "0").split(",")
     return authority.count("@") > 1 or "@" in path or not all(port.isdecimal() for port in ports if port)
-
-
-class CommandError(Exception):
-    """A message for the operator at the terminal, and the exit status."""
-
-    def __init__(self, message: str, *, status: int = 1) -> None:
-        super().__init__(message)
-        self.status = status

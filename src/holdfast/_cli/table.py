@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 # Stored text must not move the cursor or hide what follows it.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -45,6 +45,14 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=_portable))
 
 
+def print_done(arguments: argparse.Namespace, says: str, **more: object) -> None:
+    """Print what an action did to the thing of this name."""
+    if arguments.json:
+        print_json({"name": arguments.name, "action": arguments.action, **more})
+    else:
+        print(f"{arguments.name}: {says}")
+
+
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     cells = [[text(value) for value in row] for row in rows]
     if is_colourful():
@@ -56,6 +64,11 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
 def counted(number: int, one: str) -> str:
     """Return a number with its noun in singular or plural: `1 queue`, `2 queues`."""
     return f"{number} {one}" if number == 1 else f"{number} {one}s"
+
+
+def counts(counted: Mapping[str, int]) -> str:
+    """Return the counts of a run that are not zero: `12 deleted, 1 kept`."""
+    return ", ".join(f"{count} {what}" for what, count in counted.items() if count)
 
 
 def text(value: object) -> str:

@@ -85,7 +85,12 @@ def _object(ticked: Ticked) -> dict[str, Any]:
 
 
 def _line(ticked: Ticked, *, several: bool) -> tuple[object, ...]:
-    counts = ", ".join(f"{count} {what}" for what, count in ticked.counts.items() if count)
     failure = ticked.failure and f"{ticked.failure.code}: {ticked.failure.text}"
     database = (ticked.database,) if several else ()
-    return (ticked.runner, *database, ticked.outcome, f"{ticked.seconds:.3f} s", failure or ticked.why or counts)
+    return (
+        ticked.runner,
+        *database,
+        ticked.outcome,
+        f"{ticked.seconds:.3f} s",
+        failure or ticked.why or table.counts(ticked.counts),
+    )

@@ -10,8 +10,8 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any
 
+from holdfast._cli import arguments as args
 from holdfast._cli import session, table
-from holdfast._cli.operator import audited, person
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
 from holdfast._ops.caller import Role, Token, written
@@ -35,7 +35,7 @@ _KEY = re.compile(r"[0-9a-f]{12}")
 
 def configure(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", metavar="action", required=True)
-    make = _action(actions, "make", "make a token, and show it once")
+    make = args.add_action(actions, "make", "make a token, and show it once")
     make.add_argument("name", type=_name, metavar="NAME", help="who it is for, as the audit table will say")
     make.add_argument("--role", choices=[role.value for role in Role], required=True, help="what it may")
     until = make.add_mutually_exclusive_group()
@@ -43,23 +43,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--expires", type=_days, default=_DEFAULT_DAYS, metavar="TIME", help="after 30m, 12h, 90d or 8w (default: 90d)"
     )
     until.add_argument("--no-expiry", action="store_true", help="let it be of use until it is revoked")
-    _action(actions, "list", "list the tokens, without their secrets")
-    revoke = _action(actions, "revoke", "let a token be of no use from now on")
+    args.add_action(actions, "list", "list the tokens, without their secrets")
+    revoke = args.add_action(actions, "revoke", "let a token be of no use from now on")
     revoke.add_argument("key", type=_key, metavar="KEY", help="as `list` shows it: the 12 characters after hf_")
 
 
 def run(arguments: argparse.Namespace) -> None:
     with session.opened(arguments) as conn:
         {"make": _make, "list": _list, "revoke": _revoke}[arguments.action](conn, arguments)
-
-
-def _action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, help_: str
-) -> argparse.ArgumentParser:
-    own = actions.add_parser(name, help=help_, description=f"{help_[0].upper()}{help_[1:]}.")
-    session.configure(own)
-    table.configure(own)
-    return own
 
 
 def _name(text: str) -> str:
@@ -89,7 +80,7 @@ def _key(text: str) -> str:
 
 
 def _make(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    token, by = Token.new(), person()
+    token, by = Token.new(), session.person()
     name, role = arguments.name, arguments.role
     days = None if arguments.no_expiry else arguments.expires
     with session.bounded(conn):
@@ -139,7 +130,11 @@ def _state(token: AccessToken) -> str:
 
 
 def _revoke(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    if not audited(conn, revoke_access_token(arguments.key), "token.revoke", arguments.key, undone=[False]):
+    with session.bounded(conn):
+        revoked = run_sync(conn, revoke_access_token(arguments.key))
+        if revoked:
+            run_sync(conn, written(session.person(), "token.revoke", target=arguments.key))
+    if not revoked:
         raise CommandError(f"no token with the key {arguments.key} is of use: see `holdfast tokens list`")
     if arguments.json:
         table.print_json({"key": arguments.key, "state": "revoked"})

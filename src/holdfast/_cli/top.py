@@ -5,19 +5,20 @@ Asks one question at a time over one connection. Press ? for the keys.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast._cli import operator, session
+from holdfast._cli import arguments as args
+from holdfast._cli import session
 from holdfast._cli.session import CommandError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
     from holdfast._top.application import Top
@@ -25,18 +26,29 @@ if TYPE_CHECKING:
 _THEMES = ("dark", "light")
 _FASTEST, _SLOWEST = 0.5, 3600.0
 _GONE_SECONDS = 1.0
+# Detect a silently lost connection within half a minute.
+_WATCHED: dict[str, Any] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     session.configure(parser)
     parser.add_argument(
-        "--interval", type=_interval, default=2.0, metavar="SECONDS", help="between two looks (default: 2)"
+        "--interval",
+        type=args.seconds(_FASTEST, _SLOWEST),
+        default=2.0,
+        metavar="SECONDS",
+        help="between two looks (default: 2)",
     )
     parser.add_argument("--theme", choices=_THEMES, help="default: by COLORFGBG, else dark; the key t changes it")
 
 
 def run(arguments: argparse.Namespace) -> None:
-    operator.require("top", "textual", "psycopg_pool")
+    session.require("top", "textual", "psycopg_pool")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise CommandError(
             "this needs a terminal; for programs there are `holdfast queues --json`, `jobs list --json`, …"
@@ -46,24 +58,18 @@ def run(arguments: argparse.Namespace) -> None:
     asyncio.run(_watch(arguments))
 
 
-def _interval(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not _FASTEST <= seconds <= _SLOWEST:
-        raise argparse.ArgumentTypeError(f"{text!r}: from {_FASTEST:g} to {_SLOWEST:g} seconds")
-    return seconds
-
-
 async def _watch(arguments: argparse.Namespace) -> None:
+    from holdfast._ops.service import Service
     from holdfast._top.application import Top
     from holdfast._top.palette import DARK, LIGHT, theme_of
 
     theme = {"dark": DARK, "light": LIGHT, None: theme_of(os.environ)}[arguments.theme]
     where = shown(conninfo_to_dict(session.address(arguments)))
-    async with operator.opened(arguments) as opened:
-        top = Top(opened, operator.person(), where=where, interval=arguments.interval, theme=theme)
+    with session.opened(arguments):  # reports a wrong address more precisely than the service
+        pass
+    address = make_conninfo("", **(_WATCHED | conninfo_to_dict(session.address(arguments))))
+    async with Service(address, connections=1) as service:
+        top = Top(service, session.person(), where=where, interval=arguments.interval, theme=theme)
         leaving = asyncio.create_task(_leave_with_terminal(top))
         try:
             await top.run_async()

@@ -16,11 +16,11 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast._cli import arguments as args
 from holdfast._cli import load, process
-from holdfast._cli.address import Address
-from holdfast._cli.operator import require
+from holdfast._cli.arguments import Address
 from holdfast._cli.probe import probed
-from holdfast._cli.session import CommandError
+from holdfast._cli.session import CommandError, require
 from holdfast._engine.keeper import BROKEN_STATUS
 from holdfast._engine.supervisor import REFUSED_STATUS, Supervisor
 from holdfast._logs.log import Log
@@ -45,8 +45,9 @@ _CALLED_OFF_SECONDS = 1.0
 
 def configure(parser: argparse.ArgumentParser) -> None:
     load.configure(parser)
+    processes = args.whole(1, _MOST_PROCESSES)
     parser.add_argument(
-        "--processes", type=_processes, metavar="N", help="supervise N processes and restart those that die"
+        "--processes", type=processes, metavar="N", help="supervise N processes and restart those that die"
     )
     parser.add_argument(
         "--queues",
@@ -103,12 +104,6 @@ def queues(text: str) -> dict[str, int]:
     if not wanted:
         raise argparse.ArgumentTypeError("name at least one queue, e.g. default=10")
     return wanted
-
-
-def _processes(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_PROCESSES:
-        raise argparse.ArgumentTypeError(f"{text!r}: from 1 to {_MOST_PROCESSES}")
-    return int(text)
 
 
 async def _supervise(arguments: argparse.Namespace, settings: Settings) -> int:

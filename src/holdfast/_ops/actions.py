@@ -1,25 +1,39 @@
-"""Actions on jobs: selected by filter or id, previewed, capped, 100 jobs per transaction, and audited."""
+"""Actions, all audited: on jobs by filter or id, 100 jobs per transaction, on schedules and on subscriptions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._ops.caller import RequestRefused, written
 from holdfast._ops.jobs import find_asked, line, narrowed, search_of
 from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
+from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
 from holdfast._store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
+from holdfast._store.subscription import (
+    clear_subscription,
+    delete_subscription,
+    find_subscription,
+    pause_subscription,
+    rebase_subscription,
+    release_parked,
+    repartition_subscription,
+    replay_subscription,
+    skip_subscription,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast._engine.report.transition import Transitions
     from holdfast._ops.caller import Person
-    from holdfast._ops.pool import Pool, Transaction
+    from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction
     from holdfast._store.search import FoundJob
+    from holdfast._store.statement import Statement
 
 # The statuses that each action applies to.
 _OF = {
@@ -40,21 +54,51 @@ _WHY = {
 }
 
 
+ScheduleChange: TypeAlias = Literal["run", "pause", "resume"]
+SubscriptionChange: TypeAlias = Literal[
+    "pause", "resume", "replay", "skip", "release", "rebase", "repartition", "delete"
+]
+_SCHEDULE: Mapping[ScheduleChange, Callable[[str], Statement[bool]]] = {
+    "run": trigger_schedule,
+    "pause": pause_schedule,
+    "resume": resume_schedule,
+}
+_SUBSCRIPTION: Mapping[SubscriptionChange, Callable[..., Statement[Any]]] = {
+    "pause": partial(pause_subscription, paused=True),
+    "resume": partial(pause_subscription, paused=False),
+    "replay": replay_subscription,
+    "skip": skip_subscription,
+    "release": release_parked,
+    "rebase": rebase_subscription,
+    "repartition": repartition_subscription,
+    "delete": delete_subscription,
+}
+# Rows per transaction, and the most transactions, of deleting a subscription.
+_PIECE, _PIECES = 10_000, 1_000
+
+
 async def act(
-    pool: Pool, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
+    pool: Connections, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
 ) -> JobActionResult:
     return await _acted(pool, action, by, redaction, transitions, statuses=_OF[action.action])
 
 
 async def cancel_waiting(
-    pool: Pool, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
+    pool: Connections, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
 ) -> JobActionResult:
     """Cancel the matching jobs that have not started, blocked jobs first."""
     return await _acted(pool, action, by, redaction, transitions, statuses=("blocked", "pending"))
 
 
+async def act_on_named(pool: Connections, action: JobAction, by: Person, transitions: Transitions) -> list[Acted]:
+    """Act on jobs by their ids, in this order. `why` explains an answer that is not done."""
+    ids = dict.fromkeys(action.ids or ())
+    done = {one.id: one for one in await _act(pool, action, ids, by, transitions)}
+    return [done[id_] for id_ in ids]
+
+
 async def _acted(  # noqa: PLR0913 - the dependencies of an action
-    pool: Pool,
+    pool: Connections,
     action: JobAction,
     by: Person,
     redaction: Redaction,
@@ -72,7 +116,7 @@ async def _acted(  # noqa: PLR0913 - the dependencies of an action
         matched=len(matched.jobs) if action.preview else len(jobs),
         capped=matched.capped,
         done=sum(one.done for one in acted),
-        refused=[RefusedJob(id=one.id, why=_why(one.answer)) for one in acted if not one.done][:_MOST_REFUSED],
+        refused=[RefusedJob(id=one.id, why=why(one.answer)) for one in acted if not one.done][:_MOST_REFUSED],
         sample=[line(job) for job in matched.jobs[:_SAMPLE]],
         looked=matched.looked,
         at=matched.at,
@@ -89,7 +133,7 @@ class _Matched(NamedTuple):
     capped: bool
 
 
-async def _matched(pool: Pool, action: JobAction, statuses: tuple[str, ...], redaction: Redaction) -> _Matched:
+async def _matched(pool: Connections, action: JobAction, statuses: tuple[str, ...], redaction: Redaction) -> _Matched:
     async with pool.look() as transaction:
         at = await transaction.ask(read_clock())
         if action.filter is None:
@@ -141,7 +185,7 @@ async def _find(
 
 
 async def _act(
-    pool: Pool, action: JobAction, jobs: Mapping[int, datetime | None], by: Person, transitions: Transitions
+    pool: Connections, action: JobAction, jobs: Mapping[int, datetime | None], by: Person, transitions: Transitions
 ) -> list[Acted]:
     """Act in parts, each with its own transaction and an audit entry with its ids in that transaction.
 
@@ -157,7 +201,8 @@ async def _act(
                 part = await transaction.ask(act_on_jobs(action.action, these, action.at, again=action.again))
                 done = [one.id for one in part if one.done]
                 if done or not begin:
-                    target = str(ids[0]) if len(ids) == 1 else None
+                    only = done if len(done) == 1 else ids
+                    target = str(only[0]) if len(only) == 1 else None
                     line_ = written(by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail)
                     await transaction.ask(line_)
                 replays = await _replays(transaction, part) if action.action == "retry" and transitions.told else []
@@ -180,9 +225,56 @@ async def _replays(transaction: Transaction, acted: Sequence[Acted]) -> list[Enq
     return [EnqueuedJob(job.id, job.kind, job.queue, dead[job.id]) for job in made.values()]
 
 
-def _why(answer: str) -> str:
+def why(answer: str) -> str:
     if answer.startswith("duplicate of "):
         return f"another live job has its unique key: {answer.removeprefix('duplicate of ')}"
     if answer.startswith("replayed as "):
         return f"it was replayed already, as job {answer.removeprefix('replayed as ')}: `again` replays it once more"
+    if answer.startswith("there is no chain "):
+        return f"it comes after other chains: {answer}"
     return _WHY.get(answer, answer)
+
+
+async def change_schedule(pool: Connections, name: str, action: ScheduleChange, by: Person) -> None:
+    async with pool.act() as transaction:
+        if not await transaction.ask(_SCHEDULE[action](name)):
+            raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
+        await transaction.ask(written(by, f"runner.{action}", target=name))
+
+
+async def change_subscription(
+    pool: Connections, name: str, action: SubscriptionChange, by: Person, **given: Any
+) -> int | None:
+    """Change a subscription.
+
+    `given`: of `replay`, `since` a time or `after` an event; of `release`, the `key` and at `most` how many events; of
+    `repartition`, the number of `partitions`. Returns the event after which a `replay` begins, None if there is none;
+    how many events a `release` freed; the first event that is delivered after a `rebase`.
+    """
+    if action == "delete":
+        await _clear(pool, name)
+    async with pool.act() as transaction:
+        result = await transaction.ask(_SUBSCRIPTION[action](await find_named(transaction, name), **given))
+        if action == "repartition" and not result:
+            makes_jobs = f"{name} makes jobs, and those are shared already: only a relay is cut"
+            raise RequestRefused(409, "makes_jobs", makes_jobs)
+        detail = {key: value for key, value in given.items() if key != "most" and value is not None}
+        await transaction.ask(written(by, f"subscription.{action}", target=name, detail=detail))
+    return result if action in ("replay", "release", "rebase") else None
+
+
+async def find_named(transaction: Transaction, name: str) -> int:
+    """Return the id of a subscription."""
+    found = await transaction.ask(find_subscription(name))
+    if found is None:
+        raise RequestRefused(404, "not_found", f"No subscription is named {name}.")
+    return found
+
+
+async def _clear(pool: Connections, name: str) -> None:
+    """Delete the rows of a subscription, each piece in its own transaction."""
+    for _ in range(_PIECES):
+        async with pool.act() as transaction:
+            piece = clear_subscription(await find_named(transaction, name), most=_PIECE)
+            if await transaction.ask(piece) < _PIECE:
+                return

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.pool import Transaction
-<<<<<<< HEAD
     from holdfast._store.inspect import Census, Counted, TallyLine
-=======
-    from holdfast._store.census import Census, Counted, TallyLine
     from holdfast._store.schedule import RunRow
->>>>>>> 7327e57 (Let a request for a list of jobs pass 12 files instead of 17)
     from holdfast._store.subscription import SubscriptionRow
     from holdfast._store.worker import FleetWorker, QueueControlRow
 

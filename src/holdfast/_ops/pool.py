@@ -1,22 +1,23 @@
-"""A few dedicated connections with a time limit per statement, so that page views cannot slow down the jobs."""
+"""Dedicated connections with a time limit per statement, so that page views cannot slow down the jobs."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from abc import ABC, abstractmethod
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
-from psycopg_pool import AsyncConnectionPool, PoolTimeout, TooManyRequests
+from psycopg import errors
 
 from holdfast._drivers import run
 from holdfast._ops.caller import RequestRefused
 from holdfast._store.inspect import limit_time
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Iterator
+    from contextlib import AbstractAsyncContextManager
     from datetime import timedelta
-    from types import TracebackType
 
     from holdfast._store.statement import Statement
 
@@ -42,15 +43,66 @@ class Transaction:
         try:
             async with self._conn.transaction():
                 return await run(self._conn, statement)
-        except psycopg.errors.QueryCanceled:
+        except errors.QueryCanceled:
             return None
 
 
-class Pool:
-    """Opened on first use, so that an application can mount it without a lifespan."""
+class Connections(ABC):
+    """Opens transactions whose statements each take at most `timeout`."""
+
+    def __init__(self, timeout: timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+
+    @abstractmethod
+    def _connection(self) -> AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]:
+        """Lend an autocommit connection for one transaction."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Close the connections that were opened here."""
+
+    def look(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a read-only transaction on one snapshot."""
+        return self._transaction(psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)
+
+    def act(self) -> AbstractAsyncContextManager[Transaction]:
+        """Run the block in one read-write transaction."""
+        return self._transaction(psycopg.IsolationLevel.READ_COMMITTED, read_only=False)
+
+    @asynccontextmanager
+    async def _transaction(
+        self, level: psycopg.IsolationLevel, *, read_only: bool
+    ) -> AsyncGenerator[Transaction, None]:
+        async with self._connection() as conn:
+            await conn.set_isolation_level(level)
+            await conn.set_read_only(read_only)
+            async with conn.transaction():
+                await run(conn, limit_time(self._seconds, lock_seconds=min(LOCK_SECONDS, self._seconds / 4)))
+                yield Transaction(conn)
+
+
+class SingleConnection(Connections):
+    """A connection that the caller opened and closes. Its errors are the database's own."""
+
+    def __init__(self, conn: psycopg.AsyncConnection[Any], timeout: timedelta) -> None:
+        super().__init__(timeout)
+        self._conn = conn
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
+        yield self._conn
+
+    async def close(self) -> None:
+        """Leave the connection open: it is the caller's."""
+
+
+class Pool(Connections):
+    """A few connections, opened on first use, so that an application can mount it without a lifespan."""
 
     def __init__(self, url: str, *, connections: int, timeout: timedelta) -> None:
-        self._seconds = timeout.total_seconds()
+        from psycopg_pool import AsyncConnectionPool
+
+        super().__init__(timeout)
         self._pool: AsyncConnectionPool[psycopg.AsyncConnection[Any]] = AsyncConnectionPool(
             url,
             min_size=0,
@@ -72,85 +124,45 @@ class Pool:
         )
         self._opening = asyncio.Lock()
 
-    async def __aenter__(self) -> Self:
-        await self._open()
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def close(self) -> None:
         await self._pool.close(timeout=_CLOSE_SECONDS)
 
     @asynccontextmanager
-    async def look(self) -> AsyncGenerator[Transaction, None]:
-        """Open a read-only transaction on one snapshot."""
-        async with self._transaction(psycopg.IsolationLevel.REPEATABLE_READ, read_only=True) as transaction:
-            yield transaction
-
-    @asynccontextmanager
-    async def act(self) -> AsyncGenerator[Transaction, None]:
-        """Run the block in one read-write transaction."""
-        async with self._transaction(psycopg.IsolationLevel.READ_COMMITTED, read_only=False) as transaction:
-            yield transaction
-
-    @asynccontextmanager
-    async def _transaction(
-        self, level: psycopg.IsolationLevel, *, read_only: bool
-    ) -> AsyncGenerator[Transaction, None]:
-        await self._open()
-        with _told():
-            async with self._pool.connection() as conn:
-                await conn.set_isolation_level(level)
-                await conn.set_read_only(read_only)
-                async with conn.transaction():
-                    await run(conn, limit_time(self._seconds, lock_seconds=min(LOCK_SECONDS, self._seconds / 4)))
-                    yield Transaction(conn)
-
-    async def _open(self) -> None:
+    async def _connection(self) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
         if self._pool.closed:
             async with self._opening:
                 if self._pool.closed:
                     await self._pool.open()
+        with _refused():
+            async with self._pool.connection() as conn:
+                yield conn
 
 
-class _told:  # noqa: N801 - reads as a verb: with _told(): …
-    """Translates database errors into refusals, without repeating their text."""
+# In this order, because some are special cases of later ones.
+_REFUSALS: tuple[tuple[tuple[type[psycopg.Error], ...], int, str, str], ...] = (
+    ((errors.QueryCanceled,), 503, "too_slow", "The database took too long to answer: ask for less, or again later."),
+    ((errors.LockNotAvailable, errors.DeadlockDetected), 409, "busy",
+     "Somebody else is changing the same thing: try again."),
+    ((errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName), 503, "not_migrated",
+     "The schema is missing or old: run `holdfast migrate`."),
+    ((errors.InsufficientPrivilege,), 503, "database_refused",
+     "This user of the database may not do that: grant it holdfast_operator."),
+    ((errors.ReadOnlySqlTransaction, errors.FeatureNotSupported), 503, "database_read_only",
+     "This server only reads, as a standby does: ask the primary."),
+    ((psycopg.OperationalError,), 503, "database_unreachable", "The database cannot be reached just now."),
+)  # fmt: skip
 
-    def __enter__(self) -> None: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        match error:
-            case psycopg.errors.QueryCanceled():
-                raise RequestRefused(
-                    503, "too_slow", "The database took too long to answer: ask for less, or again later."
-                ) from error
-            case psycopg.errors.LockNotAvailable() | psycopg.errors.DeadlockDetected():
-                raise RequestRefused(409, "busy", "Somebody else is changing the same thing: try again.") from error
-            case (
-                psycopg.errors.UndefinedTable()
-                | psycopg.errors.UndefinedFunction()
-                | psycopg.errors.InvalidSchemaName()
-            ):
-                raise RequestRefused(
-                    503, "not_migrated", "The schema is missing or old: run `holdfast migrate`."
-                ) from error
-            case psycopg.errors.InsufficientPrivilege():
-                raise RequestRefused(
-                    503,
-                    "database_refused",
-                    "This user of the database may not do that: grant it holdfast_operator.",
-                ) from error
-            case psycopg.errors.ReadOnlySqlTransaction() | psycopg.errors.FeatureNotSupported():
-                raise RequestRefused(
-                    503, "database_read_only", "This server only reads, as a standby does: ask the primary."
-                ) from error
-            case PoolTimeout() | TooManyRequests():
-                raise RequestRefused(
-                    503, "busy", "Every connection is taken, or the database cannot be reached: try again."
-                ) from error
-            case psycopg.OperationalError():
-                raise RequestRefused(503, "database_unreachable", "The database cannot be reached just now.") from error
-            case _:
-                pass
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Translate database errors into refusals, without repeating their text."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if type(error).__module__.startswith("psycopg_pool"):
+            busy = "Every connection is taken, or the database cannot be reached: try again."
+            raise RequestRefused(503, "busy", busy) from error
+        for kinds, status, code, message in _REFUSALS:
+            if isinstance(error, kinds):
+                raise RequestRefused(status, code, message) from error
+        raise

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast._engine.report.transition import Transitions
 from holdfast._ops import actions, fleet, jobs
-from holdfast._ops.caller import RequestRefused, written
+from holdfast._ops.caller import written
 from holdfast._ops.fleet import runtime
 from holdfast._ops.jobs import find, find_asked, line, search_of
 from holdfast._ops.overview import depth, read_overview
@@ -28,7 +28,7 @@ from holdfast._ops.responses.job import (
 )
 from holdfast._store.access import list_audit
 from holdfast._store.inspect import read_census, sum_tallies, take_census
-from holdfast._store.schedule import list_runs, pause_schedule, resume_schedule, trigger_schedule
+from holdfast._store.schedule import list_runs
 from holdfast._store.search import (
     Search,
     follow_ids,
@@ -36,24 +36,19 @@ from holdfast._store.search import (
     last_of_chains,
     read_landmarks,
     read_last_error,
+    resume_order_key,
 )
-from holdfast._store.subscription import (
-    find_subscription,
-    list_parked,
-    pause_subscription,
-    release_parked,
-    replay_subscription,
-    skip_subscription,
-)
+from holdfast._store.subscription import list_parked
 from holdfast._store.worker import list_workers, live_settings, pause_queue, set_queue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
+    from contextlib import AbstractAsyncContextManager
 
     from holdfast._engine.report.transition import Listener
+    from holdfast._ops.actions import SubscriptionChange
     from holdfast._ops.caller import Person
-    from holdfast._ops.pool import Transaction
+    from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.requests import (
         Before,
         ChainSearch,
@@ -66,6 +61,7 @@ if TYPE_CHECKING:
     )
     from holdfast._ops.responses.fleet import Kinds, Overview, Queues, Runners, Subscriptions, Workers
     from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
+    from holdfast._store.search import Acted
     from holdfast._store.statement import Statement
 
 T = TypeVar("T")
@@ -73,10 +69,10 @@ T = TypeVar("T")
 DEAD_LETTERS_LOOKED_AT = 20_000
 _MOST_GROUPS = 200
 _ENDED_WORKERS = 50
-_SCHEDULES = {
-    "run": (trigger_schedule, "will run once, soon"),
-    "pause": (pause_schedule, "paused; what runs now goes on"),
-    "resume": (resume_schedule, "goes on with its next slot"),
+_DONE = {
+    "run": "will run once, soon",
+    "pause": "paused; what runs now goes on",
+    "resume": "goes on with its next slot",
 }
 
 
@@ -85,29 +81,31 @@ class Service:
 
     def __init__(
         self,
-        url: str,
+        database: str | Connections,
         *,
         connections: int = 4,
         timeout: timedelta = timedelta(seconds=2),
         redaction: Redaction | None = None,
         listeners: Sequence[Listener] = (),
     ) -> None:
-        """`timeout` applies to each statement. At most `connections` are open at once.
+        """`database` is an address, or connections that are open already and set their own timeout.
 
-        `listeners` are called for jobs that are replayed or cancelled here.
+        `timeout` applies to each statement. At most `connections` are open at once. `listeners` are called for jobs
+        that are replayed or cancelled here.
         """
-        self._listeners = listeners
-        self._pool = Pool(url, connections=connections, timeout=timeout)
+        self._pool = Pool(database, connections=connections, timeout=timeout) if isinstance(database, str) else database
         self._redaction = redaction or Redaction()
+        self._transitions = Transitions("", listeners)
 
     async def __aenter__(self) -> Self:
-        await self._pool.__aenter__()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self._pool.__aexit__(exc_type, exc, trace)
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    def look(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a read-only transaction on one snapshot."""
+        return self._pool.look()
 
     async def ask(self, statement: Statement[T]) -> T:
         """Run one statement of the store."""
@@ -188,7 +186,19 @@ class Service:
             return await jobs.read_story(transaction, job_id, self._redaction)
 
     async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
-        return await actions.act(self._pool, action, by, self._redaction, Transitions("", self._listeners))
+        return await actions.act(self._pool, action, by, self._redaction, self._transitions)
+
+    async def act_on_named_jobs(self, action: JobAction, by: Person) -> list[Acted]:
+        """Act on jobs by their ids, and return the result of each."""
+        return await actions.act_on_named(self._pool, action, by, self._transitions)
+
+    async def resume_order_key(self, key: str, by: Person) -> bool:
+        """Let an order key go on that a failed job has stopped. Return False if it was not stopped."""
+        async with self._pool.act() as transaction:
+            resumed = await transaction.ask(resume_order_key(key))
+            if resumed:
+                await transaction.ask(written(by, "order_key.resume", target=key))
+        return resumed
 
     async def chains(self, search: ChainSearch) -> ChainPage:
         """Return chains by their first job: those with several jobs, with blockers, or that block others."""
@@ -248,19 +258,17 @@ class Service:
         """Pause or resume a queue, or cancel its waiting jobs."""
         if action.action == "drain":
             cancel = JobAction(action="cancel", filter=JobFilter(queue=name), preview=action.preview, most=action.most)
-            return await actions.cancel_waiting(
-                self._pool, cancel, by, self._redaction, Transitions("", self._listeners)
-            )
+            return await actions.cancel_waiting(self._pool, cancel, by, self._redaction, self._transitions)
         async with self._pool.act() as transaction:
             await transaction.ask(pause_queue(name, paused=action.action == "pause"))
-            await self._written(transaction, by, f"queue.{action.action}", name)
+            await transaction.ask(written(by, f"queue.{action.action}", target=name))
         return Done(message=f"{name}: {'nothing more is claimed' if action.action == 'pause' else 'goes on'}")
 
     async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
         async with self._pool.act() as transaction:
             given = control.model_dump()
             await transaction.ask(set_queue(name, **given))
-            await self._written(transaction, by, "queue.set", name, **given)
+            await transaction.ask(written(by, "queue.set", target=name, detail=given))
         return Done(message=f"{name}: workers follow with their next heartbeat")
 
     # --- runners
@@ -274,12 +282,8 @@ class Service:
             return RunPage(runs=[fleet.run_line(run) for run in await transaction.ask(list_runs(runner, most=most))])
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
-        statement, says = _SCHEDULES[action.action]
-        async with self._pool.act() as transaction:
-            if not await transaction.ask(statement(name)):
-                raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
-            await self._written(transaction, by, f"runner.{action.action}", name)
-        return Done(message=f"{name}: {says}")
+        await actions.change_schedule(self._pool, name, action.action, by)
+        return Done(message=f"{name}: {_DONE[action.action]}")
 
     # --- subscriptions
 
@@ -290,34 +294,27 @@ class Service:
     async def parked(self, name: str, page: Before) -> ParkedPage:
         """Return parked events, oldest first. `before` is the last event id of the previous page."""
         async with self._pool.look() as transaction:
-            subscription = await self._subscription(transaction, name)
+            subscription = await actions.find_named(transaction, name)
             found = await transaction.ask(list_parked(subscription, after=page.before or 0, most=page.most))
         following = found[-1].event_id if len(found) == page.most else None
         return ParkedPage(parked=[ParkedLine.model_validate(event._asdict()) for event in found], next=following)
 
     async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
-        async with self._pool.act() as transaction:
-            subscription = await self._subscription(transaction, name)
-            match action.action:
-                case "pause" | "resume":
-                    await transaction.ask(pause_subscription(subscription, paused=action.action == "pause"))
-                    says = "nothing is read from now on" if action.action == "pause" else "goes on"
-                case "replay":
-                    first = await transaction.ask(
-                        replay_subscription(subscription, since=action.since, after=action.after)
-                    )
-                    says = "nothing was published since"
-                    if first is not None:
-                        says = f"hands over again what came after event {first}"
-                case "skip":
-                    await transaction.ask(skip_subscription(subscription))
-                    says = "everything published until now is passed"
-                case "release":
-                    freed = await transaction.ask(release_parked(subscription, key=action.key))
-                    says = f"{freed} parked events are handed over again"
-            detail = action.model_dump(mode="json", include={"since", "after", "key"}, exclude_none=True)
-            await self._written(transaction, by, f"subscription.{action.action}", name, **detail)
-        return Done(message=f"{name}: {says}")
+        given = action.model_dump(include={"since", "after", "key"}, exclude_none=True)
+        number = await self.change_subscription(name, action.action, by, **given)
+        says = {
+            "pause": "nothing is read from now on",
+            "resume": "goes on",
+            "replay": f"hands over again what came after event {number}",
+            "skip": "everything published until now is passed",
+            "release": f"{number} parked events are handed over again",
+        }
+        nothing = action.action == "replay" and number is None
+        return Done(message=f"{name}: {'nothing was published since' if nothing else says[action.action]}")
+
+    async def change_subscription(self, name: str, action: SubscriptionChange, by: Person, **given: Any) -> int | None:
+        """Change a subscription. See `actions.change_subscription` for the arguments and the number returned."""
+        return await actions.change_subscription(self._pool, name, action, by, **given)
 
     # --- audit
 
@@ -326,12 +323,3 @@ class Service:
             found = await transaction.ask(list_audit(before=page.before, most=page.most))
         following = found[-1].id if len(found) == page.most else None
         return AuditPage(entries=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)
-
-    async def _subscription(self, transaction: Transaction, name: str) -> int:
-        found = await transaction.ask(find_subscription(name))
-        if found is None:
-            raise RequestRefused(404, "not_found", f"No subscription is named {name}.")
-        return found
-
-    async def _written(self, transaction: Transaction, by: Person, action: str, target: str, **detail: Any) -> None:
-        await transaction.ask(written(by, action, target=target, detail=detail))
