@@ -200,7 +200,7 @@ def test_one_that_cannot_be_retried_holds_up_no_other(
     said = holdfast("jobs", "retry", *map(str, (first, orphan, last)), database=database)
     assert (said.status, said.err) == (1, "")
     assert said.out.splitlines()[1] == (
-        f"{orphan}: it comes after other chains: there is no chain {chain}: it was deleted, or ended too long ago"
+        f"{orphan}: comes after other chains: there is no chain {chain}: it was deleted, or ended too long ago"
     )
     replayed = "SELECT replay_of FROM holdfast.job WHERE replay_of IS NOT NULL ORDER BY 1"
     assert conn.execute(replayed.encode()).fetchall() == [(first,), (last,)]

@@ -235,6 +235,8 @@ async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
             job = await service.ask(read_job(one.id))
             state = "there is no such job" if job is None else f"is {job['status']}"
             result, says = "refused", f"{state}: {_ONLY[action]}"
+        case _ if one.answer.startswith("there is no chain "):
+            result, says = "refused", f"comes after other chains: {one.answer}"
         case _:
             result, says = "refused", why(one.answer).replace("`again`", "--again")
     return {"id": one.id, "result": result, "says": says}

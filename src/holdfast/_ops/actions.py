@@ -230,8 +230,6 @@ def why(answer: str) -> str:
         return f"another live job has its unique key: {answer.removeprefix('duplicate of ')}"
     if answer.startswith("replayed as "):
         return f"it was replayed already, as job {answer.removeprefix('replayed as ')}: `again` replays it once more"
-    if answer.startswith("there is no chain "):
-        return f"it comes after other chains: {answer}"
     return _WHY.get(answer, answer)
 
 
