@@ -131,7 +131,7 @@ def test_a_port_that_is_taken(database: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--port", "65536"], "is no port"),
+        (["--port", "65536"], "is not a port"),
         (["--connections", "0"], "from 1 to 100"),
         (["--timeout", "0"], "from 0.1 to 60 seconds"),
         (["--jwt-issuer", "x"], "belong together: give all three"),
