@@ -9,7 +9,7 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 #
 # load.py        imports the application and finds its databases
 # session.py     connects to the database or opens the operations service, limits the time, translates errors
-# arguments.py   parses what commands have in common: actions, numbers, addresses
+# arguments.py   parses the parts that commands share: actions, numbers, addresses
 # table.py       prints tables and JSON
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # probe.py       serves /live, /ready and /metrics of a worker from a thread

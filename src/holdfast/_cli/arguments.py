@@ -1,4 +1,4 @@
-"""What commands have in common on the command line: actions, numbers within bounds, addresses to listen at."""
+"""The parts that commands share on the command line: actions, numbers within bounds, addresses to listen at."""
 
 from __future__ import annotations
 
