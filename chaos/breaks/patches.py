@@ -18,7 +18,6 @@ from holdfast._engine.jobs.finish import Finisher
 from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.heartbeat import Heartbeat
 from holdfast._engine.keeper import Keeper
-from holdfast._engine.pipeline import Pipeline
 from holdfast._engine.serving import Serving
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Completed
@@ -215,11 +214,11 @@ def _replace(owner: object, name: str, function: object) -> None:
 
 
 def believe_notifications() -> None:
-    def doubted(self: Pipeline, claim: Held) -> None:
-        if (attempt := self._held_jobs.held.get(claim)) is not None:
+    def doubted(self: Serving, claim: Held) -> None:
+        if (attempt := self.held_jobs.held.get(claim)) is not None:
             attempt.abort(AbortReason.cancelled)
 
-    _replace(Pipeline, "_doubted", doubted)
+    _replace(Serving, "_doubted", doubted)
 
 
 PATCHES: Final[dict[str, Callable[[], None]]] = {

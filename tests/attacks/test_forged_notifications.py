@@ -33,9 +33,7 @@ CLAIMS = """
 
 
 async def listening(worker: Worker) -> None:
-    waker = serving(worker)._waker
-    assert waker is not None
-    await until(waker.listening.is_set)
+    await until(serving(worker).waker.listening.is_set)
 
 
 async def test_a_running_job_is_not_stopped_by_a_forged_loss(

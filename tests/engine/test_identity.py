@@ -95,7 +95,7 @@ async def test_a_worker_whose_row_is_gone_is_seen_again(ledger: Ledger, app: Hol
     async with app.worker(id="one", **BEATING | {"idle_min": ms(60_000), "idle_max": ms(60_000)}) as worker:
         ledger.do("DELETE FROM holdfast.worker")
         await until(lambda: ledger.rows("SELECT name FROM holdfast.worker") == [("one",)])
-        await until(lambda: worker.pipelines[0].heard)
+        await until(lambda: worker.pipelines[0].listening)
         job = ledger.enqueue_one(work.new())
         await until(lambda: ledger.status(job) == "completed", 15)
 

@@ -299,7 +299,7 @@ async def test_a_stop_takes_no_longer_than_it_may_while_nobody_answers(
             ledger.enqueue(act.new())
             await held.wait()
             line.freeze()
-            await until(worker.pipelines[0]._claim_link._lock.locked)
+            await until(worker.pipelines[0].links.claim._lock.locked)
             if not shown_after:
                 await until(worker.pipelines[0].link._lock.locked)
             watch.restart()

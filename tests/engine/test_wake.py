@@ -354,14 +354,14 @@ async def test_a_listener_whose_server_is_in_recovery_goes_on_trying(
 
     with Server(server.version) as own, clone(own, create_template(own)) as url:
         async with app.worker(database_urls=(url,), **QUICK) as worker:
-            await until(lambda: worker.pipelines[0].heard)
+            await until(lambda: worker.pipelines[0].listening)
             own.stop()
             own.data.joinpath("standby.signal").touch(mode=0o644)
             own.start()
             await until(lambda: "cannot execute LISTEN during recovery" in said(caplog))
             with psycopg.connect(own.url(), autocommit=True) as conn:
                 conn.execute("SELECT pg_promote()")
-            await until(lambda: worker.pipelines[0].heard)
+            await until(lambda: worker.pipelines[0].listening)
             with psycopg.connect(url, autocommit=True) as conn:
                 app.enqueue_sync(conn, act.new())
             await until(lambda: worker.counts.get("job_completed") == 1)
@@ -399,7 +399,7 @@ async def test_behind_pgbouncer_in_transaction_mode(
         await until(lambda: ledger.status(called_off) == "cancelled")
         gate.set()
         await until(lambda: ledger.status(goes_on) == "completed")
-        for link in (worker.pipelines[0]._claim_link, worker.pipelines[0]._finish_link):
+        for link in (worker.pipelines[0].links.claim, worker.pipelines[0].links.finish):
             assert link._conn is not None
             assert link._conn.prepare_threshold is None
         # Whatever is heard or not heard through a pooler, new work is found soon.

@@ -202,6 +202,24 @@ class Link:
         return self._conn
 
 
+class Links:
+    """A worker's two connections to one database: claims do not wait for outcomes that are being written."""
+
+    def __init__(self, url: str, *, timeout: float) -> None:
+        self.url = url
+        self.claim = Link(url, timeout=timeout)
+        self.finish = Link(url, timeout=timeout)
+
+    def hurry(self, seconds: float) -> None:
+        """Limit every statement on both to `seconds` from now on, including current ones."""
+        self.claim.hurry(seconds)
+        self.finish.hurry(seconds)
+
+    async def abandon(self) -> None:
+        """Sever current statements, let waiting ones fail, and close both for good."""
+        await asyncio.gather(self.claim.abandon(), self.finish.abandon())
+
+
 async def connect(
     url: str, *, autocommit: bool = True, prepare_threshold: int | None = 5
 ) -> psycopg.AsyncConnection[Any]:

@@ -6,18 +6,21 @@ import asyncio
 import time
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.claim import Claimer
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.finish import Finisher
 from holdfast._engine.jobs.heartbeat import Heartbeat, database_of
+from holdfast._engine.jobs.held_jobs import HeldJobs
 from holdfast._engine.jobs.isolation import Isolation
 from holdfast._engine.jobs.lending import Lending
 from holdfast._engine.jobs.ready_jobs import ReadyJobs
 from holdfast._engine.jobs.reap import Reaper
 from holdfast._engine.thread import in_thread
+from holdfast._engine.wake.broker import waker
+from holdfast._engine.wake.listen import EVENTS, Polling
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Released
@@ -33,16 +36,15 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.dispatch import Dispatcher
     from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.jobs.heartbeat import Vitals
-    from holdfast._engine.jobs.held_jobs import HeldJobs
     from holdfast._engine.keeper import Keeper, Kept
-    from holdfast._engine.link import Link
+    from holdfast._engine.link import Links
     from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
     from holdfast._model.job import Blocker, Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.finish import Answers
-    from holdfast._store.lease import ReapedJob
+    from holdfast._store.lease import Held, ReapedJob
     from holdfast._store.worker import QueueControlRow
 
 
@@ -70,40 +72,50 @@ class WorkerParts:
 
     @property
     def listening(self) -> bool:
-        """Whether a pipeline needs notifications."""
-        return self.claiming or self.relaying
+        """Whether its pipelines are woken by notifications. If not, they poll."""
+        application = self.application
+        return (self.claiming or self.relaying) and (application.wake is not None or application.settings.listen)
+
+
+class Registered(NamedTuple):
+    """What a database answered when the worker registered there."""
+
+    worker: int
+    """The id of the worker's row."""
+    identity: UUID
+    queues: Sequence[QueueControlRow]
+    """The rows of the control table."""
+    database: str
+    """The identity of the database, by which brokers know it; empty without one."""
 
 
 class Serving:
     """Everything that a worker does for one database after its registration: the parts and their connections."""
 
-    def __init__(  # noqa: PLR0913 - the parts of a worker for one database
+    def __init__(
         self,
-        url: str,
         parts: WorkerParts,
+        links: Links,
+        registered: Registered,
         *,
-        worker: int,
-        identity: UUID,
-        claim_link: Link,
-        finish_link: Link,
-        held_jobs: HeldJobs,
-        queues: Sequence[QueueControlRow],
-        waker: Waker | None,
-        woken: Callable[[str], None],
+        on_events: Callable[[], None],
         on_disowned: Callable[[int], None],
     ) -> None:
-        """Nothing runs before `start`. `queues`: the current rows of the control table."""
+        """Nothing runs before `start`. `on_events()`: an event may have been published.
+
+        `on_disowned(worker)`: the row with this id is gone or another worker's.
+        """
+        worker = registered.worker
         kinds, settings = parts.application.kinds, parts.application.settings
-        self._url = url
+        self.worker = worker
+        """The id of the worker's row."""
         self._parts = parts
         self._kinds = kinds
         self._settings = settings
         self._dispatcher = dispatcher = parts.dispatcher
-        self._held_jobs = held_jobs
-        self._claim_link = claim_link
-        self._finish_link = finish_link
-        self._waker = waker
-        self._woken = woken
+        self.links = links
+        self._on_events = on_events
+        self.held_jobs = held_jobs = HeldJobs(parts.transitions, parts.hooks)
         self._stopping = False
         lease = Lease(settings.lease.total_seconds())
         self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
@@ -111,22 +123,23 @@ class Serving:
         self.paused: frozenset[str] = frozenset()
         """The queues that the control table pauses: none of their jobs start."""
         self._ready = ReadyJobs(self._ended, self._give_back)
-        self._obey(queues)
+        self._obey(registered.queues)
         self._interval = self._heartbeat_interval()
         self._lending = Lending(
-            (claim_link, finish_link),
+            (links.claim, links.finish),
             dispatcher,
             held_jobs.held,
-            database=database_of(url),
+            database=database_of(links.url),
             give_back=self.give_back_waiting,
         )
-        self._claim_loop: Kept | None = None
-        self.finisher = Finisher(finish_link, worker, self._written, held_jobs.refused, tracebacks=settings.tracebacks)
-        self._completer = Completer(finish_link, worker, parts.application.codec)
+        self._claim_loops: list[Kept] = []
+        self.waker = self._make_waker(registered)
+        self.finisher = Finisher(links.finish, worker, self._written, held_jobs.refused, tracebacks=settings.tracebacks)
+        self._completer = Completer(links.finish, worker, parts.application.codec)
         self.claimer = Claimer(
-            claim_link,
+            links.claim,
             worker=worker,
-            identity=identity,
+            identity=registered.identity,
             leases=self._leases,
             queues=dispatcher.slots.queues,
             most=dispatcher.slots.batch,
@@ -134,7 +147,7 @@ class Serving:
             wanted=self._wanted,
             hold=self._hold,
             held=held_jobs.held,
-            listener=waker,
+            listener=self.waker,
             idle_min=settings.idle_min.total_seconds(),
             idle_max=settings.idle_max.total_seconds(),
             jitter=settings.jitter.total_seconds(),
@@ -142,7 +155,7 @@ class Serving:
             on_claim=parts.transitions.claimed,
         )
         self._isolation = Isolation(
-            claim_link,
+            links.claim,
             worker=worker,
             dispatcher=dispatcher,
             claimer=self.claimer,
@@ -154,7 +167,7 @@ class Serving:
             flushed=self.finisher.flushed,
         )
         self._reaper = Reaper(
-            claim_link,
+            links.claim,
             worker=worker,
             retries=retries_of(kinds, settings.retry),
             otherwise=settings.retry,
@@ -162,24 +175,24 @@ class Serving:
             on_reaped=self._reaped,
         )
         self.heartbeat = Heartbeat(
-            url,
+            links.url,
             worker=worker,
             interval=self._interval,
             held=held_jobs.held,
             counters=self.counters,
             on_queues=self._control,
-            identity=identity,
+            identity=registered.identity,
             on_disowned=on_disowned,
         )
 
     def counters(self) -> dict[str, int]:
         """Return the counts of this worker since its start."""
-        return {**self._held_jobs.counts, "ticks": self.claimer.claims}
+        return {**self.held_jobs.counts, "ticks": self.claimer.claims}
 
     def start(self, keeper: Keeper) -> None:
         """Start all loops."""
         self._dispatcher.join(self._ready)
-        self._dispatcher.held.append(self._held_jobs.held)
+        self._dispatcher.held.append(self.held_jobs.held)
         self._dispatcher.room.append(self.claimer.room)
         self.heartbeat.start(keeper)
         if self._parts.lending:
@@ -188,18 +201,42 @@ class Serving:
         keeper.start("finisher", self.finisher.run)
         keeper.start("progress", self._completer.run)
         keeper.start("heartbeat watch", self.heartbeat.watch)
-        if self._waker is not None:
-            keeper.start("listener", self._waker.run)
+        if self._parts.listening:
+            keeper.start("listener", self.waker.run)
         if self._parts.claiming:
-            self._claim_loop = keeper.start("claimer", self.claimer.run)
+            self._claim_loops = [keeper.start("claimer", self.claimer.run)]
             keeper.start("isolation", self._isolation.run)
+
+    def _make_waker(self, registered: Registered) -> Waker:
+        if not self._parts.listening:
+            return Polling()
+        found = waker(
+            self._parts.application.wake,
+            self.links.url,
+            registered.database,
+            registered.worker,
+            self._settings.listen,
+            on_wake=self._woken,
+            on_lost=self._doubted,
+        )
+        return found or Polling()
+
+    def _woken(self, text: str) -> None:
+        if text in {"", EVENTS}:
+            self._on_events()
+        if text != EVENTS:
+            self.claimer.wake()
+            self._isolation.wake()
+
+    def _doubted(self, claim: Held) -> None:
+        if claim in self.held_jobs.held:
+            self.heartbeat.doubt(claim)
 
     def rename(self, worker: int) -> None:
         """Continue under another worker id."""
-        for part in (self.finisher, self._completer, self.claimer, self._isolation, self._reaper, self.heartbeat):
+        for part in (self, self.finisher, self._completer, self.claimer, self._isolation, self._reaper, self.heartbeat):
             part.worker = worker
-        if self._waker is not None:
-            self._waker.rename(worker)
+        self.waker.rename(worker)
 
     def stop_claiming(self) -> None:
         """Claim nothing more, and give back jobs that have not started. Their attempts do not count."""
@@ -210,18 +247,23 @@ class Serving:
 
     async def claims_ended(self, seconds: float) -> None:
         """Wait at most `seconds` for a claim under way. The jobs it takes are given back."""
-        if self._claim_loop is not None:
-            await self._claim_loop.wait(seconds)
-            self._claim_loop.cancel()
+        for loop in self._claim_loops:
+            await loop.wait(seconds)
+            loop.cancel()
 
-    async def end_heartbeat(self) -> None:
+    async def flush(self, seconds: float) -> None:
+        """Wait at most `seconds` until every outcome is written. The reaper recovers the remaining jobs."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.finisher.flushed()
+        except TimeoutError:
+            log.warning("endings left to the reaper", extra={"jobs": len(self.held_jobs.held)})
+
+    async def end(self) -> None:
+        """End the heartbeat, and log what was not logged job by job."""
         self.heartbeat.stop()
         await in_thread(self.heartbeat.end, name="heartbeat")
-
-    def wake(self) -> None:
-        """Look for jobs now."""
-        self.claimer.wake()
-        self._isolation.wake()
+        self.held_jobs.job_log.sum_up()
 
     def add_to(self, vitals: Vitals) -> Vitals:
         """Return the vitals with the values of this object filled in. Safe to call from any thread."""
@@ -238,7 +280,7 @@ class Serving:
 
     def give_up_running(self) -> None:
         """Write the outcomes of aborted attempts whose handlers still run: these handlers are not waited for."""
-        for attempt in list(self._held_jobs.held.values()):
+        for attempt in list(self.held_jobs.held.values()):
             if attempt.started and not attempt.over and attempt.signal.aborted:
                 attempt.over = True
                 self._ended(attempt, self._dispatcher.handlers.aborted(attempt))
@@ -274,7 +316,7 @@ class Serving:
         for job in sorted(jobs, key=_URGENCY):
             lease = self._queue_leases.get(job.queue) or self._leases[job.kind]
             attempts.append(Attempt(job, self._kinds[job.kind], lease, self._completer, blockers.get(job.id, ())))
-        self._held_jobs.add(attempts)
+        self.held_jobs.add(attempts)
         if self._stopping or give_back or not self.paused.isdisjoint(job.queue for job in jobs):
             # The worker was stopped or the queue paused while the claim was under way.
             none = self._stopping or give_back
@@ -299,18 +341,18 @@ class Serving:
             self._dispatcher.give_back_shut()
             asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
         if outcome is None:
-            self._held_jobs.forget(attempt)
+            self.held_jobs.forget(attempt)
         else:
             self.finisher.add(attempt, outcome)
 
     def _written(self, batch: Sequence[Ended], answers: Answers) -> None:
         try:
-            self._held_jobs.written(batch, answers, answers.next_ids)
+            self.held_jobs.written(batch, answers, answers.next_ids)
         finally:
             self.claimer.room()
 
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
-        self._held_jobs.reaped(jobs)
+        self.held_jobs.reaped(jobs)
         if jobs:
             self._woken("")
 
@@ -330,12 +372,12 @@ class Serving:
             for name, lease in leases.items():
                 for said in self._settings.too_long_for(f"queue {name}", lease.duration):
                     log.warning("settings do not go with the lease of a queue: %s", said)
-            for attempt in self._held_jobs.held.values():
+            for attempt in self.held_jobs.held.values():
                 attempt.lease = leases.get(attempt.claimed.queue) or self._leases[attempt.claimed.kind]
         tighter = self._dispatcher.slots.control(
             {q.name: q.concurrency for q in queues if q.concurrency is not None},
             {q.name: q.rate for q in queues if q.rate is not None},
-            of=self._url,
+            of=self.links.url,
         )
         self._dispatcher.give_back(self._ready, self.paused)
         self._dispatcher.give_back_of(tighter)

@@ -7,6 +7,7 @@ import os
 import secrets
 import socket
 import time
+from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.keeper import Kept
     from holdfast._engine.runners.loop import Background
+    from holdfast._engine.serving import Serving
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
 
@@ -177,7 +179,7 @@ class Worker:
         for outcome in await asyncio.gather(*starts, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        await asyncio.gather(*(pipeline.listening() for pipeline in self.pipelines))
+        await asyncio.gather(*(pipeline.wait_until_listening() for pipeline in self.pipelines))
         if self._relays is not None:
             await self._start_relays(stack, self._relays)
         if self._has_background:
@@ -188,7 +190,7 @@ class Worker:
             relaying = make(
                 pipeline.url,
                 worker=partial(getattr, pipeline, "worker"),
-                heard=partial(getattr, pipeline, "heard"),
+                heard=partial(getattr, pipeline, "listening"),
                 transitions=self._transitions,
                 keeper=self.keeper,
             )
@@ -211,12 +213,16 @@ class Worker:
         )
 
     @property
+    def _serving(self) -> list[Serving]:
+        """What serves the databases that have answered."""
+        return [pipeline.serving for pipeline in self.pipelines if pipeline.serving is not None]
+
+    @property
     def counts(self) -> dict[str, int]:
         """The number of events so far by name, summed over all databases."""
-        total: dict[str, int] = {}
-        for pipeline in self.pipelines:
-            for name, count in pipeline.counts.items():
-                total[name] = total.get(name, 0) + count
+        total: Counter[str] = Counter()
+        for serving in self._serving:
+            total.update(serving.held_jobs.counts)
         return total
 
     @property
@@ -261,42 +267,41 @@ class Worker:
 
     async def _run_on(self, ends: float) -> int:
         """Start nothing more and wait for running jobs. Abort those that still run at `ends`; return how many."""
-        for pipeline in self.pipelines:
-            pipeline.give_back_waiting()
+        for serving in self._serving:
+            serving.give_back_waiting()
         outlasted = 0
         if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
             budget = self._application.settings.tick_overall_max / timedelta(milliseconds=1)
             why = f"the job still ran at the end of its one-shot tick (WORKER_TICK_OVERALL_MAX_MS, {budget:g})"
-            outlasted = sum(pipeline.outlasted(why) for pipeline in self.pipelines)
+            outlasted = sum(serving.held_jobs.outlasted(why) for serving in self._serving)
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
             await self._dispatcher.drained(ABORT_GRACE)
-            for pipeline in self.pipelines:
-                pipeline.give_up_running()
+            for serving in self._serving:
+                serving.give_up_running()
         await self._flush()
         return outlasted
 
-    async def _flush(self, seconds: float | None = None) -> None:
-        most = FLUSH_SECONDS if seconds is None else seconds
-        await asyncio.gather(*(pipeline.flush(most) for pipeline in self.pipelines))
+    async def _flush(self, seconds: float = FLUSH_SECONDS) -> None:
+        await asyncio.gather(*(serving.flush(seconds) for serving in self._serving))
 
     async def _claim_due(self, items: int, until: float) -> list[BaseException]:
         """Claim from all databases concurrently: each gets a share of the items, then what the others did not use."""
         failures: list[BaseException] = []
-        before, pipelines = self.counts, self.pipelines
-        while pipelines and (left := items - self._claimed_since(before)) > 0:
-            shares = [share.items_left or 0 for share in Budget(items=left).shares(len(pipelines))]
-            claims = (pipeline.claim_due(share, until) for pipeline, share in zip(pipelines, shares, strict=True))
+        before, databases = self.counts, self._serving
+        while databases and (left := items - self._claimed_since(before)) > 0:
+            shares = [share.items_left or 0 for share in Budget(items=left).shares(len(databases))]
+            claims = (serving.claim_due(share, until) for serving, share in zip(databases, shares, strict=True))
             ended = await asyncio.gather(*claims, return_exceptions=True)
             failures += [outcome for outcome in ended if isinstance(outcome, BaseException)]
-            pipelines = [pipeline for pipeline, more in zip(pipelines, ended, strict=True) if more is True]
+            databases = [serving for serving, more in zip(databases, ended, strict=True) if more is True]
         return failures
 
     async def _run_suspects(self, items: int, until: float) -> list[BaseException]:
         """Run suspects (jobs whose worker was lost while it ran them). Nothing else runs at this time."""
         failures: list[BaseException] = []
-        for pipeline in self.pipelines:
+        for serving in self._serving:
             try:
-                items -= await pipeline.run_suspects(items, until)
+                items -= await serving.run_suspects(items, until)
             except Exception as exc:  # noqa: BLE001 - the other databases still get their turn
                 failures.append(exc)
         return failures
@@ -343,8 +348,8 @@ class Worker:
         """Wait for running jobs, then abort them. Return the reason to record."""
         if await self._dispatcher.drained(timeout):
             return "stopped"
-        for pipeline in self.pipelines:
-            pipeline.abort_all(AbortReason.shutdown)
+        for serving in self._serving:
+            serving.held_jobs.abort_all(AbortReason.shutdown)
         if await self._dispatcher.drained(ABORT_GRACE):
             return "stopped, with jobs aborted"
         log.warning("handlers did not stop when asked to; their jobs are left to the reaper")

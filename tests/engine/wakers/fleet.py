@@ -93,4 +93,4 @@ class Fleet:
 def listening(worker: Worker) -> bool:
     """Tell whether the worker relies on being woken."""
     pipeline = worker.pipelines[0]
-    return pipeline.serving is not None and pipeline.heard
+    return pipeline.serving is not None and pipeline.listening

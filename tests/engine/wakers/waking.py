@@ -231,7 +231,7 @@ class Waking:
             await until(lambda: listening(worker))
             handle = await app.app.enqueue(app.conn, app.linger.new())
             await asyncio.wait_for(app.started.get(), 30)
-            database = await worker.pipelines[0]._claim_link.run(identify_database())
+            database = await worker.pipelines[0].links.claim.run(identify_database())
             channels = [f"{carrier.name}.{database}.{end}" for end in ("all", "bridge", worker.pipelines[0].worker)]
             held = next(iter(worker.pipelines[0].held))
             forged = [f"note lost {held.id} {held.token} {reason}" for reason in AbortReason]

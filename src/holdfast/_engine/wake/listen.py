@@ -43,6 +43,19 @@ class Waker(Protocol):
     def rename(self, worker: int) -> None: ...
 
 
+class Polling:
+    """The waker of a worker that only polls: `listening` is never set."""
+
+    def __init__(self) -> None:
+        self.listening = asyncio.Event()
+
+    async def run(self, turn: Turn = unwatched) -> None:
+        """Return at once."""
+
+    def rename(self, worker: int) -> None:
+        """Do nothing: it listens for no id."""
+
+
 class Listener:
     """Listens while it runs. When it cannot, `listening` is cleared, and sleepers poll."""
 
