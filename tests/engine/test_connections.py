@@ -13,7 +13,7 @@ from psycopg import sql
 
 from holdfast import Holdfast, Job, SettingsError, WrongIsolation
 from holdfast._drivers import run_sync
-from holdfast._engine.connections import held, room
+from holdfast._engine.pipeline import connections_held, headroom
 from holdfast._engine.runners.database import open_site
 from holdfast._model.settings import Settings
 from holdfast._store.inspect import ServerInfo, read_server
@@ -51,17 +51,17 @@ def server(**changes: Any) -> ServerInfo:
 )
 def test_what_a_server_allows(changes: dict[str, Any], fits: str, says: str) -> None:
     """Six are needed; the one that asks is ours, and counts as free."""
-    found = room(server(**changes), Settings.load({}))
+    found = headroom(server(**changes), Settings.load({}))
     assert found.fits == fits
     assert says in found.says
 
 
 def test_a_budget_below_what_is_held_is_refused() -> None:
-    assert held(Settings.load({})) == 4
-    assert held(Settings.load({}, listen=False)) == 3
-    found = room(server(), Settings.load({}, max_connections=3))
+    assert connections_held(Settings.load({})) == 4
+    assert connections_held(Settings.load({}, listen=False)) == 3
+    found = headroom(server(), Settings.load({}, max_connections=3))
     assert found == ("never", "HOLDFAST_MAX_CONNECTIONS is 3, and a worker holds 4 all the time")
-    assert room(server(), Settings.load({}, max_connections=3, listen=False)).fits == "yes"
+    assert headroom(server(), Settings.load({}, max_connections=3, listen=False)).fits == "yes"
 
 
 @pytest.mark.parametrize("listen", [True, False])

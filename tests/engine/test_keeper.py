@@ -51,7 +51,6 @@ ELSEWHERE = {
     "_engine/jobs/child.py": "lives in the process of a handler, and ends that with its worker",
     "_engine/once.py": "the runners of one tick, awaited by it",
     "_engine/runners/ticker.py": _BRIEF,
-    "_engine/thread.py": _BRIEF,
     "_engine/runners/schedules.py": _BRIEF,
     "_engine/runners/database.py": "the heartbeat of a one-shot tick, which ends with it",
     "_engine/pipeline.py": "a registration anew, which the next heartbeat asks for again",

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from holdfast._cli import load, session, table
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
-from holdfast._engine.connections import room, too_strict
+from holdfast._engine.link import too_strict
+from holdfast._engine.pipeline import headroom
 from holdfast._engine.runner import left_out
 from holdfast._engine.worker import uncovered
 from holdfast._model.errors import HoldfastError
@@ -193,7 +194,7 @@ def _isolation(conn: psycopg.Connection[Any]) -> Said:
 
 
 def _connections(server: ServerInfo, settings: Settings) -> Said:
-    found = room(server, settings)
+    found = headroom(server, settings)
     return "ok" if found.fits == "yes" else "wrong", "connections", found.says
 
 

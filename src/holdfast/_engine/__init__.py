@@ -6,8 +6,6 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
     supervisor.py    keeps several worker processes running
     worker.py        owns the slots, the handlers and one pipeline per database; starts and stops them
     pipeline.py      connects to one database, registers the worker there, and starts serving
-    connections.py   checks that the server allows enough connections
-    address.py       resolves the host names of the database
     link.py          runs statements on one connection, and reconnects after failures
     serving.py       joins all parts that serve one database: claim, run, finish, renew, reap
     keeper.py        starts loops and threads, and restarts those that fail
@@ -18,5 +16,4 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
     runner.py        defines a runner, its tick and its budget
     runners/         runs recurring work: schedules, maintenance, the application's runners
     once.py          runs all runners once, for one-shot mode
-    thread.py        runs one plain function in its own thread
 """

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import math
+import random
 import threading
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from holdfast._logs.log import Log
+from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-import random
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 log = Log(__name__)
 
@@ -46,6 +43,9 @@ Role: TypeAlias = Literal[
 WELL_SECONDS = 60.0
 # A loop that fails this many times in a row is broken.
 MOST_ENDS = 8
+# The pause before a restart, in seconds.
+SHORTEST_PAUSE = 0.1
+LONGEST_PAUSE = 30.0
 BROKEN_STATUS = 4
 """The exit status of a worker process with a broken loop."""
 
@@ -299,13 +299,43 @@ class Keeper:
         return rest
 
 
-SHORTEST_PAUSE = 0.1
-
-
-LONGEST_PAUSE = 30.0
-
-
 def backoff(deaths: int) -> float:
     """Return how many seconds to wait after the nth failure in a row: 0.1 to 30, jittered."""
     longest = min(LONGEST_PAUSE, 2 * SHORTEST_PAUSE * 2.0 ** min(deaths - 1, 20))
     return random.uniform(longest / 2, longest)  # noqa: S311 - it spreads load, and is not used for security
+
+
+async def in_thread(function: Callable[[], Any], *, name: str) -> Any:
+    """Run a plain function in a daemon thread and return its result. Cancelling does not stop the thread."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[Any] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if ended.cancelled():
+            return
+        if error is None:
+            ended.set_result(result)
+        else:
+            ended.set_exception(error)
+
+    def run() -> None:
+        result: Any = None
+        error: BaseException | None = None
+        try:
+            result = function()
+        except BaseException as exc:  # noqa: BLE001 - any exception is passed to the caller
+            # A future rejects StopIteration, and SystemExit would end the event loop.
+            error = exc if isinstance(exc, Exception) and not isinstance(exc, StopIteration) else _Raised(exc)
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle, result, error)
+
+    threading.Thread(target=run, name=f"holdfast-runner-{name}", daemon=True).start()
+    return await ended
+
+
+class _Raised(HoldfastError):  # noqa: N818 - the name states what happened
+    """A runner raised an exception that ends programs, such as SystemExit."""
+
+    def __init__(self, exc: BaseException) -> None:
+        super().__init__(f"{type(exc).__name__}: {exc}")
+        self.code = type(exc).__name__

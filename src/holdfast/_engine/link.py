@@ -9,16 +9,19 @@ import re
 import socket
 import time
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from psycopg import capabilities
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from holdfast import _drivers as drivers
-from holdfast._engine.address import resolved
+from holdfast._engine.keeper import in_thread
 from holdfast._logs.failure import Failure
+from holdfast._model.errors import WrongIsolation
+from holdfast._store.inspect import read_isolation
 from holdfast._store.statement import names_nothing, pin_names
 
 if TYPE_CHECKING:
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from holdfast._logs.log import Log
+    from holdfast._store.inspect import IsolationLevels
     from holdfast._store.statement import Statement
 
 
@@ -228,6 +232,61 @@ async def connect(
     return await psycopg.AsyncConnection.connect(conninfo, autocommit=autocommit, prepare_threshold=prepare_threshold)
 
 
+async def resolved(url: str) -> dict[str, Any]:
+    """Return the connection parameters, with an address for each host name.
+
+    Names are resolved in a thread of their own: the driver would use the event loop's, and handlers may occupy all of
+    those with `asyncio.to_thread`. A name appears once for each of its addresses, in the order in which the driver
+    would try them. Names are kept beside their addresses, because certificates and password files are checked by name.
+    """
+    params: dict[str, Any] = conninfo_to_dict(url)
+    hosts = _given(params, "host").split(",")
+    if _given(params, "hostaddr") or not any(map(_is_name, hosts)):
+        return params
+    ports = [port or "5432" for port in _given(params, "port").split(",")]
+    if len(ports) == 1:
+        ports *= len(hosts)
+    if len(ports) != len(hosts):
+        return params  # the driver reports the error
+    found = await in_thread(lambda: _look_up(list(zip(hosts, ports, strict=True))), name="names")
+    named, addresses, numbers = zip(*found, strict=True)
+    return params | {"host": ",".join(named), "hostaddr": ",".join(addresses), "port": ",".join(numbers)}
+
+
+def _look_up(places: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
+    found: list[tuple[str, str, str]] = []
+    why: psycopg.OperationalError | None = None
+    for host, port in places:
+        if not _is_name(host):
+            found.append((host, host if _is_address(host) else "", port))
+            continue
+        try:
+            answers = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP, type=socket.SOCK_STREAM)
+        except OSError as exc:
+            why = psycopg.OperationalError(f"failed to resolve host {host!r}: {exc}")
+        else:
+            found += [(host, str(answer[4][0]), port) for answer in answers]
+    if not found and why is not None:
+        raise why
+    return found
+
+
+def _given(params: dict[str, Any], name: str) -> str:
+    return str(params[name]) if name in params else os.environ.get(f"PG{name.upper()}", "")
+
+
+def _is_name(host: str) -> bool:
+    return bool(host) and not host.startswith(("/", "@")) and not _is_address(host)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 @contextmanager
 def severed_after(conn: psycopg.AsyncConnection[Any], seconds: float) -> Iterator[None]:
     """Sever the connection if the block takes longer. A timeout is not enough: a cancelled statement waits."""
@@ -329,3 +388,20 @@ class Outage:
             self._log.info("%s: it works again", self._message, extra=extra)
             self.failures = 0
             self._said.clear()
+
+
+def too_strict(found: IsolationLevels) -> str | None:
+    """Return advice if a finish would not see jobs that a claim parks meanwhile; None if it would."""
+    if found.level == "read committed":
+        return None
+    return (
+        f"a transaction is {found.level.upper()} by default, and a worker needs READ COMMITTED: "
+        f"ALTER ROLE {found.user} SET default_transaction_isolation = 'read committed'"
+    )
+
+
+async def check_isolation(conn: psycopg.AsyncConnection[Any]) -> None:
+    """Raise if the default isolation level is too strict. Setting it here would not work through a pooler."""
+    said = too_strict(await drivers.run(conn, read_isolation()))
+    if said is not None:
+        raise WrongIsolation(f"{conn.info.dbname}: {said}")

@@ -8,17 +8,19 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
-from holdfast._engine.connections import check_headroom, check_isolation
+from holdfast import _drivers as drivers
 from holdfast._engine.jobs.heartbeat import Vitals, database_of
 from holdfast._engine.keeper import Keeper
-from holdfast._engine.link import LOST, Links, Outage, refusal
+from holdfast._engine.link import LOST, Links, Outage, check_isolation, refusal
 from holdfast._engine.serving import Registered, Serving
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason, DatabaseRefused, SchemaMissing
+from holdfast._model.settings import SettingsError
 from holdfast._model.work import Lease
+from holdfast._store.inspect import read_server
 from holdfast._store.lease import release_strays
 from holdfast._store.schema import check_async
 from holdfast._store.worker import ensure_partitions, identify_database, read_queues, register_worker, stop_worker
@@ -28,11 +30,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from uuid import UUID
 
+    import psycopg
+
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Kept, Turn
     from holdfast._engine.link import Link
     from holdfast._engine.serving import WorkerParts
     from holdfast._model.settings import Settings
+    from holdfast._store.inspect import ServerInfo
     from holdfast._store.lease import Held
     from holdfast._store.statement import Statement
 
@@ -251,3 +256,51 @@ def shown(settings: Settings) -> dict[str, int | None]:
         "retry_base_ms": retry.delay(1) // _MS,
         "retry_max_ms": max(retry.steps, default=retry.maximum) // _MS,
     }
+
+
+# One to claim and one to finish; one for the heartbeat; and one that listens.
+LINKS, HEARTBEAT, LISTEN = 2, 1, 1
+
+Fits: TypeAlias = Literal["yes", "not now", "never"]
+
+
+class Headroom(NamedTuple):
+    """Whether a process fits, and an explanation for people."""
+
+    fits: Fits
+    says: str
+
+
+def connections_held(settings: Settings) -> int:
+    """Return how many connections a worker holds permanently."""
+    return LINKS + HEARTBEAT + (LISTEN if settings.listen else 0)
+
+
+def headroom(server: ServerInfo, settings: Settings) -> Headroom:
+    """Compare the budget of a process with the server's limits. The connection that read them is not counted."""
+    need, least = settings.max_connections, connections_held(settings)
+    if need < least:
+        return Headroom("never", f"HOLDFAST_MAX_CONNECTIONS is {need}, and a worker holds {least} all the time")
+    limits = [limit for limit in (server.database_limit, server.user_limit) if limit is not None]
+    said = (
+        f"{need} per process; the server allows {server.max_connections}, {server.reserved} of them reserved, "
+        f"{server.used} in use" + (f"; this database or user at most {min(limits)}" if limits else "")
+    )
+    if need > min([server.max_connections - server.reserved, *limits]):
+        return Headroom("never", f"{said}: not one process fits. Lower HOLDFAST_MAX_CONNECTIONS or raise the limit.")
+    more = max(0, (server.free + 1) // need)
+    if more == 0:
+        return Headroom("not now", f"{said}: no room for a process now. Close some, or raise the limit.")
+    return Headroom("yes", f"{said}: room for {more} more {'process' if more == 1 else 'processes'}")
+
+
+async def check_headroom(conn: psycopg.AsyncConnection[Any], *, settings: Settings) -> None:
+    """Raise if a process can never fit. Log a warning if it does not fit now: other processes may end soon."""
+    server = await drivers.run(conn, read_server())
+    if server.backend_pid != conn.info.backend_pid:
+        return  # behind a pooler, the connections counted are not ours
+    found = headroom(server, settings)
+    if found.fits == "never":
+        raise SettingsError([f"connections to {conn.info.dbname}: {found.says}"])
+    if found.fits == "not now":
+        log.warning("connections: %s", found.says, extra={"database": conn.info.dbname})

@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from holdfast._engine.thread import in_thread
+from holdfast._engine.keeper import in_thread
 from holdfast._model.errors import AbortSignal, HoldfastError
 from holdfast._model.schedule import Every, check_schedule
 from holdfast._model.work import check_option

@@ -18,7 +18,7 @@ from holdfast._engine.jobs.isolation import Isolation
 from holdfast._engine.jobs.lending import Lending
 from holdfast._engine.jobs.ready_jobs import ReadyJobs
 from holdfast._engine.jobs.reap import Reaper
-from holdfast._engine.thread import in_thread
+from holdfast._engine.keeper import in_thread
 from holdfast._engine.wake.broker import waker
 from holdfast._engine.wake.listen import EVENTS, Polling
 from holdfast._logs.log import Log

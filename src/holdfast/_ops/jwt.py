@@ -18,7 +18,7 @@ import jwt
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
-from holdfast._engine.thread import in_thread
+from holdfast._engine.keeper import in_thread
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._ops.caller import Person, RequestRefused, Role

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
-from holdfast._engine.thread import in_thread
+from holdfast._engine.keeper import in_thread
 from holdfast._model.errors import UnknownKind
 from holdfast._model.new_job import OMITTED
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
-from holdfast._engine.keeper import Keeper
-from holdfast._engine.thread import in_thread
+from holdfast._engine.keeper import Keeper, in_thread
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log
 from holdfast._model.job import Failed, Retried

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from psycopg.conninfo import conninfo_to_dict
 
-from holdfast._engine.connections import check_isolation
-from holdfast._engine.link import LOST, Link
+from holdfast._engine.link import LOST, Link, check_isolation
 from holdfast._logs.log import Log
 from holdfast._store.schema import check_async
 from holdfast._store.worker import beat_worker, register_worker, stop_worker

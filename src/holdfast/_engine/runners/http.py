@@ -11,8 +11,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from holdfast._engine.keeper import in_thread
 from holdfast._engine.runner import checked
-from holdfast._engine.thread import in_thread
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:

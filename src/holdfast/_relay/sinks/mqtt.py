@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from holdfast._engine.thread import in_thread
+from holdfast._engine.keeper import in_thread
 from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
 from holdfast._relay.sinks.session import Pattern, keep, public
