@@ -9,8 +9,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._app.client import Client
+from holdfast._app.registry import Registry
 from holdfast._engine.application import Application
 from holdfast._engine.worker import START_SECONDS, Worker
+from holdfast._model.codec import JsonCodec
 from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._relay.relays import Relays
@@ -22,12 +24,11 @@ if TYPE_CHECKING:
 
     from holdfast._engine.application import MakeRelaying
     from holdfast._engine.wake.carrier import Carrier
-    from holdfast._model.codec import JsonCodec
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
 
 
-class Holdfast(Client):
+class Holdfast(Registry, Client):
     """An application: it registers handlers, enqueues jobs on the caller's connection and makes workers.
 
     >>> app = Holdfast()
@@ -51,7 +52,8 @@ class Holdfast(Client):
         `codec`: encodes payloads. Default: `JsonCodec()`. `wake`: a broker that carries wake-ups, `RedisWake(url)` or
         `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN.
         """
-        super().__init__(url, codec=codec)
+        Registry.__init__(self, codec or JsonCodec())
+        Client.__init__(self, url)
         self.lifespan = lifespan
         self._wake = wake
 

@@ -7,13 +7,13 @@ from datetime import timedelta
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast._app.registry import Registry, check_events, check_jobs
 from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._engine.wake.watcher import Watchers, wait_for_end
+from holdfast._model.event import NewEvent
 from holdfast._model.job import Handle
-from holdfast._model.new_job import LAST_ID, Continue
+from holdfast._model.new_job import LAST_ID, Continue, check_new_job
 from holdfast._model.settings import Settings, SettingsError, check_address
 from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, list_chains, read_chain, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
@@ -23,9 +23,9 @@ from holdfast._store.search import Cancellation, cancel_job, resume_order_key
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from holdfast._engine.report.transition import Listener
     from holdfast._model.codec import JsonCodec
     from holdfast._model.connection import AsyncConnection, SyncConnection
-    from holdfast._model.event import NewEvent
     from holdfast._model.job import HasResult
     from holdfast._model.new_job import NewJob
     from holdfast._store.chain import ChainJob, ChainLine
@@ -37,11 +37,14 @@ WAIT = timedelta(seconds=30)
 LONGEST_WAIT = timedelta(days=1)
 
 
-class Client(Registry):
+class Client:
     """Enqueues jobs, publishes events, and reads, completes and waits for chains."""
 
-    def __init__(self, url: str | None = None, *, codec: JsonCodec | None = None) -> None:
-        super().__init__(codec=codec)
+    codec: JsonCodec
+    listeners: list[Listener]
+
+    def __init__(self, url: str | None) -> None:
+        """Create it beside a `Registry`, whose codec and listeners it uses."""
         if url is not None:
             check_address(url)
         self.url = url
@@ -294,3 +297,14 @@ def _seconds(timeout: timedelta) -> float:
     if not timedelta(0) < timeout <= LONGEST_WAIT:
         raise ValueError("timeout: more than nothing, and at most a day")
     return timeout.total_seconds()
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    for event in events:
+        if not isinstance(event, NewEvent):
+            raise TypeError(f"{type(event).__name__} given where a NewEvent is needed: call its topic's .new(...)")
+
+
+def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
+    for job in jobs:
+        check_new_job(job)

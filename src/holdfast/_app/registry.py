@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 
 from holdfast._engine.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast._engine.runners.http import HttpCall
-from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
-from holdfast._model.event import Event, NewEvent, Subscriber, Topic
+from holdfast._model.event import Event, Subscriber, Topic
 from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast._engine.report.hook import Hook
     from holdfast._engine.report.transition import Listener
     from holdfast._engine.runner import TickFunction
+    from holdfast._model.codec import JsonCodec
     from holdfast._model.job import Job
     from holdfast._model.schedule import Schedule
     from holdfast._model.work import Lease
@@ -37,13 +37,14 @@ F = TypeVar("F", bound="TickFunction")
 H = TypeVar("H", bound="Hook")
 
 AnyKind: TypeAlias = Kind[..., Any] | DeclaredKind[Any]
+K = TypeVar("K", bound=AnyKind)
 
 
 class Registry:
     """Holds everything that is registered when the application's modules are imported."""
 
-    def __init__(self, *, codec: JsonCodec | None = None) -> None:
-        self.codec = codec or JsonCodec()
+    def __init__(self, codec: JsonCodec) -> None:
+        self.codec = codec
         self.middlewares: list[Middleware] = []
         self.listeners: list[Listener] = []
         self.failure_hooks: list[Hook] = []
@@ -81,9 +82,7 @@ class Registry:
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
-            kind: Kind[P, T] = Kind(handler, envelope, work=work, codec=self.codec)
-            self._register(kind)
-            return kind
+            return self._register(Kind(handler, envelope, work=work, codec=self.codec))
 
         return register
 
@@ -110,9 +109,7 @@ class Registry:
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
-            kind: BatchKind[A, T] = BatchKind(handler, envelope, work=work, codec=self.codec)
-            self._register(kind)
-            return kind
+            return self._register(BatchKind(handler, envelope, work=work, codec=self.codec))
 
         return register
 
@@ -134,9 +131,8 @@ class Registry:
         """
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
-        kind = DeclaredKind(model, envelope, codec=self.codec, own_limit=max_attempts is not OMITTED)
-        self._register(kind)
-        return kind
+        own_limit = max_attempts is not OMITTED
+        return self._register(DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit))
 
     def event(self, name: str, model: type[A], *, version: int = 1) -> Topic[A]:
         """Declare a topic; `model` is the type of its payloads: pydantic, dataclass or TypedDict."""
@@ -180,8 +176,7 @@ class Registry:
             if list(kind.parameters) != ["event"]:
                 raise TypeError(f"{name}: the handler of a subscription takes the job and the event: (job, event)")
             self._subscribe(Feed(name, _names(topics), kind, start=start, ordered=ordered))
-            self._register(kind)
-            return kind
+            return self._register(kind)
 
         return register
 
@@ -273,7 +268,7 @@ class Registry:
 
     def schedule(self, name: str, job: NewJob[Any], *, every: Schedule) -> None:
         """Enqueue this job once per slot of a schedule, however many workers run."""
-        check_jobs([job])
+        check_new_job(job)
         self._check_name_free(name)
         self._schedules[name] = PeriodicJob(name, job, every=every)
 
@@ -303,24 +298,14 @@ class Registry:
             raise SubscriptionTaken(f"{subscription.name} is subscribed already")
         self._subscriptions[subscription.name] = subscription
 
-    def _register(self, kind: AnyKind) -> None:
+    def _register(self, kind: K) -> K:
         if kind.name in self._kinds:
             raise KindTaken(f"{kind.name} is registered already")
         if isinstance(kind, Kind):
             kind.returns.check()
         self._kinds[kind.name] = kind
+        return kind
 
 
 def _names(topics: Sequence[Topic[Any]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(topic.name for topic in topics))
-
-
-def check_events(events: Sequence[NewEvent]) -> None:
-    for event in events:
-        if not isinstance(event, NewEvent):
-            raise TypeError(f"{type(event).__name__} given where a NewEvent is needed: call its topic's .new(...)")
-
-
-def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
-    for job in jobs:
-        check_new_job(job)

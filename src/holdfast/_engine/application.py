@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast._engine.runner import selected
 from holdfast._model.codec import JsonCodec
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
-    from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from holdfast._engine.keeper import Keeper
     from holdfast._engine.report.hook import Hook
@@ -55,19 +53,13 @@ class Application:
         return selected(self.settings.tick_runners, self.runners)
 
 
-class Relaying(Protocol):
+class Relaying(AbstractAsyncContextManager["Relaying"], Protocol):
     """Reads the event log of one database while its `async with` block runs."""
 
     @property
     def counts(self) -> Mapping[str, int]:
         """Events delivered so far, by subscription."""
         ...
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
 
     def wake(self) -> None:
         """Look now: an event was published."""

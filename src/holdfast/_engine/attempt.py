@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._model.errors import AbortSignal
@@ -41,79 +42,53 @@ class AttemptOwner(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Attempt:
     """A claim of this worker, from the moment it is taken until its outcome is written."""
 
-    __slots__ = (
-        "began",
-        "begun",
-        "blockers",
-        "busy",
-        "calls",
-        "claimed",
-        "completed",
-        "completer",
-        "deadline",
-        "follower",
-        "group",
-        "held",
-        "held_since",
-        "in_loop",
-        "kind",
-        "lease",
-        "over",
-        "overran",
-        "seconds",
-        "signal",
-        "task",
-    )
+    claimed: ClaimedJob
+    kind: Kind[..., Any]
+    lease: Lease
+    completer: AttemptOwner
+    blockers: tuple[Blocker, ...] = ()
+    _: KW_ONLY
+    held: Held = field(init=False)
+    in_loop: bool = field(init=False)
+    """Whether the handler is a coroutine, which can be cancelled."""
+    signal: AbortSignal = field(default_factory=AbortSignal)
+    task: asyncio.Task[None] | None = None
+    """Set while the handler runs."""
+    entered: bool = False
+    """Whether the task took its first step. A task cancelled before that never runs, and has no outcome."""
+    started_at: float = 0.0
+    """When the handler was called, by the monotonic clock; 0: not yet."""
+    seconds: float | None = None
+    """How many seconds the handler took; None until it has ended."""
+    held_since: int = 0
+    """The number of the dispatcher's check at which this job started to wait for a slot."""
+    deadline: float | None = None
+    """When the handler will have run too long, by the monotonic clock; None while it does not run."""
+    busy: Busy | None = None
+    """Raised by the handler when it sent the job back because the service it calls is saturated."""
+    group: Sequence[Attempt] | None = None
+    """All attempts that one call of a batch handler runs."""
+    calls: list[Future[Any]] | None = None
+    """The calls that were submitted to threads; None: none."""
+    over: bool = False
+    """Whether the outcome is known: no more code of this attempt may start."""
+    overran: str = ""
+    """The error text when a limit other than `max_runtime` was exceeded."""
+    completed: bool = False
+    """Whether the handler completed the job in its own transaction, which may or may not have committed."""
+    follower: EnqueuedJob | None = None
+    """The next job in the chain if this one completes."""
 
-    def __init__(
-        self,
-        claimed: ClaimedJob,
-        kind: Kind[..., Any],
-        lease: Lease,
-        completer: AttemptOwner,
-        blockers: Sequence[Blocker] = (),
-    ) -> None:
-        self.claimed = claimed
-        self.completer = completer
-        self.blockers = tuple(blockers)
-        self.held = Held(claimed.id, claimed.token)
-        self.kind = kind
-        self.lease = lease
-        self.signal = AbortSignal()
-        self.task: asyncio.Task[None] | None = None
-        """Set while the handler runs."""
-        self.begun = False
-        """Whether the task took its first step. A task cancelled before that never runs, and has no outcome."""
-        self.began = 0.0
-        """When the handler was called, by the monotonic clock; 0: not yet."""
-        self.seconds: float | None = None
-        """How many seconds the handler took; None until it has ended."""
-        self.held_since = 0
-        """The number of the dispatcher's check at which this job started to wait for a slot."""
-        self.deadline: float | None = None
-        """When the handler will have run too long, by the monotonic clock; None while it does not run."""
-        self.busy: Busy | None = None
-        """Raised by the handler when it sent the job back because the service it calls is saturated."""
-        self.group: Sequence[Attempt] | None = None
-        """All attempts that one call of a batch handler runs."""
-        self.in_loop = kind.is_async
-        """Whether the handler is a coroutine, which can be cancelled."""
-        self.calls: list[Future[Any]] | None = None
-        """The calls that were submitted to threads; None: none."""
-        self.over = False
-        """Whether the outcome is known: no more code of this attempt may start."""
-        self.overran = ""
-        """The error text when a limit other than `max_runtime` was exceeded."""
-        self.completed = False
-        """Whether the handler completed the job in its own transaction, which may or may not have committed."""
-        self.follower: EnqueuedJob | None = None
-        """The next job in the chain if this one completes."""
+    def __post_init__(self) -> None:
+        self.held = Held(self.claimed.id, self.claimed.token)
+        self.in_loop = self.kind.is_async
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         return self.task is not None
 
     @property
@@ -138,5 +113,5 @@ class Attempt:
     def cancel(self) -> None:
         """Cancel an async handler once the signals of all its jobs have fired. Call only in the event loop's thread."""
         alone = self.group is None or all(attempt.signal.aborted for attempt in self.group)
-        if self.task is not None and self.begun and self.in_loop and alone:
+        if self.task is not None and self.entered and self.in_loop and alone:
             self.task.cancel()

@@ -222,7 +222,7 @@ class Keeper:
     async def _keep(self, kept: Kept, run: Callable[[Turn], Coroutine[Any, Any, None]]) -> None:
         task = asyncio.current_task()
         while True:
-            began = time.monotonic()
+            started_at = time.monotonic()
             error: BaseException
             kept.running = True
             try:
@@ -243,7 +243,7 @@ class Keeper:
                 return
             finally:
                 kept.running = False
-            rest = self._note(kept, error, began)
+            rest = self._note(kept, error, started_at)
             if kept.once:
                 return
             await asyncio.sleep(rest)
@@ -265,7 +265,7 @@ class Keeper:
 
     def _keep_thread(self, kept: Kept, run: Callable[[Turn], None], loop: asyncio.AbstractEventLoop) -> None:
         while not kept.stopping:
-            began = time.monotonic()
+            started_at = time.monotonic()
             error: BaseException | None = None
             kept.running = True
             try:
@@ -274,7 +274,7 @@ class Keeper:
                 error = exc
             kept.running = False
             if not kept.stopping:
-                kept.pause(self._note(kept, error, began))
+                kept.pause(self._note(kept, error, started_at))
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(self._end, kept)
 
@@ -283,10 +283,10 @@ class Keeper:
         with suppress(ValueError):
             self._kept.remove(kept)
 
-    def _note(self, kept: Kept, error: BaseException | None, began: float) -> float:
+    def _note(self, kept: Kept, error: BaseException | None, started_at: float) -> float:
         """Log an unexpected end, and return how many seconds to wait before the restart."""
         kept.ends += 1
-        kept.in_a_row = 1 if time.monotonic() - began > WELL_SECONDS else kept.in_a_row + 1
+        kept.in_a_row = 1 if time.monotonic() - started_at > WELL_SECONDS else kept.in_a_row + 1
         rest = backoff(kept.in_a_row)
         extra = {**self._extra, "loop": kept.name, "ends": kept.ends, "error": type(error).__name__}
         if kept.once:

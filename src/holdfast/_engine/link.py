@@ -26,7 +26,6 @@ from holdfast._store.statement import names_nothing, pin_names
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
-    from types import TracebackType
 
     from holdfast._logs.log import Log
     from holdfast._store.inspect import IsolationLevels
@@ -91,9 +90,7 @@ class Link:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def run(self, statement: Statement[T]) -> T:
@@ -359,20 +356,20 @@ class Outage:
         self._log = log
         self._message = message
         self._extra = extra
-        self._begun = 0.0
+        self._failing_since = 0.0
         self._said: dict[str, float] = {}
         self.failures = 0
 
     @property
     def seconds(self) -> float:
         """How many seconds it has lasted; 0 without a failure."""
-        return time.monotonic() - self._begun if self.failures else 0.0
+        return time.monotonic() - self._failing_since if self.failures else 0.0
 
     def failed(self, exc: BaseException) -> float:
         """Note a failure, and return how many seconds to wait before the next attempt."""
         now = time.monotonic()
         if not self.failures:
-            self._begun = now
+            self._failing_since = now
         self.failures += 1
         error = type(exc).__name__
         if now - self._said.get(error, -SAY_EVERY) >= SAY_EVERY:

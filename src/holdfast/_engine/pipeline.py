@@ -27,7 +27,6 @@ from holdfast._store.worker import ensure_partitions, identify_database, read_qu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from types import TracebackType
     from uuid import UUID
 
     import psycopg
@@ -87,9 +86,7 @@ class Pipeline:
             raise
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(self._end_loops(), *([] if self.serving is None else [self.serving.end()]))
 
     async def _end_loops(self) -> None:

@@ -281,7 +281,7 @@ class Serving:
     def give_up_running(self) -> None:
         """Write the outcomes of aborted attempts whose handlers still run: these handlers are not waited for."""
         for attempt in list(self.held_jobs.held.values()):
-            if attempt.started and not attempt.over and attempt.signal.aborted:
+            if attempt.has_started and not attempt.over and attempt.signal.aborted:
                 attempt.over = True
                 self._ended(attempt, self._dispatcher.handlers.aborted(attempt))
 
@@ -315,7 +315,8 @@ class Serving:
         attempts = []
         for job in sorted(jobs, key=_URGENCY):
             lease = self._queue_leases.get(job.queue) or self._leases[job.kind]
-            attempts.append(Attempt(job, self._kinds[job.kind], lease, self._completer, blockers.get(job.id, ())))
+            waited_for = tuple(blockers.get(job.id, ()))
+            attempts.append(Attempt(job, self._kinds[job.kind], lease, self._completer, waited_for))
         self.held_jobs.add(attempts)
         if self._stopping or give_back or not self.paused.isdisjoint(job.queue for job in jobs):
             # The worker was stopped or the queue paused while the claim was under way.

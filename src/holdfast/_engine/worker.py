@@ -32,7 +32,6 @@ from holdfast._model.errors import AbortReason, HoldfastError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractAsyncContextManager
-    from types import TracebackType
 
     from holdfast._engine.application import Application, MakeRelaying, Relaying
     from holdfast._engine.jobs.heartbeat import Vitals
@@ -163,9 +162,7 @@ class Worker:
             log.warning(lacking, extra={"worker": self.id})
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self.stop()
         finally:

@@ -123,7 +123,7 @@ class Stage:
     async def _attempt(self, job: ClaimedJob, seconds: float, *, raise_errors: bool) -> Ran:
         """Run the handler of a claimed job and write its outcome."""
         blockers = (await self._run(read_blockers([job.id]))).get(job.id, ()) if job.has_blockers else ()
-        attempt = Attempt(job, self._kinds[job.kind], self._leases[job.kind], self._completer, blockers)
+        attempt = Attempt(job, self._kinds[job.kind], self._leases[job.kind], self._completer, tuple(blockers))
         outcome = await self._outcome(attempt, seconds)
         raised: BaseException | None = getattr(outcome, "exception", None)
         answer: ClaimAnswer | None = None
@@ -195,9 +195,9 @@ class Stage:
     async def _outcome(self, attempt: Attempt, seconds: float) -> Outcome | None:
         """Run the handler in its own task, with the same time limit as in a worker."""
         longest = attempt.longest
-        attempt.began = time.monotonic()
+        attempt.started_at = time.monotonic()
         task = asyncio.create_task(self._handled(attempt))
-        attempt.task, attempt.begun = cast("asyncio.Task[None]", task), True
+        attempt.task, attempt.entered = cast("asyncio.Task[None]", task), True
         try:
             await asyncio.wait({task}, timeout=min(longest, seconds))
             if not task.done():
@@ -220,7 +220,7 @@ class Stage:
         if outcome is None:
             return ClaimAnswer.taken_by_another_worker
         # `careful` returns the result for every job.
-        ending = Ending(attempt.claimed, outcome, time.monotonic() - attempt.began)
+        ending = Ending(attempt.claimed, outcome, time.monotonic() - attempt.started_at)
         answers = await self._run(finish_jobs(self._worker, [ending], careful=True))
         (answer,) = answers.values()
         return answer

@@ -106,7 +106,7 @@ class Completer:
             codec=self._codec,
             headers=claimed.read_headers(),
             returns=attempt.kind.returns,
-            began=attempt.began,
+            began=attempt.started_at,
         )
 
     def _check(self, attempt: Attempt, completion: Completion, answer: ClaimAnswer) -> None:

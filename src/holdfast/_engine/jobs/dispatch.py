@@ -239,7 +239,7 @@ class Dispatcher:
     def _start(self, ready: ReadyJobs, attempt: Attempt, now: float) -> None:
         work = attempt.kind.work
         self.slots.starts(attempt.claimed.queue)
-        attempt.began = now
+        attempt.started_at = now
         attempt.deadline = deadline = now + work.longest(attempt.lease)
         if work.batch is None:
             run = self._attempt(ready, attempt)
@@ -263,13 +263,13 @@ class Dispatcher:
         self.slots.holds(first.claimed.queue, 1 - len(group))
         for attempt in group:
             attempt.group = group
-            attempt.began = first.began
+            attempt.started_at = first.started_at
             attempt.deadline = first.deadline
         return group
 
     async def _batch(self, ready: ReadyJobs, group: Sequence[Attempt]) -> None:
         for attempt in group:
-            attempt.begun = True
+            attempt.entered = True
         try:
             outcomes = await self._batches.outcomes(group)
             if group[0].over:
@@ -282,7 +282,7 @@ class Dispatcher:
             outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
             self.slots.ends(group[0].claimed.queue, len(group))
-        seconds = self._clock() - group[0].began
+        seconds = self._clock() - group[0].started_at
         for attempt, outcome in zip(group, outcomes, strict=True):
             attempt.seconds = seconds
             ready.ended(attempt, outcome)
@@ -291,7 +291,7 @@ class Dispatcher:
             self.dispatch()
 
     async def _attempt(self, ready: ReadyJobs, attempt: Attempt) -> None:
-        attempt.begun = True
+        attempt.entered = True
         try:
             outcome = await self._outcome(attempt)
             if attempt.over:
@@ -304,7 +304,7 @@ class Dispatcher:
             outcome = _broken(attempt, exc)
         finally:
             self.slots.ends(attempt.claimed.queue)
-        attempt.seconds = self._clock() - attempt.began
+        attempt.seconds = self._clock() - attempt.started_at
         ready.ended(attempt, outcome)
         self._turn.set()
         if not self._dispatching:

@@ -223,6 +223,6 @@ class Handlers:
 
 def _too_long(attempt: Attempt) -> str:
     # The lease of the queue may have changed since the handler started.
-    limit = attempt.longest if attempt.deadline is None else attempt.deadline - attempt.began
+    limit = attempt.longest if attempt.deadline is None else attempt.deadline - attempt.started_at
     by_default = " (three leases, the default)" if attempt.kind.work.max_runtime is None else ""
     return f"the job ran longer than its max_runtime of {limit:.6g} s{by_default}"

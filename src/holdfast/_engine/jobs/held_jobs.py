@@ -127,7 +127,9 @@ class HeldJobs:
 
     def outlasted(self, why: str) -> int:
         """Abort running jobs, with `why` as the error of their attempts. Return how many."""
-        running = [each for each in self.held.values() if each.started and not each.over and not each.signal.aborted]
+        running = [
+            each for each in self.held.values() if each.has_started and not each.over and not each.signal.aborted
+        ]
         for attempt in running:
             attempt.overran = why
             attempt.abort(AbortReason.timeout)

@@ -89,7 +89,7 @@ class JobLog:
 
     def lost(self, attempt: Attempt) -> None:
         """Log that the outcome of a handler was not written, because its claim was lost."""
-        if attempt.begun and self._flood.may_say():
+        if attempt.entered and self._flood.may_say():
             with self._bound(attempt.claimed):
                 extra = {"attempt": attempt.claimed.attempt, "reason": str(attempt.signal.reason)}
                 log.warning("a claim was lost", extra=extra)
