@@ -50,7 +50,7 @@ async def test_the_grace_begins_when_a_version_is_first_seen(
     monkeypatch.setattr(attempt, "MISFIT_PAUSE", ms(50))
     monkeypatch.setattr(worker, "DEPLOY_GRACE", 1.0)
     async with older(database).worker(**QUICK) as old:
-        old._started -= 3600
+        old._started_at -= 3600
         job = enqueue_newer(ledger)
         await until(lambda: old.counts.get("job_released", 0) > 2)
         await until(lambda: ledger.status(job) == "failed")

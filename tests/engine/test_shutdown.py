@@ -117,7 +117,7 @@ async def test_at_once(app: Holdfast, ledger: Ledger) -> None:
         job = ledger.enqueue_one(long.new())
         await started.wait()
         gently = asyncio.create_task(worker.stop())
-        await until(lambda: worker._stopping)
+        await until(lambda: worker.stopping)
         watch.restart()
         await worker.stop(at_once=True)
         await gently

@@ -6,7 +6,7 @@ import inspect
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -103,39 +103,26 @@ class Budget:
         return [Budget(items=each + (n < over), seconds=seconds, clock=self._clock) for n in range(among)]
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Tick:
     """One pass of a runner: the argument of its function."""
 
-    __slots__ = ("attempt", "budget", "counts", "name", "next_look", "run_id", "settings", "signal", "slot", "state")
-
-    def __init__(  # noqa: PLR0913 - one keyword per thing a runner may need
-        self,
-        *,
-        name: str,
-        state: Any = None,
-        budget: Budget | None = None,
-        signal: AbortSignal | None = None,
-        settings: Settings | None = None,
-        run_id: int = 0,
-        slot: datetime | None = None,
-        attempt: int = 1,
-    ) -> None:
-        self.name = name
-        self.state = state
-        """The value that the application's lifespan yielded; shared by all handlers and runners."""
-        self.budget = budget or Budget()
-        self.signal = signal or AbortSignal()
-        """Fires when this tick should stop, with the reason."""
-        self.settings = settings
-        self.run_id = run_id
-        """The id of the row in `run`, if one is written."""
-        self.slot = slot
-        """The scheduled time of this tick; None without a schedule."""
-        self.attempt = attempt
-        """2 or more if a worker that died had started this slot before."""
-        self.counts: Counter[str] = Counter()
-        """The counts so far."""
-        self.next_look: float | None = None
+    name: str
+    state: Any = None
+    """The value that the application's lifespan yielded; shared by all handlers and runners."""
+    budget: Budget = field(default_factory=Budget)
+    signal: AbortSignal = field(default_factory=AbortSignal)
+    """Fires when this tick should stop, with the reason."""
+    settings: Settings | None = None
+    run_id: int = 0
+    """The id of the row in `run`, if one is written."""
+    slot: datetime | None = None
+    """The scheduled time of this tick; None without a schedule."""
+    attempt: int = 1
+    """2 or more if a worker that died had started this slot before."""
+    counts: Counter[str] = field(default_factory=Counter, init=False)
+    """The counts so far."""
+    next_look: float | None = field(default=None, init=False)
 
     def __repr__(self) -> str:
         return f"<Tick {self.run_id} {self.name}>"
@@ -161,43 +148,40 @@ class Tick:
 TickFunction: TypeAlias = Callable[[Tick], Awaitable[Counts | None] | Counts | None]
 
 
+@dataclass(eq=False, repr=False)
 class Runner:
     """A function that is called with a `Tick`, and its schedule."""
 
-    def __init__(  # noqa: PLR0913 - one keyword per option
-        self,
-        name: str,
-        function: TickFunction,
-        *,
-        every: Schedule | None = None,
-        singleton: bool = False,
-        max_runtime: timedelta | None = None,
-        at_start: bool | None = None,
-    ) -> None:
-        check_name(name)
-        if every is not None:
-            check_schedule(every)
-        check_option("at_start", at_start, bool, "False")
-        if at_start is not None and every is None:
+    name: str
+    function: TickFunction
+    _: KW_ONLY
+    every: Schedule | None = None
+    singleton: bool = False
+    max_runtime: timedelta | None = None
+    """In background mode. Defaults to the time of a whole one-shot tick."""
+    at_start: bool | None = None
+    """Run it when its schedule is first stored, before its first slot. Defaults to True for an interval."""
+    grace: float = 0.0
+    """Seconds that it may take to end when stopped, if longer than usual."""
+    runs_on: bool = False
+    """Its share of a one-shot tick limits what it starts; running jobs may continue until the whole tick ends."""
+    is_async: bool = field(init=False)
+    running: bool = field(default=False, init=False)
+    """Whether it runs now: never twice at the same time in one process."""
+
+    def __post_init__(self) -> None:
+        check_name(self.name)
+        if self.every is not None:
+            check_schedule(self.every)
+        check_option("at_start", self.at_start, bool, "False")
+        if self.at_start is None:
+            self.at_start = isinstance(self.every, Every)
+        elif self.every is None:
             raise ValueError("at_start: only a runner with a schedule has a first start, give every= too")
-        check_option("max_runtime", max_runtime, timedelta, "timedelta(minutes=10)")
-        if max_runtime is not None and max_runtime.total_seconds() <= 0:
+        check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
+        if self.max_runtime is not None and self.max_runtime.total_seconds() <= 0:
             raise ValueError("max_runtime must be longer than nothing")
-        self.name = name
-        self.function = function
-        self.every = every
-        self.singleton = singleton
-        self.max_runtime = max_runtime
-        """In background mode. Defaults to the time of a whole one-shot tick."""
-        self.at_start = isinstance(every, Every) if at_start is None else at_start
-        """Run it when its schedule is first stored, before its first slot. Defaults to True for an interval."""
-        self.is_async = inspect.iscoroutinefunction(function)
-        self.running = False
-        """Whether it runs now: never twice at the same time in one process."""
-        self.grace = 0.0
-        """Seconds that it may take to end when stopped, if longer than usual."""
-        self.runs_on = False
-        """Its share of a one-shot tick limits what it starts; running jobs may continue until the whole tick ends."""
+        self.is_async = inspect.iscoroutinefunction(self.function)
 
     def __repr__(self) -> str:
         return f"<Runner {self.name}>"

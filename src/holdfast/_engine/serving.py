@@ -78,7 +78,7 @@ class WorkerParts:
 
 
 class Registered(NamedTuple):
-    """What a database answered when the worker registered there."""
+    """The answers of a database when the worker registered there."""
 
     worker: int
     """The id of the worker's row."""

@@ -88,11 +88,12 @@ class Worker:
         self._has_background = background
         self._runners = application.selected if background else []
         self._relays = application.relays if "relay" in self._runners else None
-        self._told_queues = tuple(queues or ())
+        self._given_queues = tuple(queues or ())
         self._stack = AsyncExitStack()
-        self._started = time.monotonic()
+        self._started_at = time.monotonic()
         self._entered = False
-        self._stopping = False
+        self.stopping = False
+        """Whether a stop was asked for."""
         self._stopped = False
         self._stop_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -116,7 +117,7 @@ class Worker:
             middlewares=application.middlewares,
             worker=self.id,
             retry=settings.retry,
-            new=lambda: time.monotonic() - self._started < DEPLOY_GRACE,
+            new=lambda: time.monotonic() - self._started_at < DEPLOY_GRACE,
             grace=lambda: DEPLOY_GRACE,
             spans=self._transitions.spans,
         )
@@ -158,7 +159,7 @@ class Worker:
             for said in left_out(self._application.settings.tick_runners, self._application.runners):
                 log.warning("%s", said, extra={"worker": self.id})
         log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(kinds)})
-        for lacking in uncovered(kinds, self._told_queues) if "outbox" in self._runners else ():
+        for lacking in uncovered(kinds, self._given_queues) if "outbox" in self._runners else ():
             log.warning(lacking, extra={"worker": self.id})
         return self
 
@@ -211,7 +212,7 @@ class Worker:
 
     @property
     def _serving(self) -> list[Serving]:
-        """What serves the databases that have answered."""
+        """The serving parts of the databases that have answered."""
         return [pipeline.serving for pipeline in self.pipelines if pipeline.serving is not None]
 
     @property
@@ -221,10 +222,6 @@ class Worker:
         for serving in self._serving:
             total.update(serving.held_jobs.counts)
         return total
-
-    @property
-    def stopping(self) -> bool:
-        return self._stopping
 
     @property
     def vitals(self) -> list[Vitals]:
@@ -315,8 +312,8 @@ class Worker:
 
         A second call for a graceful stop waits for the first one.
         """
-        if not self._stopping:
-            self._stopping = True
+        if not self.stopping:
+            self.stopping = True
             self._transitions.tell("worker_stopping")
         if at_once:
             await self._stop(0.0)

@@ -265,10 +265,8 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
         scheduled = [job.name for job in periodic]
         ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, scheduled, transitions).tick)
         if outbox is not None and site is sites[0]:
-            ours["outbox"] = Runner("outbox", outbox)
-            # Seconds to abort running jobs and to write their outcomes.
-            ours["outbox"].grace = 7.0
-            ours["outbox"].runs_on = True
+            # The grace is for aborting running jobs and writing their outcomes.
+            ours["outbox"] = Runner("outbox", outbox, grace=7.0, runs_on=True)
         if relay is not None:
             ours["relay"] = Runner("relay", relay(site))
         ticker = Ticker(site, timetable, settings=settings, state=state, transitions=transitions)
