@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast._engine.link import refusal
+from holdfast._engine.pipeline import refusal
 from holdfast._engine.supervisor import REFUSED_STATUS
 from tests.cli.commands import holdfast
 from tests.databases import clone

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import re
 import socket
 import time
 from contextlib import contextmanager, suppress
@@ -51,24 +50,6 @@ CONNECT: dict[str, Any] = {
 }
 # The server is unreachable, in recovery or read-only: all of these are temporary.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
-
-
-# Errors for a connection that the server will always refuse. libpq has no code for them, only the text; in languages
-# other than English they count as temporary.
-_REFUSED = re.compile(
-    r'FATAL:\s+(?:(?:database|role) ".*" does not exist|password authentication failed'
-    r'|role ".*" is not permitted to log in|no pg_hba\.conf entry|permission denied for database)'
-)
-
-
-def refusal(exc: BaseException) -> str | None:
-    """Return the reason if a server refuses the connection permanently. None: a retry may help.
-
-    A server that is down, starting, stopping or out of connections gives other errors.
-    """
-    if not isinstance(exc, psycopg.OperationalError) or not _REFUSED.search(said := str(exc)):
-        return None
-    return said.partition("FATAL:")[2].strip().splitlines()[0]
 
 
 class Link:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import Counter
 from contextlib import suppress
 from datetime import timedelta
@@ -11,10 +12,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 from uuid import uuid4
 
+import psycopg
+
 from holdfast import _drivers as drivers
 from holdfast._engine.jobs.heartbeat import Vitals, database_of
 from holdfast._engine.keeper import Keeper
-from holdfast._engine.link import LOST, Links, Outage, check_isolation, refusal
+from holdfast._engine.link import LOST, Links, Outage, check_isolation
 from holdfast._engine.serving import Registered, Serving
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason, DatabaseRefused, SchemaMissing
@@ -28,8 +31,6 @@ from holdfast._store.worker import ensure_partitions, identify_database, read_qu
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from uuid import UUID
-
-    import psycopg
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Kept, Turn
@@ -47,6 +48,12 @@ STOP_SECONDS = 5.0
 LISTEN_SECONDS = 1.0
 # Loops that are cancelled at the end have this many seconds to finish.
 LEAVE_SECONDS = 1.0
+# Errors for a connection that the server will always refuse. libpq has no code for them, only the text; in languages
+# other than English they count as temporary.
+_REFUSED = re.compile(
+    r'FATAL:\s+(?:(?:database|role) ".*" does not exist|password authentication failed'
+    r'|role ".*" is not permitted to log in|no pg_hba\.conf entry|permission denied for database)'
+)
 _MS = timedelta(milliseconds=1)
 _NOTHING_HELD: Mapping[Held, Attempt] = MappingProxyType({})
 
@@ -225,6 +232,16 @@ class Pipeline:
                 log.warning("could not record that the worker stopped: %s", reason)
             finally:
                 timer.cancel()
+
+
+def refusal(exc: BaseException) -> str | None:
+    """Return the reason if a server refuses the connection permanently. None: a retry may help.
+
+    A server that is down, starting, stopping or out of connections gives other errors.
+    """
+    if not isinstance(exc, psycopg.OperationalError) or not _REFUSED.search(said := str(exc)):
+        return None
+    return said.partition("FATAL:")[2].strip().splitlines()[0]
 
 
 def registration(parts: WorkerParts, identity: UUID) -> Statement[int]:
