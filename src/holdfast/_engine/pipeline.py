@@ -94,7 +94,11 @@ class Pipeline:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.gather(self._end_loops(), *([] if self.serving is None else [self.serving.end()]))
+        if self.serving is None:
+            await self._end_loops()
+            return
+        await asyncio.gather(self._end_loops(), self.serving.end_heartbeat())
+        self.serving.held_jobs.job_log.sum_up()
 
     async def _end_loops(self) -> None:
         # Cancelling a statement waits for the server. Closing its connection does not.

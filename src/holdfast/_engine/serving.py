@@ -259,11 +259,9 @@ class Serving:
         except TimeoutError:
             log.warning("endings left to the reaper", extra={"jobs": len(self.held_jobs.held)})
 
-    async def end(self) -> None:
-        """End the heartbeat, and log what was not logged job by job."""
+    async def end_heartbeat(self) -> None:
         self.heartbeat.stop()
         await in_thread(self.heartbeat.end, name="heartbeat")
-        self.held_jobs.job_log.sum_up()
 
     def add_to(self, vitals: Vitals) -> Vitals:
         """Return the vitals with the values of this object filled in. Safe to call from any thread."""
