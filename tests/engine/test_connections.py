@@ -124,7 +124,7 @@ async def test_a_worker_that_does_not_fit_just_now_is_warned(
         others.enter_context(psycopg.connect(user))
         async with app.worker(max_connections=5, **QUICK):
             await until(lambda: ledger.status(job) == "completed")
-        assert [record.name for record in caplog.records] == ["holdfast.connections"]
+        assert [record.name for record in caplog.records] == ["holdfast.pipeline"]
         assert "no room for a process now" in caplog.text
 
 

@@ -50,6 +50,7 @@ ELSEWHERE = {
     "_engine/jobs/executor.py": _BRIEF,
     "_engine/jobs/child.py": "lives in the process of a handler, and ends that with its worker",
     "_engine/once.py": "the runners of one tick, awaited by it",
+    "_engine/link.py": "gives up one statement, within a moment, whatever becomes of it",
     "_engine/runners/ticker.py": _BRIEF,
     "_engine/runners/schedules.py": _BRIEF,
     "_engine/runners/database.py": "the heartbeat of a one-shot tick, which ends with it",
