@@ -23,7 +23,7 @@ pytest_plugins = ["tests.standstill"]
 
 # A machine that stands still for a while is no property of what is tested.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("everyday", max_examples=300, **PATIENT)
+settings.register_profile("everyday", max_examples=100, **PATIENT)
 settings.register_profile("prove", max_examples=5_000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
 

@@ -145,7 +145,6 @@ BUILDS: Final = (
         plays.STUMBLING,
         "rescheduled into the past",
         (("give_back_jobs", "holdfast.due_at(s.at", "-interval '1 hour' + holdfast.due_at(s.at"),),
-        quick=True,
     ),
     Build(
         "promotion forgotten after a retry",
@@ -158,7 +157,6 @@ BUILDS: Final = (
                 "AND j.attempt = 1 AND NOT (s.verdict = 'failed' AND j.order_block IS TRUE)",
             ),
         ),
-        quick=True,
     ),
     Build(
         "blockers asked whether the others are done",
@@ -190,7 +188,6 @@ BUILDS: Final = (
         plays.HELD_UP,
         "the play could not go on",
         (("settle_apart", " SET lock_timeout TO '100ms'\n", ""),),
-        quick=True,
     ),
     Build("ending given up after max_runtime", plays.HELD_UP, "leases lost without cause"),
     Build("finisher that ends at an answer", plays.BUSY_ROWS, "lost"),
@@ -241,7 +238,6 @@ BUILDS: Final = (
         plays.MANY_QUEUES,
         "queues passed over",
         (("claim_jobs", "last_queue := cardinality(queues);", "last_queue := least(cardinality(queues), most);"),),
-        quick=True,
     ),
     Build("claims that begin with the first queue", plays.MANY_QUEUES, "queues passed over"),
     Build("grace from the job's age", plays.TWO_VERSIONS, "dead letters that a worker could read"),

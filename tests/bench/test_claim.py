@@ -26,9 +26,16 @@ if TYPE_CHECKING:
 
 # Enough for a median: these are counts, and they hardly differ.
 REPEATS = {1: 8, 50: 6, 500: 4}
+EVERYDAY = {"history", "in_flight"}
 
 
-@pytest.mark.parametrize("load", SCENES.values(), ids=[load.__name__ for load in SCENES.values()])
+@pytest.mark.parametrize(
+    "load",
+    [
+        pytest.param(load, id=load.__name__, marks=() if load.__name__ in EVERYDAY else pytest.mark.prove)
+        for load in SCENES.values()
+    ],
+)
 def test_a_claim_looks_at_little_more_than_on_a_small_table(
     server: Server, template: str, load: Callable[[psycopg.Connection[Any], float], None]
 ) -> None:

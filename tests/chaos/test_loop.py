@@ -6,7 +6,7 @@ import pytest
 
 from chaos.faults.loop import FAULTS, ROLES
 from tests.chaos.stage import stage, strike
-from tests.chaos.waiting import until
+from tests.engine.waiting import until
 
 if TYPE_CHECKING:
     from chaos.fault import Fault

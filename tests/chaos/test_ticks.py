@@ -5,7 +5,7 @@ import random
 
 from chaos.ticks import PREFIX, Ticks
 from tests.chaos.stage import rows, stage
-from tests.chaos.waiting import until
+from tests.engine.waiting import until
 
 
 async def test_ticks_take_part_and_harm_nobody() -> None:

@@ -24,8 +24,8 @@ EXAMPLES = 40 if settings.get_current_profile_name() == "everyday" else settings
 EVERYDAY = {
     "claim does not count the attempt",
     "claim passes the head of a key",
-    "complete by id and token",
     "settle by id and holder",
+    "settle by id and token",
     "settle forgets what follows",
     "retry goes back into the past",
     "reap ignores the cap",

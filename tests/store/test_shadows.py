@@ -67,21 +67,22 @@ def called(conn: Connection) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    "careless",
-    [
-        "SELECT cardinality('{a}'::text[])",
-        "SELECT id FROM holdfast.job WHERE status = 'pending'",
-        "SELECT id FROM holdfast.job WHERE status IN ('pending', 'blocked')",
-        "SELECT 3 * interval '1 day'",
-        "SELECT unnest('{1}'::bigint[])",
-        "SELECT id FROM holdfast.job WHERE status IS DISTINCT FROM 'failed'",
-    ],
+CARELESS = (
+    b"SELECT cardinality('{a}'::text[])",
+    b"SELECT id FROM holdfast.job WHERE status = 'pending'",
+    b"SELECT id FROM holdfast.job WHERE status IN ('pending', 'blocked')",
+    b"SELECT 3 * interval '1 day'",
+    b"SELECT unnest('{1}'::bigint[])",
+    b"SELECT id FROM holdfast.job WHERE status IS DISTINCT FROM 'failed'",
 )
-def test_a_careless_statement_calls_a_shadow(owner: Connection, attacker: Connection, careless: str) -> None:
+
+
+def test_a_careless_statement_calls_a_shadow(owner: Connection, attacker: Connection) -> None:
     owner.execute("SELECT holdfast.enqueue('mail')")
-    owner.execute(careless.encode())
-    assert called(attacker) != []
+    for careless in CARELESS:
+        called(attacker)
+        owner.execute(careless)
+        assert called(attacker) != [], careless
 
 
 async def work(url: str) -> None:

@@ -64,7 +64,9 @@ def test_a_standstill_is_seen_until_it_is_past() -> None:
         assert witness.longest(since=time.monotonic() + 3600) == 0
 
 
-@pytest.mark.parametrize("side_by_side", [[], ["-n", "1"]], ids=["alone", "with xdist"])
+@pytest.mark.parametrize(
+    "side_by_side", [pytest.param([], id="alone", marks=pytest.mark.prove), pytest.param(["-n", "1"], id="with xdist")]
+)
 def test_what_failed_in_a_standstill_is_run_again_once(tmp_path: Path, side_by_side: list[str]) -> None:
     with Witness() as witness:
         for attempt in range(5):

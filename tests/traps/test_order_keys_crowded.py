@@ -19,7 +19,7 @@ def seed(request: pytest.FixtureRequest) -> int:
     return int(request.config.getoption("randomly_seed", 1)) % 1_000_000
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=pytest.mark.prove)])
+@pytest.mark.parametrize("seconds", [1, pytest.param(60, marks=pytest.mark.prove)])
 def test_nothing_is_lost_and_nothing_overtakes(database: str, connect: Connect, seconds: float, seed: int) -> None:
     crowd = Crowd(database, seconds, seed)
     crowd.run()
