@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from chaos.proxy import Proxy
-from tests.chaos.waiting import until_true
+from tests.engine.waiting import until_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

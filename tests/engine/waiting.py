@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Self
+
+from holdfast._engine import link
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -14,18 +17,56 @@ if TYPE_CHECKING:
     from holdfast._engine.serving import Serving
     from holdfast._engine.worker import Worker
 
+SHORTEST_PAUSE = 0.005
+LONGEST_PAUSE = 0.05
 
-async def until(
-    condition: Callable[[], object | Awaitable[object]], seconds: float = 30, *, every: float = 0.005
-) -> None:
-    """Return when the condition holds; fail when it does not within the time. How soon is for a `Stopwatch`."""
+
+async def until(condition: Callable[[], object | Awaitable[object]], seconds: float = 30) -> None:
+    """Return when the condition holds; fail when it does not within the time. How soon is for a `Stopwatch`.
+
+    The condition is looked at soon after each statement of the engine. What comes about otherwise, in a handler, in
+    another process or with time, is found by looking now and then.
+    """
     deadline = time.monotonic() + seconds
-    while True:
-        held = condition()
-        if await held if inspect.isawaitable(held) else held:
-            return
+    pause = SHORTEST_PAUSE
+    statement = asyncio.Event()
+    waiter = asyncio.get_running_loop(), statement
+    _waiters.add(waiter)
+    try:
+        while True:
+            held = condition()
+            if await held if inspect.isawaitable(held) else held:
+                return
+            assert time.monotonic() < deadline, f"not within {seconds} s: {inspect.getsource(condition).strip()}"
+            try:
+                async with asyncio.timeout(pause):
+                    await statement.wait()
+            except TimeoutError:
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                statement.clear()
+                await asyncio.sleep(SHORTEST_PAUSE)  # the engine has the answer, and has yet to act on it
+                pause = SHORTEST_PAUSE
+    finally:
+        _waiters.discard(waiter)
+
+
+def until_true(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait where there is no event loop."""
+    deadline = time.monotonic() + seconds
+    while not condition():
         assert time.monotonic() < deadline, f"not within {seconds} s: {inspect.getsource(condition).strip()}"
-        await asyncio.sleep(every)
+        time.sleep(0.01)
+
+
+def _wake() -> None:
+    for loop, statement in tuple(_waiters):
+        with suppress(RuntimeError):  # the loop was closed meanwhile
+            loop.call_soon_threadsafe(statement.set)
+
+
+_waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+link.on_statement = _wake
 
 
 def serving(worker: Worker) -> Serving:

@@ -321,6 +321,6 @@ async def test_queue_health(app: Holdfast, ledger: Ledger, name: str, least: flo
                 samples = [one for family in families for one in family.samples if one.name == name]
                 return any(one.value >= least for one in samples if one.labels.get("queue") == "health")
 
-            await until(shown, every=0.1)
+            await until(shown)
     finally:
         await site.state.operations.close()

@@ -50,6 +50,8 @@ CONNECT: dict[str, Any] = {
 }
 # The server is unreachable, in recovery or read-only: all of these are temporary.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
+# Called when a statement of any link has ended. Only tests set it: they wait for what the engine does.
+on_statement: Callable[[], None] | None = None
 
 
 class Link:
@@ -110,6 +112,8 @@ class Link:
                 return answer
             finally:
                 self._asked_at = None
+                if on_statement is not None:
+                    on_statement()
 
     @property
     def busy(self) -> bool:
