@@ -26,11 +26,11 @@ from holdfast._store.search import (
     Search,
     Span,
     follow_ids,
-    homes_of,
     list_blocked,
     read_landmarks,
     read_payloads,
-    search_home,
+    search_table,
+    searches,
 )
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
@@ -82,10 +82,10 @@ async def find(
     for look in LOOKS:
         wanted = most + 1 - len(found)
         looks: list[Scan] = []
-        for home in homes_of(which):
+        for name in searches(which):
             # Rows below the end of another table's scan are left to the next scan.
             above = Span(max(span.least, _reached(looks, look, wanted)), span.before)
-            one = search_home(home, which, above, look=look, most=wanted)
+            one = search_table(name, which, above, scan=look, most=wanted)
             if look == LOOKS[0]:
                 looks.append(await transaction.ask(one))
             elif (seen_there := await transaction.try_to_ask(one)) is not None:

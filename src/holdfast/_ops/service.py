@@ -230,7 +230,7 @@ class Service:
         async with self._pool.look() as transaction:
             span = await transaction.ask(read_landmarks(which.created_from, which.created_until))
             look = await transaction.ask(
-                group_dead_letters(which, span, look=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS)
+                group_dead_letters(which, span, scan=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS)
             )
         return DeadLetters(
             groups=[DeadLetterGroup.model_validate(group._asdict()) for group in look.groups],

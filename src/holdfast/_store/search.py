@@ -5,7 +5,7 @@ Run after `limit_time` and `follow_ids`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from holdfast._store.statement import Parameter
 
 
-HOMES = {
+# The statements that search, each with the statuses that its table holds.
+_SEARCHES = {
     "search_live_jobs": ("blocked", "pending", "processing"),
     "search_ended_jobs": ("completed", "cancelled"),
     "search_failed_jobs": ("failed",),
@@ -38,9 +39,9 @@ HOMES = {
 MOST_ACTED_ON = 1_000
 # Above every job id.
 AFTER_ALL = 2**63 - 1
-_EVER = datetime(1970, 1, 1, tzinfo=UTC)
-_NEVER = datetime(9999, 1, 1, tzinfo=UTC)
-_FIELDS = ("status", "kind", "queue", "order_key", "unique_key", "error_code")
+# Before and after every job.
+_EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = datetime(9999, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,9 +143,9 @@ class Acted(NamedTuple):
     answer: str
 
 
-def homes_of(which: Search) -> list[str]:
+def searches(which: Search) -> list[str]:
     """Return the statements that search the tables which may hold such jobs."""
-    return [home for home, held in HOMES.items() if which.status is None or which.status in held]
+    return [name for name, statuses in _SEARCHES.items() if which.status is None or which.status in statuses]
 
 
 def follow_ids() -> Statement[None]:
@@ -152,18 +153,9 @@ def follow_ids() -> Statement[None]:
     return statement("follow_ids", nothing)
 
 
-def search_home(home: str, which: Search, span: Span, *, look: int, most: int) -> Statement[Scan]:
-    """Scan at most `look` jobs with one statement of `HOMES`, newest first, and return at most `most` of them."""
-    params: dict[str, Parameter] = {
-        **{name: getattr(which, name) for name in _FIELDS},
-        **_times(which.created_from, which.created_until),
-        "first": which.first,
-        "before": span.before,
-        "least": span.least,
-        "look": look,
-        "most": most,
-    }
-    return statement(home, _look, **params | _of_home(home, which))
+def search_table(name: str, which: Search, span: Span, *, scan: int, most: int) -> Statement[Scan]:
+    """Scan at most `scan` jobs with one of `searches`, newest first, and return at most `most` of them."""
+    return statement(name, _scan, **asdict(which) | _scanned(which, span), scan=scan, most=most)
 
 
 def read_landmarks(created_from: datetime | None, created_until: datetime | None) -> Statement[Span]:
@@ -171,25 +163,15 @@ def read_landmarks(created_from: datetime | None, created_until: datetime | None
     return statement("read_landmarks", one(Span), **_times(created_from, created_until))
 
 
-def group_dead_letters(which: Search, span: Span, *, look: int, most: int) -> Statement[DeadLetterScan]:
+def group_dead_letters(which: Search, span: Span, *, scan: int, most: int) -> Statement[DeadLetterScan]:
     """Return the newest dead letters grouped by kind and error, without those that are being replayed."""
 
     def read(rows: Sequence[Row]) -> DeadLetterScan:
         groups = [DeadLetterGroupRow._make(row[2:]) for row in rows if row[2] is not None]
         return DeadLetterScan(rows[0][0], rows[0][1], groups)
 
-    return statement(
-        "group_dead_letters",
-        read,
-        kind=which.kind,
-        queue=which.queue,
-        **_times(which.created_from, which.created_until),
-        kept_from=(which.created_from or _EVER).isoformat(),
-        before=span.before,
-        least=span.least,
-        look=look,
-        most=most,
-    )
+    params = _scanned(which, span)
+    return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, most=most)
 
 
 def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[int, str]]:
@@ -256,18 +238,19 @@ def act_on_jobs(
 
 
 def _times(created_from: datetime | None, created_until: datetime | None) -> dict[str, Parameter]:
-    return {"created_from": (created_from or _EVER).isoformat(), "created_until": (created_until or _NEVER).isoformat()}
+    return {
+        "created_from": (created_from or _EARLIEST).isoformat(),
+        "created_until": (created_until or _LATEST).isoformat(),
+    }
 
 
-def _of_home(home: str, which: Search) -> dict[str, Parameter]:
-    if home == "search_live_jobs":
-        return {}
+def _scanned(which: Search, span: Span) -> dict[str, Parameter]:
+    times = _times(which.created_from, which.created_until)
     # No job ends before it is created, so older days are not read.
-    kept: dict[str, Parameter] = {"kept_from": (which.created_from or _EVER).isoformat()}
-    return kept | {"any_replayed": which.replayed} if home == "search_failed_jobs" else kept
+    return {**times, "kept_from": times["created_from"], "before": span.before, "least": span.least}
 
 
-def _look(rows: Sequence[Row]) -> Scan:
+def _scan(rows: Sequence[Row]) -> Scan:
     jobs, least, back_to = rows[0][:3]
     return Scan(jobs, least, back_to, [FoundJob._make(row[3:]) for row in rows if row[3] is not None])
 

@@ -19,7 +19,8 @@ T_co = TypeVar("T_co", covariant=True)
 Parameter: TypeAlias = str | int | float | bool | None
 Row: TypeAlias = tuple[Any, ...]
 
-_BLOCK = re.compile(r"^-- name: (\w+)\n(.+?)(?=^-- name: |\Z)", re.MULTILINE | re.DOTALL)
+_BLOCK = re.compile(r"^-- (name|part): (\w+)\n(.+?)(?=^-- (?:name|part): |\Z)", re.MULTILINE | re.DOTALL)
+_PART = re.compile(r"\{\{(\w+)\}\}")
 _SPECIAL = re.compile(r'(["\\])')
 
 PINNED_PATH = "pg_catalog, pg_temp"
@@ -51,15 +52,15 @@ def statement(name: str, read: Callable[[Sequence[Row]], T], /, **params: Parame
 
 @cache
 def statements() -> Mapping[str, str]:
-    """Return every named statement of the library."""
-    found: dict[str, str] = {}
+    """Return every named statement of the library. `{{name}}` in its text stands for the part of that name."""
+    found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     for file in sorted(files("holdfast._store").joinpath("sql").iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
-            for name, sql in _BLOCK.findall(file.read_text("utf-8")):
-                if name in found:
+            for block, name, sql in _BLOCK.findall(file.read_text("utf-8")):
+                if found[block].setdefault(name, sql.strip()) != sql.strip():
                     raise ValueError(f"two statements are named {name}")
-                found[name] = sql.strip()
-    return found
+    parts = found["part"]
+    return {name: _PART.sub(lambda part: parts[part[1]], sql) for name, sql in found["name"].items()}
 
 
 def nothing(_rows: Sequence[Row]) -> None:

@@ -10,13 +10,15 @@ WITH given AS (SELECT %(name)s::text AS name), expired AS (
 SELECT NOT EXISTS (SELECT FROM holdfast.access_token t JOIN given g ON t.name = g.name
     WHERE t.revoked_at IS NULL AND (t.expires_at IS NULL OR t.expires_at > clock_timestamp()))
 
--- name: find_access_token
+-- part: access_tokens
 SELECT key, name, role, digest, created_at, expires_at, coalesce(expires_at <= clock_timestamp(), false), revoked_at
-FROM holdfast.access_token WHERE key = %(key)s LIMIT 1
+FROM holdfast.access_token
+
+-- name: find_access_token
+{{access_tokens}} WHERE key = %(key)s LIMIT 1
 
 -- name: list_access_tokens
-SELECT key, name, role, digest, created_at, expires_at, coalesce(expires_at <= clock_timestamp(), false), revoked_at
-FROM holdfast.access_token ORDER BY created_at DESC LIMIT %(most)s
+{{access_tokens}} ORDER BY created_at DESC LIMIT %(most)s
 
 -- name: revoke_access_token
 UPDATE holdfast.access_token SET revoked_at = clock_timestamp() WHERE key = %(key)s AND revoked_at IS NULL RETURNING key

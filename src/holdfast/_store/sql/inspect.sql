@@ -11,29 +11,22 @@ SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
 -- Unqualified names mean what PostgreSQL means by them from here on: in the session, or with `local` in the transaction.
 SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 
--- name: list_live_jobs
-SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, NULL::timestamptz,
-    j.locked_by, j.order_key, j.last_error_code
-FROM holdfast.job j
+-- part: listed
 WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
   AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
 ORDER BY j.id DESC LIMIT %(most)s
+
+-- part: listed_columns
+j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at
+
+-- name: list_live_jobs
+SELECT {{listed_columns}}, NULL::timestamptz, j.locked_by, j.order_key, j.last_error_code FROM holdfast.job j {{listed}}
 
 -- name: list_ended_jobs
-SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
-    j.worker_id, j.order_key, j.last_error_code
-FROM holdfast.job_history j
-WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
-  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-ORDER BY j.id DESC LIMIT %(most)s
+SELECT {{listed_columns}}, j.finished_at, j.worker_id, j.order_key, j.last_error_code FROM holdfast.job_history j {{listed}}
 
 -- name: list_dead_letters
-SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at, j.finished_at,
-    j.worker_id, j.order_key, j.last_error_code
-FROM holdfast.job_failed j
-WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
-  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-ORDER BY j.id DESC LIMIT %(most)s
+SELECT {{listed_columns}}, j.finished_at, j.worker_id, j.order_key, j.last_error_code FROM holdfast.job_failed j {{listed}}
 
 -- name: read_job
 SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (

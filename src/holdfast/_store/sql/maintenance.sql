@@ -23,25 +23,22 @@ folded AS (
     RETURNING minute)
 SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM folded)
 
+-- part: expired
+WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED
+
 -- name: delete_sleepers
 WITH gone AS (
-    DELETE FROM holdfast.sleeper WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.sleeper WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED))
-    RETURNING until)
+    DELETE FROM holdfast.sleeper WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.sleeper {{expired}})) RETURNING until)
 SELECT count(*) FROM gone
 
 -- name: delete_watchers
 WITH gone AS (
-    DELETE FROM holdfast.watcher WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.watcher WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED))
-    RETURNING until)
+    DELETE FROM holdfast.watcher WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.watcher {{expired}})) RETURNING until)
 SELECT count(*) FROM gone
 
 -- name: delete_sweeps
 WITH gone AS (
-    DELETE FROM holdfast.sweep WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.sweep WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED))
-    RETURNING until)
+    DELETE FROM holdfast.sweep WHERE ctid = ANY (ARRAY(SELECT ctid FROM holdfast.sweep {{expired}})) RETURNING until)
 SELECT count(*) FROM gone
 
 -- name: delete_workers

@@ -94,15 +94,18 @@ SELECT pg_catalog.nextval('holdfast.run_id_seq'), pg_catalog.now()
 -- name: record_run
 SELECT holdfast.record_run(%(id)s, %(started_at)s::timestamptz, %(worker)s, %(runner)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
 
+-- part: run_columns
+id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error
+
 -- name: list_runs
-SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
+SELECT {{run_columns}} FROM holdfast.run
 WHERE finished_at IS NOT NULL
 ORDER BY started_at DESC LIMIT %(most)s
 
 -- name: list_runs_of
 -- Between two places in the index by runner and time. With `runner = …` the planner would walk the index by time alone, past everybody
 -- else's runs.
-SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run
+SELECT {{run_columns}} FROM holdfast.run
 WHERE (runner, started_at) >= (%(runner)s::text, '-infinity'::timestamptz)
     AND (runner, started_at) <= (%(runner)s::text, 'infinity'::timestamptz) AND finished_at IS NOT NULL
 ORDER BY runner DESC, started_at DESC LIMIT %(most)s
@@ -116,7 +119,7 @@ WITH RECURSIVE names AS (
             ORDER BY r.runner LIMIT 1)
     FROM names n WHERE n.runner IS NOT NULL)
 SELECT last.* FROM names n, LATERAL (
-    SELECT id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_code, error FROM holdfast.run r
+    SELECT {{run_columns}} FROM holdfast.run r
     WHERE (r.runner, r.started_at) >= (n.runner, '-infinity'::timestamptz) AND (r.runner, r.started_at) <= (n.runner, 'infinity'::timestamptz)
         AND r.finished_at IS NOT NULL
     ORDER BY r.runner DESC, r.started_at DESC LIMIT 1) AS last

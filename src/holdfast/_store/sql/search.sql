@@ -10,66 +10,64 @@
 -- index ends after a few hundred.
 SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true)
 
+-- part: live_columns
+j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+    NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
+
+-- part: ended_columns
+j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+
+-- part: matches
+(%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
+    AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
+    AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
+    AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
+    AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
+    AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+
 -- name: search_live_jobs
-WITH looked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids
     FROM (SELECT j.id, j.created_at,
-              (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
-                 AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
-                 AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-                 AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
-                 AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
-                 AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+              {{matches}}
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND (j.awaited OR j.blockers_left IS NOT NULL) IS TRUE) AS found
           FROM holdfast.job j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint
-          ORDER BY j.id DESC LIMIT %(look)s) AS l)
-SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-    NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
-FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(most)s) AS h ON true
+          ORDER BY j.id DESC LIMIT %(scan)s) AS l)
+SELECT r.jobs, r.least, r.back_to, {{live_columns}}
+FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job j WHERE j.id = h.id LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
 -- name: search_ended_jobs
-WITH looked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids,
         array_agg(l.finished_at) FILTER (WHERE l.found) AS times
     FROM (SELECT j.id, j.created_at, j.finished_at,
-              (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
-                 AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
-                 AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-                 AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
-                 AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
-                 AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+              {{matches}}
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.next_id IS NOT NULL) AS found
           FROM holdfast.job_history j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
-          ORDER BY j.id DESC LIMIT %(look)s) AS l)
-SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
-FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
+          ORDER BY j.id DESC LIMIT %(scan)s) AS l)
+SELECT r.jobs, r.least, r.back_to, {{ended_columns}}
+FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_history j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
 -- name: search_failed_jobs
-WITH looked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT count(*) AS jobs, min(l.id) AS least, min(l.created_at) AS back_to, array_agg(l.id) FILTER (WHERE l.found) AS ids,
         array_agg(l.finished_at) FILTER (WHERE l.found) AS times
     FROM (SELECT j.id, j.created_at, j.finished_at,
-              (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status)
-                 AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text)
-                 AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-                 AND (%(unique_key)s::text IS NULL OR j.unique_key = %(unique_key)s::text)
-                 AND (%(error_code)s::text IS NULL OR j.last_error_code = %(error_code)s::text)
-                 AND j.created_at >= (SELECT %(created_from)s::text::timestamptz) AND j.created_at < (SELECT %(created_until)s::text::timestamptz)
+              {{matches}}
                  AND (NOT %(first)s::boolean OR j.chain_id IS NULL AND j.blockers IS NOT NULL)
-                 AND (%(any_replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id)) AS found
+                 AND (%(replayed)s::boolean OR NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = j.id)) AS found
           FROM holdfast.job_failed j
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
-          ORDER BY j.id DESC LIMIT %(look)s) AS l)
-SELECT r.jobs, r.least, r.back_to, j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-    j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
-FROM looked r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
+          ORDER BY j.id DESC LIMIT %(scan)s) AS l)
+SELECT r.jobs, r.least, r.back_to, {{ended_columns}}
+FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_failed j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
 ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
@@ -91,22 +89,22 @@ SELECT coalesce((SELECT last_id FROM holdfast.landmark WHERE at <= %(created_fro
 
 -- name: group_dead_letters
 -- Those that nobody has let run again.
-WITH looked AS MATERIALIZED (
+WITH scanned AS MATERIALIZED (
     SELECT f.* FROM (
         SELECT j.id, j.created_at, j.finished_at, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
         WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= %(kept_from)s::text::timestamptz
-        ORDER BY j.id DESC LIMIT %(look)s) AS f),
-reach AS (SELECT count(*) AS jobs, min(created_at) AS back_to FROM looked),
+        ORDER BY j.id DESC LIMIT %(scan)s) AS f),
+reach AS (SELECT count(*) AS jobs, min(created_at) AS back_to FROM scanned),
 groups AS (
     SELECT l.kind, l.queue, coalesce(l.last_error_code, '') AS error_code, count(*) AS jobs, min(l.finished_at) AS first_at,
         max(l.finished_at) AS last_at, max(l.id) AS newest
-    FROM looked l
+    FROM scanned l
     WHERE (%(kind)s::text IS NULL OR l.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR l.queue = %(queue)s::text)
       AND l.created_at >= %(created_from)s::text::timestamptz AND l.created_at < %(created_until)s::text::timestamptz
       AND NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = l.id)
     GROUP BY l.kind, l.queue, coalesce(l.last_error_code, '') ORDER BY count(*) DESC, max(l.id) DESC LIMIT %(most)s)
 SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest
-FROM reach r LEFT JOIN (groups g JOIN looked l ON l.id = g.newest) ON true
+FROM reach r LEFT JOIN (groups g JOIN scanned l ON l.id = g.newest) ON true
 ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most)s
 
 -- name: read_last_error
@@ -118,14 +116,11 @@ ORDER BY f.finished_at DESC LIMIT 1
 -- name: find_named_jobs
 -- Wherever they are by now.
 SELECT f.* FROM unnest(%(ids)s::text::bigint[]) AS g (id), LATERAL (
-    SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-        NULL::timestamptz, j.locked_by, j.order_key, j.unique_key, j.last_error_code
+    SELECT {{live_columns}}
     FROM holdfast.job j WHERE j.id = g.id
-    UNION ALL SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-        j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+    UNION ALL SELECT {{ended_columns}}
     FROM holdfast.job_failed j WHERE j.id = g.id
-    UNION ALL SELECT j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
-        j.finished_at, j.worker_id, j.order_key, j.unique_key, j.last_error_code
+    UNION ALL SELECT {{ended_columns}}
     FROM holdfast.job_history j WHERE j.id = g.id LIMIT 1) AS f
 LIMIT %(most)s
 

@@ -117,8 +117,8 @@ SELECT count(*) FROM gone
 -- name: delete_readers
 WITH readers AS (
     DELETE FROM holdfast.reader WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.reader WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED)) RETURNING 1),
+        SELECT ctid FROM holdfast.reader {{expired}})) RETURNING 1),
 members AS (
     DELETE FROM holdfast.member WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.member WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED)) RETURNING 1)
+        SELECT ctid FROM holdfast.member {{expired}})) RETURNING 1)
 SELECT (SELECT count(*) FROM readers) + (SELECT count(*) FROM members)
