@@ -36,6 +36,13 @@ def test_these_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, senten
     assert len(list(voice.in_page(page))) == found
 
 
+def test_comments_and_messages_of_sql_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = tmp_path / "source.sql"
+    source.write_text("-- Who asks.\nSELECT 1;  -- is told\nRAISE EXCEPTION 'nobody holds it';\nSELECT told FROM x;\n")
+    monkeypatch.setattr(voice, "ROOT", tmp_path)
+    assert [place.line for place in voice.in_sql(source)] == [1, 2, 3]
+
+
 def test_docstrings_comments_and_messages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "source.py"
     source.write_text('"""Who asks."""\n# What is told.\nraise ValueError("nobody holds it")\n')

@@ -1,4 +1,4 @@
-"""The voice: sentences that a reader would have to decode, found in documents, docstrings, comments and messages.
+"""The voice: sentences that a reader would have to decode, found in documents, docstrings, comments, messages and SQL.
 
 python -m tools.voice            print each place, and how many there are
 """
@@ -28,6 +28,9 @@ _WORDS = re.compile(
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)
 
 
+_SQL_TEXT = re.compile(r"'((?:[^']|'')*)'")
+
+
 class Place(NamedTuple):
     path: str
     line: int
@@ -47,6 +50,10 @@ def sources() -> list[Path]:
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
 
 
+def scripts() -> list[Path]:
+    return sorted((ROOT / "src").rglob("*.sql"))
+
+
 def in_page(path: Path) -> Iterator[Place]:
     text = _CODE.sub(lambda code: "x" + re.sub(r"[^\n]", " ", code[0])[1:], path.read_text())
     yield from _in_text(path, text, 1)
@@ -63,6 +70,15 @@ def in_source(path: Path) -> Iterator[Place]:
             yield from _in_text(path, _CODE.sub("x", said), node.lineno)
 
 
+def in_sql(path: Path) -> Iterator[Place]:
+    """Yield the places in comments and in texts that a person may read, such as those of RAISE."""
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        code, _, comment = line.partition("--")
+        texts = [text for text in _SQL_TEXT.findall(code) if " " in text]
+        for text in [comment.strip(), *texts]:
+            yield from _in_text(path, _CODE.sub("x", text), number)
+
+
 def _in_text(path: Path, text: str, first: int) -> Iterator[Place]:
     for number, line in enumerate(text.splitlines(), first):
         for rule in (_BARE, _WORDS):
@@ -72,7 +88,8 @@ def _in_text(path: Path, text: str, first: int) -> Iterator[Place]:
 
 def places() -> list[Place]:
     """Return every place that does not read as plain English."""
-    return [*(place for page in pages() for place in in_page(page)), *(p for s in sources() for p in in_source(s))]
+    kinds = ((pages(), in_page), (sources(), in_source), (scripts(), in_sql))
+    return [place for paths, find in kinds for path in paths for place in find(path)]
 
 
 def main() -> int:

@@ -141,6 +141,8 @@ def test_a_handlers_own_transaction_waits_for_two_seconds_at_most(connect: Conne
             complete_job(stage.worker.id, held, None, GOING_ON.next),
             complete_chain(stage.special, None, GOING_ON.next),
         ):
-            with pytest.raises(psycopg.errors.LockNotAvailable, match=f"somebody keeps job {stage.special} locked"):
+            with pytest.raises(
+                psycopg.errors.LockNotAvailable, match=f"another transaction keeps job {stage.special} locked"
+            ):
                 run_sync(stage.conn, statement)
     assert stage.worker.renew([c for c in stage.claimed if c.id == stage.special]) == {}

@@ -3,7 +3,7 @@ INSERT INTO holdfast.access_token (key, name, role, digest, expires_at)
 VALUES (%(key)s, %(name)s, %(role)s, %(digest)s, now() + %(days)s * interval '1 day') RETURNING expires_at
 
 -- name: is_name_free
--- One that has expired gives its name up.
+-- An expired token frees its name.
 WITH given AS (SELECT %(name)s::text AS name), expired AS (
     UPDATE holdfast.access_token t SET revoked_at = t.expires_at FROM given g
     WHERE t.name = g.name AND t.revoked_at IS NULL AND t.expires_at <= clock_timestamp())

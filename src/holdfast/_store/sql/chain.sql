@@ -6,7 +6,7 @@ SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::js
 SELECT holdfast.complete_chain(%(chain)s, %(result)s::text::json, %(next)s::text::json)
 
 -- name: delete_chains
--- As text: asyncpg, on a connection of the caller's, would take an array for nothing but a list.
+-- As text: asyncpg, on a caller's connection, would accept only a list for an array.
 SELECT holdfast.delete_chains(%(chains)s::text::bigint[], %(cascade)s)
 
 -- name: chain_ends
@@ -31,7 +31,7 @@ FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
 ORDER BY found.id DESC LIMIT %(most)s
 
 -- name: list_chains
--- By their first jobs, newest first, each with its last. A chain whose first job has aged out is not listed.
+-- By their first jobs, newest first, each with its last. A chain whose first job has expired from the history is not listed.
 SELECT first.id, first.kind, last.id, last.kind, last.status::text, first.created_at, last.finished_at
 FROM (SELECT %(kind)s::text AS kind, %(status)s::text AS status, %(before)s::bigint AS before) AS wanted, LATERAL (
         (SELECT j.id, j.kind, j.status, j.created_at, NULL::timestamptz AS finished_at, NULL::bigint AS next_id

@@ -1,5 +1,5 @@
--- What people ask. Every question has a LIMIT and is asked after limit_time, in the same transaction: no look, however broad,
--- may hold the jobs up. History has an index on id and none on what is filtered by here, so a rare kind may take the whole time.
+-- Statements for operators. Each has a LIMIT and runs after limit_time, in the same transaction, so that no request, however broad, can
+-- delay the jobs. The history has an index on id and none on the filtered columns, so a search for a rare kind may take all the time.
 
 -- name: limit_time
 SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
@@ -8,7 +8,7 @@ SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
     pg_catalog.set_config('search_path', coalesce(%(path)s::text, pg_catalog.current_setting('search_path')), true)
 
 -- name: pin_names
--- Unqualified names mean what PostgreSQL means by them from here on: in the session, or with `local` in the transaction.
+-- From here on, unqualified names are resolved in `pg_catalog` only: for the session, or with `local` for the transaction.
 SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 
 -- part: listed
@@ -36,8 +36,8 @@ SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
 LIMIT 1
 
 -- name: list_attempts
--- The latest are kept when there are too many, and of the last twenty of them the tracebacks, which are long.
--- A first attempt that completed has no row there: the job's own has what is known of it.
+-- If there are too many, the latest, and the tracebacks of only the last twenty, because they are long. A first attempt that completed has
+-- no row there: it is read from the job's own row.
 SELECT a.attempt, a.outcome::text, a.ended_at, a.worker_id, w.name, a.error_code, a.error,
     a.ended_at - a.ran_ms * interval '1 millisecond', a.ran_ms / 1000.0::double precision,
     CASE WHEN row_number() OVER (ORDER BY a.ended_at DESC, a.lock_token DESC) <= 20 THEN a.traceback END
@@ -63,7 +63,7 @@ SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason F
 SELECT holdfast.delete_job(%(id)s)
 
 -- name: read_server
--- What sort of backend a session of somebody else has is not told to everybody: one that is in a database is then taken for a client's.
+-- A session's backend type is visible only to some roles: a session without one that is in a database counts as a client.
 SELECT current_setting('server_version_num')::integer, pg_backend_pid(), current_user::text, r.rolsuper,
     current_setting('max_connections')::integer,
     current_setting('superuser_reserved_connections')::integer + coalesce(current_setting('reserved_connections', true), '0')::integer,
@@ -105,7 +105,7 @@ WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 mi
 GROUP BY queue, kind, outcome, bucket LIMIT %(most)s
 
 -- name: sum_tallies
--- What ended within the time that its history is kept.
+-- Jobs that ended within the time that their history is kept.
 SELECT t.outcome::text, sum(t.jobs)::bigint FROM holdfast.tally t JOIN holdfast.retention r
     ON r.family = CASE t.outcome WHEN 'completed' THEN 'job_history' WHEN 'failed' THEN 'job_failed' END
 WHERE t.outcome IN ('completed', 'failed') AND t.minute >= date_trunc('day', now() - r.keep, 'UTC')

@@ -1,4 +1,4 @@
--- The statements the library sends. What they do, and why, stands with the functions in migrations/.
+-- The statements of the worker. The functions in migrations/ explain what they do, and why.
 
 -- name: enqueue_job
 SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer,

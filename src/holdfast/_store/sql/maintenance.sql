@@ -1,6 +1,6 @@
 -- name: unfolded_spans
--- Spans that are over and have more rows than they need: minutes, hours when they are two hours past, days when they are two days past.
--- The last two minutes are left alone: somebody may still be writing them.
+-- Spans that are over and have more rows than they need: minutes, hours when they are two hours past, days when they are two days past. The
+-- last two minutes are left alone: other transactions may still write them.
 SELECT DISTINCT since, until FROM (
     SELECT s.since, s.until FROM holdfast.tally t, LATERAL (
         SELECT d.since, d.since + d.length AS until FROM (SELECT
@@ -42,9 +42,9 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: delete_workers
--- Who was last heard of longer ago than any history is kept that may name it. A family without a row is kept for ever. Nothing but
--- history needs the row, since an id is never issued twice, but who still holds something stays, for people to see. Only among the
--- oldest: the table has no index by time.
+-- Workers without a heartbeat for longer than any history is kept that may name them. A family without a row is kept for ever. Only the
+-- history needs the row, since an id is never issued twice, but a worker that still holds something stays, for operators to see. Only among
+-- the oldest: the table has no index by time.
 WITH gone AS (
     DELETE FROM holdfast.worker WHERE id = ANY (ARRAY(
         SELECT w.id FROM holdfast.worker w
@@ -58,7 +58,7 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: unread_days
--- Days of the log that are past their time and stay, because a subscription is not past them.
+-- Expired days of the log that are kept because a subscription has not read them.
 SELECT c.relname::text
 FROM holdfast.retention r JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^event_[0-9]{8}$'
 WHERE r.family = 'event' AND CASE WHEN (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
@@ -69,7 +69,7 @@ ORDER BY c.relname LIMIT %(most)s
 SELECT part, commands FROM holdfast.expired_partitions(%(most)s)
 
 -- name: delete_replays
--- Of dead letters that are gone.
+-- Of dead letters that no longer exist.
 WITH gone AS (
     DELETE FROM holdfast.replay WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM holdfast.replay
@@ -88,8 +88,8 @@ WITH gone AS (
 SELECT count(*) FROM gone
 
 -- name: delete_windows
--- From `since` on: beneath lie those that were deleted before, which an old snapshot may keep in the index. The hour is for a clock that
--- is set back.
+-- From `since` on: below are windows that were deleted before, which an old snapshot may keep in the index. The hour allows for a clock
+-- that is set back.
 WITH gone AS (
     DELETE FROM holdfast.unique_window WHERE ctid = ANY (ARRAY(
         SELECT w.ctid FROM holdfast.unique_window w WHERE w.ends_at >= %(since)s::timestamptz AND w.ends_at < now() - interval '1 hour'

@@ -1,9 +1,9 @@
--- Who may do what, set anew after every migration: what stands here is what these roles have in this schema, whatever they had
--- before. They are groups without login; the users of services become members. Who completes a job in the handler's own transaction,
--- ends a chain from outside or waits for one has the rights of a worker.
+-- Privileges of the roles, set again after every migration: these roles have exactly these privileges in this schema, whatever they had
+-- before. They are groups without login; the users of services become members. A user that completes a job in the handler's own
+-- transaction, ends a chain from outside or waits for one needs the privileges of a worker.
 
--- Roles belong to the whole server, and `migrate` may run for two of its databases at once: the loser finds the role made. Who may
--- not create roles leaves them out; `holdfast migrate` says so, and grants to those that somebody else makes.
+-- Roles belong to the whole server, and `migrate` may run for two of its databases at once: the second finds the role there. A user that
+-- may not create roles leaves them out; `holdfast migrate` reports it, and grants to roles that an administrator creates.
 DO $$
 DECLARE
     wanted text;
@@ -18,7 +18,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Nobody adds or drops partitions meanwhile: a grant on a table that goes away would fail.
+-- No other transaction adds or drops partitions meanwhile: a grant on a dropped table would fail.
 DO $$ BEGIN PERFORM holdfast.lock_partitions(); END $$;
 
 REVOKE ALL ON SCHEMA holdfast FROM PUBLIC;
@@ -64,7 +64,7 @@ BEGIN
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
             ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),
 
-            -- Serves the pages: it may what a worker may, and set queues, keep tokens, and write down who did what.
+            -- Serves the dashboard: it has the privileges of a worker, and may set queues, store tokens, and write the audit log.
             ('holdfast_operator', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_operator', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
             ('holdfast_operator', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
@@ -101,7 +101,7 @@ BEGIN
             holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
     END IF;
 
-    -- A viewer need not see digests.
+    -- A viewer does not see digests.
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_viewer') THEN
         REVOKE SELECT ON holdfast.access_token FROM holdfast_viewer;
     END IF;

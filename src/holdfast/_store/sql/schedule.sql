@@ -32,13 +32,13 @@ RETURNING name
 SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
 
 -- name: look_at_periodic_jobs
--- Those that this application registered, and those that somebody made by hand.
+-- Those that this application registered, and those that were made by hand.
 SELECT name, schedule, now(), next_at, triggered_at IS NOT NULL OR next_at <= now() FROM holdfast.schedule
 WHERE what = 'job' AND (NOT paused OR triggered_at IS NOT NULL) AND (declared IS NULL OR name = ANY (%(names)s::text[]))
 ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(most)s
 
 -- name: enqueue_slots
--- The slots move on and their jobs are enqueued in one statement: all or none. The payloads are passed on to the letter.
+-- The slots move on and their jobs are enqueued in one statement: all or none. The payloads are passed on unchanged.
 WITH due AS MATERIALIZED (
     SELECT s.name, s.job, least(s.next_at, now()) AS slot, given.following FROM holdfast.schedule s
         JOIN unnest(%(names)s::text[], %(seen)s::text[], %(seen_next)s::timestamptz[], %(following)s::timestamptz[])
@@ -63,7 +63,7 @@ FROM (SELECT '[' || string_agg(job, ',' ORDER BY name) || ']' AS jobs, array_agg
 UPDATE holdfast.schedule SET paused = true WHERE name = %(name)s RETURNING name
 
 -- name: resume_schedule
--- What came and went while it was paused is not run later.
+-- Slots missed during the pause are not run.
 UPDATE holdfast.schedule SET paused = false, next_at = CASE WHEN paused THEN NULL ELSE next_at END WHERE name = %(name)s RETURNING name
 
 -- name: trigger_schedule
@@ -84,7 +84,7 @@ FROM holdfast.schedule ORDER BY name LIMIT %(most)s
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s, 0))
 
 -- name: keep_singleton
--- In a transaction that stays open and idle as long as the runner runs: no timeout of the server's may end it.
+-- For a transaction that stays open and idle as long as the runner runs: no timeout of the server may end it.
 SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 
@@ -103,8 +103,8 @@ WHERE finished_at IS NOT NULL
 ORDER BY started_at DESC LIMIT %(most)s
 
 -- name: list_runs_of
--- Between two places in the index by runner and time. With `runner = …` the planner would walk the index by time alone, past everybody
--- else's runs.
+-- Between two places in the index by runner and time. With `runner = …` the planner would scan the index by time alone, through the runs of
+-- all other runners.
 SELECT {{run_columns}} FROM holdfast.run
 WHERE (runner, started_at) >= (%(runner)s::text, '-infinity'::timestamptz)
     AND (runner, started_at) <= (%(runner)s::text, 'infinity'::timestamptz) AND finished_at IS NOT NULL
@@ -127,8 +127,8 @@ WHERE n.runner IS NOT NULL
 LIMIT %(most)s
 
 -- name: list_running
--- Slots that somebody holds, and ticks without a schedule whose worker is alive. A process that died is no longer here when the lease of
--- its slot has ended, or a minute after its last heartbeat.
+-- Slots that are held, and ticks without a schedule whose worker is alive. A dead process is left out when the lease of its slot has ended,
+-- or a minute after its last heartbeat.
 SELECT s.name, s.started_at, s.locked_by FROM holdfast.schedule s
 WHERE s.what = 'runner' AND s.locked_until > now()
     AND NOT EXISTS (SELECT FROM holdfast.worker w WHERE w.id = s.locked_by AND w.stopped_at IS NOT NULL)
@@ -138,7 +138,7 @@ WHERE r.finished_at IS NULL AND w.stopped_at IS NULL AND w.heartbeat_at > now() 
 ORDER BY 2 LIMIT %(most)s
 
 -- name: end_lost_runs
--- Runs whose worker died before it could write how they ended.
+-- Runs whose worker died before it could record how they ended.
 WITH lost AS MATERIALIZED (
     SELECT r.id, r.started_at FROM holdfast.run r
     WHERE r.finished_at IS NULL AND r.started_at < now() - interval '1 minute' AND NOT EXISTS (
@@ -146,7 +146,7 @@ WITH lost AS MATERIALIZED (
     ORDER BY r.started_at LIMIT %(most)s),
 ended AS (
     UPDATE holdfast.run r SET finished_at = clock_timestamp(), outcome = 'lost', error_code = 'lost',
-        error = 'its worker was not heard of for a minute, or stopped before the run ended'
+        error = 'its worker sent no heartbeat for a minute, or stopped before the run ended'
     FROM lost WHERE r.id = lost.id AND r.started_at = lost.started_at AND r.finished_at IS NULL
     RETURNING r.id)
 SELECT count(*) FROM ended

@@ -6,7 +6,7 @@ SELECT wanted FROM unnest(ARRAY['holdfast_producer', 'holdfast_worker', 'holdfas
 WHERE wanted NOT IN (SELECT rolname FROM pg_catalog.pg_roles)
 
 -- name: read_readiness
--- By the present time, not by that of the transaction, which may have begun before the last worker reaped.
+-- By the current time, not that of the transaction, which may have begun before the last worker reaped.
 SELECT count(*) FILTER (WHERE w.live), count(*) FILTER (WHERE NOT w.live),
     extract(epoch FROM clock_timestamp() - max(w.reaped_at) FILTER (WHERE w.live))::double precision,
     extract(epoch FROM clock_timestamp() - min(w.started_at) FILTER (WHERE w.live))::double precision,

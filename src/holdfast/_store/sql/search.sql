@@ -1,13 +1,14 @@
--- Searching. A question looks at no more than so many jobs, newest first, whatever it asks for, and says how far it looked: no index is
--- paid for by every job so that a person may search, and no search can hold the jobs up. The next look begins where this one ended.
--- Each of the three homes is asked alone, in one snapshot, and the answers are put together by id.
--- What was looked at is folded as it comes, and only what is shown is read again, each row from the one day that has it.
--- A text is not looked for here: what is redacted may not be found, and only the application knows what that is.
+-- Searches. Each scans a bounded number of jobs, newest first, whatever its filter is, and returns how far it scanned: so no job pays for
+-- an index that only searches need, and no search can delay the jobs. The next scan begins where this one ended. Each of the three tables
+-- is scanned alone, in one snapshot, and the results are merged by id. The scan keeps only ids, and only the rows that are shown are read
+-- again, each from the one day that has it. Payloads are not searched here: a redacted value must not be found, and only the application
+-- knows which values those are. One view over the three tables would save two statements, but a scan by id then sorts all of them: see
+-- docs/decisions/0053.
 
 -- name: follow_ids
--- Before a search, in its transaction. A day that has just begun has no statistics, nor has a table whose jobs came since it was last counted.
--- PostgreSQL then takes any stretch of ids for a two-hundredth of the table, and would gather and sort all of it where a walk down the
--- index ends after a few hundred.
+-- Before a search, in its transaction. A day that has just begun has no statistics, nor has a table whose jobs came after it was last
+-- analyzed. PostgreSQL then estimates any range of ids as a two-hundredth of the table, and would collect and sort all of it, where an
+-- index scan ends after a few hundred rows.
 SELECT pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true)
 
 -- part: live_columns
@@ -72,7 +73,7 @@ FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id,
 ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
 
 -- name: read_payloads
--- Of these jobs, each from the home and the day that has it. One that is too large is not searched.
+-- The payloads of these jobs, each from the table and the day that has it. A payload that is too large is not searched.
 SELECT g.id, CASE WHEN octet_length(p.payload::text) <= %(largest)s THEN p.payload::text END
 FROM unnest(%(ids)s::text::bigint[], %(ended)s::text::timestamptz[]) AS g (id, ended), LATERAL (
     SELECT j.payload FROM holdfast.job j WHERE g.ended IS NULL AND j.id = g.id
@@ -81,14 +82,14 @@ FROM unnest(%(ids)s::text::bigint[], %(ended)s::text::timestamptz[]) AS g (id, e
 LIMIT %(most)s
 
 -- name: read_landmarks
--- Between which ids the jobs were enqueued that were created within these times. An id may be drawn long after its transaction began,
--- which is what a job has for its creation.
+-- The ids between which jobs created within these times lie. An id may be drawn long after its transaction began, and created_at is the
+-- time of the transaction.
 SELECT coalesce((SELECT last_id FROM holdfast.landmark WHERE at <= %(created_from)s::text::timestamptz ORDER BY at DESC LIMIT 1), 0),
     coalesce((SELECT last_id + 1 FROM holdfast.landmark WHERE at >= %(created_until)s::text::timestamptz + interval '1 hour' ORDER BY at LIMIT 1),
         9223372036854775807)
 
 -- name: group_dead_letters
--- Those that nobody has let run again.
+-- Those that are not replayed.
 WITH scanned AS MATERIALIZED (
     SELECT f.* FROM (
         SELECT j.id, j.created_at, j.finished_at, j.kind, j.queue, j.last_error_code, j.last_error FROM holdfast.job_failed j
@@ -108,13 +109,13 @@ FROM reach r LEFT JOIN (groups g JOIN scanned l ON l.id = g.newest) ON true
 ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most)s
 
 -- name: read_last_error
--- Of the latest dead letters, that which ended last: ids are drawn in another order than jobs end.
+-- Of the latest dead letters, the one that ended last: ids are drawn in another order than jobs end.
 SELECT coalesce(f.last_error, f.last_error_code), f.finished_at
 FROM (SELECT j.last_error, j.last_error_code, j.finished_at FROM holdfast.job_failed j ORDER BY j.id DESC LIMIT 100) AS f
 ORDER BY f.finished_at DESC LIMIT 1
 
 -- name: find_named_jobs
--- Wherever they are by now.
+-- In whichever table they are.
 SELECT f.* FROM unnest(%(ids)s::text::bigint[]) AS g (id), LATERAL (
     SELECT {{live_columns}}
     FROM holdfast.job j WHERE j.id = g.id
@@ -142,7 +143,7 @@ FROM unnest(%(chains)s::text::bigint[]) AS c (id), LATERAL (
 LIMIT 1000
 
 -- name: list_blocked
--- Who waits for this chain, and lives.
+-- The live jobs that wait for this chain.
 SELECT b.job_id, j.kind, j.queue, j.status::text, j.attempt, j.created_at, coalesce(j.chain_id, j.id)
 FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.job_id
 WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(most)s

@@ -7,7 +7,8 @@ RETURNING until
 DELETE FROM holdfast.sleeper WHERE worker_id = %(worker)s AND until > now() - interval '1 minute' RETURNING queue
 
 -- name: look_ahead
--- A number of its own: the xmax of a snapshot is only the last one that has ended, and somebody with a later one may be under way.
+-- A transaction id of its own: the xmax of a snapshot is only the last one that has ended, and a transaction with a later one may be
+-- running.
 SELECT pg_catalog.pg_current_xact_id()::text, holdfast.next_due(%(worker)s::bigint, %(queues)s::text[], %(kinds)s::text[])
 
 -- name: others_ended
@@ -25,5 +26,6 @@ RETURNING until
 DELETE FROM holdfast.watcher WHERE listener = %(listener)s AND until > now() RETURNING chain_id
 
 -- name: watch_horizon
--- A number of its own: the xmax of a snapshot is only the last one that has ended, and somebody with a later one may be under way.
+-- A transaction id of its own: the xmax of a snapshot is only the last one that has ended, and a transaction with a later one may be
+-- running.
 SELECT pg_catalog.pg_current_xact_id()::text

@@ -30,7 +30,7 @@ SELECT DISTINCT key FROM holdfast.parked
 WHERE subscription_id = %(subscription)s AND partition = %(partition)s::smallint AND holds_key AND key IS NOT NULL LIMIT 100000
 
 -- name: released_events
--- What follows an event that was not taken waits until that is out of the way, due or not.
+-- Events after a rejected one wait until that one is delivered or deleted, due or not.
 SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace, p.attempt
 FROM (SELECT d.event_id, d.attempt FROM holdfast.parked d
       WHERE d.subscription_id = %(subscription)s AND d.partition = %(partition)s::smallint AND d.released_at <= now()
@@ -70,7 +70,7 @@ SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)
 SELECT holdfast.rebase_subscription(%(subscription)s)
 
 -- name: clear_subscription
--- A piece of what goes with it: what is parked, and all positions but the last, which say where it is until it is deleted.
+-- Deletes a part of the subscription's rows: parked events, and all positions but the last, which is needed until it is deleted.
 WITH parked AS (
         DELETE FROM holdfast.parked WHERE (subscription_id, event_id) IN (
             SELECT subscription_id, event_id FROM holdfast.parked WHERE subscription_id = %(subscription)s ORDER BY event_id LIMIT %(most)s)
@@ -84,7 +84,7 @@ WITH parked AS (
 SELECT greatest((SELECT count(*) FROM parked), (SELECT count(*) FROM positions))
 
 -- name: delete_subscription
--- Cleared before, so that these are few.
+-- Cleared before, so that few rows are left.
 WITH gone AS (DELETE FROM holdfast.subscription WHERE id = %(subscription)s RETURNING id),
     positions AS (DELETE FROM holdfast.position p USING gone WHERE p.subscription_id = gone.id),
     parked AS (DELETE FROM holdfast.parked p USING gone WHERE p.subscription_id = gone.id)
@@ -96,7 +96,7 @@ FROM holdfast.parked p LEFT JOIN holdfast.event e ON e.id = p.event_id
 WHERE p.subscription_id = %(subscription)s AND p.event_id > %(after)s ORDER BY p.event_id LIMIT %(most)s
 
 -- name: release_parked
--- A whole key, or everything, also what is due only later: the relay hands it over in order at its next look.
+-- A whole key, or all, also events that are due only later: the relay delivers them in order when it reads next.
 WITH freed AS (
     UPDATE holdfast.parked SET released_at = clock_timestamp() WHERE (subscription_id, event_id) IN (
         SELECT subscription_id, event_id FROM holdfast.parked

@@ -1,9 +1,9 @@
--- For the users' own tests: time is moved in the rows, and jobs are run by the claims and finishes of production. A row is moved back as
--- a whole, so that a delay stays the distance between two of its times.
+-- For users' tests: time is moved in the rows, and jobs are run by the claims and finishes of production. All times of a row are moved back
+-- together, so that a delay stays the distance between two of its times.
 
 -- name: catch_up
--- In a transaction now() stands still. What was enqueued since, or has come due, lies between it and the clock, where no claim looks:
--- it is moved to where now() is.
+-- In a transaction now() does not advance. Jobs that were enqueued since, or have become due, lie between it and the clock, where no claim
+-- looks: they are moved to now().
 WITH clock AS MATERIALIZED (SELECT clock_timestamp() AS at),
 late AS MATERIALIZED (
     SELECT j.id, greatest(
@@ -55,8 +55,8 @@ WHERE w.ends_at > clock_timestamp() ORDER BY w.ends_at LIMIT %(most)s
 DELETE FROM holdfast.unique_window w WHERE w.job_id = ANY (%(jobs)s::bigint[]) AND w.ends_at > clock_timestamp() RETURNING w.job_id
 
 -- name: enqueued_jobs
--- Of one kind, wherever they are by now, the newest if there are too many. History does not know when a job would have expired, nor,
--- of one that is no dead letter, what it came after.
+-- Jobs of one kind, in whichever table they are, the newest if there are too many. The history does not have the time when a job would have
+-- expired, nor, except for dead letters, the chains it waited for.
 SELECT j.id, j.status::text, j.payload::text, j.headers::text, j.queue, j.priority, j.max_attempts, j.created_at, j.available_at,
     j.expires_at, j.order_key, j.order_block IS TRUE, coalesce(j.unique_key, w.unique_key),
     CASE WHEN j.waits THEN ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = j.id ORDER BY b.ordinal) ELSE j.blockers END,

@@ -8,7 +8,7 @@ SELECT max((w.versions ->> %(kind)s::text)::integer) FROM holdfast.worker w
 WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute' AND w.versions IS NOT NULL
 
 -- name: served_runtime
--- For how long live workers let a job of this kind and queue run, and whether that is the default of three leases.
+-- How long live workers let a job of this kind and queue run, and whether that is the default of three leases.
 SELECT max(coalesce((l.own ->> 'max_runtime')::bigint, 3 * coalesce(q.lease_ms, (l.own ->> 'lease')::bigint))), bool_and(l.own ->> 'max_runtime' IS NULL)
 FROM holdfast.worker w CROSS JOIN LATERAL (SELECT w.limits -> %(kind)s::text AS own) AS l
     LEFT JOIN holdfast.queue q ON q.name = %(queue)s::text
@@ -34,7 +34,7 @@ SELECT holdfast.isolate_worker(%(worker)s, %(ms)s)
 SELECT holdfast.ensure_partitions(%(ahead)s)
 
 -- name: partition_lockers
--- Sessions whose locks may keep partitions from being made, the longest transaction first.
+-- Sessions whose locks may prevent the creation of partitions, the longest transaction first.
 SELECT a.pid, a.usename::text FROM pg_catalog.pg_stat_activity a
 WHERE a.pid <> pg_backend_pid() AND EXISTS (
     SELECT FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_class c ON c.oid = l.relation
@@ -43,7 +43,7 @@ WHERE a.pid <> pg_backend_pid() AND EXISTS (
 ORDER BY a.xact_start LIMIT 5
 
 -- name: beat_worker
--- Never waits: a row that somebody has locked is left as it is. Answers whether the row is this worker's own.
+-- Never waits: a locked row is left as it is. Returns whether the row is this worker's own.
 WITH own AS MATERIALIZED (
     SELECT w.id FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
     WHERE w.id = %(worker)s AND w.identity = coalesce(mine.identity, w.identity)),
@@ -56,7 +56,7 @@ SELECT EXISTS (SELECT FROM own)
 SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000
 
 -- name: record_reaping
--- Never waits for the row, and answers the time of the pass. Written when the last time is long ago: each costs a transaction id.
+-- Never waits for the row, and returns the time of the pass. Written only if the last time is long ago: each write costs a transaction id.
 WITH recorded AS (
     UPDATE holdfast.worker SET reaped_at = now()
     WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s
@@ -67,7 +67,7 @@ SELECT now()
 SELECT (SELECT system_identifier FROM pg_control_system())::text || '-' || oid FROM pg_database WHERE datname = current_database()
 
 -- name: list_workers
--- Those that have not stopped, the last heard of first, then the latest of all. Live: heard of within a minute.
+-- Workers that have not stopped, the latest heartbeat first, then the latest of all. Live: a heartbeat within the last minute.
 SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NULL THEN 'stopped'
         WHEN w.heartbeat_at > now() - interval '1 minute' THEN 'live' ELSE 'silent' END AS state,
     w.started_at, w.heartbeat_at, w.reaped_at, w.stopped_at, w.stop_reason, w.queues, w.kinds, w.counters::text

@@ -1,4 +1,4 @@
--- Not IF NOT EXISTS: that asks for the right to create even where nothing is to be created.
+-- Not IF NOT EXISTS: that needs the privilege to create even where there is nothing to create.
 DO $$ BEGIN
     IF to_regnamespace('holdfast') IS NULL THEN
         CREATE SCHEMA holdfast;

@@ -1,7 +1,7 @@
 -- The tables. Live jobs in one narrow table; everything that has ended in day partitions that age out by DROP.
 -- Text is compared byte by byte (COLLATE "C"): faster, and no index can be broken by a change of the system's locale.
 
--- An enum is four bytes and reads as a word: what a person SELECTs is what the documentation says.
+-- An enum takes four bytes and reads as a word, as the documentation writes it.
 CREATE TYPE holdfast.status AS ENUM ('blocked', 'pending', 'processing', 'completed', 'failed', 'cancelled');
 CREATE TYPE holdfast.outcome AS ENUM ('completed', 'retry', 'reschedule', 'failed', 'cancelled', 'released', 'lost');
 
@@ -42,9 +42,9 @@ CREATE TABLE holdfast.job (
     -- Null in every job that has nothing to do with other chains: such a job does not pay for them.
     blockers_left       integer,                -- chains that must end before this job may run; null: it never named any
     blocker_failed      boolean,                -- one of them did not complete
-    run_anyway          boolean,                -- true: then it runs all the same, and is told
+    run_anyway          boolean,                -- true: then it runs all the same, and can read how they ended
     awaited             boolean,                -- true: some job names this chain as a blocker
-    progress            real,                   -- 0 to 1, as the handler says
+    progress            real,                   -- 0 to 1, as reported by the handler
     progress_note       text
 ) WITH (
     fillfactor = 50,                            -- room for the claim's new version on the same page
@@ -64,19 +64,19 @@ CREATE TABLE holdfast.job (
 CREATE INDEX job_pending ON holdfast.job (queue, kind, priority, available_at, id, shard) WHERE status = 'pending' AND later IS NULL;
 -- Scheduled jobs stand apart, or an idle claim would visit every lane that has one. See promote_jobs.
 CREATE INDEX job_later ON holdfast.job (priority, available_at, id) WHERE later AND status = 'pending';
--- Jobs that were lost with their worker. One of them may have killed it, so they run apart from all others.
+-- Jobs whose worker was lost. One of them may have ended its process, so they run apart from all others.
 CREATE INDEX job_suspect ON holdfast.job (priority, available_at, id) WHERE suspect IS NOT NULL;
 CREATE INDEX job_lease ON holdfast.job (locked_until) WHERE status = 'processing';
 CREATE UNIQUE INDEX job_unique_key ON holdfast.job (unique_key, kind) WHERE unique_key IS NOT NULL;
 -- A replayed job has the place of the one it replays, so the id decides between the two.
 CREATE INDEX job_order_key ON holdfast.job (order_key, order_seq, id) WHERE order_key IS NOT NULL;
--- The referee: whatever else goes wrong, two jobs of one key never run at once.
+-- A safeguard: whatever else goes wrong, two jobs of one key never run at once.
 CREATE UNIQUE INDEX job_order_key_running ON holdfast.job (order_key) WHERE status = 'processing' AND order_key IS NOT NULL;
 
 -- The live job of a chain, past its first.
 CREATE INDEX job_chain ON holdfast.job (chain_id, id) WHERE chain_id IS NOT NULL;
 
--- Jobs that ended well or were called off. Every table of the past has its days in `…_days`, where they can be attached and detached beside
+-- Jobs that completed or were cancelled. Every table of ended rows has its days in `…_days`, where they can be attached and detached beside
 -- readers and writers, and `…_late` for rows whose day has no partition yet: see need_partitions. `late` is null in all other rows.
 CREATE TABLE holdfast.job_history (
     id              bigint NOT NULL,
@@ -123,7 +123,7 @@ CREATE UNIQUE INDEX job_failed_id ON holdfast.job_failed_days (id, finished_at);
 CREATE UNIQUE INDEX job_failed_late_id ON holdfast.job_failed_late (id, finished_at);
 CREATE INDEX job_failed_chain ON holdfast.job_failed (chain_id, id) WHERE chain_id IS NOT NULL;
 
--- One row for every outcome other than a first-try completion, so that a job's story can be told.
+-- One row for every outcome other than a completion at the first attempt, so that operators can follow what happened to a job.
 CREATE TABLE holdfast.attempt (
     job_id     bigint NOT NULL,
     ended_at   timestamptz NOT NULL,
@@ -141,7 +141,7 @@ CREATE TABLE holdfast.attempt_days PARTITION OF holdfast.attempt FOR VALUES IN (
 CREATE TABLE holdfast.attempt_late PARTITION OF holdfast.attempt FOR VALUES IN (true);
 CREATE INDEX attempt_job_id ON holdfast.attempt (job_id);
 
--- Which dead letters run again, and as what: history is never updated, so it cannot say it.
+-- The jobs that replay dead letters. The history is never updated, so it cannot name them.
 CREATE TABLE holdfast.replay (
     job_id      bigint NOT NULL,
     nth         integer NOT NULL,               -- of the same dead letter; two transactions that take the same number conflict
@@ -150,15 +150,15 @@ CREATE TABLE holdfast.replay (
     PRIMARY KEY (job_id, nth)
 );
 
--- One row per process that works, and how it ended.
+-- One row per worker process, and how it ended.
 CREATE TABLE holdfast.worker (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     started_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     reaped_at    timestamptz,
     stopped_at   timestamptz,
-    alone_until  timestamptz,                   -- it starts nothing but suspects, one at a time, and so no other busy worker does
-    identity     uuid NOT NULL DEFAULT gen_random_uuid(),   -- by which a process knows its row: after a restore an id may be issued again
+    alone_until  timestamptz,                   -- it starts nothing but suspects, one at a time; meanwhile no other busy worker does
+    identity     uuid NOT NULL DEFAULT gen_random_uuid(),   -- with which a process recognizes its row: after a restore an id may be issued again
     pid          integer,
     name         text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 200),
     host         text,
@@ -168,12 +168,12 @@ CREATE TABLE holdfast.worker (
     counters     json,
     versions     json,                          -- of payloads that it takes, by kind, where that is more than 1
     limits       json,                          -- how long jobs may run, by kind: {"max_runtime": ms}, or {"lease": ms} for three of those
-    settings     json,                          -- the numbers by which it works, for people: {"poll_ms": …, "batch_size": …}
+    settings     json,                          -- the worker's settings, for operators: {"poll_ms": …, "batch_size": …}
     stop_reason  text
 ) WITH (fillfactor = 50);
 CREATE INDEX worker_live ON holdfast.worker (heartbeat_at) WHERE stopped_at IS NULL;
 
--- One row per tick of a runner that did something, or runs for a while. Without an outcome it runs still, unless its worker died.
+-- One row per tick of a runner that did something, or that takes long. Without an outcome it is still running, unless its worker died.
 CREATE TABLE holdfast.run (
     id          bigint GENERATED ALWAYS AS IDENTITY,
     started_at  timestamptz NOT NULL,
@@ -201,9 +201,9 @@ CREATE TABLE holdfast.queue (
     updated_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
--- Numbers for people, appended with each flush and folded later: no counter that everyone updates.
--- Without an index, which every finish would pay for: with 2,000,000 folded rows that a held snapshot keeps, a page reads the last hour in
--- about 0.2 s, and maintenance finds what to fold in as much.
+-- Counts for operators, appended with each flush and folded later: there is no counter that every worker updates. There is no index,
+-- because every finish would pay for it: with 2,000,000 folded rows that an open snapshot keeps, a page reads the last hour in about 0.2 s,
+-- and maintenance finds what to fold in the same time.
 CREATE TABLE holdfast.tally (
     minute      timestamptz NOT NULL,
     latency     interval,                       -- from due to ended: the sum over the jobs that ended
@@ -218,13 +218,13 @@ CREATE TABLE holdfast.tally (
 CREATE TABLE holdfast.tally_days PARTITION OF holdfast.tally FOR VALUES IN (NULL) PARTITION BY RANGE (minute);
 CREATE TABLE holdfast.tally_late PARTITION OF holdfast.tally FOR VALUES IN (true);
 
--- The bucket of a latency: 0 is below the first bound, 24 above the last. Nobody needs to know more of a latency than its first digit.
+-- The bucket of a latency: 0 is below the first bound, 24 above the last. The first digit of a latency is enough for operators.
 CREATE FUNCTION holdfast.latency_bucket(latency interval) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE RETURN width_bucket(latency,
         '{1ms,2ms,5ms,10ms,20ms,50ms,100ms,200ms,500ms,1s,2s,5s,10s,20s,30s,1min,2min,5min,10min,30min,1h,2h,6h,1d}'::interval[])::smallint;
 
--- Unique keys that hold for a window of time, whether or not the job is still live. Deleted an hour after their end, by that index: one
--- table, so that an index decides without a look at every day.
+-- Unique keys that hold for a window of time, whether or not the job is still live. Deleted an hour after their end, by that index. One
+-- table without partitions, so that one index decides.
 CREATE TABLE holdfast.unique_window (
     ends_at    timestamptz NOT NULL,
     job_id     bigint NOT NULL,
@@ -234,7 +234,7 @@ CREATE TABLE holdfast.unique_window (
 );
 CREATE INDEX unique_window_ends_at ON holdfast.unique_window (ends_at);
 
--- An order key whose head failed and must be looked at before the next may run.
+-- An order key whose first job failed: an operator must act before the next job may run.
 CREATE TABLE holdfast.order_stop (
     order_key  text COLLATE "C" PRIMARY KEY,
     job_id     bigint NOT NULL,
@@ -254,8 +254,8 @@ CREATE TABLE holdfast.blocker (
 ) WITH (fillfactor = 50);
 CREATE INDEX blocker_chain ON holdfast.blocker (chain_id) WHERE status IS NULL;
 
--- Workers that sleep and may be woken. Unlogged: after a crash everyone looks for work anyway.
--- Rows live ten seconds at most, and the index starts with what a look is bounded by.
+-- Workers that sleep and can be woken. Unlogged: after a crash every worker looks for jobs anyway. A row is valid for ten seconds at most,
+-- and the index starts with the column that bounds each look-up.
 CREATE UNLOGGED TABLE holdfast.sleeper (
     until     timestamptz NOT NULL,
     worker_id bigint NOT NULL,
@@ -264,7 +264,7 @@ CREATE UNLOGGED TABLE holdfast.sleeper (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX sleeper_until ON holdfast.sleeper (until, queue);
 
--- Who waits for which chain, and on which channel to tell. As short-lived as the sleepers.
+-- The chains that clients wait for, and the channels on which to notify them. Valid as long as the records of sleepers.
 CREATE UNLOGGED TABLE holdfast.watcher (
     until    timestamptz NOT NULL,
     chain_id bigint NOT NULL,
@@ -272,7 +272,7 @@ CREATE UNLOGGED TABLE holdfast.watcher (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX watcher_until ON holdfast.watcher (until);
 
--- Until when no worker of the cluster need look that far below the claim floors again.
+-- Until when no worker needs to scan that far below the claim floors again.
 CREATE UNLOGGED TABLE holdfast.sweep (
     until timestamptz NOT NULL,
     reach interval NOT NULL

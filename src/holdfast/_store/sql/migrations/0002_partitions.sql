@@ -1,7 +1,7 @@
 -- Day partitions, made ahead of time. SECURITY DEFINER: only the owner of a table may add to it, and workers do not own it.
 
--- A table from which rows are deleted says how a row is identified, or a publication of all tables would refuse to delete them. That is not
--- inherited, so each day says it: by its unique index, or by whole rows where there is none.
+-- A table from which rows are deleted declares how a row is identified; otherwise a publication of all tables would refuse to delete them.
+-- Partitions do not inherit it, so each day declares it: by its unique index, or by whole rows where there is none.
 CREATE FUNCTION holdfast.identify_rows(part text) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -11,18 +11,17 @@ BEGIN
     EXECUTE format('ALTER TABLE holdfast.%I REPLICA IDENTITY ', part) || coalesce('USING INDEX ' || quote_ident(by_index), 'FULL');
 END $$;
 
--- One at a time adds or drops partitions. The lock is that of a table which nobody but its owner may lock so: any login of the database could
--- hold an advisory lock, and would stop workers from starting.
+-- One transaction at a time adds or drops partitions. It locks a table that only its owner may lock in this mode: any login of the database
+-- could hold an advisory lock, and would stop workers from starting.
 CREATE FUNCTION holdfast.lock_partitions() RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     LOCK TABLE holdfast.migration IN SHARE UPDATE EXCLUSIVE MODE;
 END $$;
 
--- CREATE TABLE … PARTITION OF would lock the parent against readers and, behind one long reader, stop every finish.
--- ATTACH takes a lock that neither readers nor writers notice, so waiting for it harms nobody, and who is about to write waits rather than
--- being refused: half a minute.
--- Rows that came late are then moved to the days they belong to, 10000 of each family at a time.
+-- CREATE TABLE … PARTITION OF would lock the parent against readers and, behind one long reader, stop every finish. ATTACH takes a lock
+-- that conflicts with neither readers nor writers, so waiting for it is harmless. A caller that is about to write waits up to half a minute
+-- instead of failing. Rows that were written late are then moved to the days they belong to, 10000 of each family at a time.
 CREATE FUNCTION holdfast.ensure_partitions(ahead integer DEFAULT 14) RETURNS integer
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '30s' SET timezone = 'UTC' AS $$
 DECLARE
@@ -35,7 +34,7 @@ BEGIN
     IF ahead NOT BETWEEN 1 AND 366 THEN
         RAISE EXCEPTION 'partitions can be made 1 to 366 days ahead, not %', ahead USING ERRCODE = 'HF002';
     END IF;
-    FOR family IN               -- every table of ours that is cut into days, by its column
+    FOR family IN               -- every table of ours that is partitioned by day, and its column
         SELECT left(c.relname, -length('_days'))::text AS name, a.attname::text AS at
         FROM pg_partitioned_table p JOIN pg_class c ON c.oid = p.partrelid JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = p.partattrs[0]
         WHERE c.relnamespace = 'holdfast'::regnamespace AND p.partstrat = 'r' AND c.relname LIKE '%\_days' ORDER BY c.relname
@@ -46,7 +45,7 @@ BEGIN
             part := family.name || '_' || to_char(day, 'YYYYMMDD');
             CONTINUE WHEN to_regclass('holdfast.' || part) IS NOT NULL;
             PERFORM holdfast.lock_partitions();
-            -- Read the catalog itself: waiting for that lock does not refresh the cache that to_regclass asks.
+            -- Read the catalog itself: waiting for that lock does not refresh the cache that to_regclass uses.
             CONTINUE WHEN EXISTS (SELECT FROM pg_class c WHERE c.relname = part AND c.relnamespace = 'holdfast'::regnamespace);
             EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.%I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', part, family.name);
             EXECUTE format('ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
@@ -55,7 +54,7 @@ BEGIN
             made := made + 1;
         END LOOP;
         IF late <> '{}' THEN
-            -- The lock: of two that move the same row, one would fail. The new value sends the row to its day.
+            -- The lock: of two transactions that move the same row, one would fail. The new value moves the row to its day.
             PERFORM holdfast.lock_partitions();
             EXECUTE format('UPDATE holdfast.%1$I SET late = NULL WHERE late AND ctid = ANY (ARRAY(
                 SELECT l.ctid FROM holdfast.%2$I AS l WHERE l.%3$I::date = ANY ($1) LIMIT 10000))',
@@ -65,9 +64,9 @@ BEGIN
     RETURN made;
 END $$;
 
--- Called by whoever is about to write into a table of the past: made ahead or not, nothing is refused for lack of a partition, whatever the
--- clock does. Without one for today and tomorrow, whatever this transaction writes there is late: the setting is the default of that
--- column. Nobody makes a partition here: until a user's transaction ended, everybody else would wait for it.
+-- Called before every write into a table of ended rows. With or without partitions made ahead, no write fails for lack of a partition,
+-- whatever the clock does. Without partitions for today and tomorrow, all rows that this transaction writes there are late: the setting is
+-- the default of that column. No partition is created here: until a user's transaction ended, all others would wait for it.
 CREATE FUNCTION holdfast.need_partitions() RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -78,12 +77,11 @@ BEGIN
     END IF;
 END $$;
 
--- Where to look for a job that has ended when only its id, or an earlier one, is known, and today's partitions do not have it: at most
--- four partitions at a time, newest first, down to the day on which the id was drawn; then the days that a clock which was set back has left in the future.
---
--- A look by id over a whole family locks every partition and every index of it until the transaction ends: hundreds of entries of a table
--- that all sessions share. So whoever looks names the span in literals, which keep the planner from the other partitions, and raises and
--- catches HF000 around it: the end of that subtransaction gives the locks back.
+-- Where to search for an ended job when only its id, or an earlier one, is known, and today's partitions do not have it: at most four
+-- partitions at a time, newest first, down to the day on which the id was drawn; then the days in the future, which exist if the clock was
+-- set back. A search by id over a whole family locks every partition and every index of it until the transaction ends: hundreds of entries
+-- of a lock table that all sessions share. So the caller gives the span in literals, which exclude the other partitions, and raises and
+-- catches HF000 around it: the end of that subtransaction releases the locks.
 CREATE FUNCTION holdfast.history_spans(drawn bigint) RETURNS tstzrange[]
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -94,7 +92,7 @@ BEGIN
     BEGIN
         -- A day earlier than its landmark: the clock may have been set back between the two.
         SELECT (l.at AT TIME ZONE 'UTC')::date - 1 INTO oldest FROM holdfast.landmark l WHERE l.last_id < drawn ORDER BY l.last_id DESC LIMIT 1;
-        -- Materialized: the names of other tables are no dates.
+        -- Materialized: the names of other tables are not dates.
         WITH parts AS MATERIALIZED (
             SELECT c.relname::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
             WHERE i.inhparent IN ('holdfast.job_history_days'::regclass, 'holdfast.job_failed_days'::regclass)

@@ -1,12 +1,12 @@
 -- Enqueueing, in the caller's own transaction. SECURITY DEFINER: a producer may call these functions and touch no table.
--- Times are clock_timestamp(), not now(): in a transaction that began an hour ago a job is due from its insert on, not from an
--- hour before, where no claim would look for it at once.
+-- Times are clock_timestamp(), not now(): in a transaction that began an hour ago, a job is due from its insert on, not an hour earlier,
+-- where no claim would look for it at once.
 
 CREATE TYPE holdfast.new_job AS (
     kind             text,
     payload          json,
     queue            text,
-    priority         bigint,                    -- the widest of its sort, so that a number out of range meets a rule of ours
+    priority         bigint,                    -- the widest type, so that a number out of range fails one of our checks
     max_attempts     bigint,                    -- null: 3; -1: no limit
     delay_ms         bigint,
     at               timestamptz,
@@ -23,8 +23,8 @@ CREATE TYPE holdfast.new_job AS (
     run_anyway       boolean
 );
 
--- Everything that comes in through the functions for producers and operators is checked here, by the rules of the library. What is refused names the
--- parameter, the rule and what was given; HF002 is a job, HF005 an event or message.
+-- All input of the functions for producers and operators is checked here, by the rules of the library. An error names the parameter, the
+-- rule and the given value; HF002 is a job, HF005 an event or message.
 CREATE FUNCTION holdfast.refuse(fault text, state text DEFAULT 'HF002') RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -46,7 +46,7 @@ CREATE FUNCTION holdfast.time_fault(name text, given timestamptz) RETURNS text
     RETURN CASE WHEN given NOT BETWEEN timestamptz '0001-01-01Z' AND timestamptz '9999-12-31Z'
         THEN format('%s: a time from the year 1 to the year 9999 expected, got %s', name, given) END;
 
--- A span in milliseconds, for comparison with a bound: one that is too long for a bigint is as long as that is.
+-- An interval in milliseconds, for comparison with a bound; one that is too long for a bigint becomes the largest bigint.
 CREATE FUNCTION holdfast.milliseconds(span interval) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     RETURN CASE WHEN span IS NOT NULL THEN (greatest(least(extract(epoch FROM span), 1e15), -1e15) * 1000)::bigint END;
@@ -105,7 +105,7 @@ CREATE FUNCTION holdfast.job_fault(kind text, payload json, queue text, priority
             OR jsonb_path_exists(headers::jsonb, '$.* ? (@.type() <> "string")') THEN holdfast.header_fault(headers)
     END;
 
--- Null: a chain may go on with this job.
+-- Null: this job may continue a chain.
 CREATE FUNCTION holdfast.next_fault(next json) RETURNS text
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -121,17 +121,17 @@ BEGIN
         n.order_key, n.unique_key, n.unique_window_ms, n.on_conflict, n.headers, n.payload_version, n.blockers);
 END $$;
 
--- The past is lifted to the present: a job may never appear where claims have already passed.
+-- A time in the past becomes now: a job may never appear where claims have already passed.
 CREATE FUNCTION holdfast.due_at(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS timestamptz
     LANGUAGE sql STABLE RETURN greatest(coalesce(at, clock + delay_ms * interval '1 millisecond', clock), clock);
 
--- Jobs of one order key share a shard. The hash may differ between major versions: it only spreads, it decides no order.
+-- Jobs of one order key share a shard. The hash may differ between major versions: it only spreads the jobs and decides no order.
 CREATE FUNCTION holdfast.shard_of(id bigint, order_key text) RETURNS smallint
     LANGUAGE sql IMMUTABLE RETURN CASE WHEN order_key IS NULL THEN id & 63 ELSE hashtext(order_key) & 63 END::smallint;
 
--- Wakes two sleepers for each queue and kind, since the last to lie down may have been killed and left its record behind. A sleeper that is
--- woken for more than it can run wakes the next.
--- Call it in a statement after the insert: only a later snapshot sees who lay down meanwhile.
+-- Wakes two sleepers for each queue and kind, since the last one may have been killed and left its record behind. A sleeper that is woken
+-- for more than it can run wakes the next. Call it in a statement after the insert: only a later snapshot sees the workers that began to
+-- sleep meanwhile.
 CREATE FUNCTION holdfast.wake_sleepers(queues text[], kinds text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -145,12 +145,12 @@ BEGIN
         RETURN;                 -- a transaction that has notified cannot be prepared for a two-phase commit: polling finds the job
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        -- The snapshot is as old as the transaction and cannot know who sleeps: tell everybody.
+        -- The snapshot is as old as the transaction and does not show who sleeps: notify all workers.
         PERFORM pg_notify('holdfast', queue) FROM (SELECT DISTINCT queue FROM unnest(queues) AS queue) AS given;
     ELSE
         FOR given IN SELECT DISTINCT queue, kind FROM unnest(queues, kinds) AS pair (queue, kind) LOOP
             first := NULL;
-            FOR turn IN 1..2 LOOP       -- each look stops at the newest record that will do, however many there are
+            FOR turn IN 1..2 LOOP       -- each look-up stops at the newest record that fits, however many there are
                 SELECT s.worker_id INTO woken FROM holdfast.sleeper s
                 WHERE s.until > clock AND s.queue = given.queue AND given.kind = ANY (s.kinds) AND s.worker_id IS DISTINCT FROM first
                 ORDER BY s.until DESC LIMIT 1;
@@ -162,14 +162,14 @@ BEGIN
     END IF;
 END $$;
 
--- It was called off, or is too late and has not started: it will not run.
+-- It was cancelled, or expired before it started: it will not run.
 CREATE FUNCTION holdfast.is_doomed(job holdfast.job, clock timestamptz) RETURNS boolean
     LANGUAGE sql IMMUTABLE
     RETURN job.cancel_requested_at IS NOT NULL OR coalesce(job.expires_at <= clock, false) AND job.status <> 'processing';
 
--- Jobs of which some ask for a unique key, or come after other chains. Never look-then-insert: an index decides, then the losers look at who won.
--- Whatever belongs to the jobs given stands in arrays of the same length, which one unnest lays side by side, and `IN (SELECT unnest(…))`
--- is a hash where a join may not be one: the cost grows with the number of jobs, and not with its square.
+-- Jobs of which some have a unique key, or wait for other chains. It never looks before it inserts: an index decides, then the losers look
+-- up the winner. The data of the given jobs is in arrays of the same length, which one unnest joins, and `IN (SELECT unnest(…))` is a hash
+-- where a join may not be one: the cost grows with the number of jobs, not with its square.
 CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[]) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE
     SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
@@ -178,10 +178,10 @@ CREATE FUNCTION holdfast.enqueue_unique_jobs(given holdfast.new_job[]) RETURNS T
 DECLARE
     clock timestamptz := clock_timestamp();
     ids bigint[] := ARRAY(SELECT nextval('holdfast.job_id_seq') FROM generate_series(1, cardinality(given)));
-    answers bigint[];               -- the job that each one given became, or found; null: not known yet
+    answers bigint[];               -- the job that each given one became, or found; null: not known yet
     made bigint[];
     replaced bigint[] := '{}';
-    replacing bigint[] := '{}';     -- the places of those that replace them
+    replacing bigint[] := '{}';     -- the positions of those that replace them
     windowed boolean;
     waiting boolean;
     duplicate bigint;
@@ -193,12 +193,12 @@ BEGIN
             USING ERRCODE = 'HF002';
     END IF;
     IF EXISTS (SELECT FROM unnest(given) AS g WHERE cardinality(g.blockers) > 10000) THEN
-        RAISE EXCEPTION 'a job comes after 10000 chains at most' USING ERRCODE = 'HF002';
+        RAISE EXCEPTION 'a job may wait for at most 10000 chains' USING ERRCODE = 'HF002';
     END IF;
     SELECT coalesce(bool_or(g.unique_window_ms IS NOT NULL), false), coalesce(bool_or(cardinality(g.blockers) > 0), false)
     INTO windowed, waiting FROM unnest(given) AS g;
     IF windowed THEN
-        -- Windows first: who loses one inserts no job. Sorted, so that two transactions wait for each other in one direction only.
+        -- Windows first: a job that loses one is not inserted. Sorted, so that two transactions wait for each other in one direction only.
         WITH taken AS (
             INSERT INTO holdfast.unique_window (unique_key, kind, ends_at, job_id)
             SELECT g.unique_key, g.kind,
@@ -207,7 +207,7 @@ BEGIN
             ON CONFLICT DO NOTHING RETURNING job_id
         )
         SELECT coalesce(array_agg(job_id), '{}') INTO made FROM taken;
-        -- The holder of a lost window, as a row of the past or of a transaction that has committed meanwhile.
+        -- The holder of a lost window, in the history or in a transaction that has committed meanwhile.
         SELECT array_agg(CASE WHEN g.unique_window_ms IS NOT NULL AND g.id NOT IN (SELECT unnest(made)) THEN
                 (SELECT w.job_id FROM holdfast.unique_window w WHERE w.unique_key = g.unique_key AND w.kind = g.kind AND w.ends_at =
                     date_bin(g.unique_window_ms * interval '1 millisecond', clock, 'epoch') + g.unique_window_ms * interval '1 millisecond')
@@ -239,26 +239,26 @@ BEGIN
         END IF;
         EXIT WHEN array_position(answers, NULL) IS NULL;
 
-        -- Who is to be replaced, or will not run, is locked first, in the order of the keys: what is seen of it from here on stays true.
+        -- A job that is replaced, or that will not run, is locked first, in the order of the keys: from here on its row cannot change.
         PERFORM FROM holdfast.job j,
             (SELECT g.unique_key, g.kind, bool_or(g.on_conflict IN ('replace', 'debounce')) AS changes
              FROM unnest(answers, given) AS g (answer) WHERE g.answer IS NULL GROUP BY 1, 2 ORDER BY 1, 2) AS g
         WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND (g.changes OR holdfast.is_doomed(j, clock)) FOR UPDATE OF j;
         IF FOUND THEN
-            -- A running job cannot take a new payload or time, and for one that will not run nothing may be lost: it gives up its key, and
-            -- the next round inserts its successor.
+            -- A running job cannot take a new payload or time, and a job that will not run must not swallow the new one: it gives up its
+            -- key, and the next round inserts its successor.
             UPDATE holdfast.job j SET unique_key = NULL
             FROM (SELECT g.unique_key, g.kind, bool_or(g.on_conflict IN ('replace', 'debounce')) AS changes
                   FROM unnest(answers, given) AS g (answer) WHERE g.answer IS NULL GROUP BY 1, 2) AS g
             WHERE j.unique_key = g.unique_key AND j.kind = g.kind AND j.id NOT IN (SELECT unnest(ids))
                 AND (g.changes AND j.status = 'processing' OR holdfast.is_doomed(j, clock));
         END IF;
-        -- Not found: it ended between the insert and this look, and the next round may insert.
+        -- Not found: it ended between the insert and this look-up, and the next round may insert.
         answers := ARRAY(SELECT coalesce(g.answer, (SELECT j.id FROM holdfast.job j WHERE j.unique_key = g.unique_key AND j.kind = g.kind))
             FROM unnest(answers, given) WITH ORDINALITY AS g (answer) ORDER BY g.ordinality);
     END LOOP;
     IF array_position(answers, NULL) IS NOT NULL THEN
-        RAISE EXCEPTION 'a unique key changed hands ten times in a row' USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'the holder of a unique key changed ten times in a row' USING ERRCODE = 'serialization_failure';
     END IF;
 
     IF answers <> ids THEN
@@ -268,8 +268,8 @@ BEGIN
             RAISE EXCEPTION 'a job with this unique key exists' USING ERRCODE = 'HF001', DETAIL = duplicate::text;
         END IF;
 
-        -- The last one given wins. A replaced job keeps its id, its place and its order key, and starts again with no attempt used.
-        -- What it comes after is replaced too; a debounced job keeps that with its payload.
+        -- The last one given wins. A replaced job keeps its id, its place and its order key, and starts again with no attempt used. Its
+        -- blockers are replaced too; a debounced job keeps them with its payload.
         WITH changed AS (
             UPDATE holdfast.job j SET payload = g.payload, headers = g.headers, payload_version = g.payload_version,
                 queue = coalesce(g.queue, 'default'), priority = coalesce(g.priority, 5), max_attempts = nullif(coalesce(g.max_attempts, 3), -1),
@@ -298,13 +298,13 @@ BEGIN
         FROM unnest(ids, answers, given) WITH ORDINALITY AS w (id, answer), unnest(w.blockers) WITH ORDINALITY AS b (chain_id, ordinal)
         WHERE w.answer = w.id AND w.id NOT IN (SELECT unnest(replaced)) OR w.ordinality IN (SELECT unnest(replacing));
         IF replaced <> '{}' THEN
-            -- Whether somebody waits for it by now is seen on a new snapshot only.
+            -- Only a new snapshot shows whether another job waits for it by now.
             PERFORM holdfast.need_read_committed();
             PERFORM holdfast.refuse_circles(replaced);
         END IF;
     END IF;
 
-    -- A job that goes on a chain is named by that chain.
+    -- For a job that continues a chain, return that chain.
     RETURN QUERY SELECT g.answer,
         CASE WHEN g.answer = g.id THEN g.id ELSE coalesce((SELECT j.chain_id FROM holdfast.job j WHERE j.id = g.answer), g.answer) END,
         g.answer = g.id
@@ -348,15 +348,15 @@ BEGIN
             PERFORM holdfast.refuse(format('jobs: at most 1000000 expected, got %s', made));
         END IF;
     END IF;
-    -- A statement of its own, after the insert. Under load nobody sleeps, and this one look is all there is.
+    -- A statement of its own, after the insert. Under load no worker sleeps, and this one look-up is the only cost.
     IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
         PERFORM holdfast.wake_sleepers(array_agg(coalesce(queue, 'default')), array_agg(kind))
         FROM json_populate_recordset(NULL::holdfast.new_job, jobs::json);
     END IF;
 END $$;
 
--- Jobs, and one that comes after all their chains, and after those that it names itself: all of them or none, on a connection too that
--- commits every statement. Answers with that one, `last`, which is the text of a JSON object.
+-- Jobs, and one that runs after all their chains, and after those that it names itself: all of them or none, also on a connection that
+-- commits every statement. Returns that one, `last`, which is the text of a JSON object.
 CREATE FUNCTION holdfast.enqueue_group(jobs text, last text, run_anyway boolean) RETURNS TABLE (id bigint, chain_id bigint, created boolean)
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 #variable_conflict use_column
@@ -381,7 +381,7 @@ BEGIN
     PERFORM holdfast.wake_sleepers(ARRAY[coalesce(final.queue, 'default')], ARRAY[final.kind]);
 END $$;
 
--- One job: what the library calls for a single one, and what psql, triggers and other languages may call:
+-- One job: called by the library for a single job, and by psql, triggers and other languages:
 --   SELECT holdfast.enqueue('mail.welcome', '{"to": "a@b.c"}', delay => '1 hour')
 CREATE FUNCTION holdfast.enqueue(
     kind text, payload json DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 5, max_attempts integer DEFAULT 3,
@@ -404,7 +404,7 @@ BEGIN
         PERFORM holdfast.refuse(fault);
     END IF;
     IF unique_key IS NOT NULL OR blockers IS NOT NULL THEN
-        -- Added to the clock and not in milliseconds: a month is a month of the calendar.
+        -- Added to the clock and not in milliseconds: a month is a calendar month.
         SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
             coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key, unique_window_ms,
             on_conflict, headers, payload_version, blockers, run_anyway)::holdfast.new_job]) AS u;
@@ -417,7 +417,7 @@ BEGIN
             CASE WHEN order_key IS NOT NULL THEN made END, coalesce(queue, 'default'), kind, payload, headers, order_key,
             holdfast.is_later(coalesce(at, clock + delay), NULL, clock));
     END IF;
-    -- A statement of its own, after the insert. Under load nobody sleeps, and this one look is all there is.
+    -- A statement of its own, after the insert. Under load no worker sleeps, and this one look-up is the only cost.
     IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
         PERFORM holdfast.wake_sleepers(ARRAY[coalesce(queue, 'default')], ARRAY[kind]);
     END IF;

@@ -1,9 +1,9 @@
--- The claim. Its planner settings are fixed, so that the statistics of a table that was empty a second ago cannot turn a look-up by
--- index into a scan, and a short statement is never compiled.
+-- The claim. Its planner settings are fixed, so that the statistics of a table that was empty a second ago cannot turn an index look-up
+-- into a scan, and a short statement is never compiled.
 
--- Of candidates with an order key, all locked by this transaction: which may run. New statements see new snapshots, so what is
--- decided under the key's lock is decided on what the last holder of that lock left behind. A key that somebody else holds is
--- left for the next claim; no claim ever waits.
+-- Decides which of these candidates with an order key may run; all are locked by this transaction. New statements see new snapshots, so a
+-- decision under the key's lock sees all writes of the last holder of that lock. A key that another transaction holds is left for the next
+-- claim; no claim ever waits.
 CREATE FUNCTION holdfast.take_order_heads(ids bigint[], budget integer,
     OUT heads tid[], OUT parked integer, OUT keys integer, OUT left_alone bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -34,8 +34,8 @@ BEGIN
         coalesce(array_agg(v.ctid) FILTER (WHERE NOT v.busy AND NOT v.waits), '{}')
     INTO behind, early, heads FROM verdict v;
 
-    -- Parked only behind a lower live job: whoever leaves a key promotes the next above it, so the lowest is never left parked.
-    -- What follows in the same key would be met next, and is parked along.
+    -- Parked only behind a lower live job: a job that leaves a key promotes the next above it, so the lowest is never left parked. The jobs
+    -- behind it in the same key would be found next, and are parked too.
     UPDATE holdfast.job SET status = 'blocked' WHERE ctid = ANY (ARRAY(
         SELECT follower.ctid
         FROM (SELECT DISTINCT ON (j.order_key) j.order_key, j.order_seq, j.id FROM holdfast.job j WHERE j.id = ANY (behind)
@@ -43,18 +43,18 @@ BEGIN
             LATERAL (SELECT j.ctid FROM holdfast.job j
                      WHERE j.order_key = b.order_key AND (j.order_seq, j.id) >= (b.order_seq, b.id) AND j.status = 'pending'
                      ORDER BY j.order_seq, j.id LIMIT 1000 FOR NO KEY UPDATE SKIP LOCKED) AS follower));
-    -- The lowest of its key, committed late, while a later one already runs: that one will not look below itself. Ask again soon.
+    -- The lowest of its key, committed late, while a later one already runs: that one will not look below itself. Claim again soon.
     UPDATE holdfast.job SET available_at = clock_timestamp() + interval '1 second', later = true WHERE id = ANY (early);
     parked := cardinality(behind) + cardinality(early);
 END $$;
 
--- Where to begin in one lane: where the last claim ended, or as far below it as commits may come late. A floor ahead of the clock is
--- of another clock (failover, step) and is ignored.
+-- Where to begin in one lane: where the last claim ended, or as far below it as commits may be late. A floor ahead of the clock comes from
+-- another clock (failover, step) and is ignored.
 CREATE FUNCTION holdfast.claim_floor(last timestamptz, reach interval) RETURNS timestamptz
     LANGUAGE sql STABLE RETURN CASE WHEN last <= now() THEN last - reach ELSE '-infinity' END;
 
--- Finds the next queue in which something is due, and its lanes (kind, priority), by walking the index of the pending from lane to
--- lane. A walk costs as many steps as there are lanes that are not empty, however many kinds and queues are served.
+-- Finds the next queue that has due jobs, and its lanes (kind, priority), by walking the index of pending jobs from lane to lane. A walk
+-- costs as many steps as there are lanes that are not empty, however many kinds and queues are served.
 --   queues, kinds  sorted byte by byte; kinds null: those that the worker registered
 --   this_queue     the number of the queue to begin with, and then of the one found; last_queue: of the last to look at
 --   lane_…         lanes that were claimed from, and where that ended, in the order of the index. They are looked at from there, and
@@ -84,7 +84,7 @@ DECLARE
     lane integer := 1;
     lanes integer := coalesce(cardinality(lane_queues), 0);
     lane_ends boolean;                                  -- the step ends at a lane with a floor
-    by_kind boolean := false;                           -- few enough to look into each, and cross nothing that foreign kinds left
+    by_kind boolean := false;                           -- few enough to look into each, without crossing dead entries of other kinds
 BEGIN
     due_levels := '{}'; due_kinds := '{}'; due_times := '{}'; due_ids := '{}';
     IF lanes > 0 THEN
@@ -135,7 +135,7 @@ BEGIN
             END IF;
             IF NOT by_kind THEN
                 kinds := coalesce(kinds, (SELECT w.kinds FROM holdfast.worker w WHERE w.id = worker), '{}');
-                -- Usually the same kind as before, or the next; a search through all of them is dear when they are many.
+                -- Usually the same kind as before, or the next; a search through all of them is expensive when there are many.
                 place := CASE WHEN kinds[place] = met_kind THEN place WHEN kinds[place + 1] = met_kind THEN place + 1
                     ELSE width_bucket(met_kind, kinds) END;
                 IF place = 0 OR kinds[place] <> met_kind THEN
@@ -210,8 +210,8 @@ END $$;
 -- A queue has eight windows of eight shards, 0 to 7. A claim that looks into some of them holds each, and shares number 8 with other such
 -- claims. One that looks into all holds number 8 alone, which is one lock instead of nine.
 
--- Waits a moment for one window; false: somebody kept it. Waiting in PostgreSQL's queue costs nothing; asking
--- again and again does.
+-- Waits up to 100 ms for one window; false: another claim kept it. Waiting in PostgreSQL's lock queue costs nothing; asking repeatedly
+-- does.
 CREATE FUNCTION holdfast.wait_for_window(queue_hash integer, number integer) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 BEGIN
@@ -222,7 +222,7 @@ EXCEPTION WHEN lock_not_available THEN
     RETURN false;
 END $$;
 
--- Takes due jobs: queue by queue, most urgent priority first, oldest first among the given kinds.
+-- Claims due jobs: queue by queue, most urgent priority first, oldest first among the given kinds.
 --   queues     sorted byte by byte; null: those that the worker registered
 --   slots      how many jobs of each are wanted, or one number for all; `most` in all
 --   start      the number of the queue to begin with; the others follow in turn
@@ -238,9 +238,8 @@ END $$;
 -- ended, a time and an id.
 --
 -- A statement that locks on a snapshot in which a job is still pending follows the row to the version of the worker that has claimed it
--- since, locks that, and keeps the lock though the job is not for it: the owner's finish would wait for it. So whoever claims holds the
--- windows that it looks into, and begins to look when it has them. SKIP LOCKED remains the referee: who claims without windows is
--- right too, only slower.
+-- since, locks that, and keeps the lock although it cannot take the job: the owner's finish would wait for it. So a claim holds the windows
+-- that it scans, and begins to scan when it has them. SKIP LOCKED still decides: a claim without windows is correct too, only slower.
 CREATE FUNCTION holdfast.claim_jobs(worker bigint, queues text[], slots integer[], most integer, start integer, kinds text[],
     leases integer[], lease_kinds text[], lane_queues text[], lane_kinds text[], lane_levels smallint[], lane_times timestamptz[],
     lane_ids bigint[], reach interval, shard_from smallint DEFAULT 0, shard_to smallint DEFAULT 63, windows integer DEFAULT 0,
@@ -273,7 +272,7 @@ DECLARE
     rows tid[];
     keyed bigint[];
     parked integer;                 -- jobs met in this round that could not be taken: look for others
-    passed_by bigint[] := '{}';     -- of keys that somebody else holds just now, or too many for one call
+    passed_by bigint[] := '{}';     -- of keys that another transaction holds now, or too many for one call
     again boolean := false;
     key_budget integer := 100;      -- advisory locks of one call: they fill a table that all sessions share
     deadline timestamptz := clock_timestamp() + interval '200 milliseconds';
@@ -294,17 +293,17 @@ DECLARE
     window_budget integer := 64;    -- advisory locks, as key_budget
     waited boolean := false;
     crowded boolean;                -- fewer windows were free than asked for; null: none was needed
-    unseen boolean := false;        -- somebody else's windows may hold more that is due
+    unseen boolean := false;        -- windows of other claims may hold more due jobs
     parts boolean := false;
     scheduled record;
 BEGIN
     -- A finish on a snapshot as old as its transaction does not see what a claim parks meanwhile, and would strand an order key. A
-    -- transaction that has written something before, as a user's test has, sees what it claims.
+    -- transaction that has written something before, as a user's test has, sees its own claims.
     IF current_setting('transaction_isolation') <> 'read committed' AND pg_current_xact_id_if_assigned() IS NULL THEN
-        RAISE EXCEPTION 'jobs are claimed in a READ COMMITTED transaction, and here it is %: ALTER ROLE % SET default_transaction_isolation = %',
+        RAISE EXCEPTION 'a claim needs a READ COMMITTED transaction, and this one is %: ALTER ROLE % SET default_transaction_isolation = %',
             upper(current_setting('transaction_isolation')), quote_ident(current_user), quote_literal('read committed') USING ERRCODE = 'HF003';
     END IF;
-    -- A wide look walks over every dead entry that cannot be vacuumed yet. When that is slow, one worker does it for all.
+    -- A wide scan reads every dead entry that cannot be vacuumed yet. When that is slow, one worker does it for all.
     IF reach > interval '10 seconds' AND lane_queues <> '{}' THEN
         sweeps := NOT EXISTS (SELECT FROM holdfast.sweep s WHERE s.until > now() AND s.reach >= claim_jobs.reach)
             AND pg_try_advisory_xact_lock(hashtext('holdfast.sweep'), extract(epoch FROM reach)::integer);
@@ -370,7 +369,7 @@ BEGIN
             END IF;
             IF from_window IS NULL THEN
                 crowded := true;
-                -- Nobody waits who holds a window that others wait for, and nobody twice.
+                -- A claim that holds a window for which others wait does not wait itself, and no claim waits twice.
                 IF window_budget = 64 AND NOT waited THEN
                     waited := true;
                     from_window := CASE WHEN holdfast.wait_for_window(queue_hash, asked_from) THEN asked_from END;
@@ -390,7 +389,7 @@ BEGIN
             spans := ARRAY[greatest(8 * from_window, shard_from), least(8 * to_window + 7, shard_to)];
         END IF;
         WHILE need > 0 AND first <= cardinality(lanes.due_levels) AND NOT again LOOP
-            -- The oldest of a priority are in the lanes that begin earliest: no more lanes than jobs are wanted.
+            -- The oldest jobs of a priority are in the lanes that begin earliest: no more lanes than jobs are wanted.
             level := lanes.due_levels[first];
             last := first;
             WHILE lanes.due_levels[last + 1] = level AND last - first < greatest(need, 8) LOOP
@@ -403,7 +402,7 @@ BEGIN
                 look := CASE WHEN first = last THEN need ELSE least(need, need / (last - first + 1) + 16) END;
                 LOOP
                     IF first = last THEN
-                        -- One lane, as nearly always: the same without what is needed to choose between lanes.
+                        -- One lane, as nearly always: without the steps that choose between lanes.
                         SELECT coalesce(array_agg(alone.ctid) FILTER (WHERE alone.order_key IS NULL), '{}'),
                             coalesce(array_agg(alone.id) FILTER (WHERE alone.order_key IS NOT NULL), '{}'), count(*) = look
                         INTO rows, keyed, more
@@ -413,8 +412,9 @@ BEGIN
                                 AND j.shard BETWEEN span_from AND span_to AND j.id <> ALL (passed_by)
                               ORDER BY j.available_at, j.id LIMIT look FOR NO KEY UPDATE SKIP LOCKED) AS alone;
                     ELSE
-                        -- Of each kind as many as its share of the oldest is likely to be, a few too many, and of these the oldest. Where one
-                        -- kind's look ended is the horizon: what the others have beyond it may not be the oldest, and waits for a longer look.
+                        -- From each kind, slightly more jobs than its likely share of the oldest, and of these the oldest. The horizon is
+                        -- where the scan of one kind ended: jobs of other kinds beyond it may not be the oldest, and wait for a longer
+                        -- scan.
                         WITH due AS MATERIALIZED (
                             SELECT k.n, locked.* FROM unnest(due_kinds, due_times, due_ids) WITH ORDINALITY AS k (kind, since, id, n),
                                 LATERAL (SELECT j.ctid, j.id, j.order_key, j.available_at FROM holdfast.job j
@@ -439,7 +439,7 @@ BEGIN
                     IF rows <> '{}' THEN
                         token := coalesce(token, nextval('holdfast.token'));
                         need := need - cardinality(rows);
-                        -- A locked row cannot move before this transaction ends, so its place (ctid) will do.
+                        -- A locked row cannot move before this transaction ends, so its ctid identifies it.
                         RETURN QUERY
                         UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = worker, lock_token = token,
                             locked_until = now() + leases[coalesce(array_position(lease_kinds, j.kind), 0) + 1] * interval '1 millisecond'
@@ -458,7 +458,7 @@ BEGIN
                 span := span + 2;
                 EXIT WHEN need <= 0 OR again;
                 IF span > cardinality(spans) AND wide > 0 AND partly THEN
-                    -- What was asked for has no more: look into the other windows too, those that are free.
+                    -- The requested windows have no more jobs: look into the other free windows too.
                     wide := 0;
                     FOR w IN lowest..highest LOOP
                         CONTINUE WHEN w BETWEEN from_window AND to_window;
@@ -493,7 +493,7 @@ BEGIN
         INSERT INTO holdfast.sweep (until, reach) VALUES (clock_timestamp() + 20 * (clock_timestamp() - now()), reach);
     END IF;
     again := again OR unseen;
-    -- Behind jobs that are due and belong to others there may be one that will be due before they end, and is not set apart.
+    -- Behind due jobs of others there may be one that will be due before they end, and is not marked as later.
     IF token IS NULL AND missed AND NOT again THEN
         later := clock_timestamp() + holdfast.next_due(worker, queues, kinds, shard_from, shard_to);
     ELSIF most > 0 AND NOT again AND scheduled.next IS NOT NULL THEN
@@ -501,7 +501,7 @@ BEGIN
             ELSE holdfast.next_later(worker, queues, kinds, shard_from, shard_to) END);
     END IF;
     later := least(later, scheduled.soon);
-    -- What was promoted and not taken is as good as enqueued just now.
+    -- A job that was promoted and not claimed counts as enqueued just now.
     IF scheduled.promoted <> '{}' AND EXISTS (SELECT FROM holdfast.sleeper s WHERE s.until > now() AND s.worker_id <> worker) THEN
         PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j
         WHERE j.id = ANY (scheduled.promoted) AND j.status = 'pending' HAVING count(*) > 0;
@@ -517,8 +517,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Takes jobs that were lost with their worker, most urgent first, for a worker that runs nothing else until they have ended. Asked for one,
--- it takes any: if the process dies again, that job killed it. Asked for more, it takes only those that were never tried together before.
+-- Claims jobs whose worker was lost, most urgent first, for a worker that runs nothing else until they have ended. For one job, it takes
+-- any: if the process dies again, that job ended it. For more, it takes only those that were never tried together before.
 CREATE FUNCTION holdfast.claim_suspects(worker bigint, queues text[], kinds text[], leases integer[], most integer)
     RETURNS TABLE (id bigint, lock_token bigint, queue text, kind text, payload text, headers text, payload_version smallint,
         attempt smallint, max_attempts smallint, priority smallint, available_at timestamptz, chain_id bigint, order_key text,
@@ -564,7 +564,7 @@ BEGIN
         j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE;
 END $$;
 
--- How long until a suspect of these queues and kinds is due, or, negative, for how long it has been; null: there is none.
+-- The time until a suspect of these queues and kinds is due; negative if it is overdue; null: there is none.
 CREATE FUNCTION holdfast.next_suspect(queues text[], kinds text[]) RETURNS interval
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
@@ -574,8 +574,8 @@ BEGIN
                 AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = j.queue AND q.paused));
 END $$;
 
--- Of all workers that have other work to do, one at a time stops for suspects, so that the others go on. True: it is this one, for so
--- many milliseconds. None gives the turn back.
+-- Of all workers that have other jobs, one at a time stops for suspects, so that the others continue. True: it is this one, for that many
+-- milliseconds. Zero ends its turn.
 CREATE FUNCTION holdfast.isolate_worker(worker bigint, ms integer) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 BEGIN

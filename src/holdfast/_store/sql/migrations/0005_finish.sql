@@ -1,7 +1,7 @@
--- What may be written after a claim: renewals and endings. All of it names (id, lock_token, locked_by); what no longer matches is not
--- touched and is answered with the reason. Nothing here waits for a row: SKIP LOCKED, and `busy` is the answer.
+-- Writes after a claim: renewals and endings. Each names (id, lock_token, locked_by); a row that no longer matches is not touched, and the
+-- answer is the reason. Nothing here waits for a row: it uses SKIP LOCKED, and answers `busy`.
 
--- Why a claim no longer holds. `busy`: it does hold, but somebody has the row locked just now.
+-- Why a claim is lost. `busy`: it is held, but another transaction has the row locked now.
 CREATE FUNCTION holdfast.lost_reason(job_id bigint, token bigint, worker bigint) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -17,8 +17,8 @@ BEGIN
         WHEN 'failed' THEN 'taken_by_another_worker' ELSE 'not_found' END;
 END $$;
 
--- Renews every lease that a worker holds. Answers only what is not simply renewed: asked to stop (`cancelled`, renewed all the
--- same), `busy`, or why it is lost. NO KEY: who comes after this chain in an open transaction has its row locked against leaving, no more.
+-- Renews every lease that a worker holds. Returns only claims with a special state: asked to stop (`cancelled`, but renewed), `busy`, or
+-- why it is lost. NO KEY: a transaction that waits for this chain only prevents its row from leaving.
 CREATE FUNCTION holdfast.renew_leases(worker bigint, ids bigint[], tokens bigint[], leases integer[])
     RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -38,8 +38,8 @@ BEGIN
     FROM given g LEFT JOIN renewed r ON r.id = g.id AND r.lock_token = g.token WHERE r.id IS NULL OR r.stop;
 END $$;
 
--- Answers those claims of a worker that were called off (`cancelled`) or are lost, and why. A worker asks this when it is notified of a
--- loss: anybody who may log in can send such a notification, so it is only a reason to look.
+-- Returns those claims of a worker that were cancelled or are lost, and why. A worker runs it when it is notified of a loss: any login can
+-- send such a notification, so it only causes a check.
 CREATE FUNCTION holdfast.check_claims(worker bigint, ids bigint[], tokens bigint[]) RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -71,11 +71,11 @@ CREATE TYPE holdfast.ending AS (
     at         timestamptz          -- when it is to run again, in place of delay_ms
 );
 
--- The common batch: completed, without order keys or blockers, and nobody's blocker. One statement; what is in it and not for the short
--- way goes the long one. Answers only what was not simply done. `tokens` is one per job, or one for all; `results` is one per job, or none;
--- `ran`, the milliseconds that handlers ran, is one per job, with `ids` in ascending order, or one for all, or none.
--- It does not lock before it deletes, which would cost a tenth; it waits for a locked row, but not for long: then it fails with
--- lock_not_available, and settle_jobs does it without waiting. It gives up before the deadlock detector looks.
+-- The common batch: completed, without order keys or blockers, and not itself a blocker. One statement; jobs in it that need more are
+-- passed to settle_jobs. Returns only jobs that were not simply completed. `tokens` is one per job, or one for all; `results` is one per
+-- job, or none; `ran`, the milliseconds that handlers ran, is one per job, with `ids` in ascending order, or one for all, or none. It does
+-- not lock before it deletes, which would cost a tenth; it waits for a locked row at most 100 ms: then it fails with lock_not_available,
+-- and settle_jobs does it without waiting. It gives up before the deadlock detector runs.
 CREATE FUNCTION holdfast.complete_jobs(worker bigint, ids bigint[], tokens bigint[], results json[], ran integer[] DEFAULT '{}')
     RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
@@ -139,14 +139,14 @@ BEGIN
             FROM gone)
         SELECT count(*), array_agg(chain_id) FILTER (WHERE chain_id IS NOT NULL) INTO done, chains FROM gone;
     END IF;
-    -- A statement of its own, after the delete. Nearly always nobody waits, and this one look is all there is.
+    -- A statement of its own, after the delete. Nearly always no client waits, and this one look-up is the only cost.
     IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
         PERFORM holdfast.tell_watchers(c.ended, ARRAY(SELECT 'ended ' || e FROM unnest(c.ended) AS e)) FROM (SELECT ids || chains AS ended) AS c;
     END IF;
     IF done = cardinality(ids) THEN
         RETURN;
     END IF;
-    -- What is in history now is done; but the same job may have been given twice, under the token of an earlier claim too.
+    -- Jobs that are in the history now are done; but the same job may be given twice, also under the token of an earlier claim.
     WITH asked AS MATERIALIZED (
         SELECT g.id, coalesce(g.token, tokens[1]) AS token, g.result, coalesce(ran_all, g.ms) AS ran_ms
         FROM unnest(ids, tokens, results, ran) AS g (id, token, result, ms))
@@ -154,13 +154,13 @@ BEGIN
     FROM asked a
     WHERE a.id NOT IN (SELECT h.id FROM holdfast.job_history h WHERE h.id = ANY (ids) AND h.finished_at = now() AND h.worker_id = worker)
        OR a.token < (SELECT max(o.token) FROM asked o WHERE o.id = a.id);
-    -- Still ours, and not for the short way: somebody waits for it, or it waited for others. Or lost: the long way says why.
+    -- Still held, but not for the fast way: another job waits for it, or it waited for others. Or lost: settle_jobs finds out why.
     RETURN QUERY SELECT s.id, s.token, s.answer FROM holdfast.settle_jobs(others) AS s;
 END $$;
 
--- What settle_jobs does, with endings that meet the same fate. Four steps: lock own rows; lock what else they touch, which are the keys of
--- those that leave, their successors, and the jobs that wait for their chains; write; promote. Somebody who keeps one of these locks is not
--- waited for: the ending that needs it is `busy`.
+-- The work of settle_jobs, for endings that may fail together. Four steps: lock the own rows; lock the other rows they affect, which are
+-- the keys of jobs that leave, their successors, and the jobs that wait for their chains; write; promote. It does not wait for a
+-- transaction that keeps one of these locks: the ending that needs it is `busy`.
 CREATE FUNCTION holdfast.settle_batch(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
@@ -172,7 +172,7 @@ DECLARE
     settled holdfast.ending[];
     keyed bigint[];                 -- jobs that leave an order key
     ends bigint[];                  -- chains that end here
-    enders bigint[];                -- jobs that end a chain for which somebody waits
+    enders bigint[];                -- jobs that end a chain for which another job waits
     waiters bigint[] := '{}';
     named bigint[];                 -- jobs whose next comes after other chains
     had_blockers bigint[];
@@ -264,7 +264,7 @@ BEGIN
     FROM unnest(given) AS g LEFT JOIN unnest(settled) AS s ON s.id = g.id AND s.token = g.token;
 END $$;
 
--- Moves the jobs that leave to history or to the dead letters, with all that follows from it.
+-- Moves ended jobs to the history or to the dead letters, and writes all that depends on it.
 CREATE FUNCTION holdfast.leave_jobs(settled holdfast.ending[], clock timestamptz) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
@@ -299,7 +299,7 @@ BEGIN
             coalesce(error_code, last_error_code), coalesce(error, last_error), run_anyway, CASE WHEN blockers_left IS NOT NULL THEN
                 ARRAY(SELECT b.chain_id FROM holdfast.blocker b WHERE b.job_id = ended.id ORDER BY b.ordinal) END
         FROM ended WHERE verdict = 'failed'),
-    -- From the rows that are gone, so that what follows may have their unique keys. In the same order key it has their place.
+    -- From the deleted rows, so that the next jobs may take their unique keys. In the same order key they take their place.
     followed AS (
         INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
             chain_id, order_seq, queue, kind, payload, headers, order_key, unique_key, status, blockers_left, run_anyway, awaited, later)
@@ -324,20 +324,20 @@ BEGIN
     FROM ended WHERE NOT forget GROUP BY verdict, queue, kind, 5;
 END $$;
 
--- Gives back the jobs that are to run again.
+-- Returns jobs that run again to their queues.
 CREATE FUNCTION holdfast.give_back_jobs(settled holdfast.ending[], clock timestamptz) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 BEGIN
-    -- Never into the past: a job that reappears below the claim floors would wait for a sweep. A release and a reschedule
-    -- give the attempt back.
+    -- Never into the past: a job that reappears below the claim floors would wait for a wide scan. A release and a reschedule do not use up
+    -- the attempt.
     WITH back AS (
         UPDATE holdfast.job j SET status = 'pending', locked_until = NULL, lock_token = NULL, locked_by = NULL,
             available_at = holdfast.due_at(s.at, s.delay_ms, clock),
             attempt = j.attempt - CASE WHEN s.outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
-            -- Lost with its worker, it is a suspect until it ends in any other way. One that a worker gives back has not ended.
+            -- A job whose worker was lost is a suspect until it ends in any other way. One that a worker releases has not ended.
             suspect = CASE WHEN s.outcome = 'lost' THEN least(coalesce(j.suspect + 1, 0), 32767)
                            WHEN s.outcome = 'released' AND s.error_code = 'lost_in_trial' THEN 1
                            WHEN s.outcome = 'released' AND coalesce(s.delay_ms, 0) = 0 THEN j.suspect END,
@@ -371,11 +371,12 @@ BEGIN
         FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e));
 END $$;
 
--- Takes expired leases away, oldest first. The attempt was counted at the claim. Any of these jobs may have killed its worker, so they run
--- apart from then on. Lost again among other suspects, an attempt does not count, and the job runs alone. Lost alone, it killed its worker.
+-- Takes back jobs whose lease expired, oldest first. The attempt was counted at the claim. Any of these jobs may have ended the process of
+-- its worker, so they run apart from then on. If the worker is lost again while it runs other suspects too, the attempt does not count, and
+-- the job runs alone. If it is lost while the job runs alone, the job has ended the process.
 --   kinds    null: all of them
 --   delays   JSON: kind to the list of retry delays in milliseconds, by attempt; the last one repeats; '*' is for kinds not listed
---   since    leases that ended before are left to a wider pass: beneath lie the dead entries of leases long gone
+-- leases that ended before are left to a wider pass: below are the dead entries of old leases
 CREATE FUNCTION holdfast.reap_jobs(kinds text[], delays json, jitter_ms integer, since timestamptz, most integer)
     RETURNS TABLE (id bigint, kind text, worker_id bigint, lock_token bigint, attempt smallint, locked_until timestamptz, answer text,
         error_code text, error text)
@@ -408,7 +409,7 @@ BEGIN
     SELECT x.id, x.kind, x.locked_by, x.lock_token, x.attempt, x.locked_until, s.answer, e.error_code, e.error
     FROM holdfast.settle_jobs(endings) AS s JOIN unnest(expired) AS x ON x.id = s.id JOIN unnest(endings) AS e ON e.id = s.id
     ORDER BY x.locked_until;
-    -- The holder may live, and only have been slow: told now, it need not find out by its next heartbeat.
+    -- The holder may be alive, only slow: notified now, it need not wait for its next heartbeat to find out.
     PERFORM pg_notify('holdfast_' || x.locked_by, format('lost %s %s taken_by_another_worker', x.id, x.lock_token))
     FROM unnest(expired) AS x
         LEFT JOIN holdfast.job j ON j.id = ANY (ARRAY(SELECT e.id FROM unnest(expired) AS e))

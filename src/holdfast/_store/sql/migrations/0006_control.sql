@@ -1,4 +1,4 @@
--- What people and starting workers do.
+-- Functions for operators and for workers that start.
 
 -- A worker's id is never issued twice, whatever crashes: its row is on disk before the first claim names it.
 CREATE FUNCTION holdfast.register_worker(name text, host text, pid integer, version text, queues text[], kinds text[],
@@ -13,8 +13,8 @@ BEGIN
     RETURN made;
 END $$;
 
--- Gives back, uncounted, what a worker holds and does not know of: a claim whose answer was lost on the way. At most 1000 at once. Nothing,
--- if the id is another's by now: after a restore an id may be issued again.
+-- Releases, uncounted, the jobs that a worker holds in the database but not in its memory, because the response of a claim was lost. At
+-- most 1000 at once. Does nothing if the id belongs to another worker by now: after a restore an id may be issued again.
 CREATE FUNCTION holdfast.release_strays(worker bigint, ids bigint[], tokens bigint[], identity uuid)
     RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
@@ -27,8 +27,8 @@ BEGIN
             AND EXISTS (SELECT FROM holdfast.worker w WHERE w.id = worker AND w.identity = coalesce(release_strays.identity, w.identity)) LIMIT 1000)) AS s;
 END $$;
 
--- Calls a job off, in the caller's transaction: `cancelled` at once when it has not started, `requested` when it runs, or when it
--- waits in an order key and must leave it in its turn; `not_found` when it has ended.
+-- Cancels a job, in the caller's transaction: `cancelled` at once when it has not started, `requested` when it runs, or when it waits in an
+-- order key and must leave it in its turn; `not_found` when it has ended.
 CREATE FUNCTION holdfast.cancel_job(job_id bigint) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -42,7 +42,7 @@ BEGIN
     IF NOT FOUND THEN
         RETURN 'not_found';
     END IF;
-    -- Jobs that wait for this one cannot be told on an old snapshot: then it leaves in its turn.
+    -- An old snapshot does not show all jobs that wait for this one: then it leaves in its turn.
     IF target.status IN ('pending', 'blocked') AND target.order_key IS NULL
         AND (target.awaited IS NULL OR current_setting('transaction_isolation') = 'read committed')
     THEN
@@ -53,7 +53,7 @@ BEGIN
         END IF;
         UPDATE holdfast.job SET lock_token = NULL, locked_by = NULL WHERE id = job_id;
     END IF;
-    -- What is called off waits for no other chain.
+    -- A cancelled job waits for no other chain.
     UPDATE holdfast.job SET cancel_requested_at = clock_timestamp(),
         available_at = CASE WHEN status = 'processing' THEN available_at ELSE clock_timestamp() END, later = NULL,
         status = CASE WHEN blockers_left > 0 THEN 'pending' ELSE status END,
@@ -65,7 +65,7 @@ BEGIN
     RETURN 'requested';
 END $$;
 
--- Lets a stopped order key go on: with its lowest live job, which after a replay is the one that failed.
+-- Resumes a stopped order key: with its lowest live job, which after a replay is the one that failed.
 CREATE FUNCTION holdfast.resume_order_key(key text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -88,9 +88,9 @@ BEGIN
     RETURN stopped;
 END $$;
 
--- A dead letter runs again as a new live job that names it. Its chain goes on with it; it comes after the same chains, and in an order
--- key it takes its old place. Give the time when it ended if it is known: by its id alone it is looked for in every day that is kept.
--- A second request is refused while a replay of the job lives, or when the last replay completed, unless `again`.
+-- Replays a dead letter as a new live job that names it. It continues the chain, waits for the same chains, and takes its old place in an
+-- order key. Give the time when it ended if it is known: by its id alone it is searched for in every day that is kept. A second request is
+-- refused while a replay of the job is live, or when the last replay completed, unless `again`.
 CREATE FUNCTION holdfast.replay_job(job_id bigint, ended timestamptz DEFAULT NULL, again boolean DEFAULT false) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE

@@ -1,16 +1,16 @@
--- What recurs: when runners and periodic jobs run next, the record of each run, and how long what has ended is kept.
+-- Recurring work: when runners and periodic jobs run next, the record of each run, and how long ended rows are kept.
 
--- One row per runner that has a schedule, and per periodic job. The row is the slot's referee: a fleet runs each slot once. While a
--- slot runs, its holder renews the lease, and the next slot waits; several that pass meanwhile are one run, late.
+-- One row per runner that has a schedule, and per periodic job. The row decides which worker gets a slot: a fleet runs each slot once.
+-- While a slot runs, its holder renews the lease, and the next slot waits; several slots that pass meanwhile become one late run.
 CREATE TABLE holdfast.schedule (
     name         text COLLATE "C" PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 200),
     what         text NOT NULL CHECK (what IN ('runner', 'job')),
     schedule     text NOT NULL CHECK (octet_length(schedule) BETWEEN 1 AND 400),    -- 'every 120s', '17 3 * * * America/Santiago'
-    declared     text,                          -- what the code last said: an edit stays until the code says otherwise; null: made by hand
+    declared     text,                          -- the last declaration of the code: an edit stays until that changes; null: made by hand
     job          json,                          -- what a periodic job enqueues
     paused       boolean NOT NULL DEFAULT false,
     triggered_at timestamptz,                   -- run once more, now, paused or not
-    next_at      timestamptz,                   -- null: whoever looks first works it out
+    next_at      timestamptz,                   -- null: the next worker that reads it computes it
     last_at      timestamptz,                   -- the slot that was started last
     slot_at      timestamptz,                   -- the slot that runs now
     started_at   timestamptz,
@@ -31,7 +31,7 @@ CREATE TABLE holdfast.retention (
 INSERT INTO holdfast.retention (family, keep) VALUES
     ('job_history', '14 days'), ('job_failed', '90 days'), ('attempt', '90 days'), ('run', '30 days'), ('tally', '90 days');
 
--- Without an outcome the run is going on. Its end is written into the same row, and a second time does no harm.
+-- Without an outcome the run continues. Its end is written into the same row; writing it twice is harmless.
 CREATE FUNCTION holdfast.record_run(id bigint, started_at timestamptz, worker bigint, runner text, outcome text, counts json,
     error_code text, error text) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -45,9 +45,9 @@ BEGIN
     END IF;
 END $$;
 
--- Takes a runner's slot, if it is due and nobody runs it: a new one, or again the one whose holder was not heard of for a whole lease,
--- or gave it back. A slot that was lost three times is given up. `seen` and `seen_next` are what `following` was worked out from:
--- whoever comes second finds them changed.
+-- Claims a runner's slot, if it is due and no worker runs it: a new one, or again the one whose holder did not renew its lease, or released
+-- it. A slot that was lost three times is given up. `following` was computed from `seen` and `seen_next`: the second of two workers finds
+-- them changed.
 CREATE FUNCTION holdfast.claim_slot(given text, worker bigint, lease_ms integer, seen text, seen_next timestamptz, following timestamptz)
     RETURNS TABLE (slot_at timestamptz, started_at timestamptz, lock_token bigint, attempt smallint, run_id bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -67,7 +67,7 @@ BEGIN
     END IF;
     IF held.locked_by IS NOT NULL THEN
         PERFORM holdfast.record_run(held.run_id, held.started_at, held.locked_by, given, 'lost', NULL, 'lost',
-            'its worker was not heard of for a whole lease');
+            'its worker did not renew the lease');
     END IF;
     again := held.slot_at IS NOT NULL AND held.attempt < 3;
     due := held.triggered_at IS NOT NULL OR NOT held.paused AND held.next_at <= now();
@@ -89,8 +89,8 @@ BEGIN
     RETURNING s.slot_at, s.started_at, s.lock_token, s.attempt, s.run_id;
 END $$;
 
--- Ends a slot that is still held, or with `again` gives it back as if it had not been started; false: it was lost. The run is recorded
--- unless `outcome` is null.
+-- Ends a slot that is still held, or with `again` releases it as if it had not been started; false: it was lost. The run is recorded unless
+-- `outcome` is null.
 CREATE FUNCTION holdfast.end_slot(given text, worker bigint, token bigint, again boolean, outcome text, counts json, error_code text,
     error text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -110,8 +110,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- The days that are kept no longer, oldest first, each with the commands that remove it. The owner detaches a day beside readers and
--- writers, then drops what nobody sees any more; who is not the owner asks drop_partition.
+-- The expired days, oldest first, each with the commands that remove it. The owner detaches a day beside readers and writers, then drops
+-- it; other roles call drop_partition.
 CREATE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
     LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
@@ -127,8 +127,8 @@ CREATE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part te
     ORDER BY right(c.relname, 8), c.relname LIMIT most
 $$;
 
--- For workers, who own no table: SECURITY DEFINER, and only what retention gives up. It needs the parent for a moment, so it waits no
--- longer than everybody else may be made to wait behind it; whoever called it tries again later.
+-- For workers, which own no table: SECURITY DEFINER, and only days that retention gives up. It locks the parent for a moment, so it waits
+-- only as long as others may wait behind it; the caller tries again later.
 CREATE FUNCTION holdfast.drop_partition(part text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 BEGIN

@@ -1,9 +1,9 @@
--- Chains, and the jobs that come after them. A chain is named by the id of its first job; its live row is the one that has not ended.
---
--- Naming a blocker and ending its chain exclude each other by the lock on the live row: who names a chain sets `awaited` in that row,
--- or, when it is set, locks it against leaving; who ends a chain has the row locked, and then, in a new statement, sees who was named.
+-- Chains, and the jobs that run after them. A chain is named by the id of its first job; its live row is the one that has not ended. Naming
+-- a blocker and ending its chain exclude each other by the lock on the live row: a job that names a chain sets `awaited` in that row, or,
+-- when it is set, locks it so that it cannot leave; a transaction that ends a chain has the row locked, and then, in a new statement, sees
+-- all jobs that wait for it.
 
--- How a chain ended. A null status: it lives nowhere and left no end behind: deleted, aged out, or never there.
+-- How a chain ended. A null status: it is not live and its end is unknown: deleted, expired, or never committed.
 CREATE TYPE holdfast.chain_end AS (
     chain_id   bigint,
     job_id     bigint,
@@ -13,8 +13,8 @@ CREATE TYPE holdfast.chain_end AS (
     error      text
 );
 
--- The ends of those chains that live no more. STABLE: all of it on one snapshot, so that no chain is seen between two of its jobs.
--- The last job of a chain ended last, so it is looked for from today on backwards (see history_spans).
+-- The ends of those chains that are no longer live. STABLE: all of it on one snapshot, so that no chain is seen between two of its jobs.
+-- The last job of a chain ended last, so the search goes from today backwards (see history_spans).
 CREATE FUNCTION holdfast.chain_ends(chains bigint[]) RETURNS SETOF holdfast.chain_end
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET enable_hashjoin = off SET enable_mergejoin = off
@@ -61,7 +61,8 @@ BEGIN
     RETURN QUERY SELECT o, NULL::bigint, NULL::holdfast.status, NULL::json, NULL::text, NULL::text FROM unnest(open) AS o;
 END $$;
 
--- Keeps the live jobs of these chains from leaving unseen, and answers whose could be kept. `patient`: wait for whoever has one locked.
+-- Keeps the live jobs of these chains from leaving unseen, and returns those that it could keep. `patient`: wait for a transaction that has
+-- one locked.
 CREATE FUNCTION holdfast.hold_chains(chains bigint[], patient boolean) RETURNS bigint[]
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -93,8 +94,8 @@ BEGIN
     RETURN coalesce(held, '{}');
 END $$;
 
--- The waiters, locked by this transaction, hear how chains ended, and are counted down; the last one lets them go. A blocker that did not
--- complete lets its waiter go at once, to fail, unless that one runs anyway.
+-- Stores in the waiters, locked by this transaction, how chains ended, and counts their blockers down; the last one releases them. A
+-- blocker that did not complete releases its waiter at once, to fail, unless it runs anyway.
 CREATE FUNCTION holdfast.tell_waiters(waiters bigint[], ends holdfast.chain_end[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
@@ -120,9 +121,9 @@ BEGIN
     FROM counted c WHERE j.id = ANY (waiters) AND j.id = c.job_id AND j.blockers_left > 0;
 END $$;
 
--- The jobs that wait for the chains that these jobs end, locked in one direction. Who decrements the same waiter is soon done, and is
--- waited for; who keeps it longer (a transaction that replaces it) is not: then the jobs that end the chain are stuck, and ask again.
--- It gives up before the deadlock detector looks.
+-- The jobs that wait for the chains that these jobs end, locked in one direction. A transaction that decrements the same waiter ends soon,
+-- so this one waits for it, but not for one that keeps it longer (because it replaces it): then the jobs that end the chain are stuck, and
+-- the caller tries again. It gives up before the deadlock detector runs.
 CREATE FUNCTION holdfast.lock_waiters(enders bigint[], OUT locked bigint[], OUT stuck bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
@@ -145,8 +146,8 @@ BEGIN
     END IF;
 END $$;
 
--- The order keys of these jobs, locked in one direction; claims never wait for them. A claim or another finish that has one is soon done, and
--- is waited for; somebody's open transaction is not: then the jobs in that key are stuck, and ask again.
+-- The order keys of these jobs, locked in one direction; claims never wait for them. A claim or another finish that has one ends soon, so
+-- this waits for it, but not for a user's open transaction: then the jobs in that key are stuck, and the caller tries again.
 CREATE FUNCTION holdfast.lock_order_keys(jobs bigint[], OUT stuck bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -162,11 +163,11 @@ BEGIN
     END;
 END $$;
 
--- The jobs that are next in the order keys that these leave, locked, if they are parked. Call it in a statement after lock_order_keys: on a
--- new snapshot, nobody parks or promotes in these keys until this transaction has ended. A successor whose row somebody has locked cannot
--- be promoted now, and forgetting it would strand it: its predecessor is stuck, and asks again. One that waits for other chains is let go
--- by those. What follows in a chain and in the same key has the place of who leaves, behind whoever shares it: another replay of the same
--- dead letter.
+-- The jobs that are next in the order keys that these leave, locked, if they are parked. Call it in a statement after lock_order_keys: from
+-- this snapshot on, no transaction parks or promotes in these keys until this one has ended. A successor whose row is locked elsewhere
+-- cannot be promoted now, and forgetting it would strand it: its predecessor is stuck, and the caller tries again. One that waits for other
+-- chains is released by those. A job that follows in a chain and in the same key takes the place of the job that leaves, behind any job
+-- that shares the place: another replay of the same dead letter.
 CREATE FUNCTION holdfast.lock_successors(settled holdfast.ending[], OUT locked bigint[], OUT stuck bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
@@ -190,7 +191,7 @@ BEGIN
     INTO locked, stuck;
 END $$;
 
--- The jobs that must leave before this one may run: those of the chains it comes after, and those before it in its order key that wait
+-- The jobs that must leave before this one may run: those of the chains it waits for, and those before it in its order key that wait
 -- themselves.
 CREATE FUNCTION holdfast.jobs_ahead(job_id bigint) RETURNS SETOF bigint
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_nestloop = on SET plan_cache_mode = force_generic_plan AS $$
@@ -203,7 +204,7 @@ BEGIN
         WHERE j.id = jobs_ahead.job_id AND (e.order_seq, e.id) < (j.order_seq, j.id) AND e.blockers_left > 0;
 END $$;
 
--- A new job is waited for by nobody. One that goes on a chain, is replayed or was replaced may be, and must not wait for its waiters.
+-- No job waits for a new job. One that continues a chain, is replayed or was replaced may have waiters, and must not wait for them.
 CREATE FUNCTION holdfast.refuse_circles(jobs bigint[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -218,8 +219,8 @@ BEGIN
     END IF;
 END $$;
 
--- Jobs of this transaction, blocked with their count, come after these chains. A chain is either held alive or has ended: one that is
--- seen neither way went on between two statements, and is looked for again.
+-- Jobs of this transaction, blocked with their count, wait for these chains. A chain is either kept alive or has ended: one that is seen in
+-- neither state continued between two statements, and is searched for again.
 CREATE FUNCTION holdfast.name_blockers(jobs bigint[], chains bigint[], ordinals integer[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -244,11 +245,12 @@ BEGIN
         EXIT WHEN open = '{}';
     END LOOP;
     IF open <> '{}' THEN
-        RAISE EXCEPTION 'chain % went on a hundred times in a row', open[1] USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'chain % continued a hundred times in a row', open[1] USING ERRCODE = 'serialization_failure';
     END IF;
 END $$;
 
--- Before jobs leave whose next ones come after other chains: those chains are held, without waiting. Answers the jobs that must ask again.
+-- Before jobs leave whose next ones wait for other chains: those chains are kept, without waiting. Returns the jobs that must be tried
+-- again.
 CREATE FUNCTION holdfast.hold_named_chains(given holdfast.ending[]) RETURNS bigint[]
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -260,7 +262,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM json_array_elements_text(g.next -> 'blockers') AS b WHERE b::bigint = ANY (open)));
 END $$;
 
--- After the jobs that follow were inserted: refuses what may not follow, and names what they come after.
+-- After the jobs that follow were inserted: refuses invalid ones, and stores the chains they wait for.
 CREATE FUNCTION holdfast.check_following(given holdfast.ending[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -269,7 +271,7 @@ BEGIN
     IF EXISTS (SELECT FROM unnest(given) AS g WHERE g.next_id IS NOT NULL AND g.next ->> 'unique_window_ms' IS NOT NULL
                OR json_typeof(g.next -> 'blockers') = 'array' AND json_array_length(g.next -> 'blockers') > 10000)
     THEN
-        RAISE EXCEPTION 'a job that goes on a chain has no unique window, and comes after 10000 chains at most' USING ERRCODE = 'HF002';
+        RAISE EXCEPTION 'a job that goes on a chain has no unique window, and may wait for at most 10000 chains' USING ERRCODE = 'HF002';
     END IF;
     SELECT coalesce((SELECT j.id FROM holdfast.job j WHERE j.unique_key = g.next ->> 'unique_key' AND j.kind = g.next ->> 'kind'), g.id)
     INTO duplicate FROM unnest(given) AS g
@@ -284,8 +286,8 @@ BEGIN
     WHERE g.next_id IS NOT NULL AND (g.next -> 'blockers' IS NOT NULL OR g.next -> 'order_key' IS NOT NULL) HAVING count(*) > 0;
 END $$;
 
--- For maintenance: waiters whose blockers ended unseen are told. Looks at `most` of them, by chain, from `since` on; answers the
--- chain to go on after, 0 when it was the last, and how many had ended.
+-- For maintenance: releases waiters that missed the end of a blocker. It looks at `most` of them, by chain, from `since` on; returns the
+-- chain after which to continue, 0 when it was the last, and how many had ended.
 CREATE FUNCTION holdfast.repair_blockers(since bigint, most integer, OUT until bigint, OUT repaired integer)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE

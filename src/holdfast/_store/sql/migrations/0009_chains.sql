@@ -1,6 +1,7 @@
--- What ends a chain from outside its worker's batches, and who is told of it.
+-- Functions that end a chain from outside its worker's batches, and notify its watchers.
 
--- For what lets other jobs go: on a snapshot as old as its transaction it would forget who has come to wait meanwhile, for ever.
+-- For functions that release other jobs: a snapshot as old as its transaction does not show the jobs that began to wait meanwhile, so they
+-- would wait for ever.
 CREATE FUNCTION holdfast.need_read_committed() RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -10,8 +11,8 @@ BEGIN
     END IF;
 END $$;
 
--- The same, but a stricter transaction may decide about what nobody else can see: jobs and order keys of its own, as a user's test has
--- them. What it wrote is newer than its snapshot.
+-- The same, but a stricter transaction may decide about rows that no other can see: its own jobs and order keys, as in a user's test. Its
+-- own writes are newer than its snapshot.
 CREATE FUNCTION holdfast.need_own_jobs(ids bigint[], keys text[]) RETURNS void
     LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -26,16 +27,16 @@ BEGIN
     END IF;
 END $$;
 
--- Takes a job from whoever has it, for nobody: the next statement of this transaction settles it.
+-- Takes a job from its holder: the next statement of this transaction settles it.
 CREATE FUNCTION holdfast.take_job(job_id bigint) RETURNS bigint
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     UPDATE holdfast.job SET lock_token = nextval('holdfast.token'), locked_by = 0 WHERE id = job_id RETURNING lock_token
 $$;
 
--- The one way out of `processing` for everything that complete_jobs does not do: order keys, chains and blockers included. Answers every
--- job: what it became, `busy`, or why it is lost. A job that nobody has claimed leaves this way too: taken for holder 0, which is no worker's id.
--- A job that follows with a unique key, or after other chains, may have to wait for an open transaction of somebody else. Such endings are
--- written apart from all others, and wait for no lock longer than a tenth of a second: then all of them are `busy`. Ask again one by one.
+-- The one way out of `processing` for all jobs that complete_jobs does not handle, including order keys, chains and blockers. Returns for
+-- every job its new status, `busy`, or why it is lost. A job that is not claimed leaves this way too: with holder 0, which is no worker's
+-- id. A next job with a unique key, or after other chains, may have to wait for an open transaction of another session. Such endings are
+-- written apart from all others, and wait for no lock longer than 100 ms: then all of them are `busy`. Try again one by one.
 CREATE FUNCTION holdfast.settle_jobs(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -57,14 +58,14 @@ BEGIN
     END IF;
 END $$;
 
--- It gives up before the deadlock detector looks.
+-- It gives up before the deadlock detector runs.
 CREATE FUNCTION holdfast.settle_apart(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text, next_id bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 BEGIN
     RETURN QUERY SELECT * FROM holdfast.settle_batch(given);
 END $$;
 
--- Settles what must not be `busy`: who has a row locked for a moment is waited for, as long as lock_timeout says, at most two seconds.
+-- Settles endings that must not be `busy`: waits for a transaction that has a row locked, as long as lock_timeout, at most two seconds.
 CREATE FUNCTION holdfast.settle_patiently(given holdfast.ending[]) RETURNS TABLE (id bigint, token bigint, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
@@ -86,7 +87,7 @@ BEGIN
             RETURN;
         END IF;
         IF clock_timestamp() > deadline THEN
-            RAISE EXCEPTION 'somebody keeps job % locked, or one that waits for it', busy[1] USING ERRCODE = 'lock_not_available';
+            RAISE EXCEPTION 'another transaction keeps job % locked, or a job that waits for it', busy[1] USING ERRCODE = 'lock_not_available';
         END IF;
         given := ARRAY(SELECT g FROM unnest(given) AS g WHERE g.id = ANY (busy));
         PERFORM pg_sleep(0.02);
@@ -109,7 +110,8 @@ BEGIN
         ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL, ran_ms, NULL, NULL)::holdfast.ending]) AS s);
 END $$;
 
--- Completes a chain from outside, whatever its job does just now: `completed`, `already_ended` or `not_found`. The worker that runs it is notified.
+-- Completes a chain from outside, whatever the state of its job: `completed`, `already_ended` or `not_found`. The worker that runs it is
+-- notified.
 CREATE FUNCTION holdfast.complete_chain(chain bigint, result json DEFAULT NULL, next json DEFAULT NULL) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -130,9 +132,9 @@ BEGIN
         END IF;
     END LOOP;
     IF cardinality(live) = 0 THEN
-        RAISE EXCEPTION 'chain % went on a hundred times in a row', chain USING ERRCODE = 'serialization_failure';
+        RAISE EXCEPTION 'chain % continued a hundred times in a row', chain USING ERRCODE = 'serialization_failure';
     END IF;
-    -- A dead letter that was replayed twice lives twice: both end, and one goes on.
+    -- A dead letter that was replayed twice has two live jobs: both end, and one continues.
     PERFORM FROM holdfast.settle_patiently(ARRAY(
         SELECT ROW (l.id, holdfast.take_job(l.id), 0, 'completed', NULL, result, NULL, NULL,
             CASE WHEN l.id = (live[cardinality(live)]).id THEN next END, NULL, NULL, NULL, NULL, NULL, NULL)::holdfast.ending FROM unnest(live) AS l));
@@ -141,7 +143,7 @@ BEGIN
     RETURN 'completed';
 END $$;
 
--- Deletes a job that waits, and keeps nothing of it: `deleted`, `processing` or `not_found`. For who waits for it, it did not complete.
+-- Deletes a waiting job without history: `deleted`, `processing` or `not_found`. Jobs that wait for it see that it did not complete.
 CREATE FUNCTION holdfast.delete_job(job_id bigint) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -162,8 +164,8 @@ BEGIN
     RETURN 'deleted';
 END $$;
 
--- Deletes whole chains, ended or alive, and all that is kept of them; answers which there were. Refused when a job of another chain waits
--- for one of them, or, with `cascade`, those chains are deleted too. SECURITY DEFINER: nobody else deletes from history.
+-- Deletes whole chains, ended or live, with all their data; returns those that existed. Refused when a job of another chain waits for one
+-- of them, or, with `cascade`, those chains are deleted too. SECURITY DEFINER: no role may delete from the history.
 CREATE FUNCTION holdfast.delete_chains(chains bigint[], cascade boolean DEFAULT false) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -190,7 +192,7 @@ BEGIN
         IF waiters IS NOT NULL AND NOT cascade THEN
             RAISE EXCEPTION 'other jobs wait for these chains' USING ERRCODE = 'HF004', DETAIL = array_to_string(waiters[:100], ' ');
         END IF;
-        -- A chain may have gone on while its last job was waited for.
+        -- A chain may have continued while this waited for its last job.
         EXIT WHEN waiters IS NULL AND NOT EXISTS (
             SELECT FROM holdfast.job j WHERE (j.id = ANY (doomed) AND j.chain_id IS NULL OR j.chain_id = ANY (doomed))
                 AND j.id NOT IN (SELECT l.id FROM unnest(live) AS l));
@@ -214,7 +216,8 @@ BEGIN
     DELETE FROM holdfast.job_failed f WHERE f.id = ANY (ended);
     DELETE FROM holdfast.attempt a WHERE a.job_id = ANY (ended || ARRAY(SELECT l.id FROM unnest(live) AS l));
     DELETE FROM holdfast.replay r WHERE r.job_id = ANY (ended);
-    -- What stopped an order key cannot be replayed any more. Sorted, so that two wait for each other in one direction only.
+    -- A deleted job cannot be replayed any more, so it may not stop an order key. Sorted, so that two transactions wait for each other in
+    -- one direction only.
     PERFORM holdfast.resume_order_key(s.order_key)
     FROM (SELECT o.order_key FROM holdfast.order_stop o WHERE o.job_id = ANY (ended) ORDER BY hashtext(o.order_key)) AS s;
     PERFORM pg_notify('holdfast_' || l.locked_by, format('lost %s %s not_found', l.id, l.lock_token))
@@ -222,8 +225,8 @@ BEGIN
     RETURN QUERY SELECT d FROM unnest(doomed) AS d ORDER BY d;
 END $$;
 
--- Tells those who watch these chains. Call it in a statement after the write, and only when anybody watches at all. Told of a chain that
--- has not ended, they only look once more.
+-- Notifies the watchers of these chains. Call it in a statement after the write, and only when there is any watcher. Notified of a chain
+-- that has not ended, they only read it once more.
 CREATE FUNCTION holdfast.tell_watchers(chains bigint[], words text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
 DECLARE
@@ -233,7 +236,7 @@ BEGIN
     FROM unnest(chains, words) AS said (chain_id, words) JOIN holdfast.watcher w ON w.chain_id = said.chain_id WHERE w.until > clock;
 END $$;
 
--- How far running jobs have come, as their handlers say. Answers those that were written: what is locked, or lost, is not.
+-- Stores the progress of running jobs, as reported by their handlers. Returns those that were written; locked or lost ones are not.
 CREATE FUNCTION holdfast.report_progress(worker bigint, ids bigint[], tokens bigint[], fractions real[], notes text[])
     RETURNS TABLE (id bigint, token bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp

@@ -1,13 +1,13 @@
--- The log of events: appended to in the caller's own transaction, never updated, dropped by the day.
+-- The log of events: appended to in the caller's own transaction, never updated, dropped day by day.
 
 CREATE SEQUENCE holdfast.event_id_seq;
 
--- Written once and read a few times, so it has no fill factor to pay for. A number is not the order of commits: who reads asks
--- which transactions a snapshot sees, by xid.
+-- Written once and read a few times, so it needs no free space in its pages. The order of ids is not the order of commits: a reader decides
+-- by xid which transactions a snapshot sees.
 CREATE TABLE holdfast.event (
     id           bigint NOT NULL,
     published_at timestamptz NOT NULL,
-    xid          xid8 NOT NULL,                 -- the writing transaction, a savepoint's being that of the whole
+    xid          xid8 NOT NULL,                 -- the writing transaction; in a savepoint, the top-level one
     shard        smallint NOT NULL,             -- 0..63, by key, or by id where there is none
     version      smallint NOT NULL DEFAULT 1 CHECK (version > 0),
     topic        text COLLATE "C" NOT NULL CHECK (octet_length(topic) BETWEEN 1 AND 200),
@@ -22,8 +22,8 @@ CREATE TABLE holdfast.event_late PARTITION OF holdfast.event FOR VALUES IN (true
 CREATE INDEX event_id ON holdfast.event (id);
 CREATE INDEX event_xid ON holdfast.event (xid);
 
--- Readers that sleep and may be woken: as short-lived as the sleepers, and apart from them, so that an idle reader costs no enqueue
--- a look and an idle worker no publish.
+-- Readers that sleep and can be woken: valid as long as the records of sleepers, and separate from them, so that an idle reader adds no
+-- cost to an enqueue and an idle worker none to a publish.
 CREATE UNLOGGED TABLE holdfast.reader (
     until     timestamptz NOT NULL,
     worker_id bigint NOT NULL,
@@ -31,7 +31,7 @@ CREATE UNLOGGED TABLE holdfast.reader (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX reader_until ON holdfast.reader (until);
 
--- Wakes everybody who reads one of these topics. In a statement after the insert, like wake_sleepers.
+-- Wakes all readers of these topics. Call it in a statement after the insert, like wake_sleepers.
 CREATE FUNCTION holdfast.wake_readers(given text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -68,7 +68,7 @@ CREATE FUNCTION holdfast.event_fault(topic text, payload json, key text, headers
 CREATE FUNCTION holdfast.publish_events(events text) RETURNS SETOF bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
-    writer xid8 := pg_current_xact_id();        -- before any id is drawn: readers reckon with that order
+    writer xid8 := pg_current_xact_id();        -- before any id is drawn: readers rely on that order
     clock timestamptz := clock_timestamp();
     made bigint;
 BEGIN
@@ -90,20 +90,20 @@ BEGIN
     IF made > 1000000 THEN
         PERFORM holdfast.refuse(format('events: at most 1000000 expected, got %s', made), 'HF005');
     END IF;
-    -- A statement of its own, after the insert. Under load nobody sleeps, and this one look is all there is.
+    -- A statement of its own, after the insert. Under load no reader sleeps, and this one look-up is the only cost.
     IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.reader WHERE until > clock) THEN
         PERFORM holdfast.wake_readers(array_agg(DISTINCT j.topic)) FROM json_to_recordset(events::json) AS j (topic text);
     END IF;
 END $$;
 
--- One event: what the library calls for a single one, and what psql, triggers and other languages may call:
+-- One event: called by the library for a single event, and by psql, triggers and other languages:
 --   SELECT holdfast.publish('invoice.paid', '{"id": 7}', key => '7')
 CREATE FUNCTION holdfast.publish(
     topic text, payload json, key text DEFAULT NULL, headers json DEFAULT NULL, version integer DEFAULT 1, trace text DEFAULT NULL
 ) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
-    writer xid8 := pg_current_xact_id();        -- before the id is drawn: readers reckon with that order
+    writer xid8 := pg_current_xact_id();        -- before the id is drawn: readers rely on that order
     clock timestamptz := clock_timestamp();
     fault text := holdfast.event_fault(topic, payload, key, headers, version, trace);
     made bigint;
@@ -122,8 +122,8 @@ BEGIN
     RETURN made;
 END $$;
 
--- Messages that a consumer has dealt with, each in the transaction of what it did. Not cut into days, which no index could reach over and
--- each message would have to be looked for in. A message that comes again after its row was deleted is taken for a new one.
+-- Messages that a consumer has processed, each in the transaction of its effect. Not partitioned by day, because no index could span the
+-- days and each message would have to be searched for in all. A message that comes again after its row was deleted counts as new.
 CREATE TABLE holdfast.inbox (
     received_at timestamptz NOT NULL,
     consumer    text COLLATE "C" NOT NULL CHECK (octet_length(consumer) BETWEEN 1 AND 200),
@@ -153,7 +153,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 
--- What the other side answered, for sinks that keep it.
+-- Responses of receivers, for sinks that keep them.
 CREATE TABLE holdfast.delivery (
     answered_at     timestamptz NOT NULL,
     event_id        bigint NOT NULL,

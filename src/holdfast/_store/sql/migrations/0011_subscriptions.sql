@@ -1,4 +1,4 @@
--- Subscriptions: who reads the log, how far, and in whose hands.
+-- Subscriptions: the readers of the log, their positions, and the workers that hold them.
 
 CREATE TABLE holdfast.subscription (
     id         integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -8,14 +8,14 @@ CREATE TABLE holdfast.subscription (
     partitions smallint NOT NULL CHECK (partitions BETWEEN 1 AND 64),
     paused     boolean NOT NULL DEFAULT false,
     name       text COLLATE "C" NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 200),
-    target     text NOT NULL,                   -- for people: the kind of the jobs that it makes, or the sink
+    target     text NOT NULL,                   -- for operators: the kind of the jobs that it makes, or the sink
     topics     text[] NOT NULL,                 -- none: all
     makes_jobs boolean NOT NULL DEFAULT false CHECK (partitions = 1 OR NOT makes_jobs)
 );
 
--- How far each partition of a subscription is, and who holds it: the row with the highest seq. Appended and never updated, so that it is
--- one look away however many there were before, and no snapshot held open makes that slower. Whoever appends must know the row before:
--- the primary key refuses a holder after whom another has come.
+-- How far each partition of a subscription has read, and which worker holds it: the row with the highest seq. Appended and never updated,
+-- so that reading it takes one index look-up, however many rows there were, also while a snapshot is held open. A worker that appends must
+-- know the row before: the primary key refuses a holder that was replaced by another.
 --   seen   everything that this snapshot sees is handed over. No event that it sees has an id above seen_top. Each that it does not see
 --          either has an id above seen_id, or is of a transaction that was under way, and then its xid is below seen_xid.
 --   next   the snapshot up to which is read now, if that is half done: the events between the two come after last_id, in phase 'late'
@@ -43,7 +43,7 @@ CREATE TABLE holdfast.position (
     PRIMARY KEY (subscription_id, partition, seq)
 );
 
--- Who takes part in a subscription, until when. Insert-only with short expiries, like the sleepers; after a crash everybody comes anew.
+-- The members of a subscription, and until when. Insert-only with short expiries, like the sleepers; after a crash all members join again.
 CREATE UNLOGGED TABLE holdfast.member (
     until           timestamptz NOT NULL,
     worker_id       bigint NOT NULL,
@@ -51,15 +51,15 @@ CREATE UNLOGGED TABLE holdfast.member (
 ) WITH (vacuum_truncate = off);
 CREATE INDEX member_until ON holdfast.member (until, subscription_id);
 
--- Events that a sink refused, and what came after them for their key where the key is parked.
+-- Events that a sink rejected, and later events of their key where the key is parked.
 CREATE TABLE holdfast.parked (
     subscription_id integer NOT NULL,
     event_id        bigint NOT NULL,
     parked_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
-    released_at     timestamptz,                -- from then on it is tried again; null: when a person says so
+    released_at     timestamptz,                -- from then on it is tried again; null: when an operator releases it
     attempt         integer NOT NULL DEFAULT 0,
     partition       smallint NOT NULL,
-    holds_key       boolean NOT NULL,           -- what follows for its key is parked too
+    holds_key       boolean NOT NULL,           -- later events of its key are parked too
     key             text COLLATE "C",
     error_code      text,
     error           text,
@@ -68,8 +68,8 @@ CREATE TABLE holdfast.parked (
 CREATE INDEX parked_due ON holdfast.parked (subscription_id, partition, event_id) WHERE released_at IS NOT NULL;
 CREATE INDEX parked_head ON holdfast.parked (subscription_id, key, event_id) WHERE holds_key AND error_code IS NOT NULL;
 
--- In a statement of its own: before a snapshot, a bound below which nothing new can come, save of who is under way; after it, one above
--- which it sees nothing.
+-- In a statement of its own: before a snapshot, it returns a bound below which only running transactions can still write; after it, a bound
+-- above which the snapshot sees nothing.
 CREATE FUNCTION holdfast.last_event_id() RETURNS bigint
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$ SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM holdfast.event_id_seq $$;
 
@@ -80,7 +80,7 @@ CREATE FUNCTION holdfast.position_of(subscription integer, part integer) RETURNS
     LANGUAGE sql STABLE ROWS 1 SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
     SELECT * FROM holdfast.position p WHERE p.subscription_id = subscription AND p.partition = part::smallint ORDER BY p.seq DESC LIMIT 1 $$;
 
--- True when the positions of a subscription that were written on a server with another identifier go on as they are, as after pg_upgrade:
+-- True when the positions of a subscription that were written on a server with another identifier are still valid, as after pg_upgrade:
 --   The newest two rows of each partition are still those that their transactions wrote. One COPY gives every row the same xmin.
 --   Every transaction that runs or will run has a number above the stored ones: it cannot be taken for one that was seen.
 --   Nor can one that has published here before: no new event is one that was seen, or is of a transaction yet to come.
@@ -97,7 +97,7 @@ CREATE FUNCTION holdfast.positions_are_valid(subscription integer) RETURNS boole
         ORDER BY p.seq DESC LIMIT 2) AS p
     WHERE s.id = subscription $$;
 
--- Lays down positions that begin here and now, held by nobody. `again` : hand over once more what came after that id; null: nothing.
+-- Inserts positions that begin here and now, without a holder. `again`: deliver again all events after that id; null: none.
 CREATE FUNCTION holdfast.begin_here(subscription integer, again bigint) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -111,7 +111,7 @@ BEGIN
     FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k WHERE s.id = subscription;
 END $$;
 
--- Makes a subscription, or takes note of what has changed about it. The answer says how it is cut, whatever was asked for.
+-- Creates a subscription, or updates it. Returns its number of partitions, which may differ from the requested one.
 CREATE FUNCTION holdfast.subscribe(name text, target text, topics text[], parts integer, beginning boolean, makes_jobs boolean DEFAULT false)
     RETURNS TABLE (id integer, partitions smallint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -125,7 +125,7 @@ BEGIN
     UPDATE holdfast.subscription s SET topics = subscribe.topics
     WHERE s.name = subscribe.name AND s.topics <> subscribe.topics RETURNING s.id INTO changed;
     IF FOUND THEN
-        -- A member that holds a partition loses it: the page in its hands passes by events of the new topics.
+        -- A member that holds a partition loses it: the page that it has read lacks events of the new topics.
         INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid,
             next, next_id, next_top, next_xid, phase, last_id)
         SELECT p.subscription_id, p.partition, p.seq + 1, p.seen, p.seen_id, p.seen_top, p.seen_xid,
@@ -143,10 +143,10 @@ BEGIN
     RETURN QUERY SELECT s.id, s.partitions FROM holdfast.subscription s WHERE s.name = subscribe.name;
 END $$;
 
--- A member says that it is there, and takes what nobody alive holds, up to its fair share. Answers with every position it holds, and last
--- with a row without one: how many it should hold, whether the subscription is paused, whether its positions are of another server, and
--- whether this call has found that they are valid though the server's identifier is another. How it is cut and which topics it reads is
--- asked with the positions, in one statement: whoever changes that takes all positions away.
+-- A member renews its membership, and takes partitions that no live member holds, up to its fair share. Returns every position it holds,
+-- and last a row without one: how many it should hold, whether the subscription is paused, whether its positions are of another server, and
+-- whether this call has found that they are valid although the server's identifier differs. The partitions and topics are read with the
+-- positions, in one statement: a change of either takes all positions away.
 CREATE FUNCTION holdfast.join_subscription(subscription integer, worker bigint, lease_ms integer)
     RETURNS TABLE (held holdfast.position, share integer, paused boolean, elsewhere boolean, moved boolean, base_id bigint, partitions smallint,
         topics text[])
@@ -160,12 +160,12 @@ DECLARE
 BEGIN
     SELECT * INTO given FROM holdfast.subscription s WHERE s.id = subscription;
     IF NOT FOUND THEN
-        RETURN;                 -- somebody has deleted it
+        RETURN;                 -- it was deleted
     END IF;
     elsewhere := given.cluster <> holdfast.cluster() AND NOT holdfast.positions_are_valid(subscription);
     IF given.cluster <> holdfast.cluster() AND NOT elsewhere THEN
         UPDATE holdfast.subscription s SET cluster = holdfast.cluster() WHERE s.id = subscription AND s.cluster = given.cluster;
-        moved := FOUND;         -- the first to come says so
+        moved := FOUND;         -- the first member reports it
     END IF;
     INSERT INTO holdfast.member (until, worker_id, subscription_id)
     VALUES (now() + lease_ms * interval '1 millisecond', worker, subscription);
@@ -182,7 +182,7 @@ BEGIN
               WHERE l.locked_by IS NULL OR NOT EXISTS (SELECT FROM holdfast.member m
                   WHERE m.until > now() AND m.subscription_id = subscription AND m.worker_id = l.locked_by)
               ORDER BY l.at, l.partition LIMIT greatest(share - (SELECT count(*) FROM latest l WHERE l.locked_by = worker), 0)) AS f
-        ON CONFLICT DO NOTHING;                 -- somebody was quicker
+        ON CONFLICT DO NOTHING;                 -- another member was first
     END IF;
     RETURN QUERY
     WITH read AS (SELECT s.* FROM holdfast.subscription s WHERE s.id = subscription)
@@ -197,7 +197,7 @@ BEGIN
     DELETE FROM holdfast.member m WHERE m.until > now() AND m.subscription_id = subscription AND m.worker_id = worker;
 END $$;
 
--- Hands over once more what was published since a time, or after an id, and then goes on. A member that holds a partition loses it.
+-- Delivers again the events published since a time, or after an id, and then continues. A member that holds a partition loses it.
 CREATE FUNCTION holdfast.replay_subscription(subscription integer, since timestamptz, after bigint) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -210,7 +210,7 @@ BEGIN
     IF begin_at IS NULL THEN
         RETURN NULL;            -- nothing was published since
     END IF;
-    -- What is half read is read again from its start. Somebody who looks once more before has not been there yet.
+    -- A half-read difference is read again from its start. An earlier replay that has not reached this point continues from its own.
     INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid, phase, last_id)
     SELECT p.subscription_id, p.partition, p.seq + 1, p.seen, p.seen_id, p.seen_top, p.seen_xid, 'again',
         CASE WHEN p.phase = 'again' THEN least(p.last_id, begin_at) ELSE begin_at END
@@ -218,8 +218,8 @@ BEGIN
     RETURN begin_at;
 END $$;
 
--- Cuts a subscription anew. All partitions go on from where the last of them is: what the others have handed over since comes again.
--- A snapshot taken later never sees less, so there is a last one. False: it makes jobs, and is never cut.
+-- Changes the number of partitions. All partitions continue from where the last of them is: events that the others have delivered since
+-- come again. A snapshot taken later never sees less, so there is a last one. False: it makes jobs, and has only one partition.
 CREATE FUNCTION holdfast.repartition_subscription(subscription integer, parts integer) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -240,7 +240,7 @@ BEGIN
     ORDER BY p.seen_id, pg_snapshot_xmax(p.seen), pg_snapshot_xmin(p.seen), (SELECT count(*) FROM pg_snapshot_xip(p.seen)) DESC LIMIT 1;
     SELECT min(p.last_id) INTO again FROM generate_series(0, given.partitions - 1) AS k, holdfast.position_of(subscription, k) AS p
     WHERE p.phase = 'again';
-    -- Those that are no more get a row too: whoever holds one loses it.
+    -- Removed partitions get a row too: a worker that holds one loses it.
     INSERT INTO holdfast.position (subscription_id, partition, seq, seen, seen_id, seen_top, seen_xid, phase, last_id)
     SELECT subscription, k, coalesce((SELECT p.seq FROM holdfast.position_of(subscription, k) AS p), 0) + 1, hindmost.seen, hindmost.seen_id,
         hindmost.seen_top, hindmost.seen_xid, CASE WHEN again IS NOT NULL THEN 'again' END, again
@@ -250,9 +250,9 @@ BEGIN
     RETURN true;
 END $$;
 
--- After a logical restore into another server the numbers of transactions are others. What is certainly handed over is passed; what may be
--- unread is handed over again: what the old snapshot does not see, and what was published from ten minutes before it was last stored, which
--- holds what this server has published since. Nobody publishes meanwhile.
+-- After a logical restore into another server, transaction ids differ. Events that are certainly delivered are skipped; those that may be
+-- unread are delivered again: events that the old snapshot does not see, and those published from ten minutes before it was last stored,
+-- which includes all that this server has published since. No one may publish meanwhile.
 CREATE FUNCTION holdfast.rebase_subscription(subscription integer) RETURNS bigint
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET lock_timeout = '5s' AS $$
 DECLARE
@@ -272,9 +272,9 @@ BEGIN
     RETURN unread;
 END $$;
 
--- True when every subscription has read all that a day of the log holds, and nobody is left who has written into it and not ended: such
--- a writer keeps a lock on it, and none can come any more. First the locks, then the rows: what was committed in between is seen.
--- SECURITY DEFINER: a worker may read the log, and not its single days.
+-- True when every subscription has read all events of a day of the log, and no running transaction has written into it: such a writer keeps
+-- a lock on it, and no new one can come. First the locks, then the rows: rows committed in between are seen. SECURITY DEFINER: a worker may
+-- read the log, but not its single days.
 CREATE FUNCTION holdfast.day_is_read(part text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE

@@ -1,7 +1,8 @@
--- Reading the log: a page at a time, what cannot be handed over parked, and the position moved by whoever holds it.
+-- Reading the log: a page at a time, rejected events are parked, and the holder of a partition moves its position.
 
--- A page of what comes after a position, in order: at most `most` events are looked at. The last row has no id. Its payload says, as JSON, up
--- to which snapshot was read, and where to go on; without a phase, the difference is read to its end. Nothing is held open between two pages.
+-- A page of the events after a position, in order: at most `most` events are scanned. The last row has no id. Its payload gives, as JSON,
+-- the snapshot up to which it read, and where to continue; without a phase, the difference is read to its end. No transaction stays open
+-- between two pages.
 CREATE FUNCTION holdfast.read_events(topics text[], partitions integer, part integer, base_id bigint,
         seen pg_snapshot, seen_id bigint, seen_top bigint, seen_xid xid8, next pg_snapshot, next_id bigint, next_top bigint,
         phase text, last_id bigint, most integer)
@@ -21,11 +22,11 @@ BEGIN
             WHERE (topics = '{}' OR e.topic = ANY (topics)) AND e.shard % partitions = part;
         GET DIAGNOSTICS found = ROW_COUNT;
         IF found < most THEN
-            -- Others' topics and partitions count too: so much was looked at, and no more.
+            -- Events of other topics and partitions count too: the limit is on scanned events.
             SELECT count(*), max(e.id) INTO found, last_id FROM (SELECT e.id FROM holdfast.event e WHERE e.id > last_id AND e.id <= seen_top
                 AND (e.id <= base_id OR pg_visible_in_snapshot(e.xid, seen)) ORDER BY e.id LIMIT most) AS e;
         ELSE
-            last_id := NULL;            -- the reader knows: it is that of the last event
+            last_id := NULL;            -- the reader has it: the id of the last event
         END IF;
         IF found = most THEN
             payload := json_build_object('phase', phase, 'last_id', last_id);
@@ -44,13 +45,13 @@ BEGIN
     END IF;
     IF phase = 'late' THEN
         late := ARRAY(SELECT pg_snapshot_xip(seen));
-        -- Few: of transactions that were under way. The topics are asked at once.
+        -- Few: of transactions that were running. The topics are filtered at once.
         RETURN QUERY SELECT e.id, e.topic, e.key, e.payload::text, e.headers::text, e.published_at, e.version, e.trace
             FROM (SELECT * FROM (
                       SELECT * FROM holdfast.event e WHERE e.xid = ANY (late)
                       UNION ALL
                       SELECT * FROM holdfast.event e WHERE e.xid >= pg_snapshot_xmax(seen) AND e.xid < seen_xid) AS u
-                  OFFSET 0) AS e          -- so that they are looked for by xid: by id it would be a walk over the whole log
+                  OFFSET 0) AS e          -- so that the search is by xid: by id it would scan the whole log
             WHERE e.id > last_id AND e.id <= seen_id AND pg_visible_in_snapshot(e.xid, next)
               AND (topics = '{}' OR e.topic = ANY (topics)) AND e.shard % partitions = part
             ORDER BY e.id LIMIT most;
@@ -80,8 +81,8 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Sets events aside: for a time, or until somebody acts. What only follows, and is there already, stays as it is: read again, it may be the
--- very one that the others wait for.
+-- Parks events: for a time, or until an operator acts. An event that only follows another, and is parked already, stays as it is: read
+-- again, it may be the one that the others wait for.
 CREATE FUNCTION holdfast.park_events(subscription integer, part integer, parked json) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -95,9 +96,9 @@ BEGIN
     WHERE excluded.error_code IS NOT NULL;
 END $$;
 
--- Forgets parked events that were handed over and keeps the others, if the partition is still in the hands of who says so; 0: it is not.
--- Where the first of a key is out of the way, what only followed it is due, up to the next that was not taken; of a long row so many that all
--- keys together are about ten thousand, at least one of each: when those are out of the way, the next are due.
+-- Deletes parked events that were delivered and keeps the others, if the worker still holds the partition; 0: it does not. Where the first
+-- of a key is done, the events that only followed it are due, up to the next rejected one; of a long row so many that all keys together are
+-- about ten thousand, at least one of each: when those are done, the next are due.
 CREATE FUNCTION holdfast.settle_parked(subscription integer, part integer, token bigint, worker bigint, outcomes json) RETURNS integer
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -125,8 +126,8 @@ BEGIN
     RETURN json_array_length(outcomes);
 END $$;
 
--- Moves a partition on, if it is still in the hands of who says so; null: it is not, and nothing was written. The answer is a number of
--- one's own, drawn after the snapshots that the position names.
+-- Moves the position of a partition, if the worker still holds it; null: it does not, and nothing was written. Returns a new transaction
+-- id, drawn after the snapshots that the position names.
 CREATE FUNCTION holdfast.advance_position(subscription integer, part integer, seq bigint, token bigint, worker bigint,
         seen pg_snapshot, seen_id bigint, seen_top bigint, seen_xid xid8, next pg_snapshot, next_id bigint, next_top bigint, next_xid xid8,
         phase text, last_id bigint, free boolean, parked json, receipts json) RETURNS text
@@ -160,8 +161,8 @@ BEGIN
     RETURN mine::text;
 END $$;
 
--- Events become jobs, one for each, in the transaction in which the position moves on. A job that a replay finds alive is left alone.
--- Answers with the number of events and the ids of the jobs; no row: somebody else holds the subscription.
+-- Makes one job from each event, in the transaction that moves the position. A job that a replay finds live is left unchanged. Returns the
+-- number of events and the ids of the jobs; no row: another worker holds the subscription.
 CREATE FUNCTION holdfast.feed_jobs(subscription integer, worker bigint, kind text, queue text, priority integer, max_attempts integer,
         ordered boolean, most integer) RETURNS TABLE (events integer, more boolean, made bigint[])
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
@@ -189,7 +190,7 @@ BEGIN
                   json_build_object('event', json_build_object('id', g.id, 'topic', g.topic, 'key', g.key, 'payload', g.payload::json,
                       'headers', coalesce(g.headers::json, '{}'), 'version', g.version, 'published_at', g.published_at, 'trace', g.trace)) AS payload,
                   CASE WHEN g.trace IS NOT NULL THEN json_build_object('traceparent', g.trace) END AS headers,
-                  -- What is too long for a key of jobs must not stop everything behind it.
+                  -- A key that is too long for a job must not stop all later events.
                   CASE WHEN ordered THEN given.name || ':' || CASE WHEN octet_length(given.name || g.key) < 500 THEN g.key ELSE md5(g.key) END
                   END AS order_key, given.name || ':' || g.id AS unique_key
               FROM (SELECT * FROM page WHERE id IS NOT NULL ORDER BY ordinality) AS g) AS n

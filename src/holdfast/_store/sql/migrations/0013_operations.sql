@@ -1,7 +1,7 @@
--- What the pages need: counts that no page has to make, who may look and act, and who did what.
+-- For the dashboard: counts, access tokens, sessions, and the audit log.
 
--- How many jobs live, counted now and then by whoever finds the last count old: one row a count, so that a reader looks at one row.
--- Unlogged: after a crash somebody counts again.
+-- The number of live jobs, counted when the last count is old: one row per count, so that a reader reads one row. Unlogged: after a crash
+-- the jobs are counted again.
 CREATE UNLOGGED TABLE holdfast.census (
     at      timestamptz PRIMARY KEY,
     seconds double precision NOT NULL,          -- how long it took
@@ -9,27 +9,26 @@ CREATE UNLOGGED TABLE holdfast.census (
     lines   json NOT NULL
 );
 
--- Which ids were drawn when, a row a minute: it turns a time into a place in every index that is by id.
+-- The last job id at each minute: it turns a time into a place in every index by id.
 CREATE TABLE holdfast.landmark (
     at      timestamptz PRIMARY KEY,
     last_id bigint NOT NULL
 );
 CREATE INDEX landmark_last_id ON holdfast.landmark (last_id);
 
--- The latest runs of all runners together. A run is written once a minute by each runner that did something, not once a job.
+-- The latest runs of all runners together. Each runner that did something writes one row a minute, not one per job.
 CREATE INDEX run_started ON holdfast.run (started_at);
 
--- So many pages of 8 kB are counted; of more, a sample of as many. A page counts only a small table.
+-- The number of pages of 8 kB that are counted; of a larger table, a sample of as many. A request counts only a small table.
 CREATE FUNCTION holdfast.census_pages(whole boolean) RETURNS bigint
     LANGUAGE sql IMMUTABLE RETURN CASE WHEN whole THEN 1000 ELSE 50000 END;
 
--- Counts the live jobs unless that was done within `every` and within a hundred times as long as it took: it takes no more than a
--- hundredth of the time, whatever there is to count. Five minutes are the most: a count that had to wait for a lock took long and cost
--- nothing. Of a table with more than `census_pages` only a sample is looked at, or, with
--- `whole`, nothing: a page may count a small table itself, and never a large one. That is cheap, so it rests ten times as long as it took, and
--- two seconds at most. False: nothing was counted.
--- SECURITY DEFINER: who only looks may let the count be made. How exact it is, is not theirs to choose, and a transaction that counts and stays open
--- holds nobody up for more than a minute: then another one counts beside it.
+-- Counts the live jobs, unless that was done within `every` or within a hundred times as long as it took: it takes at most a hundredth of
+-- the time, however much there is to count. The pause is at most five minutes: a count that waited for a lock took long but cost nothing.
+-- Of a table with more than `census_pages`, only a sample is counted, or, with `whole`, nothing: a request may count a small table itself,
+-- never a large one. That is cheap, so the pause is ten times as long as it took, and two seconds at most. False: nothing was counted.
+-- SECURITY DEFINER: a viewer may start a count, but cannot choose how exact it is, and a transaction that counts and stays open delays the
+-- others by at most a minute: then another one counts too.
 CREATE FUNCTION holdfast.take_census(every interval, whole boolean) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
@@ -55,7 +54,7 @@ BEGIN
         RETURN false;
     END IF;
     part := least(1, most_pages::double precision / greatest(pages, 1));
-    -- What runs is little, and has an index: it is always counted exactly.
+    -- Few jobs are processing, and they have an index: they are always counted exactly.
     SELECT json_agg(row_to_json(l)) INTO processing FROM (
         SELECT j.queue, j.kind, count(*) AS processing, count(*) FILTER (WHERE j.locked_until < now()) AS stuck
         FROM holdfast.job j WHERE j.status = 'processing' GROUP BY j.queue, j.kind LIMIT 5000) AS l;
@@ -78,10 +77,10 @@ BEGIN
         extract(epoch FROM clock_timestamp() - began), part,
         json_build_object('waiting', coalesce(counted, '[]'), 'processing', coalesce(processing, '[]')))
     ON CONFLICT DO NOTHING;
-    -- One from the future was made before the clock was set back.
+    -- A count from the future was made before the clock was set back.
     DELETE FROM holdfast.census WHERE at = ANY (ARRAY(
         SELECT c.at FROM holdfast.census c WHERE c.at < began - interval '10 minutes' OR c.at > began LIMIT 1000 FOR UPDATE SKIP LOCKED));
-    IF alone THEN               -- else it might wait for the landmark of whoever counts beside it
+    IF alone THEN               -- otherwise it might wait for the landmark of the other count
         INSERT INTO holdfast.landmark (at, last_id)
         SELECT date_trunc('minute', began), s.last_value FROM holdfast.job_id_seq s
         ON CONFLICT DO NOTHING;
@@ -89,7 +88,7 @@ BEGIN
     RETURN true;
 END $$;
 
--- Gives a waiting job another time; one in the past means now. Answers `rescheduled`, or the status it has instead, or `not_found`.
+-- Gives a waiting job another time; a time in the past means now. Returns `rescheduled`, the status that it has instead, or `not_found`.
 CREATE FUNCTION holdfast.reschedule_job(job_id bigint, due timestamptz) RETURNS text
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
@@ -116,8 +115,8 @@ BEGIN
     RETURN 'rescheduled';
 END $$;
 
--- Acts on jobs one by one, in the order of their ids, so that two who act wait for each other in one direction only. Answers every job:
--- what was done, or why it was not. One that cannot be acted on holds up no other.
+-- Acts on jobs one by one, in the order of their ids, so that two operators wait for each other in one direction only. Returns for every
+-- job the result, or why nothing was done. A job that cannot be changed delays no other.
 CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestamptz[], due timestamptz, again boolean DEFAULT false)
     RETURNS TABLE (id bigint, done boolean, answer text)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -174,7 +173,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- Who may look and act over HTTP. Only the digest of a secret is kept, and who finds it cannot make the secret of it.
+-- Access to the HTTP API. Only the digest of a secret is stored, from which the secret cannot be computed.
 CREATE TABLE holdfast.access_token (
     key        text COLLATE "C" PRIMARY KEY CHECK (key ~ '^[0-9a-f]{12}$'),
     name       text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 200),
@@ -184,17 +183,17 @@ CREATE TABLE holdfast.access_token (
     expires_at timestamptz,
     revoked_at timestamptz
 );
--- A name stands for one credential at a time: the audit says it.
+-- A name belongs to one credential at a time, because the audit log shows the name.
 CREATE UNIQUE INDEX access_token_name ON holdfast.access_token (name) WHERE revoked_at IS NULL;
 
--- Sessions that somebody signed out of before their end. They are signed and not kept, so these are.
+-- Sessions that were signed out before their end. Sessions are signed and not stored, so these are.
 CREATE TABLE holdfast.ended_session (
     id    text COLLATE "C" PRIMARY KEY CHECK (octet_length(id) <= 100),
     until timestamptz NOT NULL                  -- then it would have ended anyway
 );
 CREATE INDEX ended_session_until ON holdfast.ended_session (until);
 
--- What was answered to requests that carried an Idempotency-Key, for a day.
+-- Responses to requests with an Idempotency-Key, kept for a day.
 CREATE TABLE holdfast.answered (
     who     text COLLATE "C" NOT NULL,
     key     text COLLATE "C" NOT NULL,
@@ -205,7 +204,8 @@ CREATE TABLE holdfast.answered (
 );
 CREATE INDEX answered_at ON holdfast.answered (at);
 
--- What people did, in the transaction in which it was done. Kept: people do little. The role that adds a line cannot change it afterwards.
+-- Actions of operators, each written in its own transaction. Kept for ever: they are few. The role that adds a row cannot change it
+-- afterwards.
 CREATE TABLE holdfast.audit (
     id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at     timestamptz NOT NULL DEFAULT clock_timestamp(),

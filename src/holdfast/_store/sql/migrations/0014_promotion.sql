@@ -1,13 +1,13 @@
--- Scheduled jobs stand in an index of their own (job_later), so that a claim that finds nothing due costs the same however many lanes have
--- a job for tomorrow. `job.later` puts them there. It may be missing: a pending job that is not due is then met in its lane. It may be out
--- of date: every claim begins by promoting the jobs whose time has come, whoever will run them.
+-- Scheduled jobs have an index of their own (job_later), so that a claim that finds nothing due costs the same however many lanes have a
+-- job for tomorrow. `job.later` puts them there. It may be missing: a pending job that is not due is then found in its lane. It may be out
+-- of date: every claim begins by promoting the jobs that are due, of any worker.
 
 -- True for a job that is scheduled, else null.
 CREATE FUNCTION holdfast.is_later(at timestamptz, delay_ms bigint, clock timestamptz) RETURNS boolean
     LANGUAGE sql STABLE RETURN CASE WHEN at > clock OR delay_ms > 0 THEN true END;
 
--- Promotes scheduled jobs that are due, `most` of each priority, oldest first. One claimer at a time does it for all: two would only lock
--- each other's rows. A claimer that is stuck with its turn stops the others for two seconds at most.
+-- Promotes scheduled jobs that are due, `most` of each priority, oldest first. One claim at a time does it for all: two would only lock
+-- each other's rows. A claim that is stuck in its turn stops the others for two seconds at most.
 --   since, since_id  where the last promotion ended, and then where this one did: no job that is due and not promoted lies before.
 --                    No claim floor may pass it, since these jobs appear in their lanes only when they are promoted.
 --   reach            how far below to look, as in claim_jobs
@@ -19,7 +19,7 @@ CREATE FUNCTION holdfast.promote_jobs(most integer, reach interval, INOUT since 
     OUT promoted bigint[], OUT again boolean, OUT soon timestamptz, OUT next timestamptz)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- Below lie the entries of jobs long promoted, which nobody can take away while somebody holds an old snapshot.
+    -- Below are the dead entries of jobs promoted earlier, which vacuum cannot remove while an old snapshot is open.
     begin_at timestamptz := holdfast.claim_floor(since, reach);
     begin_id bigint := CASE WHEN reach = interval '0' THEN coalesce(since_id, 0) ELSE 0 END;
     levels smallint[];
@@ -71,8 +71,8 @@ BEGIN
     END LOOP;
 END $$;
 
--- When the next scheduled job of these queues and kinds is due; null: none is. Of other workers' jobs it passes over a hundred of each
--- priority, and what is more than a minute away may be anybody's: nobody sleeps that long.
+-- When the next scheduled job of these queues and kinds is due; null: none is. It passes over up to a hundred jobs of other workers in each
+-- priority; a time more than a minute away may be of any worker's job, because no worker sleeps that long.
 CREATE FUNCTION holdfast.next_later(worker bigint, queues text[], kinds text[], shard_from smallint, shard_to smallint) RETURNS timestamptz
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
