@@ -1,9 +1,8 @@
 -- Searches. Each scans a bounded number of jobs, newest first, whatever its filter is, and returns how far it scanned: so no job pays for
 -- an index that only searches need, and no search can delay the jobs. The next scan begins where this one ended. Each of the three tables
--- is scanned alone, in one snapshot, and the results are merged by id. The scan keeps only ids, and only the rows that are shown are read
--- again, each from the one day that has it. Payloads are not searched here: a redacted value must not be found, and only the application
--- knows which values those are. One view over the three tables would save two statements, but a scan by id then sorts all of them: see
--- docs/decisions/0053.
+-- is scanned alone, in one snapshot, and the results are merged by id: one view over all three would scan as fast, but live jobs have no
+-- day by which a found row is read again. The scan keeps only ids, and only the rows that are shown are read again. Payloads are not
+-- searched here: a redacted value must not be found, and only the application knows which values those are.
 
 -- name: follow_ids
 -- Before a search, in its transaction. A day that has just begun has no statistics, nor has a table whose jobs came after it was last

@@ -91,8 +91,8 @@ DECLARE
 BEGIN
     PERFORM holdfast.need_partitions();
     IF cardinality(tokens) = 1 AND cardinality(results) = 0 THEN
-        -- One claim's jobs without results: the same without the join, which is a tenth of it. `ran` is found by a binary search, in a
-        -- copy of `ids` that is made once: the variable itself would be flattened for every row.
+        -- The jobs of one claim without results need no join: 0.53 ms for 50 jobs instead of 0.61 ms with the statement below, so both are
+        -- kept. `ran` is found by a binary search, in a copy of `ids` that is made once: the variable itself would be flattened for every row.
         WITH gone AS (
             DELETE FROM holdfast.job j
             WHERE j.id = ANY (ids) AND j.lock_token = tokens[1] AND j.locked_by = worker AND j.order_key IS NULL

@@ -110,25 +110,8 @@ BEGIN
     RETURN true;
 END $$;
 
--- The expired days, oldest first, each with the commands that remove it. The owner detaches a day beside readers and writers, then drops
--- it; other roles call drop_partition.
-CREATE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
-    LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
-            CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family || '_days', c.relname)
-                 WHEN i.inhrelid IS NOT NULL
-                 THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I CONCURRENTLY', r.family || '_days', c.relname) END,
-            format('DROP TABLE holdfast.%I', c.relname)], NULL)
-        ELSE ARRAY[format('SELECT holdfast.drop_partition(%L)', c.relname)] END
-    FROM holdfast.retention r
-        JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ ('^' || r.family || '_[0-9]{8}$')
-        LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
-    WHERE (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
-    ORDER BY right(c.relname, 8), c.relname LIMIT most
-$$;
-
 -- For workers, which own no table: SECURITY DEFINER, and only days that retention gives up. It locks the parent for a moment, so it waits
--- only as long as others may wait behind it; the caller tries again later.
+-- only as long as others may wait behind it; the caller tries again later. See expired_partitions in 0011_subscriptions.sql.
 CREATE FUNCTION holdfast.drop_partition(part text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
 BEGIN

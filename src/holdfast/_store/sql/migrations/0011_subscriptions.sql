@@ -297,7 +297,9 @@ BEGIN
             OR EXISTS (SELECT FROM holdfast.parked d WHERE d.subscription_id = s.id AND d.event_id <= top));
 END $$;
 
-CREATE OR REPLACE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
+-- The expired days, oldest first, each with the commands that remove it. The owner detaches a day beside readers and writers, then drops
+-- it; other roles call drop_partition.
+CREATE FUNCTION holdfast.expired_partitions(most integer) RETURNS TABLE (part text, commands text[])
     LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.relname::text, CASE WHEN pg_has_role(c.relowner, 'USAGE') THEN array_remove(ARRAY[
             CASE WHEN i.inhdetachpending THEN format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', r.family || '_days', c.relname)
