@@ -99,7 +99,9 @@ class Ours:
                 self._round.fallbacks += 1
                 careful = True
                 continue
-            endings = [ending for ending in endings if answers.get(Held(ending.job.id, ending.job.token)) == "busy"]
+            endings = [
+                ending for ending in endings if answers.get(Held(ending.claimed.id, ending.claimed.token)) == "busy"
+            ]
             if endings:
                 self._round.busy += len(endings)
                 careful = True
@@ -117,7 +119,7 @@ class PlainSession:
         if rows:
             unknown = [False] * (len(ClaimedJob._fields) - len(rows[0]))
             endings = completed([ClaimedJob._make([*row, *unknown]) for row in rows])
-            cursor = await self._conn.execute(FINISH, {"ids": number_array([ending.job.id for ending in endings])})
+            cursor = await self._conn.execute(FINISH, {"ids": number_array([ending.claimed.id for ending in endings])})
             assert cursor.rowcount == len(rows)
         return len(rows)
 

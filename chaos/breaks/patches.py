@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.keeper import Kept, Role
     from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
@@ -85,12 +84,9 @@ def go_on_in_another_transaction() -> None:
     answers = Finisher._answers
     tasks: set[asyncio.Task[None]] = set()
 
-    async def enqueue(self: Finisher, given: Ended) -> None:
-        attempt, outcome = given
-        assert isinstance(outcome, Completed)
+    async def enqueue(self: Finisher, chain: int, following: str | None) -> None:
         await asyncio.sleep(APART)
-        claimed = attempt.claimed
-        params = {"next": outcome.next, "chain": claimed.chain_id}
+        params = {"next": following, "chain": chain}
         text = (
             "INSERT INTO holdfast.job (created_at, available_at, chain_id, max_attempts, queue, kind, payload)"
             " SELECT now(), now(), %(chain)s, n.max_attempts, n.queue, n.kind, n.payload"
@@ -98,17 +94,16 @@ def go_on_in_another_transaction() -> None:
         )
         await self._link.run(Statement(text, params, list))
 
-    async def apart(self: Finisher, batch: Sequence[Ended]) -> Any:
-        ending: list[Ended] = []
-        following: list[Ended] = []
-        for attempt, outcome in batch:
+    async def apart(self: Finisher, batch: Sequence[Attempt]) -> Any:
+        outcomes = [attempt.outcome for attempt in batch]
+        for attempt, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Completed):
+                attempt.outcome = replace(outcome, next=None)
+        answer = await answers(self, batch)
+        for attempt, outcome in zip(batch, outcomes, strict=True):
+            attempt.outcome = outcome
             if isinstance(outcome, Completed) and outcome.next is not None:
-                following.append((attempt, outcome))
-                ending.append((attempt, replace(outcome, next=None)))
-            else:
-                ending.append((attempt, outcome))
-        answer = await answers(self, ending)
-        tasks.update(asyncio.create_task(enqueue(self, one)) for one in following)
+                tasks.add(asyncio.create_task(enqueue(self, attempt.claimed.chain_id, outcome.next)))
         return answer
 
     _replace(Finisher, "_answers", apart)
@@ -117,7 +112,7 @@ def go_on_in_another_transaction() -> None:
 def believe_in_the_finish() -> None:
     answers = Finisher._answers
 
-    async def without_answer(self: Finisher, batch: Sequence[Ended]) -> Any:
+    async def without_answer(self: Finisher, batch: Sequence[Attempt]) -> Any:
         await answers(self, batch)
         return {}
 
@@ -136,7 +131,7 @@ def start_nothing_again() -> None:
 def end_at_an_answer() -> None:
     answers = Finisher._answers
 
-    async def known(self: Finisher, batch: Sequence[Ended]) -> Any:
+    async def known(self: Finisher, batch: Sequence[Attempt]) -> Any:
         answer = await answers(self, batch)
         if ClaimAnswer.busy in answer.values():
             # Not an Exception: that would be taken for a refusal of the database.

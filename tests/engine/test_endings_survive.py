@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
     from holdfast import Holdfast, Job
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.report.transition import Transition
     from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
@@ -94,11 +93,11 @@ async def test_chains_completed_from_outside_while_their_handlers_end(
 
     async with await psycopg.AsyncConnection.connect(ledger.url) as outside:
 
-        async def overtaken(self: Finisher, batch: Sequence[Ended]) -> dict[Held, ClaimAnswer]:
+        async def overtaken(self: Finisher, batch: Sequence[Attempt]) -> dict[Held, ClaimAnswer]:
             answers = await answered(self, batch)
             if ClaimAnswer.busy in answers.values():
                 await outside.commit()
-                await until(lambda: all(attempt.signal.aborted for attempt, _ in batch))
+                await until(lambda: all(attempt.signal.aborted for attempt in batch))
             return answers
 
         monkeypatch.setattr(Finisher, "_answers", overtaken)

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import AbortReason, Holdfast, Job
 from holdfast._engine import worker as worker_module
-from holdfast._engine.jobs.child import Child
+from holdfast._engine.jobs.executor import Child
 from tests.engine import cpu
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
@@ -177,7 +177,7 @@ async def test_a_program_that_a_handler_starts_reacts_to_signals(app: Holdfast, 
 async def test_a_process_ends_when_its_worker_is_killed(tmp_path: Path) -> None:
     """Nothing else would end it: it does not react to SIGTERM."""
     script = (
-        "import sys, time\nfrom holdfast._engine.jobs.child import Child\nchild = Child()\nprint(child._process.pid)"
+        "import sys, time\nfrom holdfast._engine.jobs.executor import Child\nchild = Child()\nprint(child._process.pid)"
     )
     script += "\nsys.stdout.flush()\ntime.sleep(60)\n"
     (tmp_path / "worker.py").write_text(f"if __name__ == '__main__':\n    {script.replace(chr(10), chr(10) + '    ')}")

@@ -63,18 +63,19 @@ class _Claimed:
 class _Attempt:
     """As much of an attempt as is looked at when its ending is written."""
 
-    begun = True
+    entered = True
     completed = False
     follower = None
 
-    def __init__(self, token: int = 1) -> None:
+    def __init__(self, token: int, outcome: Outcome) -> None:
+        self.outcome = outcome
         self.claimed = _Claimed()
         self.held = Held(7, token)
         self.signal = AbortSignal()
 
 
-def _attempt(token: int = 1) -> Attempt:
-    return cast("Attempt", _Attempt(token))
+def _attempt(outcome: Outcome, token: int = 1) -> Attempt:
+    return cast("Attempt", _Attempt(token, outcome))
 
 
 def _held_jobs(*listeners: Callable[[Transition], None]) -> HeldJobs:
@@ -88,9 +89,9 @@ def test_there_is_an_example_of_each_outcome() -> None:
 @pytest.mark.parametrize("answer", ClaimAnswer)
 @pytest.mark.parametrize("outcome", OUTCOMES)
 async def test_every_pair_has_a_meaning(outcome: type[Outcome], answer: ClaimAnswer) -> None:
-    held_jobs, attempt = _held_jobs(), _attempt()
+    held_jobs, attempt = _held_jobs(), _attempt(EXAMPLES[outcome])
     held_jobs.held[attempt.held] = attempt
-    held_jobs.written([(attempt, EXAMPLES[outcome])], {attempt.held: answer})
+    held_jobs.written([attempt], {attempt.held: answer})
     assert held_jobs.held == {}
     expected = WRITTEN.get((outcome, answer), "job_lost")
     assert held_jobs.counts == {expected: 1}
@@ -100,9 +101,9 @@ async def test_every_pair_has_a_meaning(outcome: type[Outcome], answer: ClaimAns
 
 @pytest.mark.parametrize("outcome", OUTCOMES)
 async def test_an_ending_without_an_answer_is_a_completion(outcome: type[Outcome]) -> None:
-    held_jobs, attempt = _held_jobs(), _attempt()
+    held_jobs, attempt = _held_jobs(), _attempt(EXAMPLES[outcome])
     held_jobs.held[attempt.held] = attempt
-    held_jobs.written([(attempt, EXAMPLES[outcome])], {})
+    held_jobs.written([attempt], {})
     assert held_jobs.held == {}
     assert held_jobs.counts == {"job_completed" if outcome is Completed else "job_lost": 1}
 
@@ -123,11 +124,10 @@ async def test_all_is_let_go_of_before_anybody_is_told(raised: type[BaseExceptio
         raise raised
 
     held_jobs = _held_jobs(look)
-    attempts = [_attempt(token) for token in range(1, 4)]
+    attempts = [_attempt(Completed(), token) for token in range(1, 4)]
     for attempt in attempts:
         held_jobs.held[attempt.held] = attempt
-    batch: list[tuple[Attempt, Outcome]] = [(attempt, Completed()) for attempt in attempts]
-    held_jobs.written(batch, {attempts[1].held: ClaimAnswer.cancelled})
+    held_jobs.written(attempts, {attempts[1].held: ClaimAnswer.cancelled})
     assert [held for held, _ in seen] == [{}, {}, {}]
     assert all(counts["job_completed"] == 2 for _, counts in seen)
     assert held_jobs.counts == {"job_completed": 2, "job_lost": 1}

@@ -120,9 +120,13 @@ class Stage(RuleBasedStateMachine):
             Ending(job, Completed(next=nexts[job].new().as_json()) if job in nexts else outcome)
             for job, outcome in endings.items()
         ]
-        plain = {e.job for e in given if not careful and is_plain(e)}
+        plain = {e.claimed for e in given if not careful and is_plain(e)}
         phases = [
-            [write_of(e.job, worker, e.outcome, nexts.get(e.job)) for e in given if (e.job in plain) == short]
+            [
+                write_of(e.claimed, worker, e.outcome, nexts.get(e.claimed))
+                for e in given
+                if (e.claimed in plain) == short
+            ]
             for short in (True, False)
         ]
 

@@ -344,7 +344,7 @@ def test_a_worker_ends_and_deletes_chains(login: Login) -> None:
 
 def answers(conn: Connection, worker: int, *endings: Ending) -> list[object]:
     given = run_sync(conn, finish_jobs(worker, endings))
-    return [given.get(Held(ending.job.id, ending.job.token), "completed") for ending in endings]
+    return [given.get(Held(ending.claimed.id, ending.claimed.token), "completed") for ending in endings]
 
 
 def test_rights_that_were_given_in_between_are_taken_back(owner: Connection) -> None:

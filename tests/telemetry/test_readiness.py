@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast import Holdfast, Job
-    from holdfast._engine.jobs.finish import Ended
+    from holdfast._engine.attempt import Attempt
     from holdfast._engine.worker import Worker
     from tests.engine.ledger import Ledger
 
@@ -89,7 +89,7 @@ async def test_a_finisher_that_writes_nothing_is_not_ready(
     """It lives, and turns no more: everything else about the worker looks well."""
     go, write = asyncio.Event(), Finisher._write
 
-    async def hang(self: Finisher, batch: Sequence[Ended]) -> None:
+    async def hang(self: Finisher, batch: Sequence[Attempt]) -> None:
         await go.wait()
         await write(self, batch)
 

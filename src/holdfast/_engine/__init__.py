@@ -11,7 +11,7 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
     keeper.py        starts loops and threads, and restarts those that fail
     wake/            sleeps while nothing is due, and wakes up on a notification
     jobs/            takes a job from the claim to its written outcome
-    attempt.py       holds the state of one attempt at a job
+    attempt.py       holds the state of one attempt at a job, and the attempts that wait for a slot
     report/          tells the log, listeners and failure hooks what happened
     runner.py        defines a runner, its tick and its budget
     runners/         runs recurring work: schedules, maintenance, the application's runners

@@ -1,21 +1,24 @@
-"""One attempt at a job, from the claim until its outcome is written."""
+"""One attempt at a job, from the claim until its outcome is written; those that wait for a slot; their deadlines."""
 
 from __future__ import annotations
 
+import asyncio
+import math
+from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from holdfast._model.errors import AbortSignal
+from holdfast._model.errors import AbortReason, AbortSignal
+from holdfast._store.finish import Ending
 from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
-    from holdfast._model.errors import AbortReason
-    from holdfast._model.job import Blocker, Busy, Progress
+    from holdfast._model.job import Blocker, Busy, Outcome, Progress
     from holdfast._model.kind import Kind
     from holdfast._model.work import Lease
     from holdfast._store.claim import ClaimedJob
@@ -43,8 +46,11 @@ class AttemptOwner(Protocol):
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Attempt:
-    """A claim of this worker, from the moment it is taken until its outcome is written."""
+class Attempt(Ending):
+    """A claim of this worker, from the moment it is taken until its outcome is written.
+
+    `outcome` is set when the attempt has ended, and `traceback` when the outcome is written.
+    """
 
     claimed: ClaimedJob
     kind: Kind[..., Any]
@@ -52,6 +58,8 @@ class Attempt:
     completer: AttemptOwner
     blockers: tuple[Blocker, ...] = ()
     _: KW_ONLY
+    outcome: Outcome = field(init=False)
+    traceback: str | None = None
     held: Held = field(init=False)
     in_loop: bool = field(init=False)
     """Whether the handler is a coroutine, which can be cancelled."""
@@ -115,3 +123,115 @@ class Attempt:
         alone = self.group is None or all(attempt.signal.aborted for attempt in self.group)
         if self.task is not None and self.entered and self.in_loop and alone:
             self.task.cancel()
+
+
+class ReadyJobs:
+    """The ready jobs of one database, ordered by queue, then by priority, then by claim."""
+
+    def __init__(
+        self, ended: Callable[[Attempt, Outcome | None], None], give_back: Callable[[Sequence[Attempt]], None]
+    ) -> None:
+        """`ended(attempt, outcome)`: a handler has ended; `give_back(attempts)`: these will not start here."""
+        self.ended = ended
+        self.give_back = give_back
+        self._queues: dict[str, dict[int, deque[Attempt]]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any job waits."""
+        return any(self._queues.values())
+
+    def add(self, attempt: Attempt) -> None:
+        claimed = attempt.claimed
+        levels = self._queues.setdefault(claimed.queue, {})
+        if (waiting := levels.get(claimed.priority)) is None:
+            waiting = levels[claimed.priority] = deque()
+            if len(levels) > 1:
+                self._queues[claimed.queue] = dict(sorted(levels.items()))
+        waiting.append(attempt)
+
+    def take(self, may_start: Callable[[str], bool]) -> Attempt | None:
+        """Take the next job of the queue whose turn it is, among those that may start a job."""
+        for queue, levels in self._queues.items():
+            if levels and may_start(queue):
+                level, waiting = next(iter(levels.items()))
+                attempt = waiting.popleft()
+                if not waiting:
+                    del levels[level]
+                if len(self._queues) > 1:
+                    self._queues[queue] = self._queues.pop(queue)
+                return attempt
+        return None
+
+    def take_more(self, first: Attempt, limit: int) -> list[Attempt]:
+        """Take more jobs of the same queue, priority and kind, in their order."""
+        levels = self._queues[first.claimed.queue]
+        waiting = levels.get(first.claimed.priority, deque())
+        more = list(islice((attempt for attempt in waiting if attempt.kind is first.kind), limit))
+        if more:
+            taken = set(more)
+            levels[first.claimed.priority] = left = deque(attempt for attempt in waiting if attempt not in taken)
+            if not left:
+                del levels[first.claimed.priority]
+        return more
+
+    @property
+    def queues(self) -> list[str]:
+        """The queues that have waiting jobs."""
+        return [queue for queue, levels in self._queues.items() if levels]
+
+    def take_all(self, queues: Iterable[str]) -> list[Attempt]:
+        """Remove and return all jobs of these queues. They have not started."""
+        found = [self._queues.pop(queue, {}) for queue in queues]
+        return [attempt for levels in found for waiting in levels.values() for attempt in waiting]
+
+    def take_old(self, queue: str, since: int) -> list[Attempt]:
+        """Remove and return the jobs of the queue that have waited since that check or longer."""
+        old, levels = [], self._queues[queue]
+        for level, waiting in list(levels.items()):
+            while waiting and waiting[0].held_since <= since:
+                old.append(waiting.popleft())
+            if not waiting:
+                del levels[level]
+        return old
+
+
+# A timer may fire this many seconds early.
+EARLY = 0.005
+# Deadlines within this many seconds of each other are checked together.
+SPACING = 0.02
+
+
+class Deadlines:
+    """One timer for all attempts, set to the first deadline: a timer per attempt would cost every job.
+
+    The heartbeat checks deadlines too: it does not renew leases past their deadline, and its thread fires signals
+    while a handler blocks the event loop.
+    """
+
+    def __init__(self, held: Sequence[Mapping[Held, Attempt]], clock: Callable[[], float]) -> None:
+        self._held = held
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self.next = math.inf
+        """When the next check is, by the monotonic clock."""
+
+    def ring_at(self, deadline: float) -> None:
+        """Check at this time, which is before the next planned check."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self.next = deadline
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), self._ring)
+
+    def _ring(self) -> None:
+        self._timer, self.next = None, math.inf
+        now = self._clock()
+        first = math.inf
+        for attempt in [attempt for held in self._held for attempt in held.values()]:
+            if (deadline := attempt.deadline) is None or attempt.signal.aborted:
+                continue
+            if deadline <= now + EARLY:
+                attempt.abort(AbortReason.timeout)
+            elif deadline < first:
+                first = deadline
+        if first < self.next:
+            self.ring_at(max(first, now + SPACING))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._engine.attempt import Attempt
+from holdfast._engine.attempt import Attempt, ReadyJobs
 from holdfast._engine.jobs.claim import Claimer
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.finish import Finisher
@@ -16,7 +16,6 @@ from holdfast._engine.jobs.heartbeat import Heartbeat, database_of
 from holdfast._engine.jobs.held_jobs import HeldJobs
 from holdfast._engine.jobs.isolation import Isolation
 from holdfast._engine.jobs.lending import Lending
-from holdfast._engine.jobs.ready_jobs import ReadyJobs
 from holdfast._engine.jobs.reap import Reaper
 from holdfast._engine.keeper import in_thread
 from holdfast._engine.wake.broker import waker
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
 
     from holdfast._engine.application import Application
     from holdfast._engine.jobs.dispatch import Dispatcher
-    from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.keeper import Keeper, Kept
     from holdfast._engine.link import Links
@@ -342,9 +340,10 @@ class Serving:
         if outcome is None:
             self.held_jobs.forget(attempt)
         else:
-            self.finisher.add(attempt, outcome)
+            attempt.outcome = outcome
+            self.finisher.add(attempt)
 
-    def _written(self, batch: Sequence[Ended], answers: Answers) -> None:
+    def _written(self, batch: Sequence[Attempt], answers: Answers) -> None:
         try:
             self.held_jobs.written(batch, answers, answers.next_ids)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
@@ -19,17 +19,22 @@ if TYPE_CHECKING:
 
 _MILLISECOND = timedelta(milliseconds=1)
 _MOST_SECONDS = 2_000_000.0
-_ID: Callable[[Ending], int] = attrgetter("job.id")
+_ID: Callable[[Ending], int] = attrgetter("claimed.id")
 
 
-class Ending(NamedTuple):
-    """How an attempt ended."""
+class Ending:
+    """How an attempt ended. The worker's Attempt is one: it is written as it is."""
 
-    job: ClaimedJob
-    outcome: Outcome
-    seconds: float | None = None
-    """How long its handler ran; None: unknown."""
-    traceback: str | None = None
+    __slots__ = ("claimed", "outcome", "seconds", "traceback")
+
+    def __init__(
+        self, claimed: ClaimedJob, outcome: Outcome, seconds: float | None = None, traceback: str | None = None
+    ) -> None:
+        self.claimed = claimed
+        self.outcome = outcome
+        self.seconds = seconds
+        """How many seconds its handler ran; None: unknown."""
+        self.traceback = traceback
 
 
 class Answers(dict[Held, ClaimAnswer]):
@@ -86,7 +91,7 @@ def complete_job(
 
 def is_plain(ending: Ending) -> bool:
     """Return whether the faster statement can complete the job. The server checks for waiters of its chain."""
-    outcome, job = ending.outcome, ending.job
+    outcome, job = ending.outcome, ending.claimed
     return type(outcome) is Completed and outcome.next is None and job.order_key is None and not job.has_blockers
 
 
@@ -107,10 +112,10 @@ def _plain_params(endings: Sequence[Ending]) -> dict[str, str]:
         # Sorted by id, because the server finds each runtime by binary search.
         endings = sorted(endings, key=_ID)
         ran = [_ms(ending.seconds) for ending in endings]
-    tokens = [ending.job.token for ending in endings]
+    tokens = [ending.claimed.token for ending in endings]
     results = [ending.outcome.result for ending in endings if isinstance(ending.outcome, Completed)]
     return {
-        "ids": number_array([ending.job.id for ending in endings]),
+        "ids": number_array([ending.claimed.id for ending in endings]),
         "tokens": number_array(tokens[:1] if len(set(tokens)) == 1 else tokens),
         "results": "{}" if results.count(None) == len(results) else text_array(results),
         "ran": _ms_array(alike if len(alike) == 1 else ran),
@@ -126,7 +131,7 @@ def _ms_array(times: Iterable[int | None]) -> str:
 
 
 def _ending_json(ending: Ending) -> str:
-    fields: dict[str, Any] = {"id": ending.job.id, "token": ending.job.token}
+    fields: dict[str, Any] = {"id": ending.claimed.id, "token": ending.claimed.token}
     if ending.seconds is not None:
         fields["ran_ms"] = _ms(ending.seconds)
     if ending.traceback is not None:

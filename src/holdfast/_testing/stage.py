@@ -13,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
 
 from holdfast._engine.attempt import Attempt
-from holdfast._engine.jobs.batch import Batches
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.handlers import Handlers
 from holdfast._model.errors import AbortReason, UnknownKind
@@ -25,7 +24,7 @@ from holdfast._model.work import Lease
 from holdfast._store.chain import read_blockers
 from holdfast._store.claim import claim_jobs
 from holdfast._store.enqueue import enqueue_job
-from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.finish import finish_jobs
 from holdfast._store.inspect import read_job
 from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
@@ -213,15 +212,15 @@ class Stage:
     async def _handled(self, attempt: Attempt) -> Outcome | None:
         if attempt.kind.work.batch is None:
             return await self._handlers.outcome(attempt)
-        (outcome,) = await Batches(self._handlers).outcomes([attempt])
+        (outcome,) = await self._handlers.outcomes([attempt])
         return outcome
 
     async def _finish(self, attempt: Attempt, outcome: Outcome | None) -> ClaimAnswer:
         if outcome is None:
             return ClaimAnswer.taken_by_another_worker
         # `careful` returns the result for every job.
-        ending = Ending(attempt.claimed, outcome, time.monotonic() - attempt.started_at)
-        answers = await self._run(finish_jobs(self._worker, [ending], careful=True))
+        attempt.outcome, attempt.seconds = outcome, time.monotonic() - attempt.started_at
+        answers = await self._run(finish_jobs(self._worker, [attempt], careful=True))
         (answer,) = answers.values()
         return answer
 

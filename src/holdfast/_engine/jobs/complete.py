@@ -106,7 +106,7 @@ class Completer:
             codec=self._codec,
             headers=claimed.read_headers(),
             returns=attempt.kind.returns,
-            began=attempt.started_at,
+            started_at=attempt.started_at,
         )
 
     def _check(self, attempt: Attempt, completion: Completion, answer: ClaimAnswer) -> None:
@@ -134,12 +134,12 @@ class Completion:
         codec: JsonCodec,
         headers: Mapping[str, str],
         returns: Result | None,
-        began: float,
+        started_at: float,
     ) -> None:
-        """`began`: when the handler was called, by the monotonic clock."""
+        """`started_at`: when the handler was called, by the monotonic clock."""
         self._worker = worker
         self._returns = returns
-        self._began = began
+        self._started_at = started_at
         self._headers = headers
         self._held = held
         self._kind = kind
@@ -147,7 +147,7 @@ class Completion:
 
     def statement(self, result: object) -> Statement[ClaimAnswer]:
         outcome = completed(result, self._codec, self._kind, self._headers, self._returns)
-        ran = time.monotonic() - self._began
+        ran = time.monotonic() - self._started_at
         return complete_job(self._worker, self._held, outcome.result, outcome.next, seconds=ran)
 
     def follower(self, result: object) -> EnqueuedJob | None:

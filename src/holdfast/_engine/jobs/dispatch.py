@@ -10,8 +10,7 @@ from collections import deque
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.jobs.batch import Batches
-from holdfast._engine.jobs.held_jobs import Deadlines
+from holdfast._engine.attempt import Deadlines
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
@@ -20,9 +19,8 @@ from holdfast._model.job import Retried
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 
-    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.attempt import Attempt, ReadyJobs
     from holdfast._engine.jobs.handlers import Handlers
-    from holdfast._engine.jobs.ready_jobs import ReadyJobs
     from holdfast._engine.jobs.slots import Slots
     from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
@@ -52,7 +50,6 @@ class Dispatcher:
         self.slots = slots
         self.handlers = handlers
         self._outcome = handlers.outcome if handlers.spans is None else handlers.traced_outcome
-        self._batches = Batches(handlers)
         self._clock = clock
         self._ready: deque[ReadyJobs] = deque()
         self._dispatching = False
@@ -232,7 +229,7 @@ class Dispatcher:
             ready = databases[0]
             if len(databases) > 1:
                 databases.rotate(-1)
-            if (attempt := ready.take(self.slots)) is not None:
+            if (attempt := ready.take(self.slots.may_start)) is not None:
                 return ready, attempt
         return None
 
@@ -257,9 +254,9 @@ class Dispatcher:
             if attempt.signal.aborted:
                 attempt.cancel()
 
-    def _group(self, ready: ReadyJobs, first: Attempt, most: int) -> Sequence[Attempt]:
+    def _group(self, ready: ReadyJobs, first: Attempt, limit: int) -> Sequence[Attempt]:
         """Return the jobs that share the first one's slot: as many as the kind takes in one call."""
-        group = [first, *ready.take_more(first, most - 1)]
+        group = [first, *ready.take_more(first, limit - 1)]
         self.slots.holds(first.claimed.queue, 1 - len(group))
         for attempt in group:
             attempt.group = group
@@ -271,7 +268,7 @@ class Dispatcher:
         for attempt in group:
             attempt.entered = True
         try:
-            outcomes = await self._batches.outcomes(group)
+            outcomes = await self.handlers.outcomes(group)
             if group[0].over:
                 return
             for attempt in group:

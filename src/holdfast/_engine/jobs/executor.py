@@ -1,28 +1,47 @@
-"""Executors: handlers that are plain functions run in threads, or in separate processes."""
+"""Executors: handlers that are plain functions run in threads, or in processes if they keep a CPU core busy."""
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
+from multiprocessing import resource_tracker
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast._engine.jobs.child import Child, ChildDied
+from holdfast._drivers import run, run_sync
+from holdfast._engine.jobs.complete import Completion
 from holdfast._logs.log import Log
+from holdfast._logs.trace import carry_trace, current_trace
+from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import AbortReason, HoldfastError
+from holdfast._model.job import Job
+from holdfast._model.kind import Kind
+from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+    from multiprocessing.connection import Connection
     from types import TracebackType
 
     from holdfast._engine.attempt import Attempt
-    from holdfast._model.job import Job
+    from holdfast._model.connection import AsyncConnection, SyncConnection
+    from holdfast._model.job import Blocker, Progress
 
 log = Log(__name__)
 
 # Seconds that the thread of a given-up attempt has to end before a warning is logged.
 REPORT_SECONDS = 1.0
+_OF_THE_GROUP = (signal.SIGINT, signal.SIGTERM)
 
 
 class Executors:
@@ -129,3 +148,178 @@ def _caught(function: Callable[[], object]) -> tuple[object, BaseException | Non
 async def _kill_when_aborted(attempt: Attempt, child: Child) -> None:
     await attempt.signal.wait()
     child.kill()
+
+
+class ChildDied(Exception):  # noqa: N818 - the name states what happened
+    """The process of the handler ended before the handler did."""
+
+
+class Child:
+    """A process that runs one handler at a time."""
+
+    def __init__(self) -> None:
+        self.busy = False
+        """Whether a handler runs there, even if its caller no longer waits for it."""
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), name="holdfast-handler", daemon=True)
+        with _held_back():
+            self._process.start()
+        theirs.close()
+
+    def call(self, attempt: Attempt, job: Job[Any], arguments: Mapping[str, object]) -> object:
+        """Block until the handler has ended in the process. An exception that it raised is raised here."""
+        handler = attempt.kind.handler
+        fields = {"id": job.id, "kind": job.kind, "attempt": job.attempt, "token": job.token, "chain_id": job.chain_id}
+        fields["headers"] = dict(job.headers)
+        self.busy = True
+        self._send(
+            handler.__module__,
+            handler.__qualname__,
+            attempt.completer.worker,
+            fields,
+            attempt.blockers,
+            arguments,
+            current_trace(),
+        )
+        while True:
+            said, value = self._receive()
+            match said:
+                case "progress":
+                    attempt.report(value)
+                case "completed":
+                    attempt.completed, attempt.follower = True, value
+                case "raised":
+                    self.busy = False
+                    raise value
+                case _:
+                    self.busy = False
+                    return value
+
+    def _send(self, *what: object) -> None:
+        try:
+            self._pipe.send(what)
+        except OSError:
+            raise self._died() from None
+
+    def _receive(self) -> tuple[str, Any]:
+        try:
+            said: tuple[str, Any] = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._died() from None
+        return said
+
+    def _died(self) -> ChildDied:
+        self._process.join(1)
+        return ChildDied(f"the process of the handler ended with exit code {self._process.exitcode}")
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        self._pipe.close()
+        self.kill()
+        self._process.join()
+
+
+class ChildRun:
+    """The job's connection to its worker while it runs in the child: reports go through the pipe."""
+
+    def __init__(self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...]) -> None:
+        self._pipe = pipe
+        self._completion = completion
+        self.blockers = blockers
+
+    async def complete(self, conn: AsyncConnection, result: object) -> None:
+        self._completion.check(await run(conn, self._completion.statement(result)))
+        self._pipe.send(("completed", self._completion.follower(result)))
+
+    def complete_sync(self, conn: SyncConnection, result: object) -> None:
+        self._completion.check(run_sync(conn, self._completion.statement(result)))
+        self._pipe.send(("completed", self._completion.follower(result)))
+
+    def report(self, progress: Progress) -> None:
+        self._pipe.send(("progress", progress))
+
+
+@contextmanager
+def _held_back() -> Iterator[None]:
+    """Block the signals of the process group while a process starts, until it has installed its own handlers."""
+    # The first process start also starts the resource tracker, and that unblocks the signals.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _outlast_signals() -> None:
+    """Do not react to signals that a terminal or systemd sends to the whole group: the worker ends this process.
+
+    The handlers do nothing; SIG_IGN is not used, because programs that a job starts would inherit it.
+    """
+    for number in _OF_THE_GROUP:
+        signal.signal(number, lambda *_: None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_GROUP)
+
+
+def _end_with_worker() -> None:
+    """End this process when the worker is gone, however it died."""
+    if (worker := multiprocessing.parent_process()) is not None:
+        worker.join()
+        os._exit(1)
+
+
+def _serve(pipe: Connection) -> None:
+    """Run in the child: receive a handler's name and arguments, and send back its result."""
+    _outlast_signals()
+    threading.Thread(target=_end_with_worker, name="holdfast-worker-watch", daemon=True).start()
+    while True:
+        try:
+            module, name, worker, fields, blockers, arguments, trace = pipe.recv()
+        except EOFError:
+            return
+        carry_trace(trace)
+        try:
+            found: Any = import_module(module)
+            for part in name.split("."):
+                found = getattr(found, part)
+            handler = found.handler if isinstance(found, Kind) else found
+            codec = found.codec if isinstance(found, Kind) else JsonCodec()
+            held = Held(fields["id"], fields["token"])
+            returns = found.returns if isinstance(found, Kind) else None
+            completion = Completion(
+                worker,
+                held,
+                kind=fields["kind"],
+                codec=codec,
+                headers=fields["headers"],
+                returns=returns,
+                started_at=time.monotonic(),
+            )
+            run = ChildRun(pipe, completion, blockers)
+            answer = ("returned", _plain(handler(Job(state=None, run=run, **fields), **arguments)))
+            pickle.dumps(answer)
+        except Exception as exc:  # noqa: BLE001 - passed to the parent, which decides
+            answer = ("raised", _portable(exc))
+        pipe.send(answer)
+
+
+def _plain(result: object) -> object:
+    if inspect.iscoroutine(result):
+        result.close()
+        raise TypeError("a handler in a process returned a coroutine, and there is no event loop to await it in")
+    return result
+
+
+def _portable(exc: Exception) -> Exception:
+    try:
+        pickle.loads(pickle.dumps(exc))  # noqa: S301 - our own data
+    except Exception:  # noqa: BLE001 - an exception that cannot be pickled is replaced by its name and text
+        return RuntimeError(f"{type(exc).__name__}: {exc}")
+    return exc

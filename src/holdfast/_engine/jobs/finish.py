@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import psycopg
 
@@ -17,7 +17,7 @@ from holdfast._logs.failure import Failure, traceback_of
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason, DuplicateJob, InvalidJob
 from holdfast._model.job import Completed, Fail, Failed, Retried
-from holdfast._store.finish import Ending, finish_jobs
+from holdfast._store.finish import finish_jobs
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
@@ -26,12 +26,8 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
-    from holdfast._model.job import Outcome
     from holdfast._store.finish import Answers
     from holdfast._store.lease import Held
-
-    Ended: TypeAlias = tuple[Attempt, Outcome]
-    Written: TypeAlias = Callable[[Sequence[Ended], Answers], None]
 
 MOST_AT_ONCE = 1000
 ENOUGH = 250
@@ -40,7 +36,7 @@ GATHER_TURNS = 2
 BUSY_PAUSE = 0.05
 LONGEST_BUSY_PAUSE = 2.0
 # An outcome that is blocked for this many seconds is logged.
-SAY_AFTER = 10.0
+LOG_AFTER = 10.0
 LOST_CLAIM = frozenset({AbortReason.taken_by_another_worker, AbortReason.already_completed, AbortReason.not_found})
 
 log = Log(__name__)
@@ -48,16 +44,16 @@ log = Log(__name__)
 
 @dataclass(slots=True)
 class HeldUp:
-    """An outcome that another transaction blocks: since when, how many attempts, and whether it was logged."""
+    """An outcome that another transaction blocks: since when, how often it was tried, and whether it was logged."""
 
     since: float = field(default_factory=time.monotonic)
-    tried: int = 0
-    said: bool = False
+    tries: int = 0
+    logged: bool = False
 
     def pause(self) -> float:
-        """Return how many seconds to wait before the next attempt."""
-        self.tried += 1
-        return min(BUSY_PAUSE * 2.0 ** (self.tried - 1), LONGEST_BUSY_PAUSE)
+        """Return how many seconds to wait before the next try."""
+        self.tries += 1
+        return min(BUSY_PAUSE * 2.0 ** (self.tries - 1), LONGEST_BUSY_PAUSE)
 
 
 class Finisher:
@@ -68,9 +64,15 @@ class Finisher:
     """
 
     def __init__(
-        self, link: Link, worker: int, written: Written, refused: Callable[[Attempt], None], *, tracebacks: bool = True
+        self,
+        link: Link,
+        worker: int,
+        written: Callable[[Sequence[Attempt], Answers], None],
+        refused: Callable[[Attempt], None],
+        *,
+        tracebacks: bool = True,
     ) -> None:
-        """`written(batch, answers)`: the batch was answered; an outcome without an answer is completed.
+        """`written(attempts, answers)`: the batch was answered; an attempt without an answer is completed.
 
         `refused(attempt)`: the database rejects its outcome. `tracebacks`: store those of failed attempts (default).
         """
@@ -80,10 +82,10 @@ class Finisher:
         self._refused = refused
         self._tracebacks = tracebacks
         self._outage = Outage(log, "finish_jobs failed, trying again")
-        self._ready: list[Ended] = []
-        self._again: deque[Sequence[Ended]] = deque()
+        self._ended: list[Attempt] = []
+        self._again: deque[Sequence[Attempt]] = deque()
         self._held_up: dict[Held, HeldUp] = {}
-        self._batch: Sequence[Ended] = ()
+        self._batch: Sequence[Attempt] = ()
         """The batch being written. If this loop ends before the answer, its next run writes the batch again."""
         self._open = 0
         self._settled_at = 0.0
@@ -91,12 +93,13 @@ class Finisher:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def add(self, attempt: Attempt, outcome: Outcome) -> None:
+    def add(self, attempt: Attempt) -> None:
+        """Write the outcome of this attempt."""
         if self._open == len(self._held_up):
             self._settled_at = time.monotonic()
         self._open += 1
         self._idle.clear()
-        self._ready.append((attempt, outcome))
+        self._ended.append(attempt)
         self._wake.set()
 
     @property
@@ -118,35 +121,35 @@ class Finisher:
 
     async def run(self, turn: Turn = unwatched) -> None:
         left, self._batch = self._batch, ()
-        self._ready += left
+        self._ended += left
         self._wake.set()
         while True:
             turn(math.inf)
             await self._wake.wait()
             self._wake.clear()
-            while self._ready or self._again:
+            while self._ended or self._again:
                 turn()
-                if self._ready:
+                if self._ended:
                     await self._write_taken(await self._gathered())
                 if self._again:
                     await self._write_taken(self._again.popleft())
 
-    async def _write_taken(self, batch: Sequence[Ended]) -> None:
+    async def _write_taken(self, batch: Sequence[Attempt]) -> None:
         self._batch = batch
         await self._write(batch)
         self._batch = ()
 
-    async def _gathered(self) -> Sequence[Ended]:
+    async def _gathered(self) -> Sequence[Attempt]:
         # With fast handlers, more jobs end in each iteration of the loop; a single outcome waits for two empty ones.
         for _ in range(GATHER_TURNS):
-            if len(self._ready) >= ENOUGH:
+            if len(self._ended) >= ENOUGH:
                 break
             await asyncio.sleep(0)
-        batch = self._ready[:MOST_AT_ONCE]
-        del self._ready[: len(batch)]
+        batch = self._ended[:MOST_AT_ONCE]
+        del self._ended[: len(batch)]
         return batch
 
-    async def _write(self, batch: Sequence[Ended]) -> None:
+    async def _write(self, batch: Sequence[Attempt]) -> None:
         try:
             answers = await self._answers(batch)
         except Exception as exc:  # noqa: BLE001 - whatever the error is, one of the outcomes caused it
@@ -155,64 +158,69 @@ class Finisher:
         if ClaimAnswer.busy in answers.values():
             # The claim is still valid, but another transaction locks a row that the outcome needs.
             busy = [
-                e for e in batch if answers.get(e[0].held) is ClaimAnswer.busy and e[0].signal.reason not in LOST_CLAIM
+                attempt
+                for attempt in batch
+                if answers.get(attempt.held) is ClaimAnswer.busy and attempt.signal.reason not in LOST_CLAIM
             ]
             self._ask_again(busy)
             self._settle(busy)
-            batch = [ended for ended in batch if ended not in busy]
+            batch = [attempt for attempt in batch if attempt not in busy]
         if self._held_up:
-            for attempt, _ in batch:
+            for attempt in batch:
                 self._held_up.pop(attempt.held, None)
         self._close(batch, lambda: self._written(batch, answers))
 
-    async def _write_apart(self, batch: Sequence[Ended], exc: Exception) -> None:
+    async def _write_apart(self, batch: Sequence[Attempt], exc: Exception) -> None:
         """Find the outcome that the database rejects, by halving the batch, and write the others."""
         if len(batch) > 1:
             middle = len(batch) // 2
             await self._write(batch[:middle])
             await self._write(batch[middle:])
             return
-        ((attempt, outcome),) = batch
+        (attempt,) = batch
         self._held_up.pop(attempt.held, None)
-        if isinstance(outcome, Completed):
+        if isinstance(attempt.outcome, Completed):
             # The result or the next job cannot be stored: the job fails with that error.
-            await self._write([(attempt, Failed(Failure.of(exc), exc))])
+            attempt.outcome = Failed(Failure.of(exc), exc)
+            await self._write(batch)
             return
         log.error(
             "an ending was refused, and its job is left to the reaper", extra={"id": attempt.claimed.id}, exc_info=exc
         )
         self._close(batch, lambda: self._refused(attempt))
 
-    def _ask_again(self, busy: Sequence[Ended]) -> None:
+    def _ask_again(self, busy: Sequence[Attempt]) -> None:
         """Retry later. Jobs that continue a chain are retried one by one: there, one that waits delays the others."""
-        together = [ended for ended in busy if not _goes_on(ended)]
-        alone = [[ended] for ended in busy if _goes_on(ended)]
+        together = [attempt for attempt in busy if not _goes_on(attempt)]
+        alone = [[attempt] for attempt in busy if _goes_on(attempt)]
         loop = asyncio.get_running_loop()
         for batch in [together, *alone] if together else alone:
-            waits = [self._held_up.setdefault(attempt.held, HeldUp()) for attempt, _ in batch]
+            waits = [self._held_up.setdefault(attempt.held, HeldUp()) for attempt in batch]
             loop.call_later(max(wait.pause() for wait in waits), self._queue_again, batch)
-            for (attempt, _), wait in zip(batch, waits, strict=True):
-                if not wait.said and time.monotonic() - wait.since > SAY_AFTER:
-                    wait.said = True
+            for attempt, wait in zip(batch, waits, strict=True):
+                if not wait.logged and time.monotonic() - wait.since > LOG_AFTER:
+                    wait.logged = True
                     log.warning(
                         "an outcome waits for another session's open transaction; its lease is renewed meanwhile",
                         extra={"id": attempt.claimed.id, "kind": attempt.claimed.kind},
                     )
 
-    def _queue_again(self, batch: Sequence[Ended]) -> None:
+    def _queue_again(self, batch: Sequence[Attempt]) -> None:
         self._again.append(batch)
         self._wake.set()
 
-    async def _answers(self, batch: Sequence[Ended]) -> Answers:
+    async def _answers(self, batch: Sequence[Attempt]) -> Answers:
         """Write the batch, and retry while the database cannot be reached.
 
         Raise if an outcome itself is the cause: the same call would be rejected again.
         """
-        endings = [self._ending(attempt, outcome) for attempt, outcome in batch]
+        for attempt in batch:
+            if type(attempt.outcome) is not Completed:
+                attempt.traceback = self._traceback(attempt)
         careful = False
         while True:
             try:
-                answers = await self._link.run(finish_jobs(self.worker, endings, careful=careful))
+                answers = await self._link.run(finish_jobs(self.worker, batch, careful=careful))
             except psycopg.errors.LockNotAvailable as exc:
                 if careful:
                     await asyncio.sleep(self._outage.failed(exc))
@@ -228,37 +236,37 @@ class Finisher:
                 self._outage.over()
                 return answers
 
-    def _ending(self, attempt: Attempt, outcome: Outcome) -> Ending:
-        if type(outcome) is Completed:
-            return Ending(attempt.claimed, outcome, attempt.seconds)
-        raised = outcome.exception if isinstance(outcome, Retried | Failed) else None
+    def _traceback(self, attempt: Attempt) -> str | None:
+        raised = attempt.outcome.exception if isinstance(attempt.outcome, Retried | Failed) else None
         # A handler that raises Fail has given its own explanation.
-        kept = self._tracebacks and raised is not None and not isinstance(raised, Fail)
-        return Ending(attempt.claimed, outcome, attempt.seconds, traceback_of(raised) if kept and raised else None)
+        return traceback_of(raised) if self._tracebacks and raised and not isinstance(raised, Fail) else None
 
-    def _settle(self, batch: Sequence[Ended]) -> None:
+    def _settle(self, batch: Sequence[Attempt]) -> None:
         """Note that these must not be written again if this loop ends and is restarted."""
         if len(batch) == len(self._batch):
             self._batch = ()
         elif batch:
-            settled = {id(attempt) for attempt, _ in batch}
-            self._batch = [ended for ended in self._batch if id(ended[0]) not in settled]
+            settled = set(batch)
+            self._batch = [attempt for attempt in self._batch if attempt not in settled]
 
-    def _close(self, batch: Sequence[Ended], tell: Callable[[], None]) -> None:
-        """Count these outcomes as written, even if `tell` raises."""
+    def _close(self, batch: Sequence[Attempt], report: Callable[[], None]) -> None:
+        """Count these outcomes as written, even if `report` raises."""
         self._settle(batch)
         self._open -= len(batch)
         self._settled_at = time.monotonic()
         if not self._open:
             self._idle.set()
         try:
-            tell()
+            report()
         except BaseException:
             log.exception("written outcomes could not be reported to every listener", extra={"jobs": len(batch)})
+        for attempt in batch:
+            # The traceback of its exception refers to the attempt, and a circle is freed late.
+            del attempt.outcome
 
 
-def _goes_on(ended: Ended) -> bool:
-    return isinstance(ended[1], Completed) and ended[1].next is not None
+def _goes_on(attempt: Attempt) -> bool:
+    return isinstance(attempt.outcome, Completed) and attempt.outcome.next is not None
 
 
 def _is_of_data(exc: Exception) -> bool:

@@ -1,4 +1,4 @@
-"""Running the handler of a claimed job, and turning its result into an outcome. Contains no SQL."""
+"""Running the handler of claimed jobs, one or many in one call, and turning results into outcomes. Contains no SQL."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from holdfast._logs.failure import Failure
 from holdfast._logs.trace import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, NotCommitted
 from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, Outcome, Released, Reschedule, outcome_of
+from holdfast._model.kind import Item
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -67,35 +68,23 @@ class Handlers:
         self._unread: dict[tuple[str, int], tuple[float, float]] = {}
         """By kind and version: when a payload was unreadable for the first time, and for the last time."""
 
-    async def outcome(self, attempt: Attempt) -> Outcome | None:  # noqa: PLR0911 - one line per outcome
+    async def outcome(self, attempt: Attempt) -> Outcome | None:
         """Run the handler and return its outcome. None: the claim is lost and nothing may be written."""
-        if attempt.signal.aborted:
-            return self.aborted(attempt)
-        claimed, kind, signal = attempt.claimed, attempt.kind, attempt.signal
-        if claimed.expired or claimed.cancelled or claimed.blocker_failed:
-            return self.called_off(attempt)
-        try:
-            arguments = kind.arguments(claimed.payload or "{}", claimed.payload_version)
-        except BaseException as exc:  # noqa: BLE001 - a validator of the application may raise anything
-            return self.misfit(attempt, exc)
-        job = self.job(attempt)
+        if not isinstance(arguments := self._arguments(attempt), dict):
+            return arguments
+        kind, job = attempt.kind, self._job(attempt)
         fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker}
         if job.headers or self.spans is not None:
-            self.carry(job.headers, fields)
+            self._carry(job.headers, fields)
         logs.context.set(fields)
         try:
             if kind.is_async and not self._middlewares:
                 result = await kind.handler(job, **arguments)
             else:
-                result = await self.called(attempt, job, partial(kind.handler, job, **arguments))
+                result = await self._called(attempt, job, partial(kind.handler, job, **arguments))
         except BaseException as exc:  # noqa: BLE001 - anything a handler raises is an outcome, also SystemExit
-            return self.aborted(attempt) if signal.aborted else self.raised(attempt, exc)
-        if attempt.completed:
-            # If that transaction has committed, this outcome is not written, and the answer of the database shows it.
-            return self.raised(attempt, NotCommitted())
-        if signal.reason not in _NO_MATTER:
-            return self.aborted(attempt)
-        return _DONE if result is None else self.returned(attempt, result)
+            return self.aborted(attempt) if attempt.signal.aborted else self._raised(attempt, exc)
+        return self._returned(attempt, result)
 
     async def traced_outcome(self, attempt: Attempt) -> Outcome | None:
         """Run `outcome` inside a span."""
@@ -105,23 +94,67 @@ class Handlers:
             ended([outcome])
         return outcome
 
-    def carry(self, headers: Mapping[str, str], fields: dict[str, Any]) -> None:
+    async def outcomes(self, attempts: Sequence[Attempt]) -> list[Outcome | None]:
+        """Run a batch handler once, for all jobs that can run, and return all outcomes. None: the claim is lost."""
+        if self.spans is None:
+            return await self._outcomes(attempts)
+        with self.spans.attempts(self.worker, attempts) as ended:
+            outcomes = await self._outcomes(attempts)
+            ended(outcomes)
+        return outcomes
+
+    async def _outcomes(self, attempts: Sequence[Attempt]) -> list[Outcome | None]:
+        outcomes: dict[Attempt, Outcome | None] = {}
+        items: dict[Attempt, Item[object]] = {}
+        for attempt in attempts:
+            if isinstance(arguments := self._arguments(attempt), dict):
+                items[attempt] = Item(self._job(attempt), arguments["args"])
+            else:
+                outcomes[attempt] = arguments
+        if items:
+            outcomes |= await self._run_batch(items)
+        return [outcomes[attempt] for attempt in attempts]
+
+    async def _run_batch(self, items: Mapping[Attempt, Item[object]]) -> dict[Attempt, Outcome | None]:
+        first, *_ = items
+        fields = {"kind": first.claimed.kind, "worker": self.worker}
+        if self.spans is not None:
+            self._carry({}, fields)
+        logs.context.set(fields)
+        try:
+            handler = partial(first.kind.handler, [*items.values()])
+            results = _each_result(await self._called(first, items[first].job, handler), len(items), first.claimed.kind)
+        except BaseException as exc:  # noqa: BLE001 - anything a handler raises is an outcome, also SystemExit
+            results = [exc] * len(items)
+        return {attempt: self._ended(attempt, result) for attempt, result in zip(items, results, strict=True)}
+
+    def _ended(self, attempt: Attempt, result: object) -> Outcome | None:
+        """Return the outcome of one job of a batch."""
+        # The next job in a chain belongs to the trace of its own predecessor.
+        carry_trace(trace_in(attempt.claimed.read_headers()))
+        if isinstance(result, BaseException):
+            return self.aborted(attempt) if attempt.signal.aborted else self._raised(attempt, result)
+        return self._returned(attempt, result)
+
+    def _arguments(self, attempt: Attempt) -> dict[str, Any] | Outcome | None:
+        """Return the handler's arguments, or the outcome of a job that must not reach its handler."""
+        claimed = attempt.claimed
+        if attempt.signal.aborted:
+            return self.aborted(attempt)
+        if claimed.expired or claimed.cancelled or claimed.blocker_failed:
+            return _called_off(attempt)
+        try:
+            return attempt.kind.arguments(claimed.payload or "{}", claimed.payload_version)
+        except BaseException as exc:  # noqa: BLE001 - a validator of the application may raise anything
+            return self._misfit(attempt, exc)
+
+    def _carry(self, headers: Mapping[str, str], fields: dict[str, Any]) -> None:
         """Attach new jobs and log lines of this attempt to its span, or to the job's trace if there is none."""
         carry_trace(trace_in(headers))
         if (trace := current_trace()) is not None:
             fields["trace"] = id_of(trace)
 
-    def called_off(self, attempt: Attempt) -> Outcome:
-        """Return the outcome of a job that must not start any more."""
-        if attempt.claimed.expired:
-            return Cancelled(Failure("expired", "the job expired before it started"))
-        if attempt.claimed.cancelled:
-            return Cancelled(Failure("cancelled", "the job was cancelled while it waited"))
-        failed = [blocker for blocker in attempt.blockers if blocker.status not in {"completed", None}]
-        named = ", ".join(f"chain {blocker.chain_id} {blocker.status}" for blocker in failed[:10])
-        return Failed(Failure("blocker_failed", f"the job came after what did not complete: {named or 'a chain'}"))
-
-    def job(self, attempt: Attempt) -> Job[Any]:
+    def _job(self, attempt: Attempt) -> Job[Any]:
         claimed = attempt.claimed
         return Job(
             id=claimed.id,
@@ -135,7 +168,7 @@ class Handlers:
             run=attempt,
         )
 
-    def called(self, attempt: Attempt, job: Job[Any], handler: partial[Any]) -> Awaitable[object]:
+    def _called(self, attempt: Attempt, job: Job[Any], handler: partial[Any]) -> Awaitable[object]:
         """Call the handler in the loop, a thread or a process, inside the middlewares."""
         step: Callable[[], Awaitable[object]]
         step = handler if attempt.kind.is_async else partial(self._called_elsewhere, attempt, job, handler)
@@ -160,9 +193,17 @@ class Handlers:
         """Return when no code of this attempt runs any more."""
         await self._executors.ended(attempt)
 
-    def returned(self, attempt: Attempt, result: object) -> Outcome:
+    def _returned(self, attempt: Attempt, result: object) -> Outcome | None:
+        if attempt.completed:
+            # If that transaction has committed, this outcome is not written, and the answer of the database shows it.
+            return self._raised(attempt, NotCommitted())
+        if attempt.signal.reason not in _NO_MATTER:
+            return self.aborted(attempt)
+        return _DONE if result is None else self._completed(attempt, result)
+
+    def _completed(self, attempt: Attempt, result: object) -> Outcome:
         if isinstance(result, Fail | Reschedule | Busy):
-            return self.raised(attempt, result)
+            return self._raised(attempt, result)
         try:
             claimed, returns = attempt.claimed, attempt.kind.returns
             attempt.follower = follower(claimed.id, result)
@@ -170,9 +211,9 @@ class Handlers:
         except HoldfastError as exc:
             return Failed(Failure(type(exc).__name__, f"the result cannot be stored: {exc}"), exc)
         except BaseException as exc:  # noqa: BLE001 - a codec or a result may raise anything, and a retry may help
-            return self.raised(attempt, exc)
+            return self._raised(attempt, exc)
 
-    def raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
+    def _raised(self, attempt: Attempt, exc: BaseException) -> Outcome:
         if isinstance(exc, Busy):
             attempt.busy = exc
         return self._failure(attempt, exc)
@@ -187,6 +228,7 @@ class Handlers:
             return outcome_of(error, attempt=claimed.attempt, retry=retry)
 
     def aborted(self, attempt: Attempt) -> Outcome | None:
+        """Return the outcome of an attempt whose abort signal has fired. None: the claim is lost."""
         match attempt.signal.reason:
             case AbortReason.shutdown | AbortReason.error:
                 return Released()
@@ -196,7 +238,7 @@ class Handlers:
                 return self._failure(attempt, TimeoutError(attempt.overran or _too_long(attempt)))
         return None
 
-    def misfit(self, attempt: Attempt, exc: BaseException) -> Outcome:
+    def _misfit(self, attempt: Attempt, exc: BaseException) -> Outcome:
         """Give the job back for a while: during a rolling deploy another worker may be able to read its payload."""
         failure = Failure.of(exc)
         if isinstance(exc, InvalidJob) and (attempt.claimed.young or self._new() or self._may_fit_others(attempt)):
@@ -219,6 +261,27 @@ class Handlers:
             return False
         served = attempt.completer.served(claimed.kind)
         return served is None or served >= claimed.payload_version
+
+
+def _called_off(attempt: Attempt) -> Outcome:
+    """Return the outcome of a job that must not start any more."""
+    if attempt.claimed.expired:
+        return Cancelled(Failure("expired", "the job expired before it started"))
+    if attempt.claimed.cancelled:
+        return Cancelled(Failure("cancelled", "the job was cancelled while it waited"))
+    failed = [blocker for blocker in attempt.blockers if blocker.status not in {"completed", None}]
+    named = ", ".join(f"chain {blocker.chain_id} {blocker.status}" for blocker in failed[:10])
+    return Failed(Failure("blocker_failed", f"the job came after what did not complete: {named or 'a chain'}"))
+
+
+def _each_result(results: object, count: int, kind: str) -> Sequence[object]:
+    """Return what a batch handler returned for each of its jobs."""
+    if results is None:
+        return [None] * count
+    if not isinstance(results, list | tuple) or len(results) != count:
+        said = len(results) if isinstance(results, list | tuple) else type(results).__name__
+        raise HoldfastError(f"{kind}: a batch of {count} jobs ends with a list of {count}, or None; this was {said}")
+    return results
 
 
 def _too_long(attempt: Attempt) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
 from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
@@ -14,10 +12,9 @@ from holdfast._model.job import Cancelled, Completed, Failed, Released, Reschedu
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.jobs.finish import Ended
     from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Name, Transitions
     from holdfast._model.job import Outcome
@@ -52,7 +49,7 @@ class HeldJobs:
                 self._transitions.tell("job_claimed", claimed.id, claimed.kind, attempt=claimed.attempt)
 
     def written(
-        self, batch: Sequence[Ended], answers: Mapping[Held, ClaimAnswer], next_ids: Mapping[int, int] = NO_IDS
+        self, batch: Sequence[Attempt], answers: Mapping[Held, ClaimAnswer], next_ids: Mapping[int, int] = NO_IDS
     ) -> None:
         """Release jobs whose outcome the database has received. A job without an answer is completed.
 
@@ -64,7 +61,8 @@ class HeldJobs:
         lost: list[Attempt] = []
         told: list[tuple[Fate, Attempt, Outcome]] = []
         one_by_one = bool(self._transitions)
-        for attempt, outcome in batch:
+        for attempt in batch:
+            outcome = attempt.outcome
             self.held.pop(attempt.held, None)
             answer = answers.get(attempt.held, ClaimAnswer.completed) if answers else ClaimAnswer.completed
             if answer is ClaimAnswer.completed and type(outcome) is Completed:
@@ -127,9 +125,8 @@ class HeldJobs:
 
     def outlasted(self, why: str) -> int:
         """Abort running jobs, with `why` as the error of their attempts. Return how many."""
-        running = [
-            each for each in self.held.values() if each.has_started and not each.over and not each.signal.aborted
-        ]
+        started = [attempt for attempt in self.held.values() if attempt.has_started]
+        running = [attempt for attempt in started if not attempt.over and not attempt.signal.aborted]
         for attempt in running:
             attempt.overran = why
             attempt.abort(AbortReason.timeout)
@@ -182,45 +179,3 @@ def _sent_back(outcome: Outcome) -> Fate | AbortReason:
             return AbortReason.taken_by_another_worker
         case never:
             assert_never(never)
-
-
-# A timer may fire this many seconds early.
-EARLY = 0.005
-# Deadlines within this many seconds of each other are checked together.
-SPACING = 0.02
-
-
-class Deadlines:
-    """One timer for all attempts, set to the first deadline: a timer per attempt would cost every job.
-
-    The heartbeat checks deadlines too: it does not renew leases past their deadline, and its thread fires signals
-    while a handler blocks the event loop.
-    """
-
-    def __init__(self, held: Sequence[Mapping[Held, Attempt]], clock: Callable[[], float]) -> None:
-        self._held = held
-        self._clock = clock
-        self._timer: asyncio.TimerHandle | None = None
-        self.next = math.inf
-        """When the next check is, by the monotonic clock."""
-
-    def ring_at(self, deadline: float) -> None:
-        """Check at this time, which is before the next planned check."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.next = deadline
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), self._ring)
-
-    def _ring(self) -> None:
-        self._timer, self.next = None, math.inf
-        now = self._clock()
-        first = math.inf
-        for attempt in [attempt for held in self._held for attempt in held.values()]:
-            if (deadline := attempt.deadline) is None or attempt.signal.aborted:
-                continue
-            if deadline <= now + EARLY:
-                attempt.abort(AbortReason.timeout)
-            elif deadline < first:
-                first = deadline
-        if first < self.next:
-            self.ring_at(max(first, now + SPACING))
