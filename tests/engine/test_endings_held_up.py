@@ -25,7 +25,7 @@ REFUSED = "ALTER TABLE holdfast.{} ADD CONSTRAINT mine CHECK (kind <> 'bad') NOT
 async def test_an_open_transaction_holds_up_one_ending_and_no_lease(
     app: Holdfast, ledger: Ledger, kept: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(finish, "SAY_AFTER", 0.5)
+    monkeypatch.setattr(finish, "LOG_AFTER", 0.5)
     gate = asyncio.Event()
 
     @app.job("next")
