@@ -168,7 +168,7 @@ class Serving:
             links.claim,
             worker=worker,
             retries=retries_of(kinds, settings.retry),
-            otherwise=settings.retry,
+            default=settings.retry,
             interval=settings.reap_interval.total_seconds(),
             on_reaped=self._reaped,
         )

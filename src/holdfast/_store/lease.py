@@ -120,7 +120,7 @@ class ReapedJob(NamedTuple):
 def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
     retries: Mapping[str, Retry],
     *,
-    otherwise: Retry | None = None,
+    default: Retry | None = None,
     others: bool = False,
     since: str = "-infinity",
     most: int = 500,
@@ -128,16 +128,16 @@ def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
 ) -> Statement[list[ReapedJob]]:
     """Take back at most `most` expired jobs, oldest first, of the kinds in `retries`; with `others`, of all kinds.
 
-    Other kinds wait as `otherwise` defines. All wait up to `jitter` longer, at random. Default: that of `otherwise`.
+    Other kinds wait as `default` defines. All wait up to `jitter` longer, at random, by default that of `default`.
     """
-    otherwise = otherwise or Retry()
-    delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": otherwise.delays()}
+    default = default or Retry()
+    delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": default.delays()}
     return statement(
         "reap_jobs",
         _reaped,
         kinds=None if others else text_array(retries),
         delays=json.dumps(delays),
-        jitter_ms=(otherwise.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
+        jitter_ms=(default.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
         since=since,
         most=most,
     )

@@ -81,7 +81,7 @@ class Claimer:
         self._hold = hold
         self._held = held
         self._stopping = False
-        self._begun = False
+        self._has_run = False
         self._turn: Turn = unwatched
         self._listener = listener
         self._idle_min = idle_min
@@ -142,8 +142,8 @@ class Claimer:
         outage = Outage(log, "claim_jobs failed, trying again")
         idle, slept = self._idle_min, False
         # A previous run of this loop may have left a claim whose answer it did not receive.
-        self._astray = self._astray or self._begun
-        self._begun, self._turn = True, turn
+        self._astray = self._astray or self._has_run
+        self._has_run, self._turn = True, turn
         while not self._stopping:
             turn()
             try:
@@ -235,7 +235,7 @@ class Claimer:
 
     async def _claim(self, wanted: Mapping[str, int], leases: Mapping[str, Lease], most: int) -> Claim:
         reach = self.floors.reach()
-        begun = time.monotonic()
+        started_at = time.monotonic()
         claim = await self._link.run_in_turn(
             lambda: claim_jobs(
                 self.worker,
@@ -258,7 +258,7 @@ class Claimer:
         self._late = self._late and reach != REACHES[-1]
         self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
         pause = self._windows.learn(claim)
-        self._on_claim(claim.jobs, time.monotonic() - begun)
+        self._on_claim(claim.jobs, time.monotonic() - started_at)
         if claim.next_due is not None:
             due = time.monotonic() + claim.next_due
             self._next_due = due if self._next_due is None else min(due, self._next_due)

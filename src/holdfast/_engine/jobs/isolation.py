@@ -85,7 +85,7 @@ class Isolation:
         self._woken = asyncio.Event()
         self._rested_at = 0.0
         self._stopping = False
-        self._begun = False
+        self._has_run = False
         self._together = 1
         """How many suspects may run together; doubled after each group that ended without a crash."""
 
@@ -99,10 +99,10 @@ class Isolation:
 
     async def run(self, turn: Turn = unwatched) -> None:
         outage = Outage(log, "claim_suspects failed, trying again")
-        if self._begun:
+        if self._has_run:
             # A previous run of this loop may have left a claim whose answer it did not receive.
             self._claimer.recover_soon()
-        self._begun = True
+        self._has_run = True
         while True:
             # The runtime of suspects is not known in advance.
             turn(math.inf)
@@ -139,7 +139,7 @@ class Isolation:
 
     async def _session(self) -> float:
         """Run suspects for a while. Return the number of seconds until the next look."""
-        begun = time.monotonic()
+        started_at = time.monotonic()
         async with self._dispatcher.apart:
             try:
                 if await self._quiet():
@@ -150,7 +150,7 @@ class Isolation:
             finally:
                 self._dispatcher.go_on()
                 # Other work then gets as much time as the suspects had.
-                self._rested_at = 2 * time.monotonic() - begun
+                self._rested_at = 2 * time.monotonic() - started_at
 
     async def _quiet(self) -> bool:
         """Wait for running jobs up to their deadlines, and renew the permission meanwhile. False: some still run."""

@@ -40,7 +40,7 @@ class Reaper:
         *,
         worker: int,
         retries: Mapping[str, Retry],
-        otherwise: Retry,
+        default: Retry,
         interval: float,
         others: bool = False,
         on_reaped: Callable[[Sequence[ReapedJob]], None] = lambda _: None,
@@ -48,7 +48,7 @@ class Reaper:
         self._link = link
         self.worker = worker
         self._retries = retries
-        self._otherwise = otherwise
+        self._default_retry = default
         self._interval = interval
         self._others = others
         self._on_reaped = on_reaped
@@ -76,15 +76,15 @@ class Reaper:
     async def reap(self, most: int = MOST_AT_ONCE) -> list[ReapedJob]:
         """Make one pass over at most `most` jobs and return them. `on_reaped` is called every time, also for none."""
         since = self.floor.since()
-        begun = time.monotonic()
+        started_at = time.monotonic()
         reaped = await self._link.run(
-            reap_jobs(self._retries, otherwise=self._otherwise, others=self._others, since=since, most=most)
+            reap_jobs(self._retries, default=self._default_retry, others=self._others, since=since, most=most)
         )
         now = await self._link.run(record_reaping(self.worker, int(self._interval * SAID_AFTER * 1000)))
         # After a full batch, or one with a busy order key, the next pass starts again at its first job.
         again = len(reaped) == most or any(job.answer is ClaimAnswer.busy for job in reaped)
         until = reaped[0].locked_until if again else now
-        self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - begun)
+        self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - started_at)
         self.runs += 1
         self.reaped_at = time.monotonic()
         if reaped:

@@ -120,7 +120,7 @@ class Reaping:
     ) -> None:
         self._site = site
         self._retries = retries_of(kinds, settings.retry)
-        self._otherwise = settings.retry
+        self._default_retry = settings.retry
         self._interval = settings.reap_interval
         self._on_reaped = on_reaped
         self._reaper: Reaper | None = None
@@ -131,7 +131,7 @@ class Reaping:
                 self._site.link,
                 worker=self._site.worker,
                 retries=self._retries,
-                otherwise=self._otherwise,
+                default=self._default_retry,
                 interval=0.0,
                 others=True,
                 on_reaped=self._on_reaped,
