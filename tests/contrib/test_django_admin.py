@@ -95,7 +95,7 @@ def test_a_job_is_shown_with_its_payload(client: Client) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_who_may_not_look_does_not(client: Client) -> None:
+def test_a_user_without_view_permission_sees_nothing(client: Client) -> None:
     staff = User.objects.create_user("eve", is_staff=True)
     client.force_login(staff)
     assert client.get("/admin/holdfast/job/").status_code == 403

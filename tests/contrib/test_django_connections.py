@@ -16,8 +16,7 @@ from django.test import override_settings
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast import UnsupportedConnection
-from holdfast.contrib.django._application import application
-from holdfast.contrib.django._connections import FreshConnections, address
+from holdfast.contrib.django._application import FreshConnections, address, application
 from tests.contrib.book.application import app, new
 from tests.contrib.book.jobs import backend
 from tests.databases import clone

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Holdfast, Job
-from holdfast._logs.trace import current_trace
+from holdfast._logs.log import current_trace
 
 app = Holdfast()
 

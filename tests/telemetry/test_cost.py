@@ -61,7 +61,7 @@ def opentelemetry(app: Holdfast) -> Telemetry:
 
 
 @pytest.mark.parametrize("way", [prometheus, opentelemetry])
-def test_to_be_told_by_the_batch_costs_less_than_to_listen(way: Callable[[Holdfast], Telemetry]) -> None:
+def test_an_observer_of_batches_costs_less_than_a_listener(way: Callable[[Holdfast], Telemetry]) -> None:
     """Measured against a listener that does nothing, so that the speed of the machine does not matter."""
     now = datetime.now(UTC)
     jobs = [ClaimedJob(n, 1, "q", "k", "{}", None, 1, 1, 3, 5, now, n, None, False, False, True) for n in range(250)]

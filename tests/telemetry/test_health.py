@@ -15,7 +15,7 @@ from holdfast import Holdfast, Job  # noqa: TC001 - handlers are read for their 
 from holdfast._ops import health as gauges_module
 from holdfast._ops.health import Gauges, live, metrics, ready
 from holdfast._ops.service import Service
-from holdfast._telemetry.instruments import FLEET, FLEET_UP
+from holdfast._telemetry.metrics import FLEET, FLEET_UP
 from tests.engine.pace import PATIENT
 from tests.engine.waiting import until
 
@@ -66,7 +66,7 @@ async def asked(desk: Service) -> tuple[int, list[tuple[str, bool]]]:
     return answer.status_code, [(p["code"], p["deployment_blocker"]) for p in said["problems"]]
 
 
-async def test_who_serves_pages_is_alive_when_it_answers() -> None:
+async def test_a_process_that_serves_pages_is_alive_when_it_answers() -> None:
     answer = await live()
     assert (answer.status_code, json.loads(bytes(answer.body))["live"]) == (200, True)
 
@@ -97,7 +97,7 @@ async def test_a_worker_has_three_intervals_to_reap_for_the_first_time(desk: Ser
     assert await asked(desk) == (200, [])
 
 
-async def test_a_fleet_in_which_nobody_runs_maintenance_is_not_ready(desk: Service, ledger: Ledger) -> None:
+async def test_a_fleet_without_maintenance_is_not_ready(desk: Service, ledger: Ledger) -> None:
     worker(ledger)
     maintenance(ledger, "2 minutes")
     assert await asked(desk) == (200, [])

@@ -17,7 +17,7 @@ from holdfast._model.schedule import Every
 from holdfast._ops.health import Gauges
 from holdfast._ops.service import Service
 from holdfast._relay.sinks.nats import NatsSink
-from holdfast._telemetry.instruments import FLEET, PROCESS
+from holdfast._telemetry.metrics import FLEET, PROCESS
 from holdfast.telemetry import instrument
 from tests.engine.pace import AT_ONCE, PATIENT
 from tests.engine.waiting import until
@@ -241,7 +241,7 @@ async def test_metrics_are_the_same_list_under_their_names(app: Holdfast, ledger
     assert receiver.points("holdfast.dead_letter")["spoil", "w"].as_int == 1
 
 
-async def test_the_fleet_is_told_to_exporters_that_do_not_ask(database: str, receiver: Receiver) -> None:
+async def test_fleet_metrics_are_pushed_to_exporters(database: str, receiver: Receiver) -> None:
     meters = receiver.meter_provider()
     async with Service(database, connections=1, timeout=timedelta(seconds=20)) as desk:
         watching = asyncio.create_task(Gauges(meter_provider=meters).watch(desk, timedelta(seconds=1)))

@@ -14,7 +14,7 @@ from holdfast import Holdfast
 from holdfast._cli.arguments import Address
 from holdfast._cli.probe import probed
 from holdfast._model.settings import Settings
-from holdfast._telemetry.instruments import PROCESS
+from holdfast._telemetry.metrics import PROCESS
 from tests.cli.commands import Running, holdfast
 from tests.databases import clone, drop_left
 from tests.engine.waiting import until

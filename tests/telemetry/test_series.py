@@ -4,8 +4,7 @@ import threading
 
 import pytest
 
-from holdfast._telemetry.instruments import ATTEMPT_DURATION, HELD, PROCESS, RELAY_PUBLISHED
-from holdfast._telemetry.series import MOST_SERIES, OTHER, Series
+from holdfast._telemetry.metrics import ATTEMPT_DURATION, HELD, MOST_SERIES, OTHER, PROCESS, RELAY_PUBLISHED, Series
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from holdfast._engine.report.transition import Ticked
 from holdfast._model.event import Event  # noqa: TC001 - the subscription reads the annotation
 from holdfast._model.schedule import Every
 from holdfast._model.settings import Settings
-from holdfast._telemetry.instruments import PROCESSED, RUNNER_COUNTS, TICKS
+from holdfast._telemetry.metrics import PROCESSED, RUNNER_COUNTS, TICKS
 from holdfast._telemetry.telemetry import MOST_FIELDS
 from holdfast.telemetry import Telemetry, instrument
 from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
@@ -181,7 +181,7 @@ def test_names_without_end_are_counted_together_and_harm_no_other_runner(registr
     assert generate_latest(registry).count(b"holdfast_runner_counts_total{") == MOST_FIELDS + 2
 
 
-async def test_listeners_hear_each_job_beside_an_observer(
+async def test_listeners_receive_each_job_beside_an_observer(
     app: Holdfast, ledger: Ledger, registry: CollectorRegistry
 ) -> None:
     """The one is told one by one, the other by the batch, and neither is told twice."""
@@ -200,7 +200,7 @@ async def test_listeners_hear_each_job_beside_an_observer(
     assert value(registry, "holdfast_processed_total", queue="default", kind="quick", outcome="completed") == 5
 
 
-async def test_an_observer_that_fails_harms_nobody(
+async def test_an_observer_that_fails_has_no_effect(
     app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     telemetry = instrument(app)

@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from holdfast import Continue, Holdfast, Item, Job, Unique
 from holdfast._logs import log as logs
-from holdfast._logs.trace import carry_trace, current_trace, trace_in
+from holdfast._logs.log import carry_trace, current_trace, trace_in
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast.telemetry import instrument
 from tests.engine.pace import PATIENT
@@ -182,7 +182,7 @@ async def test_a_handler_in_a_process_of_its_own_has_the_trace(
         '{"traceparent": "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}',
     ],
 )
-async def test_a_traceparent_that_is_none_harms_nobody(app: Holdfast, ledger: Ledger, wrong: str) -> None:
+async def test_an_invalid_traceparent_is_ignored(app: Holdfast, ledger: Ledger, wrong: str) -> None:
     """Who enqueues from SQL may write anything."""
 
     @app.job("first")

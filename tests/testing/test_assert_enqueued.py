@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, Job, OrderKey, Unique, UnknownKind
-from holdfast._logs.trace import carry_trace
+from holdfast._logs.log import carry_trace
 from holdfast.testing import Testing
 
 if TYPE_CHECKING:

@@ -198,7 +198,7 @@ def test_a_sync_drain_is_bounded(sync_conn: sa.Connection) -> None:
     assert reasons == [AbortReason.timeout], "a plain function is told, and waited for"
 
 
-def test_who_presses_ctrl_c_is_not_kept_waiting(database: str) -> None:
+def test_ctrl_c_ends_a_drain_at_once(database: str) -> None:
     app = Holdfast()
 
     @app.job("plain")

@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test import TestCase
 
 from holdfast._model.kind import Kind
-from holdfast.contrib.django._connections import FreshConnections
+from holdfast.contrib.django._application import FreshConnections
 from holdfast.testing import Testing
 from tests.django_config import connected
 from tests.testing.invoices import Invoice, app, charge, create_tables, pay, send_receipt

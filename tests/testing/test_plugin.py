@@ -95,7 +95,7 @@ def test_a_fixture_that_is_not_there_is_asked_for(pytester: pytest.Pytester, mis
     assert "Traceback" not in ran.stdout.str()
 
 
-def test_who_does_not_use_it_does_not_load_it(pytester: pytest.Pytester) -> None:
+def test_an_unused_plugin_is_not_loaded(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         "import sys\n"
         "def pytest_sessionfinish():\n"

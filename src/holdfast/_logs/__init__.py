@@ -1,7 +1,6 @@
 """Text for people and logs: log lines, stored failures and trace ids, with secrets masked by one rule.
 
-log.py      formats log lines and adds the job they belong to
-trace.py    reads and carries the trace id of a job
+log.py      formats log lines and adds the job and the trace they belong to
 failure.py  turns an exception into a code, a text and a traceback that can be stored
 masking.py  masks secrets in texts and values
 """

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 Format = Literal["auto", "human", "json"]
 FORMATS = ("auto", "human", "json")
 LEVELS = ("debug", "info", "warning", "error", "critical")
+TRACEPARENT = "traceparent"
 FIELDS = ("job", "kind", "chain", "worker", "trace")
 TEXT_LIMIT = 16_000
 COMPLAIN_SECONDS = 60.0
@@ -47,6 +48,9 @@ class Fields(TypedDict, total=False):
 
 context: ContextVar[Mapping[str, Any]] = ContextVar("holdfast.logs.context", default=MappingProxyType({}))
 """The context fields of this task or thread. Where `bound` is too slow, set a mapping that was built before."""
+
+_TRACE = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
+_carried: ContextVar[str | None] = ContextVar("holdfast.trace.carried", default=None)
 
 # uvicorn repeats each message, with colours, in `color_message`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", *FIELDS}
@@ -296,3 +300,36 @@ def _plain(value: object) -> Any:
         return mask_value(json.loads(said)) if len(said) <= TEXT_LIMIT else _text(value)
     except (TypeError, ValueError, RecursionError):
         return _text(value)
+
+
+def current_trace() -> str | None:
+    """Return the W3C `traceparent` of the active span, else of the running job; None outside of a trace.
+
+    OpenTelemetry is not imported unless the application has imported it.
+    """
+    module = sys.modules.get("opentelemetry.trace")
+    if module is not None:
+        span = module.get_current_span().get_span_context()
+        if span.is_valid:
+            return f"00-{span.trace_id:032x}-{span.span_id:016x}-{int(span.trace_flags):02x}"
+    return _carried.get()
+
+
+def carry_trace(trace: str | None) -> None:
+    """Set the trace for everything this task or thread creates from now on; an active span takes precedence."""
+    _carried.set(trace)
+
+
+def trace_in(headers: Mapping[str, str]) -> str | None:
+    """Return the `traceparent` of these headers if it is valid: jobs enqueued from SQL may contain anything."""
+    trace = headers.get(TRACEPARENT) if isinstance(headers, dict) else None
+    return trace if isinstance(trace, str) and _TRACE.fullmatch(trace) else None
+
+
+def id_of(trace: str) -> str:
+    """Return the trace id, which all spans of a trace share.
+
+    >>> id_of("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    '0af7651916cd43dd8448eb211c80319c'
+    """
+    return trace[3:35]

@@ -10,7 +10,7 @@ from datetime import datetime  # noqa: TC003 - pydantic resolves it at run time
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from holdfast._logs.trace import current_trace
+from holdfast._logs.log import current_trace
 from holdfast._model.codec import WRAPPED, JsonCodec, adapter_of, as_json_data, check_secrets, from_json
 from holdfast._model.errors import InvalidEvent, InvalidJob
 from holdfast._model.kind import Kind

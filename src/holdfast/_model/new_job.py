@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
-from holdfast._logs.trace import TRACEPARENT
+from holdfast._logs.log import TRACEPARENT
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 

@@ -16,8 +16,8 @@ from holdfast._model.errors import HoldfastError
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.responses.job import Answer
 from holdfast._store.schema import check_schema, read_readiness
-from holdfast._telemetry import instruments as it
-from holdfast._telemetry.series import Series
+from holdfast._telemetry import metrics as it
+from holdfast._telemetry.metrics import Series
 from holdfast._telemetry.telemetry import Telemetry
 
 if TYPE_CHECKING:
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from holdfast._ops.responses.fleet import Overview, QueueOverview, Subscriptions
     from holdfast._ops.service import Service
     from holdfast._store.schema import Readiness
-    from holdfast._telemetry.instruments import Instrument
-    from holdfast._telemetry.series import Labels
+    from holdfast._telemetry.metrics import Instrument, Labels
 
     Values: TypeAlias = dict[Instrument, dict[Labels, float]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._logs.trace import TRACEPARENT, current_trace
+from holdfast._logs.log import TRACEPARENT, current_trace
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 from holdfast._model.new_job import MOST_BLOCKERS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast._logs.trace import current_trace
+from holdfast._logs.log import current_trace
 from holdfast._store.statement import Row, Statement, column, json_text, statement, text_array, value
 
 if TYPE_CHECKING:

@@ -3,9 +3,7 @@
 In the order in which a transition passes through them:
 
 telemetry.py      listens to an application's workers and counts their transitions
-instruments.py    lists all metrics
-series.py         holds the numbers, by metric and labels
-prometheus.py     exports the series to Prometheus
-opentelemetry.py  exports the series to OpenTelemetry
-tracing.py        creates spans of attempts and of publishing
+metrics.py        lists all metrics, and holds their numbers by labels
+prometheus.py     exports the numbers to Prometheus
+opentelemetry.py  exports the numbers to OpenTelemetry, and creates spans of attempts and of publishing
 """

@@ -1,21 +1,209 @@
-"""Export of series to OpenTelemetry. Imported only if a provider is given: opentelemetry-api is an extra."""
+"""Spans and metrics for OpenTelemetry. Imported only if a provider is given: opentelemetry-api is an extra."""
 
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from opentelemetry import context as otel
 from opentelemetry.metrics import Observation
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    NonRecordingSpan,
+    SpanContext,
+    SpanKind,
+    Status,
+    StatusCode,
+    TraceFlags,
+    set_span_in_context,
+)
+
+from holdfast._logs.failure import Failure
+from holdfast._logs.log import Log, trace_in
+from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from opentelemetry.context import Context
     from opentelemetry.metrics import CallbackOptions, Histogram, MeterProvider
+    from opentelemetry.trace import Span, TracerProvider
 
-    from holdfast._telemetry.instruments import Instrument
-    from holdfast._telemetry.series import Labels, Series
+    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.report.transition import Endings
+    from holdfast._model.job import Outcome
+    from holdfast._telemetry.metrics import Instrument, Labels, Series
+
+Traces: TypeAlias = Literal["linked", "continued"]
+
+# The most attempts of a batch that get their own span.
+MOST_SPANS = 128
+
+_OUTCOMES: dict[type[Outcome], str] = {
+    Completed: "completed",
+    Retried: "retry",
+    Rescheduled: "reschedule",
+    Released: "released",
+    Failed: "failed",
+    Cancelled: "cancelled",
+}
+
+log = Log("holdfast.tracing")
+
+
+class Tracing:
+    """Follows OpenTelemetry's messaging conventions: the span of an attempt links to the span that enqueued the job.
+
+    Attempts may run hours later, repeatedly, and in batches. A trace with all of them as children would never be
+    complete, and the enqueuing side would decide its sampling.
+    """
+
+    def __init__(self, provider: TracerProvider, traces: Traces = "linked") -> None:
+        self._tracer = provider.get_tracer("holdfast", version("holdfast"))
+        self._traces = traces
+
+    @contextmanager
+    def attempts(self, worker: str, attempts: Sequence[Attempt]) -> Iterator[Endings]:
+        first = attempts[0]
+        if first.kind.work.batch is None:
+            made = _made_in(first)
+            parent = _parent(made) if self._traces == "continued" else None
+            spans = [self._attempt(worker, first, parent, made if parent is None else None)]
+            active = spans[0]
+        else:
+            active = self._batch(worker, attempts)
+            inside = set_span_in_context(active, otel.Context())
+            spans = [self._attempt(worker, attempt, inside, _made_in(attempt)) for attempt in attempts[:MOST_SPANS]]
+        token = otel.attach(set_span_in_context(active))
+        try:
+            yield lambda outcomes: _tell(spans, outcomes)
+        finally:
+            otel.detach(token)
+            for span in {*spans, active}:
+                span.end()
+
+    @contextmanager
+    def publish(self, subscription: str, topic: str, message_id: str, trace: str | None) -> Iterator[None]:
+        span = self._span(
+            f"holdfast.publish {topic}",
+            SpanKind.PRODUCER,
+            {
+                "messaging.operation.name": "publish",
+                "messaging.operation.type": "send",
+                "messaging.destination.name": topic,
+                "messaging.message.id": message_id,
+                "holdfast.subscription": subscription,
+            },
+            links=_links(_span_context(trace)),
+        )
+        token = otel.attach(set_span_in_context(span))
+        try:
+            yield
+        except Exception as exc:
+            _fail(span, Failure.of(exc))
+            raise
+        finally:
+            otel.detach(token)
+            span.end()
+
+    def _attempt(self, worker: str, attempt: Attempt, parent: Context | None, made: SpanContext | None) -> Span:
+        job = attempt.claimed
+        return self._span(
+            f"holdfast.attempt {job.kind}",
+            SpanKind.CONSUMER,
+            {
+                "messaging.operation.name": "attempt",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": job.queue,
+                "messaging.message.id": str(job.id),
+                "holdfast.job": job.id,
+                "holdfast.kind": job.kind,
+                "holdfast.queue": job.queue,
+                "holdfast.attempt": job.attempt,
+                "holdfast.chain": job.chain_id,
+                "holdfast.worker": worker,
+            },
+            parent=parent,
+            links=_links(made),
+        )
+
+    def _batch(self, worker: str, attempts: Sequence[Attempt]) -> Span:
+        job = attempts[0].claimed
+        return self._span(
+            f"holdfast.batch {job.kind}",
+            SpanKind.CONSUMER,
+            {
+                "messaging.operation.name": "batch",
+                "messaging.operation.type": "process",
+                "messaging.destination.name": job.queue,
+                "messaging.batch.message_count": len(attempts),
+                "holdfast.kind": job.kind,
+                "holdfast.queue": job.queue,
+                "holdfast.worker": worker,
+            },
+            links=[],
+        )
+
+    def _span(
+        self,
+        name: str,
+        kind: SpanKind,
+        attributes: dict[str, Any],
+        *,
+        parent: Context | None = None,
+        links: list[Link],
+    ) -> Span:
+        try:
+            return self._tracer.start_span(
+                name,
+                # Ignore the active span: the worker may have been started inside one.
+                context=otel.Context() if parent is None else parent,
+                kind=kind,
+                attributes={"messaging.system": "holdfast"} | attributes,
+                links=links,
+            )
+        except Exception:
+            # Raised by a sampler or processor of the application.
+            log.exception("a span could not be started")
+            return INVALID_SPAN
+
+
+def _tell(spans: Sequence[Span], outcomes: Sequence[Outcome | None]) -> None:
+    # In a large batch only the first attempts have spans.
+    for span, outcome in zip(spans, outcomes, strict=False):
+        span.set_attribute("holdfast.outcome", "lost" if outcome is None else _OUTCOMES[type(outcome)])
+        if isinstance(outcome, Retried | Failed):
+            _fail(span, outcome.failure)
+
+
+def _fail(span: Span, failure: Failure) -> None:
+    """Record the error as it is stored: normalized and bounded, without payload and traceback."""
+    span.set_attribute("error.type", failure.code)
+    span.set_status(Status(StatusCode.ERROR, failure.text))
+
+
+def _made_in(attempt: Attempt) -> SpanContext | None:
+    return _span_context(trace_in(attempt.claimed.read_headers()))
+
+
+def _span_context(trace: str | None) -> SpanContext | None:
+    if trace is None:
+        return None
+    _, trace_id, span_id, flags = trace.split("-")
+    return SpanContext(int(trace_id, 16), int(span_id, 16), is_remote=True, trace_flags=TraceFlags(int(flags, 16)))
+
+
+def _parent(made: SpanContext | None) -> Context | None:
+    return None if made is None else set_span_in_context(NonRecordingSpan(made), otel.Context())
+
+
+def _links(made: SpanContext | None) -> list[Link]:
+    return [] if made is None else [Link(made)]
+
 
 # Recording one value in an SDK histogram takes a tenth of a job's time, so at most this many per second and series.
 MOST_A_SECOND = 50.0

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from holdfast._telemetry.instruments import Instrument
-    from holdfast._telemetry.series import Series, Spread
+    from holdfast._telemetry.metrics import Instrument, Series, Spread
 
 
 class SeriesCollector(Collector):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from holdfast._store.claim import ClaimedJob
 from holdfast._store.lease import ClaimAnswer
-from holdfast._telemetry import instruments as it
-from holdfast._telemetry.series import OTHER, Series
+from holdfast._telemetry import metrics as it
+from holdfast._telemetry.metrics import OTHER, Series
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Name, Spans, Ticked, Transition
     from holdfast._store.enqueue import EnqueuedJob
     from holdfast._store.lease import ReapedJob
-    from holdfast._telemetry.instruments import Instrument
-    from holdfast._telemetry.series import Labels
-    from holdfast._telemetry.tracing import Traces
+    from holdfast._telemetry.metrics import Instrument, Labels
+    from holdfast._telemetry.opentelemetry import Traces
 
 # Label values for the outcome of an attempt.
 _OUTCOMES = {
@@ -75,7 +74,7 @@ class Telemetry:
 
             self._meter = SeriesMeter(meter_provider, self.series)
         if tracer_provider is not None:
-            from holdfast._telemetry.tracing import Tracing
+            from holdfast._telemetry.opentelemetry import Tracing
 
             self.spans = Tracing(tracer_provider, traces)
 

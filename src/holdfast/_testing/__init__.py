@@ -2,9 +2,7 @@
 
 In the order in which a test uses them:
 
-kit.py       offers `Testing`, the verbs of a test
-enqueued.py  compares enqueued jobs with an expected one
-stage.py     runs jobs one at a time, like a worker
-thread.py    runs async work behind a sync call
-ran.py       reports the attempts of a drain
+kit.py      offers `Testing`, the verbs of a test
+stage.py    runs jobs one at a time, like a worker, also behind a sync call
+results.py  holds the enqueued jobs and the attempts of a drain, and compares them with the expected ones
 """

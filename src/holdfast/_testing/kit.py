@@ -12,9 +12,8 @@ from holdfast._engine.keeper import in_thread
 from holdfast._model.errors import UnknownKind
 from holdfast._model.new_job import OMITTED
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
-from holdfast._testing.enqueued import Enqueued, Expected, enqueued_of
-from holdfast._testing.stage import NAME, Stage, as_text
-from holdfast._testing.thread import at_once, drive
+from holdfast._testing.results import Enqueued, Expected, enqueued_of
+from holdfast._testing.stage import NAME, Stage, as_text, at_once, drive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle
     from holdfast._model.new_job import NewJob
     from holdfast._store.statement import Statement
-    from holdfast._testing.ran import Drained, Ran
-    from holdfast._testing.stage import StageRun
-    from holdfast._testing.thread import Call
+    from holdfast._testing.results import Drained, Ran
+    from holdfast._testing.stage import Call, StageRun
 
     Work = Callable[[Stage], Coroutine[Any, Any, "T"]]
 

@@ -1,4 +1,9 @@
-"""A worker for tests: one job at a time, on one connection, with the claims, handlers and finishes of a real one."""
+"""A worker for tests: one job at a time, on one connection, with the claims, handlers and finishes of a real one.
+
+Behind a sync call the event loop has its own thread, and plain functions run in the caller's: a test's transaction
+often belongs to its thread, as with Django's connections and scoped sessions. Also, a handler may start an event loop,
+as in a worker, because none runs in this thread.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,14 @@ import copy
 import json
 import os
 import re
+import threading
 import time
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from contextvars import copy_context
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar, cast
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
 
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
@@ -30,10 +39,9 @@ from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
 from holdfast._store.testing import catch_up, due_queues, lend_job, return_job
 from holdfast._store.worker import register_worker, stop_worker
-from holdfast._testing.ran import Drained, Ran, error_of, ran_of
+from holdfast._testing.results import Drained, Ran, error_of, ran_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
     from types import TracebackType
 
     from holdfast._app.app import Holdfast
@@ -42,13 +50,15 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle, Job, Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.lease import ReapedJob
-    from holdfast._testing.thread import Call
 
 T = TypeVar("T")
 
 NAME = "holdfast.testing"
 # A handler that is aborted has this many seconds to stop.
 ABORT_GRACE = 1.0
+
+Call: TypeAlias = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""Runs a plain function in the right thread and returns its result."""
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
@@ -249,3 +259,103 @@ def as_text(statement: Statement[T]) -> Statement[T]:
     texts = {name for name, value in statement.params.items() if isinstance(value, str)}
     sql = _PLACEHOLDER.sub(lambda match: f"{match[0]}::text" if match[1] in texts else match[0], statement.sql)
     return Statement(sql, statement.params, statement.read)
+
+
+def drive(work: Callable[[Call], Coroutine[Any, Any, T]], *, of: object) -> T:
+    """Run `work(call)` in an event loop. `of` is the connection it uses."""
+    return _drive_django(work) if _is_django(of) else _drive(work)
+
+
+def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never waits."""
+    __tracebackhide__ = True
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise RuntimeError("a coroutine waited where nothing can be waited for")
+
+
+def _drive_django(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
+    """Leave the threads to asgiref, so that Django's async methods also reach the caller's thread."""
+    from asgiref.sync import async_to_sync, sync_to_async
+
+    async def call(function: Callable[[], Any]) -> Any:
+        result, error = await sync_to_async(_caught, thread_sensitive=True)(function)
+        if error is not None:
+            raise error
+        return result
+
+    async def begin() -> T:
+        return await work(call)
+
+    return async_to_sync(begin)()
+
+
+def _drive(work: Callable[[Call], Coroutine[Any, Any, T]]) -> T:
+    calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+    ended: list[tuple[Any, BaseException | None]] = []
+    at_work: list[asyncio.Task[Any]] = []
+    given_up = threading.Event()
+
+    async def call(function: Callable[[], Any]) -> Any:
+        if given_up.is_set():
+            raise asyncio.CancelledError
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+        context = copy_context()
+
+        def run() -> None:
+            outcome = _caught(partial(context.run, function))
+            if isinstance(outcome[1], KeyboardInterrupt):
+                raise outcome[1]
+            with suppress(RuntimeError):  # the loop has ended without waiting for it
+                loop.call_soon_threadsafe(_settle, future, outcome)
+
+        calls.put(run)
+        result, error = await future
+        if error is not None:
+            raise error
+        return result
+
+    async def begin() -> T:
+        at_work.extend(asyncio.all_tasks())
+        return await work(call)
+
+    def loop() -> None:
+        ended.append(_caught(lambda: asyncio.run(begin())))
+        calls.put(None)
+
+    threading.Thread(target=copy_context().run, args=(loop,), name="holdfast-testing", daemon=True).start()
+    try:
+        while (run := calls.get()) is not None:
+            run()
+    except KeyboardInterrupt:  # cancel the loop's tasks, but do not wait for them
+        given_up.set()
+        with suppress(RuntimeError):  # the loop has just ended
+            for task in at_work:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+        raise
+    result, error = ended[0]
+    if error is not None:
+        raise error
+    value: T = result
+    return value
+
+
+def _settle(future: asyncio.Future[T], outcome: T) -> None:
+    if not future.done():
+        future.set_result(outcome)
+
+
+def _caught(function: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return the result and the exception as values, to pass them between threads."""
+    try:
+        return function(), None
+    except BaseException as exc:  # noqa: BLE001 - raised again where it is awaited
+        return None, exc
+
+
+def _is_django(conn: object) -> bool:
+    return any(cls.__module__.partition(".")[0] == "django" for cls in type(conn).__mro__)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 from holdfast._drivers import run, run_sync
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import traceback_for
-from holdfast._logs.log import Log
-from holdfast._logs.trace import TRACEPARENT, current_trace, trace_in
+from holdfast._logs.log import TRACEPARENT, Log, current_trace, trace_in
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, LeaseLost
 from holdfast._model.job import Completed, Progress
 from holdfast._model.new_job import Continue

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import Completion
-from holdfast._logs.log import Log
-from holdfast._logs.trace import carry_trace, current_trace
+from holdfast._logs.log import Log, carry_trace, current_trace
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import AbortReason, HoldfastError
 from holdfast._model.job import Job

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._logs import log as logs
 from holdfast._logs.failure import Failure
-from holdfast._logs.trace import carry_trace, current_trace, id_of, trace_in
+from holdfast._logs.log import carry_trace, current_trace, id_of, trace_in
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, NotCommitted
 from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, Outcome, Released, Reschedule, outcome_of
 from holdfast._model.kind import Item

@@ -8,8 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast._logs import log as logs
-from holdfast._logs.log import Log
-from holdfast._logs.trace import id_of, trace_in
+from holdfast._logs.log import Log, id_of, trace_in
 from holdfast._model.job import Fail, Failed, Released, Retried
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -10,17 +11,19 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.core.paginator import Paginator
 from django.db import OperationalError, connections, transaction
+from django.db.models.functions import Now
 from django.http import HttpResponseRedirect
 from django.urls import reverse
 from psycopg.errors import LockNotAvailable, QueryCanceled
 
 from holdfast._drivers import run_sync
+from holdfast._engine.runner import BUILT_IN
 from holdfast._store.inspect import MOST, limit_time
-from holdfast.contrib.django import _filters as filters
+from holdfast.contrib.django._application import application
 from holdfast.contrib.django.models import DeadLetter, EndedJob, Job, Run, Worker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from typing import ClassVar
 
     from django.db.models import QuerySet
@@ -108,32 +111,118 @@ class _ReadOnlyAdmin(_ModelAdmin):
             return HttpResponseRedirect(reverse(f"{self.admin_site.name}:app_list", args=("holdfast",)))
 
 
+class Choice(admin.SimpleListFilter):
+    """Filters by one value of a column, out of those that the application defines: without a query, and by an index."""
+
+    parameter_name: str
+
+    def names(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def lookups(self, _request: HttpRequest, _model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [(name, name) for name in self.names()]
+
+    def queryset(self, _request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        known = (value := self.value()) in self.names()
+        return queryset.filter(**{self.parameter_name: value}) if known else queryset
+
+
+class StatusFilter(Choice):
+    """Scheduled jobs are also pending, but have their own index and so their own choice."""
+
+    title = parameter_name = "status"
+
+    def names(self) -> Sequence[str]:
+        return ("pending", "scheduled", "processing", "blocked")
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        match self.value():
+            case "pending":
+                return queryset.filter(status="pending", later=None)
+            case "scheduled":
+                return queryset.filter(status="pending", later=True)
+            case _:
+                return super().queryset(request, queryset)
+
+
+class KindFilter(Choice):
+    title = parameter_name = "kind"
+
+    def names(self) -> Sequence[str]:
+        return sorted(application().kinds)
+
+
+class QueueFilter(Choice):
+    title = parameter_name = "queue"
+
+    def names(self) -> Sequence[str]:
+        return sorted({kind.envelope.queue for kind in application().kinds.values()})
+
+
+class RunnerFilter(Choice):
+    title = parameter_name = "runner"
+
+    def names(self) -> Sequence[str]:
+        return (*BUILT_IN, *application().runners)
+
+
+class AliveFilter(admin.SimpleListFilter):
+    title = parameter_name = "state"
+
+    def lookups(self, _request: HttpRequest, _model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("live", "not stopped")]
+
+    def queryset(self, _request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        return queryset.filter(stopped_at=None) if self.value() == "live" else queryset
+
+
+class EndedFilter(admin.SimpleListFilter):
+    """The last days, by the table's partition column."""
+
+    title = "time"
+    parameter_name = "days"
+    column = "finished_at"
+
+    def lookups(self, _request: HttpRequest, _model_admin: Any) -> Iterable[tuple[str, str]]:
+        return [("1", "the last day"), ("7", "the last 7 days")]
+
+    def queryset(self, _request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        days = self.value()
+        if days not in {"1", "7"}:
+            return queryset
+        return queryset.filter(**{f"{self.column}__gte": Now() - timedelta(days=int(days))})
+
+
+class StartedFilter(EndedFilter):
+    column = "started_at"
+
+
 @admin.register(Job)
 class JobAdmin(_ReadOnlyAdmin):
     list_display = ("id", "status", "kind", "queue", "priority", "attempt", "available_at", "last_error_code")
-    list_filter = (filters.StatusFilter, filters.QueueFilter, filters.KindFilter)
+    list_filter = (StatusFilter, QueueFilter, KindFilter)
 
 
 @admin.register(EndedJob)
 class EndedJobAdmin(_ReadOnlyAdmin):
     list_display = ("id", "status", "kind", "queue", "attempt", "created_at", "finished_at")
-    list_filter = (filters.EndedFilter,)
+    list_filter = (EndedFilter,)
 
 
 @admin.register(DeadLetter)
 class DeadLetterAdmin(_ReadOnlyAdmin):
     list_display = ("id", "kind", "queue", "attempt", "finished_at", "last_error_code", "last_error")
-    list_filter = (filters.EndedFilter,)
+    list_filter = (EndedFilter,)
 
 
 @admin.register(Worker)
 class WorkerAdmin(_ReadOnlyAdmin):
     list_display = ("id", "name", "started_at", "heartbeat_at", "stopped_at", "stop_reason")
-    list_filter = (filters.AliveFilter,)
+    list_filter = (AliveFilter,)
 
 
 @admin.register(Run)
 class RunAdmin(_ReadOnlyAdmin):
     ordering = ("-started_at", "-id")
     list_display = ("id", "runner", "outcome", "started_at", "finished_at", "error_code")
-    list_filter = (filters.RunnerFilter, filters.StartedFilter)
+    list_filter = (RunnerFilter, StartedFilter)

@@ -6,8 +6,7 @@ from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
 from holdfast.contrib._handlers import wrap_handlers
-from holdfast.contrib.django._application import application
-from holdfast.contrib.django._connections import FreshConnections
+from holdfast.contrib.django._application import FreshConnections, application
 
 
 class HoldfastConfig(AppConfig):

@@ -25,6 +25,12 @@ class Texts(_Field):
     """A column of type text[]."""
 
 
+def _table(name: str, verbose_name: str) -> Any:
+    """Return the options of a model: Django neither creates nor changes its table."""
+    options = {"managed": False, "default_permissions": ("view",), "verbose_name": verbose_name}
+    return type("Meta", (), {"db_table": f'"holdfast"."{name}"', **options})
+
+
 class Work(models.Model):
     """The fields that live and ended jobs share."""
 
@@ -62,40 +68,32 @@ class Job(Work):
     locked_by = models.BigIntegerField(null=True)
     locked_until = models.DateTimeField(null=True)
 
+    Meta = _table("job", "job")
+
+
+class Ended(Work):
+    """The fields that all ended jobs share."""
+
+    finished_at = models.DateTimeField()
+    worker_id = models.BigIntegerField(null=True)
+    ran_ms = models.IntegerField(null=True)
+
     class Meta:
-        managed = False
-        db_table = '"holdfast"."job"'
-        default_permissions = ("view",)
-        verbose_name = "job"
+        abstract = True
 
 
-class EndedJob(Work):
+class EndedJob(Ended):
     """A job that completed or was cancelled."""
 
-    finished_at = models.DateTimeField()
-    worker_id = models.BigIntegerField(null=True)
-    ran_ms = models.IntegerField(null=True)
     result = Json(null=True)
 
-    class Meta:
-        managed = False
-        db_table = '"holdfast"."job_history"'
-        default_permissions = ("view",)
-        verbose_name = "ended job"
+    Meta = _table("job_history", "ended job")
 
 
-class DeadLetter(Work):
+class DeadLetter(Ended):
     """A job that failed."""
 
-    finished_at = models.DateTimeField()
-    worker_id = models.BigIntegerField(null=True)
-    ran_ms = models.IntegerField(null=True)
-
-    class Meta:
-        managed = False
-        db_table = '"holdfast"."job_failed"'
-        default_permissions = ("view",)
-        verbose_name = "dead letter"
+    Meta = _table("job_failed", "dead letter")
 
 
 class Worker(models.Model):
@@ -115,11 +113,7 @@ class Worker(models.Model):
     kinds = Texts()
     counters = Json(null=True)
 
-    class Meta:
-        managed = False
-        db_table = '"holdfast"."worker"'
-        default_permissions = ("view",)
-        verbose_name = "worker"
+    Meta = _table("worker", "worker")
 
     def __str__(self) -> str:
         return f"{self.name}"
@@ -138,11 +132,7 @@ class Run(models.Model):
     error_code = models.TextField(null=True)
     error = models.TextField(null=True)
 
-    class Meta:
-        managed = False
-        db_table = '"holdfast"."run"'
-        default_permissions = ("view",)
-        verbose_name = "run"
+    Meta = _table("run", "run")
 
     def __str__(self) -> str:
         return f"{self.runner} {self.pk}"

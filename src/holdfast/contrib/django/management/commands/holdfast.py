@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand
 from django.db import DEFAULT_DB_ALIAS
 
 from holdfast._cli import main_with
-from holdfast.contrib.django._connections import address
+from holdfast.contrib.django._application import address
 
 if TYPE_CHECKING:
     from django.core.management.base import CommandParser
