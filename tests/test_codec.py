@@ -49,7 +49,7 @@ def test_what_postgresql_cannot_read_is_wrapped(value: object, connect: Callable
     assert row.fetchone() == (text, None, None)
 
 
-def test_somebody_elses_object_with_our_key_is_left_alone() -> None:
+def test_a_foreign_object_with_our_key_is_left_alone() -> None:
     assert codec.decode('{"$json":1}') == {"$json": 1}
     assert codec.decode('{"$json":"1","b":2}') == {"$json": "1", "b": 2}
 

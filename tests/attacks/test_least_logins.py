@@ -92,7 +92,7 @@ def test_a_viewer_whose_transaction_stays_open_holds_up_no_other_count(owner: Co
     ],
 )
 @pytest.mark.parametrize("role", ["holdfast_operator", "holdfast_worker", "holdfast_viewer", "holdfast_producer"])
-def test_nobody_rewrites_what_was_done(login: Login, role: str, attack: str) -> None:
+def test_audit_entries_cannot_be_rewritten(login: Login, role: str, attack: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         login(role).execute(attack)
 

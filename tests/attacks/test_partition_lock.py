@@ -36,7 +36,7 @@ def missing(ledger: Ledger) -> str:
     return last
 
 
-async def test_an_advisory_lock_of_a_stranger_is_in_nobodys_way(
+async def test_an_advisory_lock_of_another_program_blocks_no_partition(
     app: Holdfast, ledger: Ledger, stranger: Connection, missing: str
 ) -> None:
     stranger.execute("SELECT pg_advisory_lock(hashtext('holdfast.partitions'), 0)")

@@ -60,7 +60,7 @@ async def test_an_error_text_is_masked_in_rows_logs_and_pages(
     assert story.redacted
 
 
-async def test_a_row_that_somebody_else_wrote_is_masked_when_it_is_shown(app: Holdfast, ledger: Ledger) -> None:
+async def test_a_row_written_outside_the_library_is_masked_when_shown(app: Holdfast, ledger: Ledger) -> None:
     ledger.do("SELECT holdfast.enqueue('pay', '{}')")
     ledger.do("UPDATE holdfast.job SET last_error_code = 'Odd', last_error = %s", TEXT)
     async with Service(str(app.url)) as service:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
-async def test_what_a_person_does_is_written_down_with_who_and_on_how_many(visit: Visiting, live: Live) -> None:
+async def test_the_audit_shows_the_person_the_action_and_the_number_of_jobs(visit: Visiting, live: Live) -> None:
     live.wait(*(shop.send_sms.new(f"audited-{number}") for number in range(3)))
     at = await visit(Role.DEVELOPER, "jobs?text=audited-")
     await at.button("Cancel…").click()

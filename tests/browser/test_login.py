@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_a_token_lets_in_and_says_who_one_is_until_one_signs_out(visit: Visiting, live: Live, role: Role) -> None:
+async def test_a_token_signs_in_and_the_name_is_shown_until_sign_out(visit: Visiting, live: Live, role: Role) -> None:
     at = await visit(None)
     at.excuse("401")  # before somebody has signed in
     await at.title("Sign in to Holdfast")

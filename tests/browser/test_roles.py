@@ -91,7 +91,7 @@ async def viewer(browser: Browser, live: Live) -> AsyncIterator[Visit]:
 
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.DEVELOPER])
 @pytest.mark.parametrize("name", ACTS)
-async def test_those_who_may_act_do(visit: Visiting, live: Live, name: str, role: Role) -> None:
+async def test_operators_and_developers_can_act(visit: Visiting, live: Live, name: str, role: Role) -> None:
     act = ACTS[name]
     at = await visit(role, act.prepare(live, role))
     await at.button(act.press.format(role)).click()
@@ -104,7 +104,7 @@ async def test_those_who_may_act_do(visit: Visiting, live: Live, name: str, role
 
 
 @pytest.mark.parametrize("name", ACTS)
-async def test_who_only_looks_is_told_why_they_may_not(visit: Visiting, live: Live, name: str) -> None:
+async def test_a_viewer_sees_why_an_action_is_disabled(visit: Visiting, live: Live, name: str) -> None:
     act = ACTS[name]
     at = await visit(Role.VIEWER, act.prepare(live, Role.VIEWER))
     sent: list[str] = []
@@ -119,7 +119,7 @@ async def test_who_only_looks_is_told_why_they_may_not(visit: Visiting, live: Li
 
 
 @pytest.mark.parametrize("name", PLACES)
-async def test_who_only_looks_sees_every_page_and_no_action_that_works(
+async def test_a_viewer_sees_every_page_and_no_enabled_action(
     viewer: Visit, places: dict[str, Place], name: str
 ) -> None:
     await viewer.go(places[name].path)
@@ -133,7 +133,7 @@ async def test_who_only_looks_sees_every_page_and_no_action_that_works(
 
 
 @pytest.mark.parametrize("name", FORCED)
-async def test_the_server_refuses_a_viewer_who_asks_all_the_same(viewer: Visit, name: str) -> None:
+async def test_the_server_refuses_a_viewer_that_bypasses_the_page(viewer: Visit, name: str) -> None:
     viewer.excuse("403")
     assert await viewer.page.evaluate(FORCE, FORCED[name]) == [403, "forbidden"]
 

@@ -121,7 +121,7 @@ async def test_a_person_completes_a_chain(app: Holdfast, conn: Connection, appro
     assert await app.complete_chain(conn, 4711, "again") == "not_found"
 
 
-async def test_who_runs_the_job_is_told_to_stop(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
+async def test_the_worker_of_a_completed_chain_is_asked_to_stop(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
     started, reasons = asyncio.Event(), list[AbortReason | None]()
 
     @app.job("poll")
@@ -143,7 +143,7 @@ async def test_who_runs_the_job_is_told_to_stop(app: Holdfast, conn: Connection,
     assert ledger.statuses() == {"completed": 1}
 
 
-async def test_a_chain_is_told_to_go_on(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
+async def test_a_chain_is_continued_from_outside(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
     @app.job("thank")
     async def thank(job: Job[None], whom: str) -> str:
         return f"thanked {whom}"
@@ -192,7 +192,7 @@ async def test_deleting_spares_whom_others_wait_for(app: Holdfast, conn: Connect
     assert await app.delete_chains(conn, [first]) == []
 
 
-async def test_deleting_stops_who_runs_it(app: Holdfast, conn: Connection) -> None:
+async def test_deleting_a_chain_stops_its_running_job(app: Holdfast, conn: Connection) -> None:
     started, reasons = asyncio.Event(), list[AbortReason | None]()
 
     @app.job("poll")

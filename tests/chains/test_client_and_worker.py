@@ -56,7 +56,7 @@ async def test_a_chain_is_deleted(app: Holdfast, conn: psycopg.AsyncConnection[A
     assert await app.get_chain(conn, handle) is None
 
 
-async def test_a_chain_is_completed_from_outside_and_its_worker_told(
+async def test_a_chain_completed_from_outside_aborts_its_running_job(
     app: Holdfast, conn: psycopg.AsyncConnection[Any]
 ) -> None:
     """A person approves, a webhook arrives: the handler only waits for it."""

@@ -63,7 +63,7 @@ async def test_one_that_fails_fails_the_last(
             await app.wait(handle)
 
 
-async def test_the_last_may_run_all_the_same_and_is_told(app: Holdfast, conn: Connection, page: Kind[..., Any]) -> None:
+async def test_the_last_job_may_run_after_failures_and_receives_them(app: Holdfast, conn: Connection, page: Kind[..., Any]) -> None:
     @app.job("book")
     async def book(job: Job[None]) -> list[str]:
         return [page.result(it) if it.status == "completed" else f"{it.error_code}: {it.error}" for it in job.blockers]
@@ -73,7 +73,7 @@ async def test_the_last_may_run_all_the_same_and_is_told(app: Holdfast, conn: Co
         assert await app.wait(handle) == ["page 0", "Fail: no such page"]
 
 
-async def test_nobody_to_wait_for(app: Holdfast, conn: Connection, book: Kind[..., Any]) -> None:
+async def test_a_group_without_jobs_completes(app: Holdfast, conn: Connection, book: Kind[..., Any]) -> None:
     handle = await app.enqueue_group(conn, [], then=book.new("Empty"))
     async with app.worker(**PATIENT):
         assert await app.wait(handle) == "Empty"

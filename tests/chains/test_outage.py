@@ -107,7 +107,7 @@ async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
         line.thaw()
 
 
-async def test_nobody_there_is_said_at_the_end(app: Holdfast, ledger: Ledger, database: str) -> None:
+async def test_a_wait_without_a_database_fails_at_its_timeout(app: Holdfast, ledger: Ledger, database: str) -> None:
     handle = app.enqueue_sync(ledger.conn, acting(app).new(7))
     async with Line(database) as line:
         line.refuse()

@@ -104,7 +104,7 @@ async def test_a_chain_that_is_not_committed_is_not_found(app: Holdfast, databas
         await conn.rollback()
 
 
-async def test_an_id_that_no_chain_can_have_holds_up_nobody_else(
+async def test_an_impossible_chain_id_delays_no_other_wait(
     app: Holdfast, conn: Connection, ledger: Ledger
 ) -> None:
     @app.job("act")
@@ -208,7 +208,7 @@ async def test_more_than_a_thousand_are_asked_for_in_parts(
     await until(lambda: not left(app))
 
 
-async def test_by_polling_where_nobody_listens(
+async def test_waiting_works_by_polling_without_listen(
     app: Holdfast, conn: Connection, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_LISTEN", "false")

@@ -228,12 +228,12 @@ def test_a_late_pickup_in_a_storm_is_not_held_against_anybody(conn: psycopg.Conn
     assert found(conn, tmp_path, probes=[probe], calm=[(0.0, probe.committed + 1)]) == {}
 
 
-def test_a_rare_job_that_nobody_took_is_noticed(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
+def test_an_unclaimed_rare_job_is_noticed(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
     probe = Probe(9, "rare", RUNS[9][2] / 1e9 - checks.PICKUP["rare"] - 0.1)
     assert list(found(conn, tmp_path, probes=[probe], calm=[(0.0, 100.0)])) == ["queues passed over"]
 
 
-def test_a_dead_letter_that_nobody_alive_could_read_is_not_held_against_anybody(
+def test_a_dead_letter_that_no_live_worker_could_read_is_no_violation(
     conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     conn.execute(TAMPERED["dead letters that a worker could read"].encode())
@@ -241,7 +241,7 @@ def test_a_dead_letter_that_nobody_alive_could_read_is_not_held_against_anybody(
     assert found(conn, tmp_path) == {}
 
 
-def test_a_row_that_was_taken_away_still_tells_who_completed_what(
+def test_completions_of_a_deleted_worker_row_are_still_known(
     conn: psycopg.Connection[Any], tmp_path: Path
 ) -> None:
     conn.execute("INSERT INTO chaos.gone SELECT id, name, started_at, heartbeat_at FROM holdfast.worker WHERE id = 1")

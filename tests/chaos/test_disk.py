@@ -19,7 +19,7 @@ async def test_a_disk_that_fills(seed: int) -> None:
 
 
 @pytest.mark.prove
-async def test_no_room_at_all_and_a_machine_that_lets_nobody_mount(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_no_space_at_all_and_a_machine_that_allows_no_mount(capsys: pytest.CaptureFixture[str]) -> None:
     async with stage() as site:
         node = site.ground.primary
         if not node.mounted:

@@ -4,7 +4,7 @@ from chaos.faults.notification import FAULTS
 from tests.chaos.stage import rows, stage, strike
 
 
-async def test_nobody_believes_a_forged_notification() -> None:
+async def test_a_forged_notification_changes_nothing() -> None:
     [fault] = FAULTS
     async with stage() as site:
         await strike(site, fault)

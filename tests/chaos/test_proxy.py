@@ -54,7 +54,7 @@ def test_many_at_once(proxy: Proxy) -> None:
         assert list(pool.map(work, range(40))) == [9 * (100 * n + 4950) for n in range(40)]
 
 
-def test_cut_resets_who_is_connected_and_lets_others_through(proxy: Proxy, server: Server) -> None:
+def test_cut_resets_open_connections_and_accepts_new_ones(proxy: Proxy, server: Server) -> None:
     with connect(proxy, application_name="cut") as conn:
         proxy.cut()
         with pytest.raises(psycopg.OperationalError, match=r"reset by peer|terminat|closed"):
@@ -112,7 +112,7 @@ def test_a_client_that_leaves_while_half_open_leaves_its_backend(proxy: Proxy, s
     until_true(lambda: backends(server, "left behind") == 0)
 
 
-def test_who_said_nothing_while_half_open_goes_on(proxy: Proxy) -> None:
+def test_a_connection_idle_while_half_open_goes_on(proxy: Proxy) -> None:
     with connect(proxy) as conn:
         proxy.half_open()
         proxy.pass_()

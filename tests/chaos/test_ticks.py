@@ -8,7 +8,7 @@ from tests.chaos.stage import rows, stage
 from tests.engine.waiting import until
 
 
-async def test_ticks_take_part_and_harm_nobody() -> None:
+async def test_ticks_take_part_without_violations() -> None:
     async with stage(replicas=1) as site, Ticks(site.fleet, random.Random(3)) as ticks:
         site.load.rate = 100
         await until(lambda: ticks.count >= 2, seconds=60)

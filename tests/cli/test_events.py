@@ -213,7 +213,7 @@ async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader:
     assert said == (0, "No subscription came from another server.\n", "")
 
 
-async def test_rebase_while_somebody_publishes(
+async def test_rebase_during_a_publish(
     database: str, conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect
 ) -> None:
     await restore(conn, "out")

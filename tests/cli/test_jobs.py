@@ -279,7 +279,7 @@ def test_a_stopped_order_key_is_let_go_on(database: str, conn: psycopg.Connectio
     assert said.json == {"key": "a", "action": "resume-key"}
 
 
-def test_a_job_that_somebody_has_locked(database: str, conn: psycopg.Connection[Any], connect: Connect) -> None:
+def test_a_locked_job_is_reported_as_busy(database: str, conn: psycopg.Connection[Any], connect: Connect) -> None:
     (made,) = enqueue(conn, job())
     other = connect(autocommit=False)
     other.execute("SELECT FROM holdfast.job FOR UPDATE")
@@ -354,7 +354,7 @@ def test_a_reader_that_has_seen_enough(database: str, conn: psycopg.Connection[A
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_acting_by_filter_shows_first_and_acts_when_told(
+def test_acting_by_filter_previews_first_and_acts_when_confirmed(
     database: str, conn: psycopg.Connection[Any], worker: Worker
 ) -> None:
     dead = [failed(worker) for _ in range(3)]

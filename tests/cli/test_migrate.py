@@ -122,7 +122,7 @@ def test_a_url_that_cannot_be_read_is_not_repeated(
     assert "hush" not in said
 
 
-def test_a_user_who_may_not(empty: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_user_without_rights_is_refused(empty: str, capsys: pytest.CaptureFixture[str]) -> None:
     with psycopg.connect(empty, autocommit=True) as conn:
         conn.execute("CREATE ROLE test_stranger LOGIN")
         try:

@@ -75,7 +75,7 @@ def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any
     assert said == (2, "", "holdfast queues: say what to set: --concurrency, --lease, --rate\n")
 
 
-def test_drain_says_what_it_would_do_and_does_it_when_told(database: str, conn: psycopg.Connection[Any]) -> None:
+def test_drain_previews_first_and_acts_when_confirmed(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn, queues=["mail"])
     (running,) = enqueue(conn, job(queue="mail"))
     worker.claim()
@@ -93,7 +93,7 @@ def test_drain_says_what_it_would_do_and_does_it_when_told(database: str, conn: 
     assert [line[3] for line in audited(conn)] == [2, 1]
 
 
-def test_who_only_looks_may_not_act(database: str, conn: psycopg.Connection[Any]) -> None:
+def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job())
     user = f"test_looker_{os.getpid()}"
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_viewer").format(sql.Identifier(user)))

@@ -95,7 +95,7 @@ def test_fields_are_hidden_and_metrics_public_when_asked_for(database: str, tmp_
         assert nobody.get("/metrics").status_code == 401
 
 
-def test_who_signed_in_at_one_process_is_known_at_another(database: str, tmp_path: Path) -> None:
+def test_a_session_of_one_process_is_valid_at_another(database: str, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("a secret of at least so many characters\n")
     shared = ["--secret-file", "secret"]
     with (

@@ -120,7 +120,7 @@ def test_called_wrongly(database: str, conn: psycopg.Connection[Any], arguments:
     assert conn.execute("SELECT count(*) FROM holdfast.access_token").fetchone() == (0,)
 
 
-def test_who_only_looks_at_jobs_sees_no_tokens(database: str, conn: psycopg.Connection[Any]) -> None:
+def test_a_viewer_role_reads_no_tokens(database: str, conn: psycopg.Connection[Any]) -> None:
     make(database, "a", "--role", "viewer")
     user = f"test_looker_{os.getpid()}"
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_viewer").format(sql.Identifier(user)))

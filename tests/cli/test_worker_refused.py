@@ -74,7 +74,7 @@ def test_a_schema_that_is_missing(server: Server, shop: Path) -> None:
         ("consuming input failed: server closed the connection unexpectedly", None),
     ],
 )
-def test_what_passes_by_itself_is_told_apart(said: str, why: str | None) -> None:
+def test_temporary_problems_are_distinguished(said: str, why: str | None) -> None:
     assert refusal(psycopg.OperationalError(said)) == why
 
 

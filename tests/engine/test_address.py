@@ -81,7 +81,7 @@ async def test_names_of_the_environment(threads: list[str], monkeypatch: pytest.
     assert threads
 
 
-async def test_a_name_that_nobody_knows_is_a_lost_connection(threads: list[str]) -> None:
+async def test_an_unknown_host_is_a_lost_connection(threads: list[str]) -> None:
     with pytest.raises(psycopg.OperationalError, match="failed to resolve host 'nowhere'"):
         await resolved("postgresql://u@nowhere/db")
     assert threads

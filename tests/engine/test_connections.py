@@ -128,7 +128,7 @@ async def test_a_worker_that_does_not_fit_just_now_is_warned(
         assert "no room for a process now" in caplog.text
 
 
-async def test_who_may_not_look_at_others_still_counts_them(user: str, ledger: Ledger) -> None:
+async def test_a_role_without_pg_monitor_still_counts_connections(user: str, ledger: Ledger) -> None:
     """PostgreSQL tells a plain user less of the sessions of others, but that they are there."""
     with psycopg.connect(user, autocommit=True) as conn:
         # Sessions of others may end meanwhile.

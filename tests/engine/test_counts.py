@@ -60,7 +60,7 @@ async def test_the_counts_of_a_thread_that_took_too_long(database: str, connect:
     assert runs(connect()) == [("carts", "failed", {"deleted": 3}, "timeout")]
 
 
-async def test_the_counts_of_a_tick_that_was_told_to_stop(database: str, connect: Connect) -> None:
+async def test_the_counts_of_a_stopped_tick(database: str, connect: Connect) -> None:
     async def stopped(tick: Tick) -> Counts:
         tick.count("deleted", 3)
         at.ticker.abort(AbortReason.shutdown)

@@ -64,7 +64,7 @@ async def test_what_is_ready_is_written_together(
     assert max(sizes) <= finish.MOST_AT_ONCE
 
 
-async def test_a_locked_row_holds_up_nobody_else(app: Holdfast, ledger: Ledger) -> None:
+async def test_a_locked_row_delays_no_other_ending(app: Holdfast, ledger: Ledger) -> None:
     gate = asyncio.Event()
 
     @app.job("act")
@@ -110,7 +110,7 @@ async def test_endings_of_every_sort_in_one_batch(app: Holdfast, ledger: Ledger)
     assert [ledger.status(job) for job in keyed] == ["completed"] * 5
 
 
-async def test_a_lost_ending_is_told_and_forgotten(app: Holdfast, ledger: Ledger) -> None:
+async def test_a_lost_ending_is_reported_and_forgotten(app: Holdfast, ledger: Ledger) -> None:
     go = asyncio.Event()
 
     @app.job("act")

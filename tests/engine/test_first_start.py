@@ -63,7 +63,7 @@ async def test_a_time_of_day_waits_for_its_time(database: str) -> None:
     assert await outcomes(database, Runner("yearly", idle, every=YEARLY)) == ["skipped"]
 
 
-async def test_who_asks_for_it_has_it_the_other_way(database: str) -> None:
+async def test_at_start_overrides_the_default(database: str) -> None:
     app = Holdfast(database)
     app.runner("wait", every=RARELY, at_start=False)(idle)
     app.runner("now", every=YEARLY, at_start=True)(idle)

@@ -343,7 +343,7 @@ async def test_a_heartbeat_that_gets_no_answer_aborts_what_is_held(app: Holdfast
     assert ledger.job(job).attempt == 1, "what the database did is not the job's fault"
 
 
-async def test_who_locks_the_workers_row_holds_up_no_heartbeat(app: Holdfast, ledger: Ledger) -> None:
+async def test_a_lock_on_the_workers_row_delays_no_heartbeat(app: Holdfast, ledger: Ledger) -> None:
     go = asyncio.Event()
 
     @app.job("act")

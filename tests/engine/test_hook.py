@@ -47,7 +47,7 @@ def told(request: pytest.FixtureRequest, app: Holdfast) -> tuple[Told, Told]:
     return failures, dead
 
 
-async def test_each_bad_ending_is_told_once(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
+async def test_each_failed_attempt_calls_the_hook_once(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
     failures, dead = told
     error = RuntimeError("no luck")
     seen: set[int] = set()
@@ -87,7 +87,7 @@ async def test_each_bad_ending_is_told_once(app: Holdfast, ledger: Ledger, told:
     assert error.__traceback__ is not None, "with which it can be found out where it was raised"
 
 
-async def test_many_are_all_told_in_order(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
+async def test_many_failures_call_the_hook_in_order(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
     failures, dead = told
 
     @app.job("bad", retry=AT_ONCE)
@@ -124,7 +124,7 @@ async def test_neither_lost_nor_cancelled_is_a_failure(app: Holdfast, ledger: Le
     assert told == ([], [])
 
 
-async def test_a_dead_letter_of_the_reaper_is_told_by_who_reaped(
+async def test_a_dead_letter_of_the_reaper_calls_the_hook_of_its_process(
     app: Holdfast, ledger: Ledger, told: tuple[Told, Told]
 ) -> None:
     failures, dead = told
@@ -183,7 +183,7 @@ ERRORS = (RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, S
 
 
 @pytest.mark.parametrize("where", ["async", "plain"])
-async def test_a_hook_that_raises_is_logged_and_harms_nobody(
+async def test_a_hook_that_raises_is_logged_and_has_no_effect(
     app: Holdfast, ledger: Ledger, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = Told()

@@ -164,7 +164,7 @@ def _join_threads() -> None:
             assert not thread.is_alive()
 
 
-async def test_nobody_there() -> None:
+async def test_an_unreachable_service_is_a_failed_tick() -> None:
     settings = fast(api_base_url="http://127.0.0.1:1", api_service_token=TOKEN)
     with pytest.raises(HoldfastError, match="calling /x failed: ConnectionRefusedError"):
         await HttpCall("/x").tick(Tick(name="r", settings=settings))

@@ -245,7 +245,7 @@ async def test_each_loop_that_ends_is_logged_and_goes_on(
 
 
 @pytest.mark.parametrize("role", [role for role in STRUCK_OTHERWISE if role.values != ("heartbeat",)])
-async def test_a_loop_that_somebody_else_cancels_goes_on(
+async def test_a_loop_cancelled_from_outside_goes_on(
     load: Load, role: Role, options: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     async with load.app.worker(**options) as worker:

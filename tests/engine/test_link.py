@@ -125,7 +125,7 @@ async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: L
         assert await link.run(identify_database())
 
 
-async def test_who_is_cancelled_stays_cancelled_though_the_connection_is_lost_over_it(
+async def test_a_cancelled_task_stays_cancelled_when_its_connection_is_lost(
     database: str, ledger: Ledger
 ) -> None:
     async with Line(database) as line, Link(line.url, timeout=60) as link:

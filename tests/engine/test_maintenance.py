@@ -88,7 +88,7 @@ async def test_retention_is_a_row(database: str, connect: Connect) -> None:
         conn.execute("UPDATE holdfast.retention SET keep = '1 day' WHERE family = 'run'")
 
 
-async def test_a_reader_delays_a_drop_and_nobody_waits_behind_it(
+async def test_a_reader_delays_a_drop_and_no_session_waits_behind_it(
     database: str, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maintenance, "COMMAND_SECONDS", 3.0)
@@ -247,7 +247,7 @@ async def test_a_step_that_fails_holds_up_no_other_and_is_named(database: str, c
     assert conn.execute("SELECT count(*) FROM holdfast.sweep").fetchone() == (0,)
 
 
-async def test_who_was_not_told_of_an_end_is_told(
+async def test_a_waiter_that_missed_an_end_is_notified(
     database: str, connect: Connect, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It should never happen: here by hand. Every tick goes on where the last one ended."""
@@ -343,7 +343,7 @@ async def test_a_warning_is_said_once_and_counted_every_time(
         assert caplog.text.count("past their time") == 2
 
 
-async def test_who_is_gone_and_where_they_were_is_forgotten(worker_url: str, connect: Connect) -> None:
+async def test_departed_members_and_old_positions_are_deleted(worker_url: str, connect: Connect) -> None:
     conn = connect()
     made = run_sync(conn, subscribe("s", target="t", topics=(), partitions=2, beginning=False)).id
     conn.execute(

@@ -158,7 +158,7 @@ async def test_a_call_that_has_not_started_when_its_attempt_ends_never_does(app:
     assert ledger.job(job).result == "without it"
 
 
-async def test_listeners_are_told_every_transition(app: Holdfast, ledger: Ledger) -> None:
+async def test_listeners_receive_every_transition(app: Holdfast, ledger: Ledger) -> None:
     told: list[Transition] = []
 
     @app.job("done")
@@ -207,7 +207,7 @@ async def test_listeners_are_told_every_transition(app: Holdfast, ledger: Ledger
     assert {t.kind for t in told if t.job == ids["bad"]} == {"bad"}
 
 
-async def test_reaped_jobs_are_told(app: Holdfast, ledger: Ledger) -> None:
+async def test_reaped_jobs_reach_the_listeners(app: Holdfast, ledger: Ledger) -> None:
     told: list[Transition] = []
 
     @app.job("act", retry=AT_ONCE)
@@ -227,7 +227,7 @@ async def test_reaped_jobs_are_told(app: Holdfast, ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyError])
-async def test_a_listener_that_raises_harms_nobody(
+async def test_a_listener_that_raises_has_no_effect(
     app: Holdfast, ledger: Ledger, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []

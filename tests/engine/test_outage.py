@@ -145,7 +145,7 @@ async def test_connections_are_refused_for_a_while(
         assert ledger.wasted() == []
 
 
-async def test_what_is_held_while_nobody_answers_is_aborted_and_not_counted(ledger: Ledger, database: str) -> None:
+async def test_jobs_held_during_an_outage_are_aborted_and_not_counted(ledger: Ledger, database: str) -> None:
     async with Line(database) as line:
         load = Load(database)
         load.app.url = line.url

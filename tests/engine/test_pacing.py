@@ -115,7 +115,7 @@ def test_which_queue_opens_when() -> None:
     assert slots.opens_in() is None
 
 
-def test_who_is_not_paced_is_held_ready_as_ever() -> None:
+def test_unpaced_queues_are_held_ready_as_before() -> None:
     clock = Clock()
     paced, free = (
         Slots(10, {"default": 10, "pdf": 2}, batch=50, delays=delays, clock=clock) for delays in ({"pdf": 1.0}, {})

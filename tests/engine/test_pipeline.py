@@ -195,7 +195,7 @@ async def test_going_on_with_a_kind_is_an_error_that_says_what_to_write(app: Hol
 ODD = ("\ud800", "\x00", "a\x00\ud83d", "\udfff' {\\", "é 漢 😀", '"}, {"', "${x} %s %(a)s")
 
 
-async def test_odd_text_in_results_and_errors_harms_nobody(app: Holdfast, ledger: Ledger) -> None:
+async def test_odd_text_in_results_and_errors_is_stored(app: Holdfast, ledger: Ledger) -> None:
     @app.job("returns")
     async def returns(job: Job[None], which: int) -> Any:
         return {"text": ODD[which]}
@@ -304,7 +304,7 @@ async def test_delayed_jobs_start_when_due(app: Holdfast, ledger: Ledger) -> Non
     assert timedelta(0) <= late < ms(5_000), "not by a look that would have come anyway"
 
 
-async def test_retries_wait_as_told(app: Holdfast, ledger: Ledger) -> None:
+async def test_retries_wait_for_the_configured_delay(app: Holdfast, ledger: Ledger) -> None:
     times = []
 
     @app.job("flaky", retry=Retry(2, base=ms(300), jitter=ms(0)))

@@ -61,7 +61,7 @@ async def test_a_kind_that_names_no_policy_has_that_of_the_settings(app: Holdfas
     assert ledger.rows(attempts) == [("plain", 7), ("own", 2)]
 
 
-async def test_a_worker_is_told_in_code(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_takes_the_retry_policy_from_code(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OUTBOX_RETRY_BASE_MS")
     monkeypatch.delenv("OUTBOX_RETRY_MAX_MS")
 
@@ -75,7 +75,7 @@ async def test_a_worker_is_told_in_code(app: Holdfast, ledger: Ledger, monkeypat
     assert HOUR < waits(ledger, job) <= DAY
 
 
-async def test_who_reaps_lets_them_wait_as_long(app: Holdfast, ledger: Ledger) -> None:
+async def test_the_reaper_uses_the_same_delay(app: Holdfast, ledger: Ledger) -> None:
     @app.job("plain")
     async def plain(job: Job[None]) -> None: ...
 
@@ -86,7 +86,7 @@ async def test_who_reaps_lets_them_wait_as_long(app: Holdfast, ledger: Ledger) -
     assert HOUR / 2 < waits(ledger, job) <= HOUR
 
 
-async def test_the_reaper_of_kinds_that_nobody_serves_too(app: Holdfast, ledger: Ledger) -> None:
+async def test_the_reaper_of_unserved_kinds_uses_the_policy_too(app: Holdfast, ledger: Ledger) -> None:
     elsewhere = app.declare("elsewhere", dict[str, int])
     job = ledger.enqueue_one(elsewhere.new({}))
     ledger.do(EXPIRE, "elsewhere")

@@ -238,7 +238,7 @@ async def test_a_runner_that_takes_too_long_is_cancelled(database: str, connect:
     assert runs(connect()) == [("work", "failed", None, "timeout")]
 
 
-async def test_a_thread_is_told_and_never_runs_twice(database: str) -> None:
+async def test_a_thread_gets_the_signal_and_never_runs_twice(database: str) -> None:
     """It cannot be cancelled: it sees the signal, and while it goes on the runner is not started again."""
     told, go = threading.Event(), threading.Event()
 

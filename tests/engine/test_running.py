@@ -134,7 +134,7 @@ async def test_an_ending_that_could_not_be_written_is_written_before_the_next_ti
     assert runs(conn) == [("slow", "completed", None, None)]
 
 
-async def test_the_worker_of_a_one_shot_tick_is_heard_of_while_it_lasts(database: str, connect: Connect) -> None:
+async def test_the_worker_of_a_one_shot_tick_sends_heartbeats(database: str, connect: Connect) -> None:
     conn = connect()
     async with open_site(database, name="once", seconds=0.4):
         heard = "SELECT FROM holdfast.worker WHERE heartbeat_at > started_at + interval '50 ms'"

@@ -275,7 +275,7 @@ async def test_an_ending_whose_row_is_locked_is_written_before_the_end(app: Hold
 
 
 @pytest.mark.parametrize("shown_after", [1.0, 0.0])
-async def test_a_stop_takes_no_longer_than_it_may_while_nobody_answers(
+async def test_a_stop_keeps_its_limit_while_the_database_is_away(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, shown_after: float
 ) -> None:
     """The server accepts connections and says nothing, on all of them: each step has its share of one deadline.

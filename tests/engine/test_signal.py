@@ -25,7 +25,7 @@ async def test_it_fires_once_and_keeps_its_reason() -> None:
     assert caught.value.reason is AbortReason.timeout
 
 
-async def test_whoever_waits_is_woken_from_any_thread() -> None:
+async def test_waiters_are_woken_from_any_thread() -> None:
     signal = AbortSignal()
     waiters = [asyncio.create_task(signal.wait()) for _ in range(3)]
     threads = [asyncio.create_task(asyncio.to_thread(signal.wait_in_thread, 10)) for _ in range(3)]
@@ -59,7 +59,7 @@ async def test_of_many_threads_one_fires_it() -> None:
         assert won == [signal.reason]
 
 
-async def test_a_loop_that_is_gone_harms_nobody() -> None:
+async def test_a_closed_event_loop_is_ignored() -> None:
     signal = AbortSignal()
 
     def elsewhere() -> None:

@@ -132,7 +132,7 @@ async def test_with_a_schedule_the_slot_is_given_back_when_the_lock_is_gone(data
         assert schedule(conn, "billing", "slot_at, last_at") == (None, due)
 
 
-async def test_with_a_schedule_the_slot_waits_for_who_has_the_lock(database: str, connect: Connect) -> None:
+async def test_with_a_schedule_the_slot_waits_for_the_holder_of_the_lock(database: str, connect: Connect) -> None:
     conn, other = connect(), connect()
     waiting = Waiting(every=Every(timedelta(hours=1)), at_start=False)
     waiting.go.set()

@@ -39,7 +39,7 @@ async def test_a_killed_workers_job_is_recovered_after_one_lease(ledger: Ledger,
 
 @pytest.mark.parametrize("kind", [zombie_app.wait, zombie_app.wait_in_thread], ids=["async", "plain"])
 @pytest.mark.parametrize("done", [True, False], ids=["done by another", "running elsewhere"])
-async def test_a_zombie_changes_nothing_and_its_handler_is_told_why(
+async def test_a_zombie_changes_nothing_and_its_handler_gets_the_reason(
     ledger: Ledger, database: str, kind: object, done: bool
 ) -> None:
     """Frozen past its lease, then woken: its handler is told, and what it writes does not land."""
@@ -65,7 +65,7 @@ async def test_a_zombie_changes_nothing_and_its_handler_is_told_why(
         assert [outcome for _, outcome in ledger.attempts(job)].count("completed") == done
 
 
-async def test_a_zombie_whose_handler_ends_before_it_is_told(ledger: Ledger, database: str) -> None:
+async def test_a_zombie_whose_handler_ends_before_the_abort(ledger: Ledger, database: str) -> None:
     """Its answer is ready at once when it wakes: the fence refuses it."""
     async with Process("first", database) as first:
         job = ledger.enqueue_one(zombie_app.freeze.new())

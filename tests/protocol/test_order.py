@@ -51,7 +51,7 @@ def test_a_job_that_kills_every_worker_ends_as_failed(connect: Connect) -> None:
     assert Worker(conn).claim() == []
 
 
-def test_a_key_that_somebody_holds_does_not_hide_what_comes_after(worker: Worker, connect: Connect) -> None:
+def test_a_locked_key_does_not_hide_later_jobs(worker: Worker, connect: Connect) -> None:
     """A session that keeps a key's lock for long, for instance a resume that is not committed, costs only that key."""
     keyed = enqueue(worker.conn, *[job(order_key=OrderKey("a")) for _ in range(3)])
     (plain,) = enqueue(worker.conn, job())

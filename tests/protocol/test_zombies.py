@@ -144,7 +144,7 @@ def test_a_zombie_changes_nothing(zombie: Worker, other: Worker, fate: str, orde
 
 
 @pytest.mark.parametrize("fate", FATES)
-def test_a_zombie_lets_nobody_go(zombie: Worker, other: Worker, fate: str) -> None:
+def test_a_zombie_releases_no_blocked_job(zombie: Worker, other: Worker, fate: str) -> None:
     """Of a chain that others wait for, and that waited for another."""
     (before,) = enqueue(zombie.conn, job())
     zombie.end(zombie.claim(), Completed("1"))

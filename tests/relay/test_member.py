@@ -50,7 +50,7 @@ class Hanging:
             await asyncio.Event().wait()
 
 
-async def test_who_hangs_keeps_nobody_from_serving_the_partition(database: str) -> None:
+async def test_a_hanging_task_does_not_block_its_partition(database: str) -> None:
     app = Holdfast(database)
     sold = app.event("shop.sold", dict)
     sink = Hanging()
@@ -81,7 +81,7 @@ async def _steal(conn: psycopg.AsyncConnection[Any]) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["away", "refused", "slow"])
-async def test_who_is_paused_begins_no_other_try(database: str, trouble: str) -> None:
+async def test_a_paused_subscription_starts_no_attempt(database: str, trouble: str) -> None:
     errors: dict[str, Exception] = {"away": Unavailable("away"), "refused": Refused("not this one")}
     app = Holdfast(database)
     sold = app.event("shop.sold", dict)
@@ -130,7 +130,7 @@ async def test_a_partition_that_fails_again_and_again_is_tried_less_and_less_oft
     assert sink.opened[5] - sink.opened[0] > 1.5
 
 
-async def test_what_is_held_above_the_share_and_served_by_nobody_is_left_to_others(database: str) -> None:
+async def test_unserved_partitions_above_the_share_are_given_up(database: str) -> None:
     """As after an outage: whoever served it ended without being able to give it up."""
     app = Holdfast(database)
     sink = Closed()

@@ -215,7 +215,7 @@ async def test_skipping_passes_what_there_is(reader: Reader, connect: Connect) -
     assert ids(await reader.read()) == after
 
 
-async def test_paused_is_held_by_nobody_new(conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
+async def test_a_paused_subscription_gets_no_new_holder(conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
     assert await run(conn, pause_subscription(reader.subscription, paused=True))
     assert (await reader.join()).paused
     other = Reader(conn, "all", worker=9)
@@ -260,7 +260,7 @@ async def test_feeding_makes_a_job_per_event_with_the_position(
     assert rows == [(f"all:{id_}", "all:k") for id_ in published]
 
 
-async def test_nobody_else_feeds(conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect) -> None:
+async def test_only_one_worker_feeds(conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect) -> None:
     publish(connect())
     feed = feed_jobs(
         reader.subscription, 2, kind="book", queue="default", priority=5, max_attempts=3, ordered=False, most=3
@@ -296,7 +296,7 @@ async def test_a_day_that_is_not_read_is_never_dropped(reader: Reader, connect: 
     assert run_sync(owner, expired_partitions(most=10)) == []
 
 
-async def test_lag_is_told(reader: Reader, connect: Connect) -> None:
+async def test_lag_is_reported(reader: Reader, connect: Connect) -> None:
     writer = connect()
     publish(writer, 4)
     [line] = run_sync(writer, list_subscriptions())

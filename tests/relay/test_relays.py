@@ -138,7 +138,7 @@ async def test_one_that_is_deleted_in_use_begins_anew(database: str, nats_server
         assert len(await shop.wait_for(1)) == 1
 
 
-async def test_who_is_stopped_gently_hands_over_what_it_has_read(
+async def test_a_graceful_stop_publishes_the_events_already_read(
     database: str, nats_server: NatsServer, shop: Stream
 ) -> None:
     app = Holdfast(database)

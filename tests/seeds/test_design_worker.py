@@ -333,7 +333,7 @@ async def test_transitions(app: Holdfast, ledger: Ledger) -> None:
 
 
 @doc.says("cancelling a waiting job is a transition that is told, too")
-async def test_cancelling_is_told(app: Holdfast, ledger: Ledger) -> None:
+async def test_cancelling_is_reported(app: Holdfast, ledger: Ledger) -> None:
     told: list[Transition] = []
 
     @app.job("called.off")

@@ -115,7 +115,7 @@ def said(server: Server, template: str) -> Any:
         doc.case("run-once answers 200 for a developer", RUN_ONCE, "developer", 200),
     ],
 )
-async def test_who_may(
+async def test_each_endpoint_needs_its_role(
     database: str, tokens: Mapping[str, str], endpoint: tuple[str, str], role: str, status: int
 ) -> None:
     async with serving(make_app(database)) as site:

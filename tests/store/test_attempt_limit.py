@@ -120,7 +120,7 @@ def test_the_counters_stop_where_the_columns_end(connect: Connect) -> None:
     assert worker.end([alone], RELEASED) == {alone.id: "pending"}
 
 
-def test_it_fails_at_once_when_it_is_told_to_and_its_replay_has_no_limit_either(connect: Connect) -> None:
+def test_it_fails_at_once_on_request_and_its_replay_has_no_limit_either(connect: Connect) -> None:
     worker = Worker(connect())
     (endless,) = enqueue(worker.conn, job(max_attempts=None))
     assert worker.end(worker.claim(), FAILED) == {endless: "failed"}

@@ -287,7 +287,7 @@ def test_a_replaced_job_does_not_wait_for_itself(worker: Worker) -> None:
         enqueue(worker.conn, job(unique=unique, after=[waiter]))
 
 
-def test_going_on_does_not_wait_for_whoever_keeps_a_named_chain_locked(worker: Worker, connect: Connect) -> None:
+def test_continuing_does_not_wait_for_a_locked_blocker(worker: Worker, connect: Connect) -> None:
     chain, other, third = enqueue(worker.conn, *[job()] * 3)
     claimed = worker.claim(1)
     user = connect()
@@ -350,7 +350,7 @@ def test_naming_waits_for_a_chain_that_ends(worker: Worker, connect: Connect) ->
 
 
 @pytest.mark.parametrize("named_before", [False, True], ids=["first to name it", "named before"])
-def test_ending_sees_whoever_was_naming(worker: Worker, connect: Connect, named_before: bool) -> None:
+def test_an_ending_sees_jobs_that_name_it_concurrently(worker: Worker, connect: Connect, named_before: bool) -> None:
     """A finish that comes while a transaction names the chain does not miss it, whichever way it takes."""
     (chain,) = enqueue(worker.conn, job())
     if named_before:
@@ -370,7 +370,7 @@ def test_ending_sees_whoever_was_naming(worker: Worker, connect: Connect, named_
     assert left(worker, waiter) == ("pending", 0, None)
 
 
-def test_a_waiter_that_somebody_keeps_locked_is_not_forgotten(worker: Worker, connect: Connect) -> None:
+def test_a_locked_waiter_is_not_forgotten(worker: Worker, connect: Connect) -> None:
     chain, other = enqueue(worker.conn, job(), job())
     unique = Unique("u", on_conflict="replace")
     (waiter,) = enqueue(worker.conn, job(after=[chain], unique=unique))

@@ -36,7 +36,7 @@ def counted(conn: psycopg.Connection[Any]) -> list[Counted]:
     return run_sync(conn, read_census()).lines
 
 
-def test_nobody_has_counted_yet(connect: Connect) -> None:
+def test_no_count_was_made_yet(connect: Connect) -> None:
     census = run_sync(connect(), read_census())
     assert (census.at, census.lines) == (None, [])
 
@@ -80,7 +80,7 @@ def test_a_count_is_not_made_again_at_once(connect: Connect) -> None:
         pytest.param(60, 300, id="five minutes at most, since it may only have waited"),
     ],
 )
-def test_after_a_count_nobody_counts_for(connect: Connect, took: int, rests: int) -> None:
+def test_after_a_count_no_worker_counts_for(connect: Connect, took: int, rests: int) -> None:
     conn = connect()
     run_sync(conn, take_census(every_ms=0))
     ago = "UPDATE holdfast.census SET seconds = %s, at = at - %s * interval '1 second'"

@@ -387,7 +387,7 @@ def test_chains_are_listed(worker: Worker) -> None:
         list_chains(most=0)
 
 
-def test_an_ended_job_cannot_be_told_from_sql_to_go_on(worker: Worker) -> None:
+def test_an_ended_job_cannot_be_continued_from_sql(worker: Worker) -> None:
     """The statements a chain needs are fenced: the second of two completions changes nothing."""
     (first,) = enqueue(worker.conn, job())
     claimed = worker.claim()

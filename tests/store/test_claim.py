@@ -223,7 +223,7 @@ def test_floors_of_all_lanes_are_respected(connect: Connect) -> None:
     assert len(seen) == 23
 
 
-def test_a_claim_takes_so_many_in_all_and_begins_with_the_queue_it_is_told(connect: Connect) -> None:
+def test_a_claim_is_limited_in_total_and_begins_with_the_given_queue(connect: Connect) -> None:
     worker = Worker(connect(), queues=["a", "b", "c"])
     for queue in worker.queues:
         enqueue(worker.conn, *[job(queue=queue) for _ in range(4)])

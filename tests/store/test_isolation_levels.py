@@ -385,7 +385,7 @@ def outcome(stage: Stage, call: Call, level: str, meanwhile: Callable[[Stage], N
 @pytest.mark.parametrize(
     "case", [pytest.param(case, id=f"{name} {n}") for name, cases in CASES.items() for n, case in enumerate(cases)]
 )
-def test_nobody_is_left_behind(connect: Connect, case: Case, level: str) -> None:
+def test_no_job_is_left_behind(connect: Connect, case: Case, level: str) -> None:
     stage = Stage(connect)
     call = case.prepare(stage)
     found = outcome(stage, call, level, case.meanwhile)
@@ -425,7 +425,7 @@ def test_a_stricter_transaction_may_decide_about_its_own(connect: Connect, level
         if case.fate == "refused" and case.strands
     ],
 )
-def test_without_the_refusal_somebody_is_left_behind(connect: Connect, case: Case) -> None:
+def test_without_the_refusal_a_job_is_left_behind(connect: Connect, case: Case) -> None:
     stage = Stage(connect)
     refusal = ("IF current_setting('transaction_isolation') <> 'read committed' THEN", "IF false THEN")
     open_trap(stage.worker.conn, "need_read_committed", refusal)

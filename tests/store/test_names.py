@@ -47,7 +47,7 @@ def test_every_definer_has_a_reason(connect: Callable[..., Connection]) -> None:
     assert {name for (name,) in found} == DEFINERS.keys()
 
 
-def test_statements_that_only_call_our_functions_are_told_from_others() -> None:
+def test_statements_that_only_call_our_functions_are_recognized() -> None:
     calls = {name for name, sql in statements().items() if names_nothing(sql)}
     # The ones of the hot path, which are never wrapped in a transaction behind a pooler.
     assert {"claim_jobs", "renew_leases", "complete_jobs", "finish_jobs", "enqueue_job", "publish_event"} <= calls

@@ -47,7 +47,7 @@ def test_a_key_spans_queues_and_kinds(connect: Connect) -> None:
     assert drain(worker) == ids
 
 
-def test_a_key_whose_head_nobody_here_serves_waits(connect: Connect) -> None:
+def test_a_key_whose_head_is_not_served_here_waits(connect: Connect) -> None:
     worker, other = Worker(connect(), "k"), Worker(connect(), "m")
     first, second = enqueue(worker.conn, job("m", order_key="a"), job("k", order_key="a"))
     assert worker.claim() == []

@@ -206,7 +206,7 @@ def test_two_claimers_at_once(connect: Connect, ending: str) -> None:
     assert len(narrow(second, floors).jobs) + len(found.jobs) == (10 if ending == "COMMIT" else 11)
 
 
-def test_a_claimer_that_is_stuck_holds_up_nobody_for_long(connect: Connect) -> None:
+def test_a_stuck_claimer_delays_others_only_briefly(connect: Connect) -> None:
     first, second, floors = Worker(connect()), Worker(connect()), Floors()
     fill(first.conn, 600, **PAST)
     first.conn.execute("BEGIN")
@@ -235,7 +235,7 @@ def test_a_worker_that_serves_a_promoted_job_is_woken(connect: Connect) -> None:
     assert [note.payload for note in worker.conn.notifies(timeout=5, stop_after=1)] == ["default"]
 
 
-def test_other_workers_scheduled_jobs_wake_nobody(connect: Connect) -> None:
+def test_scheduled_jobs_of_other_workers_wake_no_worker(connect: Connect) -> None:
     worker = Worker(connect())
     due = "now() + 2 * interval '1 second' + n * interval '100 milliseconds'"
     fill(worker.conn, 90, kind="foreign", later="true", available_at=due)

@@ -133,7 +133,7 @@ def one(conn: Connection, query: str, *values: object) -> Any:
     return row[0]
 
 
-def test_nobody_but_the_roles_may_do_anything(owner: Connection) -> None:
+def test_only_the_roles_have_rights(owner: Connection) -> None:
     may = "has_function_privilege('public', oid, 'EXECUTE')"
     open_functions = owner.execute(
         f"SELECT oid::regprocedure::text FROM pg_proc WHERE pronamespace = 'holdfast'::regnamespace AND {may}".encode()
@@ -200,7 +200,7 @@ def test_a_producer_calls_nothing_else(login: Login, owner: Connection) -> None:
 
 
 @pytest.mark.parametrize("role", ["holdfast_producer", "holdfast_viewer"])
-def test_who_only_enqueues_or_looks_draws_no_numbers(login: Login, owner: Connection, role: str) -> None:
+def test_producers_and_viewers_draw_no_sequence_numbers(login: Login, owner: Connection, role: str) -> None:
     conn = login(role)
     for sequence in sequences(owner):
         for call in (f"SELECT nextval('holdfast.{sequence}')", f"SELECT setval('holdfast.{sequence}', 1)"):

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from tests.traps.workers import Connect
 
 
-def test_who_looked_before_the_record_was_there_is_within_the_horizon(connect: Connect) -> None:
+def test_a_look_before_the_record_is_within_the_horizon(connect: Connect) -> None:
     """Also one that began after the record was written, and looked before it was committed."""
     sleeper, other, conn = connect(autocommit=False), connect(autocommit=False), connect()
     run_sync(sleeper, lie_down(7, ["default"], ["k"]))

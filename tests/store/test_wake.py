@@ -27,7 +27,7 @@ def test_a_sleeper_is_a_row_per_queue_that_ends_by_itself(connect: Connect) -> N
     assert number(worker.conn, "SELECT count(*) FROM holdfast.sleeper") == 0
 
 
-def test_who_lies_down_is_called_by_name(connect: Connect) -> None:
+def test_a_sleeper_is_notified_by_name(connect: Connect) -> None:
     worker = Worker(connect())
     worker.conn.execute(f"LISTEN {worker_channel(worker.id)}".encode())
     run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
@@ -57,7 +57,7 @@ def begin(conn: Connection[object]) -> None:
     conn.execute("SELECT pg_current_xact_id()")
 
 
-def test_sleep_is_light_until_those_who_may_have_missed_the_record_have_ended(connect: Connect) -> None:
+def test_sleep_is_light_until_transactions_that_missed_the_record_end(connect: Connect) -> None:
     worker, before, after = Worker(connect()), connect(), connect()
     begin(before)
     run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tests.traps.workers import Connect
 
 
-def test_who_looked_before_the_record_was_there_is_within_the_horizon(connect: Connect) -> None:
+def test_a_look_before_the_record_is_within_the_horizon(connect: Connect) -> None:
     """Also one that began after the record was written, and looked before it was committed."""
     watcher, other, conn = connect(autocommit=False), connect(autocommit=False), connect()
     (chain,) = enqueue(conn, job())
@@ -26,7 +26,7 @@ def test_who_looked_before_the_record_was_there_is_within_the_horizon(connect: C
     assert run_sync(conn, chain_ends([chain])).keys() == {chain}
 
 
-def test_who_looks_later_tells(connect: Connect) -> None:
+def test_a_later_look_notifies(connect: Connect) -> None:
     ear, conn = connect(), connect()
     ear.execute("LISTEN holdfast_watch_w")
     watched, other = enqueue(conn, job(), job())

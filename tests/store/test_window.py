@@ -190,7 +190,7 @@ def test_alone_in_many_queues_a_claim_takes_few_locks(connect: Connect) -> None:
         assert len(held(worker.conn)) <= 64
 
 
-def test_nobody_waits_who_holds_windows(connect: Connect) -> None:
+def test_holders_of_windows_do_not_wait(connect: Connect) -> None:
     """Two that hold one queue's windows and wait for the other's would wait for each other."""
     worker, keeper = Worker(connect(), queues=["a", "b"]), connect()
     for queue in worker.queues:
@@ -247,7 +247,7 @@ def test_every_window_is_asked_for_within_eight_claims(met: list[bool], first: i
         assert set[int]().union(*asked[begin : begin + 8]) == ALL
 
 
-def test_who_meets_others_asks_for_less_and_who_is_alone_for_all() -> None:
+def test_claims_ask_for_fewer_jobs_only_under_contention() -> None:
     windows = Windows()
     widths = []
     for crowded in [True] * 4 + [None] + [False] * 4:
@@ -256,7 +256,7 @@ def test_who_meets_others_asks_for_less_and_who_is_alone_for_all() -> None:
     assert widths == [4, 2, 1, 1, 1, 2, 4, 8, 8]
 
 
-def test_somebody_who_keeps_the_windows_is_done_without() -> None:
+def test_a_claim_works_without_locked_windows() -> None:
     windows = Windows()
     for _ in range(FRUITLESS - 1):
         windows.learn(some(0, crowded=True, again=True))
@@ -270,7 +270,7 @@ def test_somebody_who_keeps_the_windows_is_done_without() -> None:
     assert windows.asked()[0] == 1
 
 
-def test_a_job_that_somebody_keeps_does_not_hold_the_floor_for_ever() -> None:
+def test_a_locked_job_does_not_hold_the_floor_for_ever() -> None:
     class Taken:
         queue, kind, priority, id = "q", "k", 5, 100
 

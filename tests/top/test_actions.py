@@ -124,7 +124,7 @@ async def test_redrive_a_group_of_dead_letters(database: str, conn: psycopg.Conn
     assert audited(conn) == [(WHO.name, "jobs.retry", None, 3)]
 
 
-async def test_what_somebody_else_has_redriven_is_not_redriven_again(
+async def test_jobs_redriven_meanwhile_are_not_redriven_again(
     database: str, conn: psycopg.Connection[Any]
 ) -> None:
     worker = Worker(conn)

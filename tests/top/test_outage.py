@@ -53,7 +53,7 @@ async def test_a_restart_of_the_database_is_survived(own_server: Server, crash: 
         assert watched.column("state") == ["unserved", "unserved"]
 
 
-async def test_a_database_that_says_nothing_is_told_of(
+async def test_an_unresponsive_database_is_reported(
     database: str, connect: Callable[..., psycopg.Connection[Any]]
 ) -> None:
     conn = connect()
@@ -109,7 +109,7 @@ async def test_a_question_that_takes_too_long_is_given_up(
     [pytest.param(["holdfast_viewer"], marks=pytest.mark.prove), ["holdfast_viewer", "holdfast_worker"]],
     ids=" ".join,
 )
-async def test_who_only_looks_is_told_so(
+async def test_a_viewer_sees_that_it_may_not_act(
     database: str, connect: Callable[..., psycopg.Connection[Any]], roles: list[str]
 ) -> None:
     conn = connect()
@@ -135,7 +135,7 @@ async def test_who_only_looks_is_told_so(
         conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
 
 
-async def test_who_may_not_look_is_told_so(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+async def test_a_user_without_rights_sees_the_reason(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     conn = connect()
     user = f"test_stranger_{os.getpid()}"
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(user)))

@@ -81,7 +81,7 @@ def test_a_chain_that_goes_on_while_it_is_named(connect: Connect) -> None:
         name_meanwhile()
 
 
-def test_an_old_snapshot_forgets_who_waits(connect: Connect) -> None:
+def test_an_old_snapshot_misses_waiters(connect: Connect) -> None:
     """Why a job is completed in a READ COMMITTED transaction only."""
     conn, handler = connect(), connect()
     worker = Worker(conn)

@@ -103,7 +103,7 @@ def test_with_the_trap_open_everybody_waits(connect: Connect, taken: str) -> Non
         finish.result(timeout=30)
 
 
-def test_two_who_go_on_do_not_wait_for_one_that_has_to(connect: Connect) -> None:
+def test_two_continuing_chains_do_not_wait_for_a_blocked_one(connect: Connect) -> None:
     """Together all of them are busy; one by one only the one is."""
     stage = Stage(connect)
     first, second = stage.claimed[0], stage.claimed[1]
@@ -120,7 +120,7 @@ def test_two_who_go_on_do_not_wait_for_one_that_has_to(connect: Connect) -> None
         assert finish(first) == {first.id: ClaimAnswer.busy}
 
 
-def test_a_reaper_passes_by_a_key_that_somebody_keeps(connect: Connect) -> None:
+def test_a_reaper_skips_a_locked_key(connect: Connect) -> None:
     stage = Stage(connect)
     stage.conn.execute("UPDATE holdfast.job SET max_attempts = 1")
     expire_leases(stage.conn)

@@ -100,7 +100,7 @@ def test_the_key_goes_on(connect: Connect, how: str, rest: list[int], trap: tupl
 
 
 @pytest.mark.parametrize("how", LEAVING)
-def test_nobody_is_parked_behind_a_head_that_is_leaving(connect: Connect, how: str) -> None:
+def test_no_job_is_parked_behind_an_ending_head(connect: Connect, how: str) -> None:
     def run_after_it() -> list[int]:
         leaver, other = Worker(connect()), Worker(connect())
         enqueue(leaver.conn, job(order_key="a"))
@@ -255,7 +255,7 @@ def test_a_failed_head_that_must_block(connect: Connect) -> None:
     assert ran == ids[1:]
 
 
-def test_a_chain_goes_on_in_a_key_where_somebody_shares_its_place(connect: Connect) -> None:
+def test_a_chain_continues_in_a_key_with_a_shared_position(connect: Connect) -> None:
     def ran() -> tuple[list[int], list[int]]:
         """Return the replays of one dead letter and what was run of its key after the first, which went on."""
         conn = connect()

@@ -78,7 +78,7 @@ def test_a_finish_without_a_partition_is_late_and_not_refused(
         worker.end(claimed, outcome, careful=careful)
 
 
-def test_after_two_weeks_of_silence_nobody_waits_for_anybody(connect: Connect) -> None:
+def test_after_two_weeks_without_maintenance_no_session_waits(connect: Connect) -> None:
     """Two producers and a finisher at once, each in a transaction that stays open."""
     conn, keeper, finisher = connect(), connect(), connect()
     producers = [connect(), connect()]

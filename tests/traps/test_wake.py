@@ -49,7 +49,7 @@ class Sleeper:
 
 
 @both_ways
-def test_who_lies_down_during_the_insert_is_woken(connect: Connect, way: str) -> None:
+def test_a_worker_that_falls_asleep_during_the_insert_is_woken(connect: Connect, way: str) -> None:
     def woken() -> bool:
         """Let a worker record itself and look while an insert is under way: it sees no job, so it must be told."""
         user, keeper = connect(), connect()
@@ -176,7 +176,7 @@ def test_dead_sleepers_cost_an_enqueue_nothing(connect: Connect, way: str) -> No
         assert buffers(conn, WAYS[way]) > alone + 100
 
 
-def test_a_look_in_a_long_transaction_passes_by_those_who_slept_since_it_began(connect: Connect) -> None:
+def test_a_look_in_a_long_transaction_skips_later_sleepers(connect: Connect) -> None:
     """They are bounded by the clock: by the time of the transaction's begin every record since would be visited."""
     conn, other = connect(), connect()
     conn.execute("BEGIN")

@@ -63,7 +63,7 @@ def test_a_look_passes_by_what_ended_since_the_begin(
         ("watcher", CANCEL, "settle_batch", "tell_watchers(chains bigint[], words text[])"),
     ],
 )
-def test_nobody_is_looked_for_when_all_records_ended_since_the_begin(
+def test_no_sleeper_is_searched_when_all_records_have_ended(
     connect: Connect, table: str, act: str, function: str, called: str
 ) -> None:
     conn, other = connect(), connect()

@@ -30,7 +30,7 @@ def claim(worker: Worker, windows: Windows | None, slots: int = 10) -> Claim:
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["windows", "none"])
-def test_a_claim_on_an_old_snapshot_locks_nobodys_running_job(connect: Connect, guarded: bool) -> None:
+def test_a_claim_on_an_old_snapshot_locks_no_running_job(connect: Connect, guarded: bool) -> None:
     keeper, owner, late = connect(), Worker(connect()), Worker(connect())
     fill(keeper, 10)
     # Its look has its snapshot, and has not come to the first row.

@@ -87,7 +87,7 @@ class Waking:
             await app.woken("a", "b", "c")
             await until(lambda: _is(app.listeners(), 1))
 
-    async def test_a_transaction_that_cannot_see_who_sleeps_wakes_everybody(self, fleet: Callable[[], Fleet]) -> None:
+    async def test_a_transaction_that_cannot_see_sleepers_wakes_all_workers(self, fleet: Callable[[], Fleet]) -> None:
         async with fleet() as app:
             worker = await app.start("one")
             await until(lambda: listening(worker))
@@ -205,7 +205,7 @@ class Waking:
         ]
         assert said == ["wake-ups interrupted, polling", "no worker could be woken, polling goes on"]
 
-    async def test_where_nobody_may_listen_a_producer_wakes(self, fleet: Callable[[], Fleet]) -> None:
+    async def test_without_listen_a_producer_wakes(self, fleet: Callable[[], Fleet]) -> None:
         async with fleet() as app:
             worker = await app.start("one", listen=False)
             await _claimed(worker)

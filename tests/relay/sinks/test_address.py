@@ -27,7 +27,7 @@ def test_the_examples_in_the_docstrings_are_true(module: object) -> None:
         ("https://example.com/hooks?token=secret#secret", "https://example.com/hooks"),
     ],
 )
-def test_an_address_is_told_without_secrets(url: str, name: str) -> None:
+def test_an_address_is_shown_without_secrets(url: str, name: str) -> None:
     assert public(url) == name
 
 

@@ -75,7 +75,7 @@ async def test_whatever_a_brokers_library_raises_it_is_connected_again(error: Ba
     assert len(broker.taken) >= 2
 
 
-async def test_a_connection_that_somebody_else_cancels_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_connection_cancelled_from_outside_is_opened_again(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker()
     async with keep("broker", broker.connect, timeout=SECONDS) as publish:
         connection().cancel()

@@ -79,7 +79,7 @@ async def test_while_a_secret_is_replaced_both_sign(endpoint: Endpoint, sink: Ca
         standardwebhooks.Webhook(secret).verify(request.body, request.headers)
 
 
-async def test_what_the_endpoint_answered_is_told_in_short(
+async def test_the_endpoints_answer_is_shortened(
     endpoint: Endpoint, sink: Callable[..., WebhookSink]
 ) -> None:
     endpoint.answers.append(answer(202, "a\x1b[31m\r\nb\x00" + "x" * 100_000))
@@ -127,7 +127,7 @@ async def test_failures_are_tried_again(endpoint: Endpoint, sink: Callable[..., 
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_who_asks_for_a_rest_has_it(endpoint: Endpoint, sink: Callable[..., WebhookSink], status: int) -> None:
+async def test_a_retry_after_is_respected(endpoint: Endpoint, sink: Callable[..., WebhookSink], status: int) -> None:
     endpoint.answers.append(answer(status, "slow down", retry_after="60"))
     async with sink().open() as publish:
         with pytest.raises(WebhookUnavailable, match=f"answered {status}") as first:
@@ -161,7 +161,7 @@ async def test_what_retry_after_may_say(
     assert failure.value.retry_after == seconds
 
 
-async def test_who_asks_for_a_day_is_asked_again_after_minutes(
+async def test_a_retry_after_of_a_day_is_cut_to_minutes(
     endpoint: Endpoint, sink: Callable[..., WebhookSink]
 ) -> None:
     endpoint.answers.append(answer(503, retry_after="86400"))

@@ -112,7 +112,7 @@ async def test_a_payload_that_does_not_fit_is_not_quoted(
     assert "s3cret" not in logs.JsonFormatter().format(line)
 
 
-async def test_what_goes_well_is_said_to_who_asks_for_it(
+async def test_completions_are_logged_at_debug_level(
     app: Holdfast, ledger: Ledger, lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.job("act")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.usefixtures("seldom")
 
 
-async def test_who_waits_is_told(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
+async def test_a_waiter_is_notified(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
     @app.job("act")
     async def act(job: Job[None]) -> str:
         return "done"
@@ -67,7 +67,7 @@ async def test_a_loss_would_show(
         await wait
 
 
-async def test_an_end_that_saw_nobody_wait_is_found_all_the_same(
+async def test_an_end_that_missed_the_watcher_is_found_later(
     app: Holdfast, conn: Connection, ledger: Ledger, database: str
 ) -> None:
     """Whoever looked for watchers before the record was there, and commits afterwards, tells nobody."""
@@ -123,7 +123,7 @@ async def test_no_end_is_missed(app: Holdfast, conn: Connection, database: str, 
     await until(lambda: not left(app))
 
 
-async def test_somebodys_long_transaction_makes_nobody_poll_without_rest(
+async def test_a_long_transaction_causes_no_busy_polling(
     app: Holdfast, conn: Connection, ledger: Ledger, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sleep, "LIGHT_FOR", 1.0)

@@ -49,7 +49,7 @@ async def _held(conn: psycopg.AsyncConnection[Any], parts: int) -> bool:
     return await (await conn.execute(_HELD.encode())).fetchone() == (parts,)
 
 
-async def test_who_joins_is_told_how_it_is_cut(conn: psycopg.AsyncConnection[Any]) -> None:
+async def test_a_new_member_gets_the_partitioning(conn: psycopg.AsyncConnection[Any]) -> None:
     reader = Reader(conn, "cut", partitions=3)
     reader.topics = ("sold", "sent")
     joined = await reader.join()
@@ -59,7 +59,7 @@ async def test_who_joins_is_told_how_it_is_cut(conn: psycopg.AsyncConnection[Any
     assert (joined.partitions, [held.partition for held in joined.held]) == (2, [0, 1])
 
 
-async def test_whoever_reads_by_other_topics_loses_what_it_holds(conn: psycopg.AsyncConnection[Any]) -> None:
+async def test_a_member_with_other_topics_loses_its_partitions(conn: psycopg.AsyncConnection[Any]) -> None:
     old = Reader(conn, "out", worker=1)
     old.topics = ("sold",)
     await old.join()

@@ -115,7 +115,7 @@ def test_every_answer_to_a_renewal_has_a_meaning(answer: ClaimAnswer) -> None:
 
 
 @pytest.mark.parametrize("raised", [RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit])
-async def test_all_is_let_go_of_before_anybody_is_told(raised: type[BaseException]) -> None:
+async def test_all_jobs_are_released_before_any_listener_is_called(raised: type[BaseException]) -> None:
     """Whatever a listener raises, and whatever it looks at."""
     seen: list[tuple[dict[Any, Any], dict[str, int]]] = []
 

@@ -11,7 +11,7 @@ from holdfast._engine.link import Link
 from holdfast._relay.sleep import LogWaker
 
 
-async def test_who_looked_before_the_record_of_another_looks_once_more(database: str) -> None:
+async def test_a_look_before_another_ones_record_is_repeated(database: str) -> None:
     async with Link(database, timeout=10) as link:
         bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(1, 1))
         one, two = bell.sleeper(), bell.sleeper()
@@ -25,7 +25,7 @@ async def test_who_looked_before_the_record_of_another_looks_once_more(database:
         assert await two.may_sleep()
 
 
-async def test_where_nobody_is_heard_everybody_sleeps_by_polling(database: str) -> None:
+async def test_without_listen_all_relays_poll(database: str) -> None:
     async with Link(database, timeout=10) as link:
         bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: False, idle=(1, 1))
         sleeper = bell.sleeper()
@@ -33,7 +33,7 @@ async def test_where_nobody_is_heard_everybody_sleeps_by_polling(database: str) 
         assert await sleeper.may_sleep()
 
 
-async def test_who_looked_before_the_last_older_transaction_ended_looks_once_more(database: str) -> None:
+async def test_a_look_before_the_last_older_transaction_ended_is_repeated(database: str) -> None:
     """It looked for readers before there was a record, so its event is told to nobody."""
     async with Link(database, timeout=10) as link, await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("SELECT pg_current_xact_id()")

@@ -38,7 +38,7 @@ def heard(conn: psycopg.Connection[Any], *, most: int) -> list[str]:
 
 
 @pytest.mark.parametrize("how", ["short", "careful", "failed", "reaped", "cancelled", "outside", "own", "deleted"])
-def test_whoever_watches_hears_of_the_end(worker: Worker, connect: Connect, how: str) -> None:
+def test_a_watcher_is_notified_of_the_end(worker: Worker, connect: Connect, how: str) -> None:
     me = listen(connect, "me")
     chain, other = enqueue(worker.conn, job(max_attempts=1), job())
     run_sync(worker.conn, watch_chains("me", [chain, 4711]))
@@ -88,7 +88,7 @@ def test_a_record_lasts_ten_seconds_and_is_forgotten(worker: Worker) -> None:
     assert run_sync(worker.conn, delete_watchers()) == 1
 
 
-def test_who_looked_too_early_is_known(worker: Worker, connect: Connect) -> None:
+def test_an_early_look_is_known(worker: Worker, connect: Connect) -> None:
     """A finish that looked for watchers before the record was committed tells nobody: so the watcher waits for it."""
     (chain,) = enqueue(worker.conn, job())
     (claimed,) = worker.claim()
@@ -104,7 +104,7 @@ def test_who_looked_too_early_is_known(worker: Worker, connect: Connect) -> None
     assert run_sync(worker.conn, chain_ends([chain])).keys() == {chain}
 
 
-def test_nobody_watches_and_one_look_is_all_there_is(worker: Worker) -> None:
+def test_without_watchers_there_is_only_one_look(worker: Worker) -> None:
     enqueue(worker.conn, *[job()] * 50)
     taken = worker.claim()
     with explained(worker.conn) as plans:

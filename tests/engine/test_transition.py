@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
 
-async def test_enqueueing_and_cancelling_are_told_and_counted(app: Holdfast, ledger: Ledger, database: str) -> None:
+async def test_enqueueing_and_cancelling_are_reported_and_counted(app: Holdfast, ledger: Ledger, database: str) -> None:
     told: list[Transition] = []
     registry = CollectorRegistry()
     instrument(app, registry=registry)
@@ -51,7 +51,7 @@ async def test_enqueueing_and_cancelling_are_told_and_counted(app: Holdfast, led
     assert registry.get_sample_value("holdfast_enqueued_total", labels) == 1 + 2 + 3 + 1
 
 
-async def test_a_job_that_is_completed_from_outside_is_not_told_as_lost(app: Holdfast, ledger: Ledger) -> None:
+async def test_a_job_completed_from_outside_is_not_reported_as_lost(app: Holdfast, ledger: Ledger) -> None:
     began, told = asyncio.Event(), list[str]()
 
     @app.job("act")
