@@ -121,7 +121,9 @@ async def test_a_person_completes_a_chain(app: Holdfast, conn: Connection, appro
     assert await app.complete_chain(conn, 4711, "again") == "not_found"
 
 
-async def test_the_worker_of_a_completed_chain_is_asked_to_stop(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
+async def test_the_worker_of_a_completed_chain_is_asked_to_stop(
+    app: Holdfast, conn: Connection, ledger: Ledger
+) -> None:
     started, reasons = asyncio.Event(), list[AbortReason | None]()
 
     @app.job("poll")

@@ -63,7 +63,9 @@ async def test_one_that_fails_fails_the_last(
             await app.wait(handle)
 
 
-async def test_the_last_job_may_run_after_failures_and_receives_them(app: Holdfast, conn: Connection, page: Kind[..., Any]) -> None:
+async def test_the_last_job_may_run_after_failures_and_receives_them(
+    app: Holdfast, conn: Connection, page: Kind[..., Any]
+) -> None:
     @app.job("book")
     async def book(job: Job[None]) -> list[str]:
         return [page.result(it) if it.status == "completed" else f"{it.error_code}: {it.error}" for it in job.blockers]

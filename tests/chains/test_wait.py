@@ -104,9 +104,7 @@ async def test_a_chain_that_is_not_committed_is_not_found(app: Holdfast, databas
         await conn.rollback()
 
 
-async def test_an_impossible_chain_id_delays_no_other_wait(
-    app: Holdfast, conn: Connection, ledger: Ledger
-) -> None:
+async def test_an_impossible_chain_id_delays_no_other_wait(app: Holdfast, conn: Connection, ledger: Ledger) -> None:
     @app.job("act")
     async def act(job: Job[None]) -> str:
         return "done"

@@ -241,9 +241,7 @@ def test_a_dead_letter_that_no_live_worker_could_read_is_no_violation(
     assert found(conn, tmp_path) == {}
 
 
-def test_completions_of_a_deleted_worker_row_are_still_known(
-    conn: psycopg.Connection[Any], tmp_path: Path
-) -> None:
+def test_completions_of_a_deleted_worker_row_are_still_known(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
     conn.execute("INSERT INTO chaos.gone SELECT id, name, started_at, heartbeat_at FROM holdfast.worker WHERE id = 1")
     conn.execute("UPDATE holdfast.worker SET name = 'another' WHERE id = 1")
     assert found(conn, tmp_path) == {}

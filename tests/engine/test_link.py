@@ -125,9 +125,7 @@ async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: L
         assert await link.run(identify_database())
 
 
-async def test_a_cancelled_task_stays_cancelled_when_its_connection_is_lost(
-    database: str, ledger: Ledger
-) -> None:
+async def test_a_cancelled_task_stays_cancelled_when_its_connection_is_lost(database: str, ledger: Ledger) -> None:
     async with Line(database) as line, Link(line.url, timeout=60) as link:
         running = asyncio.create_task(link.run_with(sleep))
         await until(lambda: ledger.rows(ASLEEP))

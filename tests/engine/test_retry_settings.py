@@ -61,7 +61,9 @@ async def test_a_kind_that_names_no_policy_has_that_of_the_settings(app: Holdfas
     assert ledger.rows(attempts) == [("plain", 7), ("own", 2)]
 
 
-async def test_a_worker_takes_the_retry_policy_from_code(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_takes_the_retry_policy_from_code(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("OUTBOX_RETRY_BASE_MS")
     monkeypatch.delenv("OUTBOX_RETRY_MAX_MS")
 

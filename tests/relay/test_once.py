@@ -77,7 +77,9 @@ async def test_events_become_jobs_and_the_same_pass_runs_them(database: str) -> 
     assert booked == [1, 2]
 
 
-async def test_a_busy_subscription_leaves_the_others_their_share(database: str, nats_server: NatsServer, shop: Stream) -> None:
+async def test_a_busy_subscription_leaves_the_others_their_share(
+    database: str, nats_server: NatsServer, shop: Stream
+) -> None:
     app = Holdfast(database)
     sold, sent = app.event("shop.sold", Sold), app.event("shop.sent", Sold)
     app.relay("much", sold, to=NatsSink(nats_server.url), start="beginning")

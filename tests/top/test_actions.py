@@ -124,9 +124,7 @@ async def test_redrive_a_group_of_dead_letters(database: str, conn: psycopg.Conn
     assert audited(conn) == [(WHO.name, "jobs.retry", None, 3)]
 
 
-async def test_jobs_redriven_meanwhile_are_not_redriven_again(
-    database: str, conn: psycopg.Connection[Any]
-) -> None:
+async def test_jobs_redriven_meanwhile_are_not_redriven_again(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn)
     (dead,) = enqueue(conn, job())
     worker.end(worker.claim(), FAILED)

@@ -135,7 +135,9 @@ async def test_a_viewer_sees_that_it_may_not_act(
         conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
 
 
-async def test_a_user_without_rights_sees_the_reason(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
+async def test_a_user_without_rights_sees_the_reason(
+    database: str, connect: Callable[..., psycopg.Connection[Any]]
+) -> None:
     conn = connect()
     user = f"test_stranger_{os.getpid()}"
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(user)))

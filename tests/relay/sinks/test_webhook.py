@@ -79,9 +79,7 @@ async def test_while_a_secret_is_replaced_both_sign(endpoint: Endpoint, sink: Ca
         standardwebhooks.Webhook(secret).verify(request.body, request.headers)
 
 
-async def test_the_endpoints_answer_is_shortened(
-    endpoint: Endpoint, sink: Callable[..., WebhookSink]
-) -> None:
+async def test_the_endpoints_answer_is_shortened(endpoint: Endpoint, sink: Callable[..., WebhookSink]) -> None:
     endpoint.answers.append(answer(202, "a\x1b[31m\r\nb\x00" + "x" * 100_000))
     async with sink().open() as publish:
         receipt = await publish(a_message())
@@ -161,9 +159,7 @@ async def test_what_retry_after_may_say(
     assert failure.value.retry_after == seconds
 
 
-async def test_a_retry_after_of_a_day_is_cut_to_minutes(
-    endpoint: Endpoint, sink: Callable[..., WebhookSink]
-) -> None:
+async def test_a_retry_after_of_a_day_is_cut_to_minutes(endpoint: Endpoint, sink: Callable[..., WebhookSink]) -> None:
     endpoint.answers.append(answer(503, retry_after="86400"))
     async with sink().open() as publish:
         with pytest.raises(WebhookUnavailable):
