@@ -28,7 +28,7 @@ _left: defaultdict[Server, list[str]] = defaultdict(list)
 
 
 def create_template(server: Server) -> str:
-    """Migrate a new database once; nobody may be connected to it while it is cloned."""
+    """Migrate a new database once; no session may be connected to it while it is cloned."""
     from holdfast._store.schema import migrate
 
     _days[server] = datetime.now(UTC).date()
@@ -40,7 +40,7 @@ def create_template(server: Server) -> str:
 
 @contextmanager
 def clone(server: Server, template: str) -> Iterator[str]:
-    """Yield the address of a fresh copy of the template; the next one drops it, whoever is still connected."""
+    """Yield the address of a fresh copy of the template; the next one drops it, even with open connections."""
     if template == TEMPLATE and _days[server] != datetime.now(UTC).date():
         _administer(server, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(template)))
         create_template(server)

@@ -1,4 +1,4 @@
-"""What users may import: these modules with these names. All else is private, and no document or example shows it."""
+"""Users may import these modules with these names. All else is private, and no document or example shows it."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def ledger(database: str) -> Iterator[Ledger]:
 
 @pytest.fixture
 def stranger(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> Iterator[psycopg.Connection[Any]]:
-    """Log in as somebody who has no rights in the schema at all."""
+    """Log in as a user without any rights in the schema."""
     owner = connect()
     name = f"stranger_of_{owner.info.dbname}"
     owner.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(name)))

@@ -1,4 +1,4 @@
-"""What the least of the database's logins try to do to the others."""
+"""Attacks by database users with the fewest rights."""
 
 from __future__ import annotations
 

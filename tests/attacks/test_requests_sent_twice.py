@@ -112,7 +112,7 @@ async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
 
 
 async def test_signing_in_and_out_with_a_key_stores_nothing(site: Starlette, database: str, ledger: Ledger) -> None:
-    """A stored answer would hold a session for whoever reads the table."""
+    """A stored answer would contain a session that every reader of the table could use."""
     token, key = make_token(database, Role.OPERATOR), ("idempotency-key", "a-key")
     sign_in = Asked("POST", "/api/session", json={"token": token}, headers=(key,))
     first, second = [await ask(site, sign_in) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""What one job costs, counted on a server where nobody else does anything: the gate of the figures in docs/peers.md."""
+"""The cost of one job, counted on an otherwise idle server: the gate of the figures in docs/peers.md."""
 
 from __future__ import annotations
 

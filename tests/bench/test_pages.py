@@ -1,4 +1,4 @@
-"""What the pages and the API touch, at a hundredth of the history that `make bench` measures."""
+"""The buffers that the pages and the API touch, at a hundredth of the history that `make bench` measures."""
 
 from __future__ import annotations
 

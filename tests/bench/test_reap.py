@@ -1,4 +1,4 @@
-"""The buffers of the reaper's pass while somebody holds an old snapshot."""
+"""The buffers of the reaper's pass while a session holds an old snapshot."""
 
 from __future__ import annotations
 

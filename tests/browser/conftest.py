@@ -67,9 +67,9 @@ async def lobby(browser: Browser) -> AsyncIterator[Lobby]:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def visit(lobby: Lobby, live: Live) -> AsyncIterator[Visiting]:
-    """Open pages of the shop, or of another site, as somebody of a role; none may have logged an error in the end.
+    """Open pages of the shop, or of another site, as a user of a role; none may have logged an error in the end.
 
-    With options of a browser context, or `fresh`, it is a page that nobody had before.
+    With options of a browser context, or `fresh`, it is a new page.
     """
     async with AsyncExitStack() as stack:
 

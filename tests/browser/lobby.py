@@ -34,7 +34,7 @@ class Lobby:
     async def visit(
         self, site: Site, role: Role | None, *, fresh: bool = False, **options: Any
     ) -> AsyncIterator[Visit]:
-        """Yield a page of somebody; where options are given or nobody is signed in, one that nobody had before."""
+        """Yield a page of a user; with options or without a user, a new page."""
         if fresh or options or role is None:
             async with Visit(self._browser, site, role, **options) as visit:
                 yield visit

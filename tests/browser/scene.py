@@ -85,7 +85,7 @@ def get_into_trouble(live: Live, folder: Path) -> None:
 
 
 def _customer(number: int) -> list[NewJob[Any]]:
-    """Return what one customer causes; now and then somebody wants a whole catalogue, and a backlog builds up."""
+    """Return the jobs of one customer; sometimes a customer orders a whole catalogue, and a backlog builds up."""
     catalogue = range(90 + 7 * number % 50) if number % 30 == 0 else ()
     return [
         *customer(number),

@@ -74,7 +74,7 @@ async def charge_card(job: Job[Any], invoice: int, bank: str, card_number: str =
 
 @app.job("report.build", queue="reports", retry=ONCE, max_runtime=timedelta(hours=2))
 async def build_report(job: Job[Any], name: str, seconds: float = 3600.0) -> str:
-    """Take long, say how far it is, and stop when it is told to."""
+    """Take long, report progress, and stop when aborted."""
     for tenth in range(_TENTHS):
         job.progress(tenth / _TENTHS, f"chapter {tenth + 1} of {_TENTHS}")
         await asyncio.sleep(seconds / _TENTHS)

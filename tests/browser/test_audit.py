@@ -1,4 +1,4 @@
-"""Who did what."""
+"""The page of the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each role may: the same clicks as everybody, and what the server says to them."""
+"""The rights of each role: the same clicks, and the server's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page shows when there is nothing, when it takes long, when the server is gone, and when a session is over."""
+"""The states of a page: empty, slow, without a server, and after a session has ended."""
 
 from __future__ import annotations
 

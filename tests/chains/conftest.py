@@ -34,6 +34,6 @@ async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 
 @pytest.fixture
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody look again for a minute, so that what is not told is missed."""
+    """Switch polling off for a minute, so that a missing notification is noticed."""
     monkeypatch.setattr(chain_watch, "RENEW", 60.0)
     monkeypatch.setattr(watcher, "STATEMENT_SECONDS", 120.0)

@@ -1,4 +1,4 @@
-"""Whoever ends a chain tells those who wait; and where nobody was told, the end is found all the same."""
+"""The end of a chain notifies its waiters; without the notification the end is found later."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_waiter_is_notified(app: Holdfast, conn: Connection, ledger: Led
 async def test_a_loss_would_show(
     app: Holdfast, conn: Connection, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the notification nobody looks: it was no polling that ended the other waits."""
+    """Without the notification the wait times out: polling did not end the other waits."""
     sent = count(monkeypatch)
 
     @app.job("act")
@@ -70,7 +70,7 @@ async def test_a_loss_would_show(
 async def test_an_end_that_missed_the_watcher_is_found_later(
     app: Holdfast, conn: Connection, ledger: Ledger, database: str
 ) -> None:
-    """Whoever looked for watchers before the record was there, and commits afterwards, tells nobody."""
+    """A transaction that looked for watchers before the record existed, and commits afterwards, sends no notification."""
 
     @app.job("act")
     async def act(job: Job[None]) -> str:
@@ -91,7 +91,7 @@ async def test_an_end_that_missed_the_watcher_is_found_later(
 
 @pytest.mark.parametrize("rounds", [60, pytest.param(2_000, marks=pytest.mark.prove)])
 async def test_no_end_is_missed(app: Holdfast, conn: Connection, database: str, rounds: int) -> None:
-    """Whenever the end is written and committed, before, while or after somebody begins to wait for it."""
+    """The end may be written and committed before, while or after a client begins to wait for it."""
 
     @app.job("act")
     async def act(job: Job[None], number: int) -> int:

@@ -1,4 +1,4 @@
-"""Whoever waits goes on waiting when the database goes away, and is told when it is back."""
+"""A wait survives an outage of the database and is notified afterwards."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def bouncer(server: Server) -> Iterator[PgBouncer]:
 async def test_behind_pgbouncer_in_transaction_mode(
     database: str, ledger: Ledger, bouncer: PgBouncer, monkeypatch: pytest.MonkeyPatch, sync: bool
 ) -> None:
-    """LISTEN would hear nothing there: nobody relies on it, and polling is all there is."""
+    """LISTEN does not work there, so waits only poll."""
     sent = count(monkeypatch)
     app = Holdfast(bouncer.url(database.rpartition("/")[2]))
     act = acting(app)

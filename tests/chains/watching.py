@@ -1,4 +1,4 @@
-"""What watchers say to their database, write there, and leave behind in this process."""
+"""The statements of watchers, the rows they write, and the tasks they leave in this process."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ BROKEN = """
 async def stage(
     *, standby: bool = False, replicas: int = 2, pace: Pace | None = None, rate: float = RATE
 ) -> AsyncGenerator[Site, None]:
-    """Make the site; at the end, see that every promise is kept and that nobody died by itself."""
+    """Make the site; at the end, check that every promise is kept and that no process died by itself."""
     pace = pace or Pace()
     with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as name:
         folder = Path(name)

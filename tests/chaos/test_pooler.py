@@ -44,7 +44,7 @@ async def test_the_pooler(fault: Fault) -> None:
 
 @pytest.mark.prove
 async def test_after_a_failover_the_pooler_leads_to_the_new_primary() -> None:
-    """Who is left then lives behind it."""
+    """The remaining worker is behind it."""
     async with stage(standby=True, replicas=2) as site:
         await strike(site, FAILOVERS[0])
         site.fleet.replicas[0].kill()

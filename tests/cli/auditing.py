@@ -1,4 +1,4 @@
-"""What the audit table says."""
+"""Reads the audit table."""
 
 from __future__ import annotations
 

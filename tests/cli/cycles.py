@@ -44,7 +44,7 @@ async def broken(tick: Tick) -> Counts:
 
 @failing.runner("waiting")
 async def waiting(tick: Tick) -> Counts:
-    """Goes on until it is told to stop."""
+    """Goes on until it is asked to stop."""
     await tick.signal.wait()
     return {"waited": 1}
 

@@ -1,4 +1,4 @@
-"""What a pooler looks like to its clients: another process answers for the server's."""
+"""A pooler as its clients see it: another process answers in place of the server's."""
 
 from __future__ import annotations
 

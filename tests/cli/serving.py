@@ -55,7 +55,7 @@ class Serving:
             stream.close()
 
     def hear(self, text: str) -> str:
-        """Wait for a line that has this text; what is passed over may be heard later: two streams have no order."""
+        """Wait for a line that has this text; skipped lines may be read later, because two streams have no order."""
         for line in self._passed_over:
             if text in line:
                 self._passed_over.remove(line)

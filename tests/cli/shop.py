@@ -27,7 +27,7 @@ async def quick(job: Job[Any], n: int = 0) -> int:
 
 @app.job("gated")
 async def gated(job: Job[Any]) -> str:
-    """Ends when nobody holds the gate any more."""
+    """Ends when the gate is no longer locked."""
     log.info("gated")
     async with await psycopg.AsyncConnection.connect(os.environ["DATABASE_URL"]) as conn:
         await conn.execute("SELECT pg_advisory_xact_lock_shared(%s)", [GATE])

@@ -17,7 +17,7 @@ def script() -> str:
 
 
 def offered(script: str, *words: str) -> set[str]:
-    """What bash offers for the last of these words."""
+    """The completions of bash for the last of these words."""
     quoted = " ".join(f"'{word}'" for word in words)
     ask = f'{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _holdfast; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", ask], capture_output=True, text=True, timeout=PATIENCE, check=True)  # noqa: S603, S607 - the shell under test

@@ -1,4 +1,4 @@
-"""Who asks for little does not wait long."""
+"""Small commands import little."""
 
 from __future__ import annotations
 

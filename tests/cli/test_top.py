@@ -72,7 +72,7 @@ class Terminal:
         return self.process.wait(max(0.0, deadline - time.monotonic()))
 
     def _read(self, deadline: float) -> bool:
-        """Return False when nobody writes any more, or the time is over."""
+        """Return False when no output comes any more, or the time is over."""
         if not select.select([self._ours], [], [], max(0.0, deadline - time.monotonic()))[0]:
             return False
         try:

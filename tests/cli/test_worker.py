@@ -74,7 +74,7 @@ def test_run_jobs_then_stop(database: str, shop: Path, conn: psycopg.Connection[
 
 
 def test_stop_under_load(database: str, shop: Path, connect: Connect, conn: psycopg.Connection[Any]) -> None:
-    """Running jobs finish, and those that have not started are given back as if nobody had taken them."""
+    """Running jobs finish, and those that have not started are released uncounted."""
     enqueue(conn, *(job("gated") for _ in range(300)))
     with (
         gate(connect) as holder,

@@ -18,7 +18,7 @@ configure()  # before a test's module imports a model
 
 @pytest.fixture(scope="session")
 def django_template(server: Server) -> Iterator[str]:
-    """The name of a database that Django has migrated, and nobody else."""
+    """The name of a database that only Django has migrated."""
     with clone(server, "template0") as database:
         with connected(default=database):
             call_command("migrate", verbosity=0)

@@ -1,4 +1,4 @@
-"""What reaches Sentry: the real client in a real worker's process, and a server that takes what it sends."""
+"""The events that reach Sentry: the real client in a real worker's process, and a server that receives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is given to enqueue is what the database holds and what a worker reads."""
+"""The values given to enqueue, stored in the database and read by a worker are the same."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def crew(
     kinds: Any = None,
     outbox: TickFunction | None = None,
 ) -> AsyncIterator[Crew]:
-    """What it takes to run single ticks by hand."""
+    """The parts that are needed to run single ticks by hand."""
     told: list[Transition] = []
     async with open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site:
         ((ticker, made),) = assemble(

@@ -1,4 +1,4 @@
-"""What the database says of jobs and workers, asked on a connection of the test's own."""
+"""Reads jobs and workers from the database on the test's own connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a handler is given, and what its logs carry."""
+"""The arguments of a handler, and the fields of its log lines."""
 
 from __future__ import annotations
 

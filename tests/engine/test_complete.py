@@ -323,7 +323,7 @@ def test_progress_is_from_nothing_to_all() -> None:
 
 
 async def test_a_released_lease_is_not_stopped_by_progress(app: Holdfast, ledger: Ledger) -> None:
-    """What is reported of a job that was lost meanwhile lands nowhere."""
+    """Progress of a job that was lost meanwhile is not stored."""
     reported = asyncio.Event()
 
     @app.job("act")

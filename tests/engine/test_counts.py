@@ -1,4 +1,4 @@
-"""What a tick counted is recorded however it ended."""
+"""The counts of a tick are recorded however it ended."""
 
 from __future__ import annotations
 

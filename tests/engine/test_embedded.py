@@ -182,7 +182,7 @@ async def test_a_database_that_does_not_answer_holds_the_web_process_up_for_a_mo
 
 @pytest.mark.usefixtures("on")
 async def test_a_schema_that_is_missing_stops_the_start(server: Server) -> None:
-    """That does not pass by itself: whoever deploys should see it at once."""
+    """That does not pass by itself, so a deployment should fail at once."""
     with clone(server, "template0") as empty, pytest.raises(RuntimeError, match="no Holdfast schema"):
         async with served(Shop(empty).web()):
             pass

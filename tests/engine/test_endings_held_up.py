@@ -1,4 +1,4 @@
-"""Endings that somebody's transaction holds up, or that the database refuses: the others are written at once."""
+"""Endings that an open transaction delays, or that the database refuses: the others are written at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What once ended the loop that writes endings, so that a worker looked healthy and wrote nothing."""
+"""Errors that once ended the loop that writes endings, so that a worker looked healthy and wrote nothing."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def test_a_job_cancelled_by_a_person_and_reaped_by_another(app: Holdfast, 
 async def test_chains_completed_from_outside_while_their_handlers_end(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rows are locked when the endings are written; the commit is heard of before the answer is looked at."""
+    """The rows are locked when the endings are written; the commit returns before the answer is read."""
     go, answered = asyncio.Event(), Finisher._answers
 
     @app.job("act")

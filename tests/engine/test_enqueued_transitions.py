@@ -1,4 +1,4 @@
-"""Listeners and metrics are told of jobs that no `enqueue` made: those of schedules, subscriptions, chains, replays."""
+"""Listeners and metrics receive jobs that no `enqueue` made: those of schedules, subscriptions, chains, replays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUICKLY = QUICK | {"idle_max": ms(200)}
 
 
 class Told:
-    """What this process was told of jobs that were enqueued, and what it counted."""
+    """The enqueued jobs that listeners of this process received, and its counts."""
 
     def __init__(self, app: Holdfast) -> None:
         self.registry = CollectorRegistry()

@@ -194,7 +194,7 @@ async def test_a_kind_with_a_short_lease_is_renewed_often_enough(app: Holdfast, 
 
 
 async def listening(worker: Worker) -> None:
-    """Return when notifications are heard."""
+    """Return when notifications arrive."""
     claimer = serving(worker).claimer
     assert claimer._listener is not None
     await until(claimer._listener.listening.is_set)
@@ -242,7 +242,7 @@ async def test_a_lost_lease_aborts_the_handler_by_heartbeat(app: Holdfast, ledge
 
 
 async def test_a_lost_lease_aborts_the_handler_at_once_by_notification(app: Holdfast, ledger: Ledger) -> None:
-    """Whoever reaps tells the holder."""
+    """The reaper notifies the holder."""
     reasons: list[Any] = []
     started = asyncio.Event()
 
@@ -315,7 +315,7 @@ async def test_a_handler_that_finishes_all_the_same_is_not_believed(app: Holdfas
 
 
 async def test_a_heartbeat_that_gets_no_answer_aborts_what_is_held(app: Holdfast, ledger: Ledger) -> None:
-    """Nobody says no, nobody says yes: the table of the workers is locked, so the statement hangs."""
+    """There is neither a refusal nor an answer: the table of the workers is locked, so the statement hangs."""
     reasons: list[Any] = []
     started = asyncio.Event()
 

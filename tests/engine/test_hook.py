@@ -1,4 +1,4 @@
-"""Failure hooks: told once of each bad ending, and harming nobody."""
+"""Failure hooks are called once for each failed attempt, and their errors have no effect."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Told(list[FailedAttempt]):
 
 @pytest.fixture(params=["async", "plain"])
 def told(request: pytest.FixtureRequest, app: Holdfast) -> tuple[Told, Told]:
-    """Hooks of both sorts: what they were told of failures and of dead letters."""
+    """Hooks of both sorts, and the failures and dead letters that they received."""
     failures, dead = Told(), Told()
     for register, seen in ((app.on_failure, failures), (app.on_dead_letter, dead)):
         if request.param == "plain":
@@ -156,7 +156,7 @@ async def test_a_dead_letter_of_the_reaper_calls_the_hook_of_its_process(
 
 
 async def test_a_tick_tells_too(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
-    """The jobs it runs, and those of kinds that nobody serves which its reaper finds."""
+    """The jobs it runs, and those of unserved kinds that its reaper finds."""
     failures, dead = told
     other = Holdfast()
 

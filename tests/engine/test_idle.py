@@ -26,7 +26,7 @@ SECONDS = 20.0
 
 
 async def test_an_idle_worker_uses_few_transaction_ids(server: Server) -> None:
-    """On a server of its own: nobody else uses any. It falls asleep first, and wakes up twice or thrice to look."""
+    """On its own server, where no other session uses any. It falls asleep first, and wakes up two or three times to look."""
     with Server(server.version, autovacuum="off") as own, clone(own, create_template(own)) as url:
         app = Holdfast(url)
 
@@ -55,7 +55,7 @@ async def test_an_idle_worker_uses_few_transaction_ids(server: Server) -> None:
 async def test_a_horizon_is_taken_anew_only_where_the_record_of_sleep_was_broken(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Renewed in time, nobody can have missed it. Renewed too late, somebody may have found none."""
+    """A record renewed in time cannot be missed. If it is renewed too late, a producer may have found none."""
     monkeypatch.setattr(sleep_record, "RECORD_SECONDS", 4.0)
     monkeypatch.setattr(claim, "RENEWED_AFTER", 0.5)
     names = {statements()[name]: name for name in ("lie_down", "look_ahead", "rise")}

@@ -148,7 +148,7 @@ async def test_a_busy_worker_stops_for_a_suspect_and_goes_on(
 
 
 async def test_of_a_busy_fleet_one_worker_at_a_time_stops(ledger: Ledger, app: Holdfast) -> None:
-    """Another has the turn: nobody waits for the suspect but itself."""
+    """Another worker has the turn: only the suspect waits."""
 
     @app.job("busy", retry=OFTEN)
     async def busy(_: Job[Any]) -> None:

@@ -1,4 +1,4 @@
-"""What the log says of jobs: whatever ended badly, with its reason, and no flood of it."""
+"""The log lines of jobs: failures with their reason, and a limited number of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 class Lines:
-    """What was logged of jobs, as a handler with our filter sees it."""
+    """The log records of jobs, as a handler with our filter gets them."""
 
     def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
         self._caplog = caplog

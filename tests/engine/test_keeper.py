@@ -92,7 +92,7 @@ def test_nothing_else_starts_a_loop_or_a_thread() -> None:
 
 
 def test_every_role_is_given_to_some_loop() -> None:
-    """Read from the code: a role that nobody starts would be tested by nobody."""
+    """Read from the code, so that a new role cannot be left untested."""
     package = Path(module.__file__).parents[1]
     started: set[str] = set()
     for path in (path for floor in ("_engine", "_relay", "_cli") for path in (package / floor).rglob("*.py")):

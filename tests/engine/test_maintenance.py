@@ -367,7 +367,7 @@ async def test_departed_members_and_old_positions_are_deleted(worker_url: str, c
 
 
 def add_worker(conn: psycopg.Connection[Any], stopped: int | None, silent: int = 0) -> int:
-    """A worker that stopped, and was last heard of, so many days ago."""
+    """A worker that stopped and sent its last heartbeat so many days ago."""
     row = conn.execute(
         """INSERT INTO holdfast.worker (name, stopped_at, heartbeat_at)
         VALUES ('w', now() - %s * interval '1 day', now() - %s * interval '1 day') RETURNING id""",

@@ -1,4 +1,4 @@
-"""What an application puts around its handlers, and who listens."""
+"""Middlewares around handlers, and listeners."""
 
 from __future__ import annotations
 

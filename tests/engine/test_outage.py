@@ -54,7 +54,7 @@ class Load:
         self.act = act
 
     def feed(self) -> None:
-        """Enqueue until told to stop, through every outage."""
+        """Enqueue until stopped, through every outage."""
         conn: psycopg.Connection[Any] | None = None
         while self._feeding:
             try:
@@ -125,7 +125,7 @@ async def test_terminated_backends(ledger: Ledger, database: str) -> None:
 async def test_connections_are_refused_for_a_while(
     ledger: Ledger, database: str, server: Server, by: str, seconds: float
 ) -> None:
-    """What ends meanwhile is written afterwards, and what was enqueued meanwhile runs."""
+    """Jobs that end during an outage are written afterwards, and jobs that were enqueued meanwhile run."""
     async with Line(database) as line:
         load = Load(database)
         if by == "network":
@@ -162,7 +162,7 @@ async def test_jobs_held_during_an_outage_are_aborted_and_not_counted(ledger: Le
 
 
 async def test_a_line_that_is_frozen(ledger: Ledger, database: str) -> None:
-    """Nobody refuses, nobody answers: what is held is aborted all the same, before another may have it."""
+    """The server neither refuses nor answers: held jobs are aborted before another worker may claim them."""
     async with Line(database) as line:
         load = Load(database)
         load.app.url = line.url

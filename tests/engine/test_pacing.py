@@ -161,7 +161,7 @@ async def test_the_rate_of_the_control_table_is_obeyed_while_running(app: Holdfa
 
 
 async def test_a_rate_holds_no_more_than_may_start(app: Holdfast, ledger: Ledger) -> None:
-    """One in ten seconds: the second stays in the database, for whoever may run it sooner."""
+    """One in ten seconds: the second stays in the database, for a worker that may run it sooner."""
     ran: list[int] = []
 
     @app.job("act")

@@ -1,4 +1,4 @@
-"""What is held ready and will not start is given back, uncounted, for others to run."""
+"""Jobs that are held ready and will not start are released, uncounted, for others to run."""
 
 from __future__ import annotations
 

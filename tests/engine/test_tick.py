@@ -219,7 +219,7 @@ async def test_a_queue_that_is_paused_is_not_waited_for(database: str, connect: 
 
 @pytest.mark.parametrize("jobs", [1, 60])
 async def test_a_queue_that_rests_for_longer_is_not_waited_for(database: str, connect: Connect, jobs: int) -> None:
-    """What was claimed ahead of the rest is given back, uncounted."""
+    """Jobs that were claimed ahead are released, uncounted."""
     app = Holdfast(database)
 
     @app.job("saturated")

@@ -1,4 +1,4 @@
-"""Listeners are told of what this process enqueues and calls off, and of jobs that others completed."""
+"""Listeners receive the jobs that this process enqueues and cancels, and jobs that others completed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What handlers return is stored and read by the types that they declare."""
+"""Results are stored and read by the types that handlers declare."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ async def test_by_its_id_a_chain_takes_what_json_has(app: Holdfast, ledger: Ledg
 
 
 async def test_a_value_of_another_type_is_stored_as_what_it_is(app: Holdfast, ledger: Ledger) -> None:
-    """The work is done: the reader is told, and the job is no dead letter."""
+    """The work is done: the reader gets the error, and the job is no dead letter."""
     kind = returning(app, "other", Line, {"sku": 7})
     handle = app.enqueue_sync(ledger.conn, kind.new())
     async with app.worker(**QUICK):

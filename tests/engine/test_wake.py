@@ -1,4 +1,4 @@
-"""Whoever sleeps is woken; whoever works is left in peace."""
+"""Sleeping workers are woken; working ones are not notified."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ASLEEP = "SELECT count(DISTINCT worker_id) FROM holdfast.sleeper WHERE until > n
 
 @pytest.fixture(autouse=True)
 def _sound_sleep(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody wake up because the record of a sleeper ends, as it does after ten seconds."""
+    """Keep workers from waking up because the record of a sleeper ends, as it does after ten seconds."""
     monkeypatch.setattr(sleep_record, "RECORD_SECONDS", 60.0)
     monkeypatch.setattr(claim, "RENEWED_AFTER", 59.0)
 

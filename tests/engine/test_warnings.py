@@ -1,4 +1,4 @@
-"""What would otherwise be waited for in vain is said, once."""
+"""Problems that would make a user wait in vain are logged once."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def test_a_killed_workers_job_is_recovered_after_one_lease(ledger: Ledger,
 async def test_a_zombie_changes_nothing_and_its_handler_gets_the_reason(
     ledger: Ledger, database: str, kind: object, done: bool
 ) -> None:
-    """Frozen past its lease, then woken: its handler is told, and what it writes does not land."""
+    """Frozen past its lease, then woken: its handler gets the reason, and its writes are refused."""
     assert kind in {zombie_app.wait, zombie_app.wait_in_thread}
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(Process("first", database))

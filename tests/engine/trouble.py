@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def closed(server: Server, ledger: Ledger) -> Iterator[None]:
-    """Let nobody connect to the ledger's database; who is connected stays."""
+    """Refuse new connections to the ledger's database; open ones stay."""
     name = sql.Identifier(ledger.value("SELECT current_database()"))
     with psycopg.connect(server.url(), autocommit=True) as conn:
         conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS false").format(name))
@@ -47,7 +47,7 @@ def read_only(server: Server, url: str) -> Iterator[None]:
 
 @contextmanager
 def refused(line: Line) -> Iterator[None]:
-    """Let nobody through, whoever is connected is cut off."""
+    """Refuse new connections and cut open ones."""
     line.refuse()
     try:
         yield
@@ -112,7 +112,7 @@ class Line:
             call.cancel()
 
     def freeze(self) -> None:
-        """Let nothing through, and tell nobody."""
+        """Drop all data without closing connections."""
         self._flowing.clear()
 
     def thaw(self) -> None:

@@ -46,7 +46,7 @@ class Web:
 
 
 class Served:
-    """What a server does with an application that has started."""
+    """Runs an application's lifespan as a server does."""
 
     def __init__(self, web: Web) -> None:
         self._web = web

@@ -1,4 +1,4 @@
-"""What naming blockers, going on a chain, ending and deleting one should do."""
+"""The expected effects of naming blockers, and of continuing, ending and deleting a chain."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def _just_ahead(view: State, job: ModelJob) -> list[ModelJob]:
 
 
 def left(view: State, job: ModelJob, became: str, low: datetime, **changes: object) -> Delta:
-    """Let a live job end: it comes after nobody any more, and if its chain ends with it, those who wait are told."""
+    """Let a live job end: it has no blockers any more, and if its chain ends with it, its waiters are released."""
     rows = view.blockers_of(job.id)
     chains = tuple(row.chain_id for _, row in sorted(rows.items())) if became == "failed" and rows else None
     ended = job.becomes(became, blockers=chains, **changes)
@@ -113,7 +113,7 @@ def promoted(view: State, job: ModelJob, low: datetime, follower: ModelJob | Non
 
 
 def taken(job: ModelJob) -> ModelJob:
-    """Take a job from whoever holds it."""
+    """Take a job from its holder."""
     return job.becomes(job.status, token=None, holder=None, locked_until=None)
 
 

@@ -1,4 +1,4 @@
-"""What claiming, renewing, finishing and reaping should do."""
+"""The expected effects of claiming, renewing, finishing and reaping."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Request:
 def claimed(
     view: State, request: Request, claim: Claim, seen: Observation, *, worker: int, low: datetime, exact: bool
 ) -> Delta:
-    """`exact`: nobody else has anything locked, and time did not run out, so that nothing may be left lying."""
+    """`exact`: no other session has a lock, and time did not run out, so that no due job may be left."""
     delta = Delta()
     assert len({job.token for job in claim.jobs}) <= 1, "one token per call"
     for taken in claim.jobs:
@@ -152,7 +152,7 @@ class _Fake:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The end of an attempt, as somebody who may or may not hold the job writes it."""
+    """The end of an attempt, written by a worker that may or may not hold the job."""
 
     id: int
     token: int
@@ -180,7 +180,7 @@ def write_of(job: ClaimedJob, worker: int, outcome: Outcome, following: Spec | N
 def settled(
     view: State, writes: Sequence[Write], seen: Seen, low: datetime, busy: set[int]
 ) -> tuple[Delta, dict[Write, str]]:
-    """Return what changes and what each write is answered. The rows of `busy` are locked by somebody."""
+    """Return what changes and what each write is answered. The rows of `busy` are locked by another session."""
     delta = Delta()
     answers: dict[Write, str] = {}
     for write in writes:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class LeaseMachine(People):
-    """What workers and time do, with people around them."""
+    """The state machine: workers, time and people."""
 
     # Rules: what workers do.
 
@@ -49,7 +49,7 @@ class LeaseMachine(People):
 
     @rule(jobs=st.lists(specs | keyed, min_size=1, max_size=3), by=numbers, outcome=outcomes)
     def work(self, jobs: list[Spec], by: int, outcome: Outcome) -> None:
-        """What nearly all workers do nearly all the time."""
+        """The most frequent steps of workers."""
         self.enqueue(jobs, inside=False)
         self.claim_all(by)
         self.finish_last(by, outcome)
@@ -98,7 +98,7 @@ class LeaseMachine(People):
 
     @rule(by=numbers, outcome=outcomes)
     def finish_head(self, by: int, outcome: Outcome) -> None:
-        """Finish a job of an order key, whoever holds it."""
+        """Finish a job of an order key as its holder."""
         self.claim_all(by)
         for holding in self.held():
             if holding.job.order_key is not None:
@@ -155,7 +155,7 @@ class LeaseMachine(People):
         following: Spec | None,
         inside: bool,
     ) -> None:
-        """Finish what somebody holds; perhaps with a claim in the batch that is lost, or another's."""
+        """Finish held jobs; perhaps with a claim in the batch that is lost, or another's."""
         if not (held := self.held()):
             return
         worker = pick_one(held, picks[0][0]).worker

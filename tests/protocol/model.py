@@ -1,4 +1,4 @@
-"""What the database should hold: jobs as values, and how a change of some of them is applied."""
+"""The expected contents of the database: jobs as values, and how a change of some of them is applied."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class ModelJob:
         return replace(self, status=status, image=None, **changes)  # type: ignore[arg-type]
 
     def freed(self, **changes: object) -> ModelJob:
-        """Return the job back in its lane, held by nobody."""
+        """Return the job back in its lane, without a holder."""
         return self.becomes("pending", token=None, holder=None, locked_until=None, **changes)
 
     def promoted(self, low: datetime) -> ModelJob:
@@ -115,7 +115,7 @@ class BlockerRow(NamedTuple):
 
 @dataclass(slots=True)
 class Delta:
-    """What an operation changes."""
+    """The changes of an operation."""
 
     jobs: dict[int, ModelJob] = field(default_factory=dict)
     stops: dict[str, int | None] = field(default_factory=dict)

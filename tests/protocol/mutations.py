@@ -1,4 +1,4 @@
-"""Mistakes that somebody could make in the protocol's functions; the machine must notice each."""
+"""Possible mistakes in the protocol's functions; the machine must notice each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do to jobs and chains, as rules of the state machine."""
+"""Actions of people on jobs and chains, as rules of the state machine."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CROWD = 12
 
 
 class People(Stage):
-    """What is drawn never depends on what the database answered: a rule that has nothing to do does nothing."""
+    """Drawn values never depend on the database's answers: a rule that has nothing to do does nothing."""
 
     @rule(jobs=st.lists(specs, min_size=1, max_size=3), inside=inside)
     def enqueue(self, jobs: list[Spec], inside: bool) -> None:

@@ -1,4 +1,4 @@
-"""What enqueueing, cancelling, replaying and resuming should do."""
+"""The expected effects of enqueueing, cancelling, replaying and resuming."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Spec:
 def conflicts(view: State, specs: Sequence[Spec]) -> list[int | None]:
     """Return for each job the one that is there already: an id, -n for the n-th given (from 1), or None.
 
-    A running job gives its live key up to whoever would change it, and one that will not run to everybody.
+    A running job gives up its live key to a job that would change it, and a job that will not run to any job.
     """
     found: list[int | None] = []
     windows: dict[tuple[str, str], int] = dict(view.windows)
@@ -178,7 +178,7 @@ def _changed(job: ModelJob, spec: Spec, low: datetime) -> ModelJob:
 
 
 def cancelled(view: State, job_id: int, answer: str, low: datetime, *, stuck: bool) -> Delta:
-    """`stuck`: somebody may have a job locked that waits for this one's chain."""
+    """`stuck`: another session may have locked a job that waits for this one's chain."""
     job = view.jobs.get(job_id)
     if job is None or not job.live:
         assert answer == "not_found"

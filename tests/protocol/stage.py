@@ -54,7 +54,7 @@ class Holding:
 
 @dataclass(slots=True)
 class Open:
-    """A transaction that somebody has begun and not ended."""
+    """An open transaction."""
 
     began: datetime
     delta: Delta = field(default_factory=Delta)

@@ -1,4 +1,4 @@
-"""What people and workers may do, drawn at random."""
+"""Random actions of people and workers."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Connection = psycopg.Connection[Any]
 
 @pytest.fixture(scope="module")
 def fragile(server_version: int) -> Iterator[Server]:
-    """A server on which nobody but a commit that asks for it writes the log out."""
+    """A server that writes the WAL out only for commits that request it."""
     with Server(server_version, autovacuum="off", bgwriter_lru_maxpages=0, wal_writer_delay="10s") as server:
         with psycopg.connect(server.url(), autocommit=True) as conn:
             migrate(conn)

@@ -1,4 +1,4 @@
-"""What the machine found in order keys, each as a story of its own."""
+"""Problems of order keys that the machine found, each as a test of its own."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_the_same_claim_ended_twice_in_one_batch_ends_once(zombie: Worker, how: 
 
 
 def test_the_living_are_not_refused(zombie: Worker) -> None:
-    """What the zombies are denied does something when the holder asks for it: the images would show it."""
+    """The writes that zombies are denied do have an effect when the holder makes them, and the images show it."""
     for name in WRITES:
         held = claim_one(zombie, None)
         with zombie.conn.transaction(force_rollback=True):

@@ -65,7 +65,7 @@ WRITES: dict[str, Callable[[int, ClaimedJob], Statement[dict[Held, Any]]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What became of one write."""
+    """The result of one write."""
 
     write: str
     answer: str | None

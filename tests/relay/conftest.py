@@ -21,7 +21,7 @@ def nats_server() -> Iterator[NatsServer]:
 
 
 class Stream:
-    """What a stream has taken, in its order."""
+    """The messages of a stream, in its order."""
 
     def __init__(self, context: Any, name: str, subjects: str) -> None:
         self._context = context

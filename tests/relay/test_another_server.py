@@ -71,7 +71,7 @@ async def read(reader: Reader) -> list[int]:
 
 @pytest.mark.parametrize(("before", "after"), [(15, 15), (16, 18)])
 async def test_after_pg_upgrade_reading_goes_on_where_it_was(before: int, after: int) -> None:
-    """With frozen rows, a difference that is half read, and a subscription that nobody has read."""
+    """With frozen rows, a difference that is half read, and a subscription that was never read."""
     with Server(before, provide_upgrade(before)) as old:
         async with await psycopg.AsyncConnection.connect(old.url(), autocommit=True) as conn:
             with psycopg.connect(old.url(), autocommit=True) as owner:

@@ -1,4 +1,4 @@
-"""A message takes effect once per consumer, on every kind of connection, whoever else receives it at the same time."""
+"""A message takes effect once per consumer, on every kind of connection, also when it is received concurrently."""
 
 from __future__ import annotations
 

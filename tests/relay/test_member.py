@@ -1,4 +1,4 @@
-"""A partition that is lost and comes back is served anew, whatever became of whoever served it."""
+"""A partition that is lost and comes back is served again, whatever became of the task that served it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_a_partition_that_fails_again_and_again_is_tried_less_and_less_oft
 
 
 async def test_unserved_partitions_above_the_share_are_given_up(database: str) -> None:
-    """As after an outage: whoever served it ended without being able to give it up."""
+    """As after an outage: the task that served it ended without being able to give it up."""
     app = Holdfast(database)
     sink = Closed()
     app.relay("out", app.event("shop.sold", dict), to=sink, partitions=4, lease=timedelta(minutes=1))

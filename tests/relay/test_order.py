@@ -1,4 +1,4 @@
-"""What the log promises to its readers: every committed event, once, and in order where there is one."""
+"""The guarantees of the event log: every committed event, once, and in order where there is one."""
 
 from __future__ import annotations
 

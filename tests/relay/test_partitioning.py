@@ -1,4 +1,4 @@
-"""What a relay reads is what its subscription says now, not what it said when the relay began."""
+"""A relay reads the topics and partitions that its subscription has now, not those of the relay's start."""
 
 from __future__ import annotations
 

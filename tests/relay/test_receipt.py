@@ -1,4 +1,4 @@
-"""What a subscriber's handler receives: what was published, validated once more when it arrives."""
+"""A subscriber's handler receives the published event, validated once more when it arrives."""
 
 from __future__ import annotations
 

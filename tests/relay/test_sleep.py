@@ -34,7 +34,7 @@ async def test_without_listen_all_relays_poll(database: str) -> None:
 
 
 async def test_a_look_before_the_last_older_transaction_ended_is_repeated(database: str) -> None:
-    """It looked for readers before there was a record, so its event is told to nobody."""
+    """It looked for readers before there was a record, so its event notifies no reader."""
     async with Link(database, timeout=10) as link, await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("SELECT pg_current_xact_id()")
         bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(60, 60))

@@ -187,7 +187,7 @@ def test_shape(said: Any) -> None:
 
 @pytest.fixture(scope="module")
 def summary(server: Server, template: str) -> Any:
-    """What a tick by hand answered, in a database of its own: two completed, one dead, one recovered."""
+    """The answer of a tick by hand, in its own database: two completed, one dead, one recovered."""
 
     async def tick(url: str) -> Any:
         app = make_app(url)

@@ -264,7 +264,7 @@ async def test_heavy(app: Holdfast, ledger: Ledger) -> None:
 
 @pytest.fixture(scope="module")
 def measured(database: str) -> CollectorRegistry:
-    """What a worker measured that completed a job, retried one and made a dead letter of it."""
+    """The metrics of a worker that completed a job, retried one and made a dead letter of it."""
     from tests.engine.ledger import Ledger
 
     registry = CollectorRegistry()

@@ -102,7 +102,7 @@ def test_reap_below_lease() -> None:
 
 @pytest.fixture(scope="module")
 def measured(database: str) -> CollectorRegistry:
-    """What a worker measured that reaped a job."""
+    """The metrics of a worker that reaped a job."""
     registry = CollectorRegistry()
 
     async def work() -> None:

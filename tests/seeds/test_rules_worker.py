@@ -138,7 +138,7 @@ asyncio.run(main())
 
 @pytest.fixture(scope="module")
 def death(database: str) -> Iterator[dict[str, Any]]:
-    """What is seen of a worker that was killed while it ran a job: by the log, the listeners and the rows."""
+    """The log lines, transitions and rows of a worker that was killed while it ran a job."""
     told: list[Any] = []
 
     async def survive(ledger: Ledger, one: int) -> None:

@@ -190,7 +190,7 @@ def test_completing_needs_new_snapshots(worker: Worker, level: str) -> None:
 
 
 def test_completing_waits_for_a_moment(worker: Worker, connect: Connect) -> None:
-    """A heartbeat, or whoever else has the row locked for a moment, does not fail a handler's transaction."""
+    """A heartbeat, or another session that locks the row for a moment, does not fail a handler's transaction."""
     (first,) = enqueue(worker.conn, job())
     (claimed,) = worker.claim()
     other, conn = connect(), connect()
@@ -297,7 +297,7 @@ def test_a_chain_that_others_wait_for_is_not_deleted(worker: Worker) -> None:
 
 
 def test_deleting_what_stopped_an_order_key_lets_it_go_on(worker: Worker) -> None:
-    """There is nothing left to replay, so nobody would ever let it go on."""
+    """There is nothing left to replay, so it would never go on."""
     stopping = OrderKey("a", on_failure="block")
     dead, first, second = enqueue(worker.conn, *[job(order_key=stopping) for _ in range(3)])
     worker.end(worker.claim(), FAILED)

@@ -1,4 +1,4 @@
-"""What has ended is found by its id on whatever day it ended."""
+"""An ended job is found by its id, whatever the day it ended."""
 
 from __future__ import annotations
 

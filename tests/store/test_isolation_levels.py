@@ -1,7 +1,7 @@
-"""What decides about an order key, a blocker or a chain is right at every level of isolation, or refused there.
+"""Decisions about an order key, a blocker or a chain are right at every isolation level, or refused there.
 
 Each case lets others act between the snapshot of a user's transaction and the call. Whatever the call answers, and
-after it was made again where it failed, no job may be left that nobody lets go.
+after it was made again where it failed, no job may be left waiting for ever.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Fate: TypeAlias = Literal["right", "refused"]
 
 
 class Stage:
-    """A worker, and somebody who uses the database beside it."""
+    """A worker, and another client of the database."""
 
     def __init__(self, connect: Connect) -> None:
         self.worker = Worker(connect())
@@ -65,7 +65,7 @@ class Stage:
         return self.running
 
     def park(self) -> None:
-        """Let somebody come to wait in the key, and a claim park it there."""
+        """Enqueue a job into the key, and let a claim park it there."""
         parked = self.enqueue(order_key="a")
         self.do("UPDATE holdfast.job SET available_at = now() WHERE id = %s", parked)
         assert self.worker.claim() == []

@@ -1,4 +1,4 @@
-"""Every name in our SQL means what PostgreSQL means by it, whatever somebody puts in `public`."""
+"""Every name in our SQL means what PostgreSQL means by it, whatever a user puts in `public`."""
 
 from __future__ import annotations
 

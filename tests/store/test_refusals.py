@@ -1,4 +1,4 @@
-"""What producers hand in is checked at the door: the refusal names the parameter, the rule and what was given."""
+"""Parameters of producers are checked by the SQL functions: the refusal names the parameter, the rule and the value."""
 
 from __future__ import annotations
 

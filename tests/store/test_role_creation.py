@@ -1,4 +1,4 @@
-"""The roles belong to the whole server: made when they are missing, by whoever may, once."""
+"""The roles belong to the whole server: created once when they are missing, by a user with the right to do so."""
 
 from __future__ import annotations
 

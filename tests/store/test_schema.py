@@ -98,7 +98,7 @@ def await_lock_waiters(conn: psycopg.Connection[Any], waiters: int) -> None:
 
 
 def await_waiter(conn: psycopg.Connection[Any], table: str) -> None:
-    """Return when somebody waits for this table; fail after thirty seconds."""
+    """Return when a session waits for this table; fail after thirty seconds."""
     conn.execute(
         """
         DO $$

@@ -205,7 +205,7 @@ def test_the_holder_ends_meanwhile(connect: Connect, commit: bool) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("doom", ["called off", "called off while it runs", "expired"])
 def test_a_job_that_will_not_run_gives_up_its_key(connect: Connect, policy: OnConflict, doom: str) -> None:
-    """Who called off what waits in an order key, or comes after its time, wants the new one to run."""
+    """If the job that waits in an order key was cancelled or has expired, the new one runs."""
     conn = connect()
     worker = Worker(conn)
     put(conn, 0, key="head", order_key="o")

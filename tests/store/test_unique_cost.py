@@ -1,4 +1,4 @@
-"""What unique keys cost: a bulk enqueue grows with its size alone, and windows that have ended are cheap to delete."""
+"""The cost of unique keys: a bulk enqueue grows only with its size, and windows that have ended are cheap to delete."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def listen(connect: Connect, name: str) -> psycopg.Connection[Any]:
 
 
 def heard(conn: psycopg.Connection[Any], *, most: int) -> list[str]:
-    """What came, when it is so much."""
+    """The notifications, once so many have arrived."""
     return sorted(notice.payload for notice in conn.notifies(timeout=20, stop_after=most))
 
 
@@ -89,7 +89,7 @@ def test_a_record_lasts_ten_seconds_and_is_forgotten(worker: Worker) -> None:
 
 
 def test_an_early_look_is_known(worker: Worker, connect: Connect) -> None:
-    """A finish that looked for watchers before the record was committed tells nobody: so the watcher waits for it."""
+    """A finish that looked for watchers before the record was committed notifies none, so the watcher waits for it."""
     (chain,) = enqueue(worker.conn, job())
     (claimed,) = worker.claim()
     handler = connect()

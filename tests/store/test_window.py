@@ -120,7 +120,7 @@ def test_what_is_urgent_comes_first_though_it_is_in_another_window(connect: Conn
 
 
 def test_a_claim_waits_only_a_moment_and_says_that_more_may_be_due(connect: Connect) -> None:
-    """Nobody lies down over work that is due; and nobody waits for ever for somebody who keeps the windows."""
+    """No worker falls asleep while work is due, and none waits for ever for a session that locks the windows."""
     one, other = Worker(connect()), Worker(connect())
     fill(one.conn, 20)
     windows = Windows()

@@ -27,7 +27,7 @@ def test_every_start_is_a_new_worker(connect: Connect) -> None:
 
 
 def test_the_registration_is_durable_whatever_the_session_prefers(connect: Connect) -> None:
-    """Half of every fence: an id that a crash could take back would be given to somebody else."""
+    """Half of every fence: an id that a crash could roll back would be given to another worker."""
     conn = connect()
 
     def in_its_transaction() -> str:

@@ -5,6 +5,6 @@ from dataclasses import dataclass
 
 @dataclass
 class Letter:
-    """What a batch takes."""
+    """The argument of a batch."""
 
     number: int

@@ -1,4 +1,4 @@
-"""What measuring costs: one worker, whose telemetry is switched on and off again and again while it works."""
+"""The cost of telemetry: one worker, whose telemetry is switched on and off repeatedly while it works."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LONGEST_SECONDS = 300.0
 
 
 class Slice(NamedTuple):
-    """What was done in a while."""
+    """The work done in a period."""
 
     jobs: int
     seconds: float

@@ -38,7 +38,7 @@ async def desk(database: str) -> AsyncIterator[Service]:
 def worker(
     ledger: Ledger, *, beat: str = "1 second", reaped: str | None = "2 seconds", started: str = "1 hour"
 ) -> None:
-    """Let there be a worker that started, was heard of and reaped so long ago."""
+    """Insert a worker that started, sent a heartbeat and reaped so long ago."""
     ledger.do(
         "INSERT INTO holdfast.worker (name, started_at, heartbeat_at, reaped_at)"
         " VALUES ('w', now() - %s::interval, now() - %s::interval, now() - %s::interval)",

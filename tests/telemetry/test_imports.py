@@ -25,7 +25,7 @@ def test_what_is_not_used_is_not_imported() -> None:
 
 @pytest.mark.parametrize("module", ["prometheus", "opentelemetry"])
 def test_each_extra_is_asked_for_by_one_module(module: str) -> None:
-    """What another extra brings is not needed."""
+    """The libraries of another extra are not needed."""
     others = {"prometheus": ["opentelemetry"], "opentelemetry": ["prometheus_client"]}
     code = f"import sys\nsys.modules.update(dict.fromkeys({others[module]!r}))\nimport holdfast._telemetry.{module}"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)  # noqa: S603 - ourselves

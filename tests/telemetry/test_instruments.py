@@ -1,4 +1,4 @@
-"""The one list, and that nobody speaks of an instrument that is not in it."""
+"""The list of instruments, and that no document names one that is not in it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def test_each_of_several_processes_has_the_next_port(database: str, shop: Path) 
 
 
 def test_a_loop_that_stands_still_is_not_alive_and_says_so(database: str, shop: Path, connect: Connect) -> None:
-    """The metrics are there all the same: that is when somebody looks at them."""
+    """The metrics are still there, because that is when people look at them."""
     port = free_port()
     with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, **SHORT):
         wait_until(port, "/ready", lambda said: said.status == 200)

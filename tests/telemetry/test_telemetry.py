@@ -1,4 +1,4 @@
-"""What a worker is measured to have done, against what the database says it did."""
+"""The metrics of a worker, compared with the rows of the database."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_names_without_end_are_counted_together_and_harm_no_other_runner(registr
 async def test_listeners_receive_each_job_beside_an_observer(
     app: Holdfast, ledger: Ledger, registry: CollectorRegistry
 ) -> None:
-    """The one is told one by one, the other by the batch, and neither is told twice."""
+    """A listener gets single jobs, an observer batches, and neither gets a job twice."""
     told: list[Transition] = []
     instrument(app, registry=registry)
     app.listeners.append(told.append)

@@ -40,7 +40,7 @@ def span() -> Iterator[str]:
 
 @pytest.fixture
 def lines() -> Iterator[list[logging.LogRecord]]:
-    """What is logged under `shop`, with what it belongs to."""
+    """The records of the logger `shop`, with their context."""
     kept: list[logging.LogRecord] = []
 
     class Keeping(logging.Handler):
@@ -183,7 +183,7 @@ async def test_a_handler_in_a_process_of_its_own_has_the_trace(
     ],
 )
 async def test_an_invalid_traceparent_is_ignored(app: Holdfast, ledger: Ledger, wrong: str) -> None:
-    """Who enqueues from SQL may write anything."""
+    """Jobs enqueued from SQL may contain anything."""
 
     @app.job("first")
     async def first(job: Job[Any]) -> Any:

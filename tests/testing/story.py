@@ -1,4 +1,4 @@
-"""What every kind of connection must be able to do, told once: enqueue, look, run, let time pass, run again."""
+"""The test that every kind of connection must pass: enqueue, inspect, run, advance time, run again."""
 
 from __future__ import annotations
 

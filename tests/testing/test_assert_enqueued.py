@@ -1,4 +1,4 @@
-"""What was enqueued, and what a failure says was enqueued instead."""
+"""Assertions on enqueued jobs, and their failure messages."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_a_test_case() -> None:
 
 @pytest.fixture
 def db() -> Iterator[None]:
-    """What pytest-django's fixture of this name does."""
+    """The same as pytest-django's fixture of this name."""
     with transaction.atomic():
         yield
         transaction.set_rollback(True)

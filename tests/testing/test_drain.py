@@ -1,4 +1,4 @@
-"""Draining: in one transaction that nobody commits, as a worker would."""
+"""Draining runs jobs as a worker would, in one transaction that is not committed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fixtures, as pytest finds them in somebody else's project."""
+"""The fixtures, as pytest finds them in a user's project."""
 
 from __future__ import annotations
 

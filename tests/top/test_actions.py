@@ -1,4 +1,4 @@
-"""What is done to a row is asked first, really done, and written down."""
+"""Actions on a row are confirmed, done and recorded in the audit."""
 
 from __future__ import annotations
 

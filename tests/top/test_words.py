@@ -1,4 +1,4 @@
-"""How values are said, filtered and coloured."""
+"""How values are worded, filtered and coloured."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SMALL = (80, 24)
 
 
 class Heard(Top):
-    """Keeps what it told the person; on the screen that is gone after a while."""
+    """Keeps the messages shown to the user; on the screen they disappear after a while."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)

@@ -1,4 +1,4 @@
-"""What a call costs and how it was planned, nested statements included."""
+"""The cost and the plan of a call, nested statements included."""
 
 from __future__ import annotations
 

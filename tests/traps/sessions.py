@@ -41,7 +41,7 @@ def await_waiting(conn: psycopg.Connection[Any], pid: int) -> None:
 
 
 def add_gate(conn: psycopg.Connection[Any], table: str = "job", *, event: str = "INSERT") -> None:
-    """Let every such statement wait, its snapshot taken, while somebody else holds the gate."""
+    """Let every such statement wait, its snapshot taken, while another session holds the gate."""
     conn.execute(
         f"CREATE FUNCTION public.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
         f"PERFORM pg_advisory_xact_lock_shared({GATE}); RETURN NEW; END $$".encode()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def test_two_finishers_at_once_count_down_twice(connect: Connect) -> None:
-    """Who asks whether all the others are done sees that they are not: their transactions have not ended."""
+    """A check whether all the others are done finds that they are not: their transactions have not ended."""
     conn, other, watch = connect(), connect(), connect()
     open_trap(watch, "settle_patiently", ("ELSE '2 seconds' END", "ELSE '1 minute' END"))
 
@@ -175,7 +175,7 @@ def test_a_diamond_runs_its_last_job_once(connect: Connect, blockers: int, sessi
 
 
 def finish(worker: Worker, jobs: list[ClaimedJob]) -> None:
-    """Finish them as an engine does: again while somebody has a row locked."""
+    """Finish them as an engine does: again while another session has a row locked."""
     careful = False
     for _ in range(1_000):
         if not jobs:

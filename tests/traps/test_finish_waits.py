@@ -1,4 +1,4 @@
-"""A finish does not wait for somebody else's open transaction: what needs it is busy, and all the rest is written."""
+"""A finish does not wait for an open transaction: endings that need it are busy, and the rest is written."""
 
 from __future__ import annotations
 

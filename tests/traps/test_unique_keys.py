@@ -1,4 +1,4 @@
-"""PROTOCOL, section 8: unique keys are taken in one order by everybody, so that nobody waits in a circle."""
+"""PROTOCOL, section 8: unique keys are locked in one order by all sessions, so that there is no deadlock."""
 
 from __future__ import annotations
 

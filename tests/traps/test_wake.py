@@ -1,4 +1,4 @@
-"""PROTOCOL, section 4: whoever sleeps is woken, and nobody else is told anything."""
+"""PROTOCOL, section 4: sleepers are woken, and no other worker is notified."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Sleeper:
 @both_ways
 def test_a_worker_that_falls_asleep_during_the_insert_is_woken(connect: Connect, way: str) -> None:
     def woken() -> bool:
-        """Let a worker record itself and look while an insert is under way: it sees no job, so it must be told."""
+        """Let a worker record itself and look while an insert is under way: it sees no job, so it must be notified."""
         user, keeper = connect(), connect()
         with held_at_gate(keeper, user, lambda: run_sync(user, WAYS[way])):
             sleeper = Sleeper(connect)

@@ -75,7 +75,7 @@ class Fleet:
             assert await self.pickup(number, queue) < AT_ONCE
 
     async def asleep(self, queue: str = "default") -> None:
-        """Return when somebody sleeps who will not wake up soon by himself."""
+        """Return when a worker sleeps that will not wake up soon by itself."""
         fresh = "FROM holdfast.sleeper WHERE until > now() + interval '5 seconds' AND queue = %s"
         await until(lambda: self._count(fresh, queue))
 

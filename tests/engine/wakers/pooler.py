@@ -1,4 +1,4 @@
-"""A PgBouncer in transaction mode before a test server: LISTEN hears nothing through it."""
+"""A PgBouncer in transaction mode before a test server: LISTEN does not work through it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A station behind a pooler, where it can hear a bridge and not be one."""
+"""A worker behind a pooler, which can receive messages of a bridge and cannot be one."""
 
 from __future__ import annotations
 

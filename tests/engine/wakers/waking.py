@@ -1,4 +1,4 @@
-"""What wake-ups over any broker must show, against a real one."""
+"""The tests that wake-ups over any broker must pass, against a real one."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def _station(worker: Worker) -> station.BrokerWaker:
 
 
 async def _claimed(worker: Worker) -> None:
-    """Wait until the worker hears the broker, and has looked for jobs since."""
+    """Wait until the worker receives messages of the broker, and has looked for jobs since."""
     claimer = serving(worker).claimer
     await until(lambda: _station(worker)._echoed)
     await until(lambda: claimer.claims >= 2)

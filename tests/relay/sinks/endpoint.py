@@ -1,4 +1,4 @@
-"""A server of HTTP/1.1 that answers as it is told, or does not."""
+"""A server of HTTP/1.1 that answers as configured, or does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every sink to a broker must do, against a server of the test's own."""
+"""The tests that every sink to a broker must pass, against a server of the test's own."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ async def test_a_name_that_leads_to_a_private_address(endpoint: Endpoint, host: 
 
 
 async def test_a_name_with_two_faces(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was public when it was looked up first, and is not when it is connected to, is not connected to."""
+    """An address that was public at the first lookup, and is private at the connection, is refused."""
     looked_up: list[str] = []
     real = socket.getaddrinfo
 

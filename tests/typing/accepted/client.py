@@ -1,4 +1,4 @@
-"""The verbs on chains: results keep their type from the handler that ends a chain to whoever waits for it."""
+"""The verbs on chains: results keep their type from the handler that ends a chain to the client that waits for it."""
 
 from __future__ import annotations
 

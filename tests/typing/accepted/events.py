@@ -1,4 +1,4 @@
-"""Events keep their type from who publishes them to who hears of them."""
+"""Events keep their type from the publisher to the subscriber."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user may write about kinds and jobs; both checkers agree with every type stated here."""
+"""Valid code about kinds and jobs; both checkers agree with every type stated here."""
 
 from __future__ import annotations
 

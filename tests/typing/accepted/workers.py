@@ -1,4 +1,4 @@
-"""What a user may write about workers and hooks."""
+"""Valid code about workers and hooks."""
 
 from __future__ import annotations
 

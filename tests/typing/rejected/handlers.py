@@ -1,4 +1,4 @@
-"""What is wrong with how a handler completes its job, or takes a batch."""
+"""Mistakes in how a handler completes its job, or takes a batch."""
 
 from __future__ import annotations
 
