@@ -70,7 +70,7 @@ async def test_a_loss_would_show(
 async def test_an_end_that_missed_the_watcher_is_found_later(
     app: Holdfast, conn: Connection, ledger: Ledger, database: str
 ) -> None:
-    """A transaction that looked for watchers before the record existed, and commits afterwards, sends no notification."""
+    """A transaction that looked for watchers before the record existed, and commits later, sends no notification."""
 
     @app.job("act")
     async def act(job: Job[None]) -> str:

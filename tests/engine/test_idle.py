@@ -26,7 +26,7 @@ SECONDS = 20.0
 
 
 async def test_an_idle_worker_uses_few_transaction_ids(server: Server) -> None:
-    """On its own server, where no other session uses any. It falls asleep first, and wakes up two or three times to look."""
+    """On its own server, where no other session uses any. It falls asleep first, and wakes up two or three times."""
     with Server(server.version, autovacuum="off") as own, clone(own, create_template(own)) as url:
         app = Holdfast(url)
 
