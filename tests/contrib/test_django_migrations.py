@@ -10,7 +10,7 @@ from django.db import connection, connections
 from django.db.migrations.loader import MigrationLoader
 
 from holdfast._store import schema
-from holdfast.contrib.django.migrations import BringUpToDate
+from holdfast.contrib.django._application import BringUpToDate
 from holdfast.contrib.django.models import Job
 from tests.contrib.book.application import app, new
 from tests.databases import clone

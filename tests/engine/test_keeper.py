@@ -48,7 +48,6 @@ ELSEWHERE = {
     "_engine/keeper.py": "the keeper itself",
     "_engine/jobs/dispatch.py": "attempts: how one ends is its outcome",
     "_engine/jobs/executor.py": _BRIEF,
-    "_engine/jobs/child.py": "lives in the process of a handler, and ends that with its worker",
     "_engine/once.py": "the runners of one tick, awaited by it",
     "_engine/link.py": "gives up one statement, within a moment, whatever becomes of it",
     "_engine/runners/ticker.py": _BRIEF,

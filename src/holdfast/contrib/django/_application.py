@@ -1,4 +1,4 @@
-"""The application of a Django site, and Django's database connections in a worker."""
+"""The application of a Django site, Django's connections in a worker, and the schema as a migration of Django's."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import connections
+from django.db.migrations import RunPython
 from django.utils.module_loading import import_string
 from psycopg.pq import Conninfo
 
 from holdfast._app.app import Holdfast
 from holdfast._model.errors import UnsupportedConnection
+from holdfast._store import schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,3 +101,21 @@ def address(alias: str) -> str:
     known = {option.keyword.decode() for option in Conninfo.get_defaults()}
     given = {name: value for name, value in params.items() if name in known and value is not None}
     return f"postgresql:///?{urlencode(given, quote_via=quote)}"
+
+
+class BringUpToDate(RunPython):
+    """Runs `holdfast migrate` on every PostgreSQL database that Django migrates.
+
+    Reversing it keeps the schema, because it contains jobs.
+    """
+
+    def __init__(self, newest: str) -> None:
+        """`newest`: the newest Holdfast migration when this one was written."""
+        self.newest = newest
+        super().__init__(_migrate, RunPython.noop, atomic=False)
+
+
+def _migrate(_apps: Any, editor: Any) -> None:
+    if editor.connection.vendor == "postgresql":
+        editor.connection.ensure_connection()
+        schema.migrate(editor.connection.connection)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from django.db import migrations, models
 
-from holdfast.contrib.django.migrations import BringUpToDate
+from holdfast.contrib.django._application import BringUpToDate
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
