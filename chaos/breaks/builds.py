@@ -169,13 +169,13 @@ BUILDS: Final = (
                 "FROM holdfast.job w WHERE w.id = ANY (wanted) ORDER BY w.id);",
             ),
             (
-                "tell_waiters",
+                "update_waiters",
                 "FROM counted c WHERE j.id = ANY (waiters) AND j.id = c.job_id AND j.blockers_left > 0;",
                 _OTHERS,
             ),
-            ("tell_waiters", "ELSE j.blockers_left - c.ended END,", "ELSE 0 END,"),
+            ("update_waiters", "ELSE j.blockers_left - c.ended END,", "ELSE 0 END,"),
             (
-                "tell_waiters",
+                "update_waiters",
                 "OR j.blockers_left = c.ended THEN 'pending' ELSE j.status END,",
                 "OR true THEN 'pending' ELSE j.status END,",
             ),

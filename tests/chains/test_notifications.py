@@ -55,7 +55,7 @@ async def test_a_loss_would_show(
         return "never said"
 
     ledger.do(
-        "CREATE OR REPLACE FUNCTION holdfast.tell_watchers(chains bigint[], words text[]) RETURNS void "
+        "CREATE OR REPLACE FUNCTION holdfast.notify_watchers(chains bigint[], words text[]) RETURNS void "
         "LANGUAGE plpgsql VOLATILE AS $$ BEGIN END $$"
     )
     handle = await app.enqueue(conn, act.new())

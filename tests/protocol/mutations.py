@@ -159,21 +159,21 @@ MUTATIONS: Final[dict[str, Mutation]] = {
             (f"tokens[1]) {_WAYS} AND j.awaited IS NULL AND", f"tokens[1]) {_WAYS} AND"),
         ),
     ),
-    "waiters are counted down once": ("tell_waiters", (("count(*) AS ended", "1 AS ended"),)),
+    "waiters are counted down once": ("update_waiters", (("count(*) AS ended", "1 AS ended"),)),
     "waiters are let go by the first": (
-        "tell_waiters",
+        "update_waiters",
         (("OR j.blockers_left = c.ended THEN 'pending'", "OR true THEN 'pending'"),),
     ),
-    "waiters do not hear of a failure": ("tell_waiters", (("bool_or(t.status <> 'completed')", "false"),)),
+    "waiters do not hear of a failure": ("update_waiters", (("bool_or(t.status <> 'completed')", "false"),)),
     "waiters fail though they run anyway": (
-        "tell_waiters",
+        "update_waiters",
         (
             ("blockers_left = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE", "blockers_left = CASE WHEN c.failed"),
             ("status = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE", "status = CASE WHEN c.failed"),
         ),
     ),
     "waiters are let go into the past": (
-        "tell_waiters",
+        "update_waiters",
         (("greatest(j.available_at, clock_timestamp())", "j.available_at - interval '1 minute'"),),
     ),
     "naming does not mark the chain": ("hold_chains", (("SET awaited = true WHERE", "SET awaited = awaited WHERE"),)),
@@ -181,7 +181,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "chain_ends",
         (("ORDER BY last.id DESC LIMIT 1", "ORDER BY last.id LIMIT 1"),),
     ),
-    "circles are let in": ("refuse_circles", (("IF FOUND THEN", "IF false THEN"),)),
+    "circles are let in": ("refuse_cycles", (("IF FOUND THEN", "IF false THEN"),)),
     "circles through an order key are let in": ("jobs_ahead", (("AND e.blockers_left > 0", "AND false"),)),
     "an outside completion leaves the holder": ("take_job", (("locked_by = 0 WHERE", "locked_by = locked_by WHERE"),)),
     "deleting forgets who waits": (

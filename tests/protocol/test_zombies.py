@@ -304,7 +304,7 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "replay_job": "makes a job",
     "reschedule_job": "gives a job that nobody has claimed another time",
     "hold_chains": "marks the live job of a chain that is waited for; whoever holds it still does",
-    "tell_waiters": "counts down, and lets go, what is blocked",
+    "update_waiters": "counts down, and lets go, what is blocked",
     "leave_jobs": "part of settle_batch, which has locked what is its own",
     "give_back_jobs": "the same",
     "take_job": "takes a job from whoever has it, for a person who ends it in the same transaction",

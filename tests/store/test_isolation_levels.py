@@ -336,7 +336,7 @@ PARTS = {
     "hold_named_chains",
     "name_blockers",
     "check_following",
-    "tell_waiters",
+    "update_waiters",
     "promote_jobs",
 }
 # Writes as enqueue does: new jobs, which wait for nobody.

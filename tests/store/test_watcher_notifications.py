@@ -110,7 +110,7 @@ def test_without_watchers_there_is_only_one_look(worker: Worker) -> None:
     with explained(worker.conn) as plans:
         worker.end(taken)
     assert sum("holdfast.watcher" in plan for plan in plans) == 1
-    assert not any("tell_watchers" in plan for plan in plans)
+    assert not any("notify_watchers" in plan for plan in plans)
 
 
 def test_a_thousand_chains_are_asked_for_in_one_statement(worker: Worker) -> None:

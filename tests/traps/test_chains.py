@@ -50,7 +50,7 @@ def test_two_finishers_at_once_count_down_twice(connect: Connect) -> None:
     left = "(SELECT count(*) FROM holdfast.blocker o WHERE o.job_id = j.id AND o.status IS NULL) - c.ended"
     open_trap(
         watch,
-        "tell_waiters",
+        "update_waiters",
         ("ELSE j.blockers_left - c.ended END", f"ELSE {left} END"),
         ("OR j.blockers_left = c.ended THEN 'pending'", f"OR {left} = 0 THEN 'pending'"),
     )

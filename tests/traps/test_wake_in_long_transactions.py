@@ -36,7 +36,7 @@ def begin(conn: Connection[Any]) -> None:
     ("table", "act", "function", "bound"),
     [
         ("reader", PUBLISH, "wake_readers", "until > {} AND"),
-        ("watcher", CANCEL, "tell_watchers", "w.until > {};"),
+        ("watcher", CANCEL, "notify_watchers", "w.until > {};"),
     ],
 )
 def test_a_look_passes_by_what_ended_since_the_begin(
@@ -60,7 +60,7 @@ def test_a_look_passes_by_what_ended_since_the_begin(
     [
         ("reader", PUBLISH, "publish", "wake_readers(given text[])"),
         ("reader", PUBLISH_MANY, "publish_events", "wake_readers(given text[])"),
-        ("watcher", CANCEL, "settle_batch", "tell_watchers(chains bigint[], words text[])"),
+        ("watcher", CANCEL, "settle_batch", "notify_watchers(chains bigint[], words text[])"),
     ],
 )
 def test_no_sleeper_is_searched_when_all_records_have_ended(

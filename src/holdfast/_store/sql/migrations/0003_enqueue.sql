@@ -300,7 +300,7 @@ BEGIN
         IF replaced <> '{}' THEN
             -- Only a new snapshot shows whether another job waits for it by now.
             PERFORM holdfast.need_read_committed();
-            PERFORM holdfast.refuse_circles(replaced);
+            PERFORM holdfast.refuse_cycles(replaced);
         END IF;
     END IF;
 

@@ -141,7 +141,7 @@ BEGIN
     END IF;
     -- A statement of its own, after the delete. Nearly always no client waits, and this one look-up is the only cost.
     IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
-        PERFORM holdfast.tell_watchers(c.ended, ARRAY(SELECT 'ended ' || e FROM unnest(c.ended) AS e)) FROM (SELECT ids || chains AS ended) AS c;
+        PERFORM holdfast.notify_watchers(c.ended, ARRAY(SELECT 'ended ' || e FROM unnest(c.ended) AS e)) FROM (SELECT ids || chains AS ended) AS c;
     END IF;
     IF done = cardinality(ids) THEN
         RETURN;
@@ -225,7 +225,7 @@ BEGIN
     END IF;
 
     IF waiters <> '{}' THEN
-        PERFORM holdfast.tell_waiters(waiters, ARRAY(
+        PERFORM holdfast.update_waiters(waiters, ARRAY(
             SELECT ROW (coalesce(j.chain_id, j.id), j.id, s.verdict, s.result, s.error_code, s.error)::holdfast.chain_end
             FROM holdfast.job j JOIN unnest(settled) AS s ON s.id = j.id WHERE j.id = ANY (enders)));
     END IF;
@@ -257,7 +257,7 @@ BEGIN
         WHERE j.id = ANY (ids || successors || waiters || following) AND j.status = 'pending' HAVING count(*) > 0;
     END IF;
     IF EXISTS (SELECT FROM holdfast.watcher WHERE until > clock) THEN
-        PERFORM holdfast.tell_watchers(ends, ARRAY(SELECT 'ended ' || e FROM unnest(ends) AS e));
+        PERFORM holdfast.notify_watchers(ends, ARRAY(SELECT 'ended ' || e FROM unnest(ends) AS e));
     END IF;
 
     RETURN QUERY SELECT g.id, g.token, coalesce(s.verdict::text, holdfast.lost_reason(g.id, g.token, g.holder)), s.next_id

@@ -156,7 +156,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     PERFORM holdfast.name_blockers(array_agg(made), array_agg(b.chain_id), array_agg(b.ordinal::integer))
     FROM unnest(dead.blockers) WITH ORDINALITY AS b (chain_id, ordinal);
-    PERFORM holdfast.refuse_circles(ARRAY[made]);
+    PERFORM holdfast.refuse_cycles(ARRAY[made]);
     PERFORM holdfast.wake_sleepers(ARRAY[dead.queue], ARRAY[dead.kind]);
     IF dead.order_key IS NOT NULL
        AND EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = dead.order_key AND s.job_id = replay_job.job_id) THEN

@@ -96,7 +96,7 @@ END $$;
 
 -- Stores in the waiters, locked by this transaction, how chains ended, and counts their blockers down; the last one releases them. A
 -- blocker that did not complete releases its waiter at once, to fail, unless it runs anyway.
-CREATE FUNCTION holdfast.tell_waiters(waiters bigint[], ends holdfast.chain_end[]) RETURNS void
+CREATE FUNCTION holdfast.update_waiters(waiters bigint[], ends holdfast.chain_end[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp
     SET jit = off SET enable_seqscan = off SET enable_mergejoin = off SET enable_nestloop = off
     SET plan_cache_mode = force_generic_plan AS $$
@@ -205,7 +205,7 @@ BEGIN
 END $$;
 
 -- No job waits for a new job. One that continues a chain, is replayed or was replaced may have waiters, and must not wait for them.
-CREATE FUNCTION holdfast.refuse_circles(jobs bigint[]) RETURNS void
+CREATE FUNCTION holdfast.refuse_cycles(jobs bigint[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     wrong bigint;
@@ -240,7 +240,7 @@ BEGIN
         IF unknown IS NOT NULL THEN
             RAISE EXCEPTION 'there is no chain %: it was deleted, or ended too long ago', unknown USING ERRCODE = 'HF002';
         END IF;
-        PERFORM holdfast.tell_waiters(jobs, ends);
+        PERFORM holdfast.update_waiters(jobs, ends);
         open := ARRAY(SELECT unnest(open) EXCEPT SELECT e.chain_id FROM unnest(ends) AS e);
         EXIT WHEN open = '{}';
     END LOOP;
@@ -282,7 +282,7 @@ BEGIN
     PERFORM holdfast.name_blockers(array_agg(g.next_id), array_agg(b.chain_id::bigint), array_agg(b.ordinal::integer))
     FROM unnest(given) AS g, json_array_elements_text(g.next -> 'blockers') WITH ORDINALITY AS b (chain_id, ordinal)
     WHERE g.next_id IS NOT NULL;
-    PERFORM holdfast.refuse_circles(array_agg(g.next_id)) FROM unnest(given) AS g
+    PERFORM holdfast.refuse_cycles(array_agg(g.next_id)) FROM unnest(given) AS g
     WHERE g.next_id IS NOT NULL AND (g.next -> 'blockers' IS NOT NULL OR g.next -> 'order_key' IS NOT NULL) HAVING count(*) > 0;
 END $$;
 
@@ -302,7 +302,7 @@ BEGIN
         waiters := ARRAY(SELECT j.id FROM holdfast.job j WHERE j.id IN (
                 SELECT b.job_id FROM holdfast.blocker b JOIN unnest(ends) AS e ON e.chain_id = b.chain_id WHERE b.status IS NULL)
             ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
-        PERFORM holdfast.tell_waiters(waiters, ends);
+        PERFORM holdfast.update_waiters(waiters, ends);
         PERFORM holdfast.wake_sleepers(array_agg(j.queue), array_agg(j.kind)) FROM holdfast.job j
         WHERE j.id = ANY (waiters) AND j.status = 'pending' HAVING count(*) > 0;
     END IF;

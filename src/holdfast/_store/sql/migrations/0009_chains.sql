@@ -227,7 +227,7 @@ END $$;
 
 -- Notifies the watchers of these chains. Call it in a statement after the write, and only when there is any watcher. Notified of a chain
 -- that has not ended, they only read it once more.
-CREATE FUNCTION holdfast.tell_watchers(chains bigint[], words text[]) RETURNS void
+CREATE FUNCTION holdfast.notify_watchers(chains bigint[], words text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();     -- not now(), as in wake_sleepers
@@ -255,7 +255,7 @@ BEGIN
         WHERE j.id = ANY (ARRAY(SELECT id FROM held)) AND j.id = h.id RETURNING j)
     SELECT array_agg(j) INTO written FROM said;
     IF EXISTS (SELECT FROM holdfast.watcher WHERE until > now()) THEN
-        PERFORM holdfast.tell_watchers(array_agg(coalesce(w.chain_id, w.id)),
+        PERFORM holdfast.notify_watchers(array_agg(coalesce(w.chain_id, w.id)),
             array_agg(format('progress %s %s %s', coalesce(w.chain_id, w.id), w.progress, w.progress_note))) FROM unnest(written) AS w;
     END IF;
     RETURN QUERY SELECT w.id, w.lock_token FROM unnest(written) AS w;
