@@ -42,8 +42,10 @@ async def test_a_server_that_says_nothing_is_not_asked_for_leave_to_go(database:
             with pytest.raises(psycopg.OperationalError):
                 await link.run(identify_database())
         assert watch.seconds < 10
+        assert link.unanswered
         line.thaw()
         assert await link.run(identify_database()) == known
+        assert not link.unanswered
 
 
 async def test_a_server_that_falls_silent_before_the_first_statement(
@@ -108,6 +110,7 @@ async def test_a_statement_that_is_given_up_is_cancelled_at_the_server(
                 await link.abandon()
             with pytest.raises(psycopg.OperationalError):
                 await waits
+            assert not link.unanswered
             await until(lambda: not ledger.rows(WAITING))
             if way != "abandon":
                 assert await link.run(identify_database())

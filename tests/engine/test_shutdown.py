@@ -87,6 +87,15 @@ async def test_what_runs_too_long_is_aborted_and_released(
     assert how_it_ended(ledger) == ["stopped, with jobs aborted"]
 
 
+async def test_a_stop_tells_that_the_last_claim_was_not_answered(app: Holdfast, ledger: Ledger) -> None:
+    async with app.worker(**QUICK) as worker:
+        (pipeline,) = worker.pipelines
+        pipeline.stop_claiming()
+        await pipeline.claims_ended(5)
+        pipeline.links.claim.unanswered = True
+    assert how_it_ended(ledger) == ["stopped, with a claim unanswered"]
+
+
 async def test_a_result_that_comes_after_all_is_kept(app: Holdfast, ledger: Ledger) -> None:
     started = asyncio.Event()
 

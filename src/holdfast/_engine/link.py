@@ -69,6 +69,8 @@ class Link:
         self._lock = asyncio.Lock()
         self._asked_at: float | None = None
         self._lost = False
+        self.unanswered = False
+        """Whether the last statement ended without an answer. It may still take effect."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -98,7 +100,9 @@ class Link:
                 # Without an answer it is unknown whether the statement took effect, and the next statement must not
                 # read half of its answer. A session may stay read-only after the server has become writable.
                 idle = self._conn is not None and self._conn.info.transaction_status is TransactionStatus.IDLE
-                self._lost = not idle or isinstance(exc, psycopg.errors.ReadOnlySqlTransaction)
+                self.unanswered = self._conn is not None and not idle
+                given_up = self._giving_up is not None
+                self._lost = not idle or given_up or isinstance(exc, psycopg.errors.ReadOnlySqlTransaction)
                 if self._lost:
                     await self.close()
                 if isinstance(exc, Exception) and (task := asyncio.current_task()) is not None and task.cancelling():
@@ -106,7 +110,7 @@ class Link:
                     raise asyncio.CancelledError from exc
                 raise
             else:
-                self._lost = False
+                self._lost = self.unanswered = False
                 if self._giving_up is not None:
                     await self.close()  # the request to cancel may still be under way, and must not reach the next one
                 return answer
@@ -150,7 +154,8 @@ class Link:
 
     def _give_up(self) -> None:
         if self._conn is not None and self._giving_up is None:
-            self._giving_up = asyncio.create_task(cancel_or_sever(self._conn, CANCEL_SECONDS))
+            # PgBouncer 1.18 may crash when it passes on a request to cancel.
+            self._giving_up = asyncio.create_task(cancel_or_sever(self._conn, CANCEL_SECONDS, cancel=not self._pooled))
 
     async def abandon(self) -> None:
         """Sever the current statement, let waiting ones fail, and close for good."""
@@ -288,14 +293,15 @@ def sever(conn: psycopg.AsyncConnection[Any] | psycopg.Connection[Any]) -> None:
         line.shutdown(socket.SHUT_RDWR)
 
 
-async def cancel_or_sever(conn: psycopg.AsyncConnection[Any], seconds: float) -> None:
+async def cancel_or_sever(conn: psycopg.AsyncConnection[Any], seconds: float, *, cancel: bool) -> None:
     """Ask the server to cancel the current statement, and sever the connection unless it ends within `seconds`.
 
     A statement that is only severed continues at the server: it may wait for a lock and take effect much later.
+    `cancel`: False severs without asking the server.
     """
     try:
         async with asyncio.timeout(seconds):
-            if capabilities.has_cancel_safe():
+            if cancel and capabilities.has_cancel_safe():
                 with suppress(*LOST):
                     await conn.cancel_safe(timeout=seconds)
             await asyncio.sleep(seconds)

@@ -225,6 +225,8 @@ class Pipeline:
         """Record that the worker stopped, within `seconds`."""
         seconds = min(seconds, STOP_SECONDS)
         self.links.hurry(seconds)
+        if self.links.claim.unanswered:
+            reason += ", with a claim unanswered"
         if self.serving is not None:
             timer = asyncio.get_running_loop().call_later(seconds, self.link.hurry, 0.0)
             try:
