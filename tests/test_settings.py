@@ -363,7 +363,7 @@ def test_settings_are_fitted_to_the_shortest_lease_of_a_kind() -> None:
     )
 
 
-def test_everything_that_is_wrong_is_said_at_once_and_nothing_follows_from_it() -> None:
+def test_all_problems_are_reported_together_without_consequences() -> None:
     environ = {
         "OUTBOX_LEASE_DURATION_MS": "a minute",
         "OUTBOX_LEASE_HEARTBEAT_MS": "50000",
@@ -459,7 +459,7 @@ def test_any_environment_is_read_or_refused(environ: dict[str, str]) -> None:
         assert Settings.load(environ).rows()
 
 
-def test_what_is_said_of_retries_is_read_alone() -> None:
+def test_the_retry_settings_are_read_alone() -> None:
     odd = {"OUTBOX_CONCURRENCY": "many", "DATABASE_URL": "sqlite:///shop.db"}
     retry = read_retry(odd | {"OUTBOX_WORKER_MAX_ATTEMPTS": "7", "OUTBOX_RETRY_BASE_MS": "200"})
     assert retry == Retry(7, base=timedelta(milliseconds=200))

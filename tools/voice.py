@@ -54,6 +54,12 @@ def scripts() -> list[Path]:
     return sorted((ROOT / "src").rglob("*.sql"))
 
 
+def tests() -> list[Path]:
+    """Return the tests, without those of the lint itself and those of operations, whose cases quote people."""
+    left_out = {"ops", "test_voice.py"}
+    return sorted(path for path in (ROOT / "tests").rglob("*.py") if not left_out & {*path.parts})
+
+
 def in_page(path: Path) -> Iterator[Place]:
     text = _CODE.sub(lambda code: "x" + re.sub(r"[^\n]", " ", code[0])[1:], path.read_text())
     yield from _in_text(path, text, 1)
@@ -68,6 +74,16 @@ def in_source(path: Path) -> Iterator[Place]:
         # A text with a backslash is a pattern.
         if isinstance(node, ast.Constant) and isinstance(said := node.value, str) and " " in said and "\\" not in said:
             yield from _in_text(path, _CODE.sub("x", said), node.lineno)
+
+
+def in_test(path: Path) -> Iterator[Place]:
+    """Yield the places in docstrings and in names of tests. Other texts of a test may be anything."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            name = getattr(node, "name", "")
+            words = name.replace("_", " ") if name.startswith("test_") else ""
+            for text in (ast.get_docstring(node) or "", words):
+                yield from _in_text(path, _CODE.sub("x", text), getattr(node, "lineno", 1))
 
 
 def in_sql(path: Path) -> Iterator[Place]:
@@ -88,7 +104,7 @@ def _in_text(path: Path, text: str, first: int) -> Iterator[Place]:
 
 def places() -> list[Place]:
     """Return every place that does not read as plain English."""
-    kinds = ((pages(), in_page), (sources(), in_source), (scripts(), in_sql))
+    kinds = ((pages(), in_page), (sources(), in_source), (scripts(), in_sql), (tests(), in_test))
     return [place for paths, find in kinds for path in paths for place in find(path)]
 
 

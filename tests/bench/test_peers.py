@@ -42,7 +42,7 @@ def test_between_two_reports_it_went_on_evenly() -> None:
     assert thirds([(6, 600)]) == pytest.approx((100, 100))
 
 
-def test_it_is_said_where_we_are_ahead_and_where_not() -> None:
+def test_the_report_names_rows_where_we_lead_and_where_not() -> None:
     raw = {"holdfast": result(90), "pgqueuer": result(30), "pg-boss": result(95, wal=900, kept=1.5)}
     rows = {line.split("|")[1].strip(): line for line in page.verdicts(entries(raw)).splitlines() if line}
     assert "| ahead " in rows["pgqueuer"]
@@ -65,7 +65,7 @@ def test_pickup_is_judged_against_the_best_peer() -> None:
     assert (figure.value, figure.verdict) == (3, "short")
 
 
-def test_what_was_not_measured_is_said() -> None:
+def test_missing_measurements_are_named() -> None:
     raw = {"holdfast": result(90), "dbos": result(1) | {"errors": {"held": "first\nlast line"}}}
     missing = page.missing(entries(raw))
     assert "- dbos, held: last line" in missing

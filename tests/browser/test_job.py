@@ -96,7 +96,7 @@ async def test_a_waiting_job_that_gets_another_time_runs_then(visit: Visiting, l
     await expect(at.page.locator(".job-line")).to_contain_text("completed")
 
 
-async def test_a_job_that_never_was_is_said(visit: Visiting) -> None:
+async def test_an_unknown_job_is_reported(visit: Visiting) -> None:
     at = await visit(path="jobs/999999999")
     at.excuse("404")
     await expect(at.page.get_by_role("heading", name="There is no such thing")).to_be_visible()

@@ -150,7 +150,7 @@ async def test_chosen_jobs_are_deleted_and_the_others_stay(visit: Visiting, live
     assert live.statuses(ids) == ["gone", "gone", "gone", "pending"]
 
 
-async def test_what_cannot_be_done_to_a_job_is_said(visit: Visiting, live: Live) -> None:
+async def test_impossible_actions_on_a_job_are_reported(visit: Visiting, live: Live) -> None:
     (ended,) = live.enqueue(shop.send_sms.new("ended-1"))
     live.until_all([ended], "completed")
     (waits,) = live.wait(shop.send_sms.new("ended-2"))

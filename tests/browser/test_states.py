@@ -74,9 +74,7 @@ async def test_a_page_that_takes_long_shows_that_it_loads(visit: Visiting, path:
     await expect(at.page.locator(".bone")).to_have_count(0)
 
 
-async def test_a_server_that_is_gone_is_said_and_what_was_shown_stays(
-    visit: Visiting, live: Live, tmp_path: Path
-) -> None:
+async def test_a_lost_server_is_reported_and_the_content_stays(visit: Visiting, live: Live, tmp_path: Path) -> None:
     with serving(live.database, tmp_path, tokens=live.site.tokens) as site:
         overview = await visit(Role.OPERATOR, site=site, fresh=True)
         at = await visit(Role.OPERATOR, "queues", site=site, fresh=True)

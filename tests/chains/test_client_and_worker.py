@@ -283,7 +283,7 @@ async def test_a_span_around_each_attempt(app: Holdfast, conn: psycopg.AsyncConn
     assert spans == [("job:act", "ValueError"), ("job:act", "ok")]
 
 
-async def test_a_chain_that_fails_is_said_to_have_failed(app: Holdfast, conn: psycopg.AsyncConnection[Any]) -> None:
+async def test_a_failed_chain_is_reported_as_failed(app: Holdfast, conn: psycopg.AsyncConnection[Any]) -> None:
     @app.job("act")
     async def act(job: Job[None]) -> None:
         raise ValueError("no")

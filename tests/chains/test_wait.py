@@ -291,7 +291,7 @@ async def test_where_to_wait(app: Holdfast, conn: Connection, database: str, mon
         await Holdfast().wait(handle)
 
 
-async def test_what_will_never_work_is_said_at_once(app: Holdfast, server: Server, ledger: Ledger) -> None:
+async def test_permanent_errors_are_raised_at_once(app: Holdfast, server: Server, ledger: Ledger) -> None:
     with clone(server, "template0") as empty, pytest.raises(SchemaOutdated):
         await app.wait(7, url=empty)
     ledger.do("CREATE ROLE nobody LOGIN")

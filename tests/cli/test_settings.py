@@ -32,7 +32,7 @@ def test_every_alias_is_read(database: str) -> None:
         assert read[f"environment (alias) {alias}"] == ("pdf=3" if alias.startswith("PDF") else text)
 
 
-def test_the_first_name_wins_and_it_is_said(database: str) -> None:
+def test_the_first_name_wins_with_a_note(database: str) -> None:
     said = holdfast("check", database=database, OUTBOX_BATCH_SIZE="8", **ALIASES)
     assert said.status == 0
     assert "note: OUTBOX_WORKER_BATCH_SIZE is not used: OUTBOX_BATCH_SIZE is set too" in said.out

@@ -379,7 +379,7 @@ def test_a_worker_without_what_it_needs(shop: Path, variables: dict[str, str], s
     assert "hush" not in said.err
 
 
-def test_several_problems_are_said_at_once(shop: Path) -> None:
+def test_several_problems_are_reported_together(shop: Path) -> None:
     said = holdfast("worker", "shop:app", cwd=shop, OUTBOX_BATCH_SIZE="many", OUTBOX_CONCURRENCY="0")
     assert said.status == 1
     assert "\n  - OUTBOX_BATCH_SIZE must be" in said.err

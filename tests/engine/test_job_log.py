@@ -164,7 +164,7 @@ async def test_the_count_of_a_flood_does_not_wait_for_the_stop(
         await until(lambda: sum(map(said, lines.all())) == 51)
 
 
-async def test_a_lost_claim_is_said(app: Holdfast, ledger: Ledger, lines: Lines) -> None:
+async def test_a_lost_claim_is_logged(app: Holdfast, ledger: Ledger, lines: Lines) -> None:
     started: list[int] = []
 
     @app.job("act")
@@ -182,7 +182,7 @@ async def test_a_lost_claim_is_said(app: Holdfast, ledger: Ledger, lines: Lines)
     assert vars(line)["reason"] == "not_found"
 
 
-async def test_a_dead_letter_of_the_reaper_is_said(
+async def test_a_dead_letter_of_the_reaper_is_logged(
     app: Holdfast, ledger: Ledger, lines: Lines, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.job("act")

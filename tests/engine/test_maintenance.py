@@ -327,7 +327,7 @@ async def test_a_day_of_events_stays_until_every_subscription_is_past_it(
     assert subscription
 
 
-async def test_a_warning_is_said_once_and_counted_every_time(
+async def test_a_warning_is_logged_once_and_counted_every_time(
     database: str, connect: Connect, caplog: pytest.LogCaptureFixture
 ) -> None:
     conn = connect()

@@ -19,7 +19,7 @@ def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-def test_an_outage_is_said_once_with_its_reason_and_again_when_it_is_over(said: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_logged_with_its_reason_and_at_its_end(said: pytest.LogCaptureFixture) -> None:
     outage = Outage(log, "claim_jobs failed, trying again", runner="r")
     for _ in range(1000):
         outage.failed(GONE)
@@ -37,7 +37,9 @@ def test_an_outage_is_said_once_with_its_reason_and_again_when_it_is_over(said: 
     assert [vars(line)["runner"] for line in said.records] == ["r", "r"]
 
 
-def test_another_sort_of_failure_is_said_at_once_and_odd_ones_with_a_traceback(said: pytest.LogCaptureFixture) -> None:
+def test_another_sort_of_failure_is_logged_at_once_and_odd_ones_with_a_traceback(
+    said: pytest.LogCaptureFixture,
+) -> None:
     outage = Outage(log, "it failed")
     for exc in (GONE, TimeoutError(), GONE, ValueError("odd"), TimeoutError(), ValueError("odd")):
         outage.failed(exc)
@@ -45,7 +47,7 @@ def test_another_sort_of_failure_is_said_at_once_and_odd_ones_with_a_traceback(s
     assert [line.exc_info is not None for line in said.records] == [False, False, True]
 
 
-def test_the_next_outage_is_said_anew(said: pytest.LogCaptureFixture) -> None:
+def test_the_next_outage_is_logged_again(said: pytest.LogCaptureFixture) -> None:
     outage = Outage(log, "it failed")
     for _ in range(2):
         outage.failed(GONE)
@@ -54,9 +56,7 @@ def test_the_next_outage_is_said_anew(said: pytest.LogCaptureFixture) -> None:
     assert (outage.failures, outage.seconds) == (0, 0.0)
 
 
-def test_while_it_lasts_it_is_said_now_and_then(
-    said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_outage_is_logged_repeatedly(said: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SAY_EVERY", 0.0)
     outage = Outage(log, "it failed")
     for _ in range(3):

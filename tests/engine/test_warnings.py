@@ -30,7 +30,7 @@ async def test_a_worker_without_kinds_says_so(app: Holdfast, caplog: pytest.LogC
     assert said.endswith("worker=w1")
 
 
-async def test_a_queue_that_no_kind_names_is_said(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_queue_without_kinds_is_logged(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     @app.job("mail.send", queue="mail")
     async def send(job: Job[None]) -> None: ...
 
@@ -43,7 +43,7 @@ async def test_a_queue_that_no_kind_names_is_said(app: Holdfast, caplog: pytest.
         assert warnings(caplog) == []
 
 
-async def test_a_due_kind_without_a_worker_is_said_once(
+async def test_a_due_kind_without_a_worker_is_logged_once(
     database: str, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
     app = Holdfast(database)
@@ -72,7 +72,7 @@ async def test_a_due_kind_without_a_worker_is_said_once(
         assert len(await tick()) == 1, "it is another time"
 
 
-async def test_a_payload_that_does_not_validate_is_said_once(
+async def test_an_invalid_payload_is_logged_once(
     app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt, "MISFIT_PAUSE", ms(10))

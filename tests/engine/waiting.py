@@ -24,8 +24,8 @@ LONGEST_PAUSE = 0.05
 async def until(condition: Callable[[], object | Awaitable[object]], seconds: float = 30) -> None:
     """Return when the condition holds; fail when it does not within the time. How soon is for a `Stopwatch`.
 
-    The condition is looked at soon after each statement of the engine. What comes about otherwise, in a handler, in
-    another process or with time, is found by looking now and then.
+    The condition is looked at soon after each statement of the engine. Changes by other means, in a handler, in
+    another process or with time, are found by looking now and then.
     """
     deadline = time.monotonic() + seconds
     pause = SHORTEST_PAUSE

@@ -161,7 +161,7 @@ async def test_a_released_key_waits_behind_what_is_refused_again(database: str) 
         await until(lambda: sink.taken == [1, 6, 2, 3, 4, 5])
 
 
-async def test_a_parked_event_is_said_once_with_the_reason(database: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_parked_event_is_logged_once_with_the_reason(database: str, caplog: pytest.LogCaptureFixture) -> None:
     sink = Ledger(lambda n: Refused("the endpoint answered 404: no such thing") if n == 1 else None)
     app = Holdfast(database)
     sold = app.event("shop.sold", dict)

@@ -130,7 +130,7 @@ async def test_a_schema_that_is_missing_or_old_blocks_the_deployment(
             conn.execute("DROP DATABASE bare WITH (FORCE)")
 
 
-async def test_a_database_that_is_away_is_said_to_be(server: Server, database: str) -> None:
+async def test_an_unreachable_database_is_reported(server: Server, database: str) -> None:
     name = sql.Identifier(database.rpartition("/")[2])
     registry = CollectorRegistry()
     gauges = Gauges(registry=registry)

@@ -65,7 +65,7 @@ def job(kind: str = "k", **given: str) -> NewJob[Any]:
     return NewJob[Any](Envelope(kind), "{}").options(headers=given)
 
 
-def test_outside_of_a_trace_nothing_is_said(app: Holdfast, ledger: Ledger) -> None:
+def test_outside_of_a_trace_no_trace_is_logged(app: Holdfast, ledger: Ledger) -> None:
     assert current_trace() is None
     app.enqueue_sync(ledger.conn, job())
     assert headers(ledger, "k") == [None]
