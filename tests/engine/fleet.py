@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._engine.application import Application
 from holdfast._engine.keeper import Keeper
-from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Transition, Transitions
 from holdfast._engine.runners.builtin import assemble, in_background
 from holdfast._engine.runners.database import RunnerDatabase, open_site
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 # A safety net for tests that wait for a signal; nothing here takes this long.
 SOON = 20.0
 MS = timedelta(milliseconds=1)
-NO_HOOKS = Hooks("test", on_failure=(), on_dead_letter=())
 
 
 def fast(**changes: Any) -> Settings:
@@ -76,7 +74,6 @@ async def crew(
             [site],
             state=state,
             transitions=Transitions("test", [told.append]),
-            hooks=NO_HOOKS,
             outbox=outbox,
         )
         yield Crew(site, ticker, {runner.name: runner for runner in made}, told)
@@ -102,7 +99,6 @@ async def background(
             [site],
             state=state,
             transitions=Transitions("test", []),
-            hooks=NO_HOOKS,
             keeper=Keeper("test"),
             counts=counts,
         ) as loops,

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast._engine.jobs.heartbeat import stop_reason
 from holdfast._engine.jobs.held_jobs import Fate, HeldJobs, fate
-from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Transitions
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason, AbortSignal
@@ -79,7 +78,7 @@ def _attempt(outcome: Outcome, token: int = 1) -> Attempt:
 
 
 def _held_jobs(*listeners: Callable[[Transition], None]) -> HeldJobs:
-    return HeldJobs(Transitions("w", listeners), Hooks("w", on_failure=(), on_dead_letter=()))
+    return HeldJobs(Transitions("w", listeners))
 
 
 def test_there_is_an_example_of_each_outcome() -> None:

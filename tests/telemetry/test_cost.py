@@ -19,7 +19,8 @@ from prometheus_client import CollectorRegistry
 from bench.load import KIND, PAYLOAD, load_jobs
 from bench.noise import median_error
 from holdfast import Holdfast, Job
-from holdfast._engine.report.transition import Transitions
+from holdfast._engine.report.transition import EndedBatch, Transitions
+from holdfast._model.job import Completed
 from holdfast._store.claim import ClaimedJob
 from holdfast.telemetry import Telemetry, instrument
 
@@ -67,10 +68,12 @@ def test_an_observer_of_batches_costs_less_than_a_listener(way: Callable[[Holdfa
     jobs = [ClaimedJob(n, 1, "q", "k", "{}", None, 1, 1, 3, 5, now, n, None, False, False, True) for n in range(250)]
     attempts: list[Any] = [SimpleNamespace(claimed=job, seconds=0.0001) for job in jobs]
     names: list[Name] = ["job_completed"] * len(jobs)
+    outcomes = [Completed()] * len(jobs)
 
     def by_the_batch() -> None:
-        measured.claimed(jobs, 0.001)
-        measured.ended(names, attempts)
+        measured.looked(jobs, 0.001)
+        measured.claimed(attempts)
+        measured.ended(EndedBatch(names, attempts, outcomes))
 
     def one_by_one() -> None:
         for job in jobs:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from holdfast._engine.jobs.heartbeat import database_of
+from holdfast._engine.keeper import Keeper
 from holdfast._engine.link import LOST
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Ticked, Transitions
@@ -62,7 +63,7 @@ async def run_tick(application: Application) -> TickResult:
     async with AsyncExitStack() as stack:
         state = await stack.enter_async_context(application.lifespan())
         application = replace(application, lifespan=lambda: nullcontext(state))
-        hooks = Hooks(name, on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks)
+        hooks = Hooks(Keeper(name), on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks)
         await stack.enter_async_context(hooks)
         databases: list[RunnerDatabase] = []
         for url in application.urls:
@@ -71,14 +72,13 @@ async def run_tick(application: Application) -> TickResult:
                 databases.append(await stack.enter_async_context(database))
             except (*LOST, TimeoutError) as exc:
                 done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=database_of(url)))
-        transitions = Transitions(name, application.listeners)
+        transitions = Transitions(name, [hooks, *application.listeners])
         make = application.relays
         tickers = assemble(
             application,
             databases,
             state=state,
             transitions=transitions,
-            hooks=hooks,
             outbox=Outbox(application, ends=ends - min(ENDING, overall / 10)).tick,
             relay=None if make is None else lambda database: RelayOnce(make, database, transitions).tick,
         )

@@ -94,11 +94,7 @@ class Pipeline:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self.serving is None:
-            await self._end_loops()
-            return
-        await asyncio.gather(self._end_loops(), self.serving.end_heartbeat())
-        self.serving.held_jobs.job_log.sum_up()
+        await asyncio.gather(self._end_loops(), *([] if self.serving is None else [self.serving.end_heartbeat()]))
 
     async def _end_loops(self) -> None:
         # Cancelling a statement waits for the server. Closing its connection does not.

@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.keeper import Keeper, Kept
     from holdfast._engine.link import Links
-    from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
     from holdfast._model.job import Blocker, Outcome
@@ -57,7 +56,6 @@ class WorkerParts:
     application: Application
     dispatcher: Dispatcher
     transitions: Transitions
-    hooks: Hooks
     claiming: bool
     """Whether there is a claim loop. Without it, only `claim_due` claims."""
     relaying: bool
@@ -113,7 +111,7 @@ class Serving:
         self._dispatcher = dispatcher = parts.dispatcher
         self.links = links
         self._on_events = on_events
-        self.held_jobs = held_jobs = HeldJobs(parts.transitions, parts.hooks)
+        self.held_jobs = held_jobs = HeldJobs(parts.transitions)
         self._stopping = False
         lease = Lease(settings.lease.total_seconds())
         self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
@@ -150,7 +148,7 @@ class Serving:
             idle_max=settings.idle_max.total_seconds(),
             jitter=settings.jitter.total_seconds(),
             shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
-            on_claim=parts.transitions.claimed,
+            on_claim=parts.transitions.looked,
         )
         self._isolation = Isolation(
             links.claim,

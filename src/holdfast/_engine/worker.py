@@ -21,6 +21,7 @@ from holdfast._engine.jobs.slots import slots_of
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.pipeline import Pipeline
 from holdfast._engine.report.hook import Hooks
+from holdfast._engine.report.job_log import JobLog
 from holdfast._engine.report.transition import Transitions
 from holdfast._engine.runner import Budget, left_out
 from holdfast._engine.runners.builtin import in_background
@@ -99,16 +100,14 @@ class Worker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._relaying: dict[str, Relaying] = {}
         self._background: Background | None = None
-        self._transitions = Transitions(self.id, application.listeners)
         self.keeper = Keeper(self.id, on_broken=self._break)
         self.broken = asyncio.Event()
         """Set when a loop fails repeatedly and this process should be replaced."""
         self._hooks = Hooks(
-            self.id,
-            on_failure=application.failure_hooks,
-            on_dead_letter=application.dead_letter_hooks,
-            keeper=self.keeper,
+            self.keeper, on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks
         )
+        self._job_log = JobLog(self.id)
+        self._transitions = Transitions(self.id, [self._job_log, self._hooks, *application.listeners])
         slots = slots_of(kinds, settings, queues=queues, next_job_delay=next_job_delay or {})
         self._executors = Executors(max(1, slots.concurrency))
         self._handlers = Handlers(
@@ -128,7 +127,6 @@ class Worker:
             application=replace(application, settings=_polling(settings, poll_interval)),
             dispatcher=self._dispatcher,
             transitions=self._transitions,
-            hooks=self._hooks,
             claiming="outbox" in self._runners,
             relaying=self._relays is not None,
             lending=several,
@@ -168,6 +166,7 @@ class Worker:
             await self.stop()
         finally:
             await self._stack.aclose()
+            self._job_log.sum_up()
             self._transitions.tell("worker_stopped")
             log.info("worker stopped", extra={"worker": self.id, **self.counts})
 
@@ -204,7 +203,6 @@ class Worker:
             ],
             state=self._handlers.state,
             transitions=self._transitions,
-            hooks=self._hooks,
             keeper=self.keeper,
             counts=lambda: self.counts,
             relayed={url: partial(getattr, relaying, "counts") for url, relaying in self._relaying.items()},

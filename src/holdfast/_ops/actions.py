@@ -205,7 +205,7 @@ async def _act(
                     target = str(only[0]) if len(only) == 1 else None
                     line_ = written(by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail)
                     await transaction.ask(line_)
-                replays = await _replays(transaction, part) if action.action == "retry" and transitions.told else []
+                replays = await _replays(transaction, part) if action.action == "retry" and transitions else []
         except RequestRefused as refused:
             if not acted:
                 raise

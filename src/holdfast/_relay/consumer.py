@@ -280,7 +280,7 @@ class Consumer:
 
     def _fed(self, envelope: Envelope, fed: Fed) -> None:
         self._confirmed(fed.events)
-        if self._transitions.told:
+        if self._transitions:
             made = [EnqueuedJob(id_, envelope.kind, envelope.queue, self._what.name) for id_ in fed.made]
             self._transitions.enqueued(made, "subscription")
 

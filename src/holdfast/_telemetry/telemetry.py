@@ -6,6 +6,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from holdfast._engine.report.transition import Observer
 from holdfast._store.claim import ClaimedJob
 from holdfast._store.lease import ClaimAnswer
 from holdfast._telemetry import metrics as it
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast._app.app import Holdfast
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.report.transition import Name, Spans, Ticked, Transition
+    from holdfast._engine.report.transition import Cause, EndedBatch, Name, Spans, Ticked, Transition
     from holdfast._store.enqueue import EnqueuedJob
     from holdfast._store.lease import ReapedJob
     from holdfast._telemetry.metrics import Instrument, Labels
@@ -35,6 +36,7 @@ _OUTCOMES = {
     "job_failed": "failed",
     "job_cancelled": "cancelled",
     "job_lost": "lost",
+    "job_completed_elsewhere": "lost",
 }
 # Getters of a claimed job's queue, kind, and both.
 _PLACES = ClaimedJob._fields.index("queue"), ClaimedJob._fields.index("kind")
@@ -48,7 +50,7 @@ MOST_FIELDS = 20
 LONGEST_FIELD = 100
 
 
-class Telemetry:
+class Telemetry(Observer):
     """A listener of an application. See `instrument`."""
 
     def __init__(
@@ -84,20 +86,23 @@ class Telemetry:
             self._running[transition.worker] += change
             self.series.set(it.WORKER_UP, {(transition.worker,): float(self._running[transition.worker] > 0)})
 
-    def enqueued(self, jobs: Sequence[EnqueuedJob]) -> None:
+    def enqueued(self, worker: str, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:  # noqa: ARG002 - as every observer
         """Count jobs that this process enqueued."""
         counts: Counter[Labels] = Counter((job.queue, job.kind) for job in jobs)
         self.series.add(it.ENQUEUED, counts)
 
-    def claimed(self, worker: str, jobs: Sequence[ClaimedJob], seconds: float) -> None:
-        """Count a claim and its jobs. `seconds`: the duration of the claim in seconds."""
-        self._tick(worker, "outbox", "completed", seconds, len(jobs))
-        if jobs:
-            queues = Counter(map(_QUEUE, jobs))
-            self.series.add(it.HELD, {(worker, queue): count for queue, count in queues.items()})
+    def looked(self, worker: str, found: int, seconds: float) -> None:
+        """Count a claim. `seconds`: the duration of the claim in seconds."""
+        self._tick(worker, "outbox", "completed", seconds, found)
 
-    def ended(self, worker: str, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
-        """Count attempts that ended, with their durations; `names` are their outcomes."""
+    def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """Count the jobs that a worker holds."""
+        queues = Counter(_QUEUE(attempt.claimed) for attempt in attempts)
+        self.series.add(it.HELD, {(worker, queue): count for queue, count in queues.items()})
+
+    def ended(self, worker: str, batch: EndedBatch) -> None:
+        """Count attempts that ended, with their durations."""
+        names, attempts, _ = batch
         if not attempts:
             return
         # Do as little as possible per job. Usually all are alike, which is checked first.

@@ -6,7 +6,7 @@ from collections import Counter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
-from holdfast._engine.report.job_log import JobLog
+from holdfast._engine.report.transition import EndedBatch
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Name, Transitions
     from holdfast._model.job import Outcome
     from holdfast._store.lease import Held, ReapedJob
@@ -31,12 +30,10 @@ NO_IDS: Mapping[int, int] = MappingProxyType({})
 
 
 class HeldJobs:
-    """The held jobs. The heartbeat renews everything in `held`. The log, listeners and hooks are called from here."""
+    """The held jobs. The heartbeat renews everything in `held`. Transitions are reported from here."""
 
-    def __init__(self, transitions: Transitions, hooks: Hooks) -> None:
+    def __init__(self, transitions: Transitions) -> None:
         self._transitions = transitions
-        self._hooks = hooks
-        self.job_log = JobLog(transitions.worker)
         self.held: dict[Held, Attempt] = {}
         self.counts: Counter[str] = Counter()
 
@@ -44,9 +41,7 @@ class HeldJobs:
         self.counts["claimed"] += len(attempts)
         for attempt in attempts:
             self.held[attempt.held] = attempt
-        if self._transitions:
-            for claimed in (attempt.claimed for attempt in attempts):
-                self._transitions.tell("job_claimed", claimed.id, claimed.kind, attempt=claimed.attempt)
+        self._transitions.claimed(attempts)
 
     def written(
         self, batch: Sequence[Attempt], answers: Mapping[Held, ClaimAnswer], next_ids: Mapping[int, int] = NO_IDS
@@ -56,11 +51,8 @@ class HeldJobs:
         `next_ids`: the ids of the next jobs in their chains, where known, by the id of the completed job.
         All jobs are released before any listener is called, so no listener runs in the middle of the bookkeeping.
         """
-        names: list[Fate] = []
-        attempts: list[Attempt] = []
-        lost: list[Attempt] = []
-        told: list[tuple[Fate, Attempt, Outcome]] = []
-        one_by_one = bool(self._transitions)
+        names: list[Name] = []
+        outcomes: list[Outcome | None] = []
         for attempt in batch:
             outcome = attempt.outcome
             self.held.pop(attempt.held, None)
@@ -74,50 +66,31 @@ class HeldJobs:
                 name = fate(outcome, answer)
             if isinstance(name, AbortReason):
                 attempt.signal.abort(name)
-                lost.append(attempt)
-                continue
-            names.append(name)
-            attempts.append(attempt)
-            if one_by_one or name in _TOLD:
-                told.append((name, attempt, outcome))
-        self.counts.update(names)
-        for attempt in lost:
-            self.forget(attempt)
-        for name, attempt, outcome in told:
-            if name in _BAD:
-                self._failed(attempt, outcome, will_retry=name == "job_retried")
-            elif name == "job_released":
-                self.job_log.released(attempt.claimed, outcome)
-            self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, outcome=outcome)
-        self.job_log.ended(names, attempts)
-        self._transitions.ended(names, attempts)
-        if self._transitions.told:
-            followers = [
-                attempt.follower._replace(id=next_ids.get(attempt.held.id))
-                for name, attempt in zip(names, attempts, strict=True)
-                if attempt.follower is not None and name == "job_completed"
-            ]
-            self._transitions.enqueued(followers, "chain")
+                self.counts["job_lost"] += 1
+                names.append(_loss(attempt))
+                outcomes.append(None)
+            else:
+                self.counts[name] += 1
+                names.append(name)
+                outcomes.append(outcome)
+        self._transitions.ended(EndedBatch(names, batch, outcomes))
+        followers = [
+            attempt.follower._replace(id=next_ids.get(attempt.held.id))
+            for name, attempt in zip(names, batch, strict=True)
+            if attempt.follower is not None and name == "job_completed"
+        ]
+        self._transitions.enqueued(followers, "chain")
 
     def refused(self, attempt: Attempt) -> None:
         """Release a job whose outcome the database does not accept. The reaper recovers it."""
         attempt.signal.abort(AbortReason.error)
         self.forget(attempt)
 
-    def _failed(self, attempt: Attempt, outcome: Outcome, *, will_retry: bool) -> None:
-        self.job_log.failed(attempt.claimed, outcome, will_retry=will_retry)
-        if self._hooks:
-            self._hooks.failed(attempt.claimed, outcome, will_retry=will_retry)
-
     def forget(self, attempt: Attempt) -> None:
         """Release a job whose claim is lost."""
         self.held.pop(attempt.held, None)
         self.counts["job_lost"] += 1
-        self.job_log.lost(attempt)
-        reason = attempt.signal.reason
-        name: Name = "job_completed_elsewhere" if reason is AbortReason.already_completed else "job_lost"
-        self._transitions.tell(name, attempt.claimed.id, attempt.claimed.kind, reason=reason)
-        self._transitions.ended(["job_lost"], [attempt])
+        self._transitions.ended(EndedBatch([_loss(attempt)], [attempt], [None]))
 
     def abort_all(self, reason: AbortReason) -> None:
         for attempt in list(self.held.values()):
@@ -136,11 +109,10 @@ class HeldJobs:
         self.counts["job_reaped"] += len(jobs)
         self.counts["reaped_failed"] += sum(job.answer == "failed" for job in jobs)
         self._transitions.reaped(jobs)
-        self._hooks.reaped(jobs)
 
 
-_BAD = frozenset({"job_retried", "job_failed"})
-_TOLD = _BAD | {"job_released"}
+def _loss(attempt: Attempt) -> Name:
+    return "job_completed_elsewhere" if attempt.signal.reason is AbortReason.already_completed else "job_lost"
 
 
 def fate(outcome: Outcome, answer: ClaimAnswer) -> Fate | AbortReason:

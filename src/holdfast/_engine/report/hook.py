@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self, TypeAlias, cast
 
-from holdfast._engine.keeper import Keeper, in_thread
+from holdfast._engine.keeper import in_thread
+from holdfast._engine.report.transition import FAILURES, Observer
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log
 from holdfast._model.job import Failed, Retried
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import TracebackType
 
-    from holdfast._engine.keeper import Kept, Turn
-    from holdfast._model.job import Outcome
-    from holdfast._store.claim import ClaimedJob
+    from holdfast._engine.keeper import Keeper, Kept, Turn
+    from holdfast._engine.report.transition import EndedBatch
     from holdfast._store.lease import ReapedJob
 
 # This many calls of a hook may wait. While they do, further failures are dropped for that hook.
@@ -62,19 +62,11 @@ class FailedAttempt:
 Hook: TypeAlias = Callable[[FailedAttempt], Awaitable[object] | object]
 
 
-class Hooks:
+class Hooks(Observer):
     """Calls the hooks while its `async with` block runs. Each hook has its own queue and loop."""
 
-    def __init__(
-        self,
-        worker: str,
-        *,
-        on_failure: Sequence[Hook],
-        on_dead_letter: Sequence[Hook],
-        keeper: Keeper | None = None,
-    ) -> None:
-        self._worker = worker
-        self._keeper = keeper or Keeper(worker)
+    def __init__(self, keeper: Keeper, *, on_failure: Sequence[Hook], on_dead_letter: Sequence[Hook]) -> None:
+        self._keeper = keeper
         self._failure = [_Lane(hook) for hook in on_failure]
         self._dead_letter = [_Lane(hook) for hook in on_dead_letter]
         self._lanes = self._failure + self._dead_letter
@@ -92,42 +84,39 @@ class Hooks:
     ) -> None:
         await asyncio.gather(*(lane.stop(STOP_SECONDS) for lane in self._lanes))
 
-    def failed(self, job: ClaimedJob, outcome: Outcome, *, will_retry: bool) -> None:
-        """Call the hooks for a failed attempt whose outcome is written."""
-        if not isinstance(outcome, Retried | Failed):
-            return
-        failed = FailedAttempt(
-            job_id=job.id,
-            kind=job.kind,
-            attempt=job.attempt,
-            error_code=outcome.failure.code,
-            error=outcome.failure.text,
-            worker=self._worker,
-            will_retry=will_retry,
-            exception=outcome.exception,
-        )
-        for lane in self._failure if will_retry else self._lanes:
-            lane.add(failed)
+    def ended(self, worker: str, batch: EndedBatch) -> None:
+        """Call the hooks for failed attempts."""
+        for name, attempt, outcome in zip(*batch, strict=True) if self._lanes else ():
+            if name in FAILURES and isinstance(outcome, Retried | Failed):
+                job, will_retry = attempt.claimed, name == "job_retried"
+                failed = FailedAttempt(
+                    job_id=job.id,
+                    kind=job.kind,
+                    attempt=job.attempt,
+                    error_code=outcome.failure.code,
+                    error=outcome.failure.text,
+                    worker=worker,
+                    will_retry=will_retry,
+                    exception=outcome.exception,
+                )
+                for lane in self._failure if will_retry else self._lanes:
+                    lane.add(failed)
 
-    def reaped(self, jobs: Iterable[ReapedJob]) -> None:
+    def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
         """Call the hooks for the dead letters among these. Their attempts are lost, not failed: the end is unknown."""
-        if self._dead_letter:
-            for job in jobs:
-                if job.answer is ClaimAnswer.failed:
-                    self._bury(job)
-
-    def _bury(self, job: ReapedJob) -> None:
-        failed = FailedAttempt(
-            job_id=job.id,
-            kind=job.kind,
-            attempt=job.attempt,
-            error_code=job.error_code,
-            error=job.error,
-            worker=self._worker,
-            will_retry=False,
-        )
-        for lane in self._dead_letter:
-            lane.add(failed)
+        for job in jobs if self._dead_letter else ():
+            if job.answer is ClaimAnswer.failed:
+                failed = FailedAttempt(
+                    job_id=job.id,
+                    kind=job.kind,
+                    attempt=job.attempt,
+                    error_code=job.error_code,
+                    error=job.error,
+                    worker=worker,
+                    will_retry=False,
+                )
+                for lane in self._dead_letter:
+                    lane.add(failed)
 
 
 class _Lane:

@@ -7,15 +7,16 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
+from holdfast._engine.report.transition import FAILURES, Observer
 from holdfast._logs import log as logs
 from holdfast._logs.log import Log, id_of, trace_in
 from holdfast._model.job import Fail, Failed, Released, Retried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from holdfast._engine.attempt import Attempt
-    from holdfast._engine.report.transition import Name
+    from holdfast._engine.report.transition import EndedBatch
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
 
@@ -58,15 +59,30 @@ class Flood:
             self._sum_up(left_out)
 
 
-class JobLog:
-    """The log lines of one worker about the jobs of one database."""
+class JobLog(Observer):
+    """The log lines of one worker about its jobs."""
 
     def __init__(self, worker: str) -> None:
         self._worker = worker
         self._flood = Flood(self._left_out)
         self._unread: set[tuple[str, int]] = set()
 
-    def failed(self, job: ClaimedJob, outcome: Outcome, *, will_retry: bool) -> None:
+    def ended(self, worker: str, batch: EndedBatch) -> None:  # noqa: ARG002 - as every observer takes it
+        debug = log.isEnabledFor(logging.DEBUG)
+        if not debug and batch.names.count("job_completed") == len(batch.names):
+            return
+        for name, attempt, outcome in zip(*batch, strict=True):
+            if outcome is None:
+                self._lost(attempt)
+            elif name in FAILURES:
+                self._failed(attempt.claimed, outcome, will_retry=name == "job_retried")
+            elif name == "job_released":
+                self._released(attempt.claimed, outcome)
+            if debug and outcome is not None:
+                with self._bound(attempt.claimed):
+                    log.debug(name, extra={"attempt": attempt.claimed.attempt})
+
+    def _failed(self, job: ClaimedJob, outcome: Outcome, *, will_retry: bool) -> None:
         """Log why an attempt failed, with the traceback of the handler."""
         if not isinstance(outcome, Retried | Failed) or not self._flood.may_say():
             return
@@ -86,14 +102,14 @@ class JobLog:
             else:
                 log.error("a job failed", extra=extra, exc_info=trace)
 
-    def lost(self, attempt: Attempt) -> None:
+    def _lost(self, attempt: Attempt) -> None:
         """Log that the outcome of a handler was not written, because its claim was lost."""
         if attempt.entered and self._flood.may_say():
             with self._bound(attempt.claimed):
                 extra = {"attempt": attempt.claimed.attempt, "reason": str(attempt.signal.reason)}
                 log.warning("a claim was lost", extra=extra)
 
-    def released(self, job: ClaimedJob, outcome: Outcome) -> None:
+    def _released(self, job: ClaimedJob, outcome: Outcome) -> None:
         """Log, once per kind and version, that payloads cannot be read here and are given back without counting."""
         if not isinstance(outcome, Released) or outcome.failure is None:
             return
@@ -103,12 +119,6 @@ class JobLog:
             extra = {"payload_version": job.payload_version, "error": outcome.failure.code, "why": outcome.failure.text}
             with self._bound(job):
                 log.warning("a payload does not fit its handler: its job is given back, uncounted", extra=extra)
-
-    def ended(self, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
-        if log.isEnabledFor(logging.DEBUG):
-            for name, attempt in zip(names, attempts, strict=True):
-                with self._bound(attempt.claimed):
-                    log.debug(name, extra={"attempt": attempt.claimed.attempt})
 
     def sum_up(self) -> None:
         """Log how many lines were omitted."""

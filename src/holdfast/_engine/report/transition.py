@@ -1,29 +1,26 @@
-"""The notifications of in-process listeners: every transition of a job, and of the worker itself."""
+"""The one way of reporting: every transition of a job, and of the worker itself, goes to a list of observers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from holdfast._logs.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from holdfast._engine.attempt import Attempt
     from holdfast._logs.failure import Failure
+    from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
     from holdfast._store.lease import ReapedJob
 
     Listener: TypeAlias = "Callable[[Transition], None]"
-    from contextlib import AbstractContextManager
-
-    from holdfast._model.job import Outcome
-
     Endings: TypeAlias = Callable[[Sequence[Outcome | None]], None]
-from typing import TYPE_CHECKING
 
 Name: TypeAlias = Literal[
     "worker_started",
@@ -46,6 +43,8 @@ Name: TypeAlias = Literal[
 Cause: TypeAlias = Literal["call", "schedule", "subscription", "chain", "replay"]
 """Why a job was enqueued. `call`: by the application."""
 
+FAILURES = frozenset({"job_retried", "job_failed"})
+
 log = Log(__name__)
 
 
@@ -58,95 +57,38 @@ class Transition:
     details: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Transitions:
-    """Calls the listeners in the order they were added. An exception, even SystemExit, is logged and does no harm.
+class EndedBatch(NamedTuple):
+    """Attempts that ended, in three lists of the same length."""
 
-    Observers among them are called once per batch of jobs, not for each job.
+    names: Sequence[Name]
+    attempts: Sequence[Attempt]
+    outcomes: Sequence[Outcome | None]
+    """None: the claim was lost."""
+
+
+class Observer:
+    """Receives what happened to jobs, once per batch, in the worker's loop. Exceptions are logged.
+
+    The methods take the worker's name first, which is empty outside of workers. By default they do nothing.
     """
 
-    def __init__(self, worker: str, listeners: Sequence[Listener]) -> None:
-        self.worker = worker
-        self._listeners = tuple(listener for listener in listeners if not isinstance(listener, Observer))
-        self._observers = tuple(listener for listener in listeners if isinstance(listener, Observer))
-        self.spans: Spans | None = next((o.spans for o in self._observers if o.spans is not None), None)
-
-    def __bool__(self) -> bool:
-        """Whether any listener is called for each job."""
-        return bool(self._listeners)
-
-    @property
-    def told(self) -> bool:
-        return bool(self._listeners or self._observers)
-
-    def enqueued(self, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:
-        """Report jobs that this process enqueued: to listeners those with known ids, to observers all."""
-        if not jobs:
-            return
-        for job in jobs if self._listeners else ():
-            if job.id is not None:
-                self.tell("job_enqueued", job.id, job.kind, queue=job.queue, cause=cause, source=job.source)
-        for observer in self._observers:
-            self._call("enqueued", partial(observer.enqueued, jobs))
-
-    def claimed(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
-        for observer in self._observers:
-            self._call("claimed", partial(observer.claimed, self.worker, jobs, seconds))
-
-    def ended(self, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
-        for observer in self._observers:
-            self._call("ended", partial(observer.ended, self.worker, names, attempts))
-
-    def reaped(self, jobs: Sequence[ReapedJob]) -> None:
-        for job in jobs if self._listeners else ():
-            self.tell("job_reaped", job.id, job.kind, stale=job.stale, became=job.answer)
-        for observer in self._observers:
-            self._call("reaped", partial(observer.reaped, self.worker, jobs))
-
-    def ticked(self, ticked: Ticked) -> None:
-        for observer in self._observers:
-            self._call("ticked", partial(observer.ticked, self.worker, ticked))
-
-    def relayed(self, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
-        for observer in self._observers:
-            call = partial(observer.relayed, self.worker, subscription, confirmed=confirmed, refused=refused)
-            self._call("relayed", call)
-
-    def tell(self, name: Name, job: int | None = None, kind: str | None = None, **details: object) -> None:
-        told: tuple[Listener, ...] = self._listeners if job is not None else (*self._listeners, *self._observers)
-        if not told:
-            return
-        transition = Transition(name, self.worker, job, kind, details)
-        for listener in told:
-            self._call(name, partial(listener, transition))
-
-    def _call(self, name: str, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except BaseException:
-            # No exception of a listener may do harm, not even SystemExit.
-            log.exception("a listener failed", extra={"transition": name})
-
-
-@runtime_checkable
-class Observer(Protocol):
-    """A listener that is called per batch, in the worker's loop, with the worker's name. Exceptions are logged."""
-
-    @property
-    def spans(self) -> Spans | None:
-        """The spans around attempts and publishing; None: none."""
-        ...
+    spans: Spans | None = None
+    """The spans around attempts and publishing; None: none."""
 
     def __call__(self, transition: Transition, /) -> None:
-        """Receive a transition that is not about a job."""
+        """Receive a single transition: of a worker, of a runner, or of a job that was cancelled while it waited."""
 
-    def enqueued(self, jobs: Sequence[EnqueuedJob]) -> None:
+    def enqueued(self, worker: str, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:
         """Receive jobs that this process enqueued, in a transaction that may not have committed yet."""
 
-    def claimed(self, worker: str, jobs: Sequence[ClaimedJob], seconds: float) -> None:
-        """Receive the result of one claim, which may be empty."""
+    def looked(self, worker: str, found: int, seconds: float) -> None:
+        """Receive the number of jobs that one claim took, which may be 0, and its duration in seconds."""
 
-    def ended(self, worker: str, names: Sequence[Name], attempts: Sequence[Attempt]) -> None:
-        """Receive attempts whose outcome is written or that were lost, with the name of each transition."""
+    def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """Receive the jobs that the worker holds from now on."""
+
+    def ended(self, worker: str, batch: EndedBatch) -> None:
+        """Receive attempts whose outcome is written or that were lost."""
 
     def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
         """Receive the result of one pass of a reaper, which may be empty."""
@@ -156,6 +98,96 @@ class Observer(Protocol):
 
     def relayed(self, worker: str, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
         """Receive the numbers of events that became jobs or that a sink confirmed, and of refused deliveries."""
+
+
+class Transitions:
+    """The one way to report: every observer is called, in the order they were added.
+
+    An exception, even SystemExit, is logged and does no harm.
+    """
+
+    def __init__(self, worker: str, observers: Sequence[Listener | Observer]) -> None:
+        """Each listener that is no observer is called for each job."""
+        self.worker = worker
+        self._observers = tuple(o if isinstance(o, Observer) else EachJob(o) for o in observers)
+        self.spans: Spans | None = next((o.spans for o in self._observers if o.spans is not None), None)
+
+    def __bool__(self) -> bool:
+        """Whether there is any observer."""
+        return bool(self._observers)
+
+    def tell(self, name: Name, job: int | None = None, kind: str | None = None, **details: object) -> None:
+        transition = Transition(name, self.worker, job, kind, details)
+        self._each(name, lambda observer: observer(transition))
+
+    def enqueued(self, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:
+        if jobs:
+            self._each("enqueued", lambda observer: observer.enqueued(self.worker, jobs, cause))
+
+    def looked(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
+        self._each("looked", lambda observer: observer.looked(self.worker, len(jobs), seconds))
+
+    def claimed(self, attempts: Sequence[Attempt]) -> None:
+        self._each("claimed", lambda observer: observer.claimed(self.worker, attempts))
+
+    def ended(self, batch: EndedBatch) -> None:
+        self._each("ended", lambda observer: observer.ended(self.worker, batch))
+
+    def reaped(self, jobs: Sequence[ReapedJob]) -> None:
+        self._each("reaped", lambda observer: observer.reaped(self.worker, jobs))
+
+    def ticked(self, ticked: Ticked) -> None:
+        self._each("ticked", lambda observer: observer.ticked(self.worker, ticked))
+
+    def relayed(self, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
+        self._each("relayed", lambda o: o.relayed(self.worker, subscription, confirmed=confirmed, refused=refused))
+
+    def _each(self, name: str, call: Callable[[Observer], None]) -> None:
+        for observer in self._observers:
+            _guarded(name, partial(call, observer))
+
+
+class EachJob(Observer):
+    """Calls a listener of the application for each job of a batch."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+
+    def __call__(self, transition: Transition, /) -> None:
+        self._listener(transition)
+
+    def enqueued(self, worker: str, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:
+        """Report the jobs whose ids are known."""
+        for job in jobs:
+            if job.id is not None:
+                self._tell("job_enqueued", worker, job, queue=job.queue, cause=cause, source=job.source)
+
+    def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        for job in (attempt.claimed for attempt in attempts):
+            self._tell("job_claimed", worker, job, attempt=job.attempt)
+
+    def ended(self, worker: str, batch: EndedBatch) -> None:
+        for name, attempt, outcome in zip(*batch, strict=True):
+            if outcome is None:
+                self._tell(name, worker, attempt.claimed, reason=attempt.signal.reason)
+            else:
+                self._tell(name, worker, attempt.claimed, outcome=outcome)
+
+    def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
+        for job in jobs:
+            self._tell("job_reaped", worker, job, stale=job.stale, became=job.answer)
+
+    def _tell(self, name: Name, worker: str, job: EnqueuedJob | ClaimedJob | ReapedJob, **details: object) -> None:
+        # One failure does not keep the other jobs from the listener.
+        _guarded(name, partial(self._listener, Transition(name, worker, job.id, job.kind, details)))
+
+
+def _guarded(name: str, call: Callable[[], None]) -> None:
+    try:
+        call()
+    except BaseException:
+        # No exception of a listener may do harm, not even SystemExit.
+        log.exception("a listener failed", extra={"transition": name})
 
 
 class Spans(Protocol):
@@ -171,8 +203,6 @@ class Spans(Protocol):
 
 
 TickOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "lost", "skipped"]
-
-
 Skipped: TypeAlias = Literal["already running", "not due", "lock held elsewhere", "no time left"]
 
 

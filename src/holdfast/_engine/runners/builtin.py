@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from holdfast._engine.application import Application
     from holdfast._engine.keeper import Keeper
-    from holdfast._engine.report.hook import Hooks
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.runner import Counts, Tick, TickFunction
     from holdfast._engine.runners.database import RunnerDatabase
@@ -230,7 +229,6 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
     *,
     state: Any,
     transitions: Transitions,
-    hooks: Hooks,
     outbox: TickFunction | None,
     relay: Callable[[RunnerDatabase], TickFunction] | None = None,
 ) -> list[tuple[Ticker, list[Runner]]]:
@@ -239,11 +237,6 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
     `sites`: the databases that answer. Without the first one, the application's runners do not run. `outbox` serves all
     databases in one run. `outbox` and `relay` are the functions of these runners here; None: they do nothing.
     """
-
-    def reaped(jobs: Sequence[ReapedJob]) -> None:
-        transitions.reaped(jobs)
-        hooks.reaped(jobs)
-
     settings, names = application.settings, application.selected
     home = next((site for site in sites if site.url == application.urls[0]), None)
     found = []
@@ -260,7 +253,7 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
             heartbeat=settings.heartbeat,
         )
         ours = {runner.name: runner for runner in own}
-        ours["reaper"] = Runner("reaper", Reaping(site, application.kinds, settings, reaped).tick)
+        ours["reaper"] = Runner("reaper", Reaping(site, application.kinds, settings, transitions.reaped).tick)
         ours["maintenance"] = maintenance
         scheduled = [job.name for job in periodic]
         ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, scheduled, transitions).tick)
@@ -281,7 +274,6 @@ async def in_background(  # noqa: PLR0913 - the application, and what the engine
     *,
     state: Any,
     transitions: Transitions,
-    hooks: Hooks,
     keeper: Keeper,
     counts: Callable[[], Mapping[str, int]] = dict,
     relayed: Mapping[str, Callable[[], Mapping[str, int]]] | None = None,
@@ -296,7 +288,6 @@ async def in_background(  # noqa: PLR0913 - the application, and what the engine
         sites,
         state=state,
         transitions=transitions,
-        hooks=hooks,
         outbox=minutes.tick,
         relay=None if not relayed else lambda site: Minutes(site, "relay", relayed[site.url]).tick,
     )
