@@ -6,8 +6,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Final
 
-from holdfast._relay.job_feed import FeedPartition
-from holdfast._relay.partition import PAGE, Partition, _moved
+from holdfast._relay.partition import PAGE, FeedPartition, Partition, _moved
 from holdfast._relay.publisher import Handed, LeaseOver
 from holdfast._store.event import Cut, read_events
 from holdfast._store.statement import Statement

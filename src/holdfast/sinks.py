@@ -8,7 +8,6 @@ from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
     from holdfast._relay.message import Gone, Message, Publish, Receipt, Refused, Sink, Unavailable
-    from holdfast._relay.sinks.circuit import Breaker
     from holdfast._relay.sinks.cloud_events import CloudEvents
     from holdfast._relay.sinks.kafka import KafkaSink
     from holdfast._relay.sinks.mqtt import MqttSink
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from holdfast._relay.sinks.rabbitmq import RabbitMQSink
     from holdfast._relay.sinks.redis import RedisSink
     from holdfast._relay.sinks.signature import NotVerified, verify
-    from holdfast._relay.sinks.webhook import WebhookSink
+    from holdfast._relay.sinks.webhook import Breaker, WebhookSink
 
 __all__ = [
     "Breaker",
@@ -41,7 +40,7 @@ __all__ = [
 __getattr__ = lazy(
     __name__,
     {
-        "Breaker": "holdfast._relay.sinks.circuit",
+        "Breaker": "holdfast._relay.sinks.webhook",
         "CloudEvents": "holdfast._relay.sinks.cloud_events",
         "Gone": "holdfast._relay.message",
         "KafkaSink": "holdfast._relay.sinks.kafka",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._relay.sinks.private import is_private
-from holdfast._relay.sinks.webhook import _OURS
+from holdfast._relay.sinks.webhook import _OURS, is_private
 
 FORGED = [
     "Connection", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Transfer-Encoding",

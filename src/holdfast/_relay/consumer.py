@@ -17,9 +17,8 @@ from holdfast._engine.link import LOST, Outage, pause
 from holdfast._engine.runner import Budget
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
-from holdfast._relay.job_feed import FeedPartition
 from holdfast._relay.message import Gone
-from holdfast._relay.partition import Partition
+from holdfast._relay.partition import FeedPartition, Partition
 from holdfast._relay.publisher import LeaseOver, Publisher
 from holdfast._relay.subscription import Feed
 from holdfast._store.enqueue import EnqueuedJob

@@ -1,4 +1,4 @@
-"""One held partition of a relay: read a page, deliver it, advance the position."""
+"""One held partition: read a page, deliver it or make jobs of it, advance the position."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING
 from holdfast._logs.log import Log
 from holdfast._relay.publisher import Handed, LeaseOver
 from holdfast._store.event import Cut, LogPage, read_events
-from holdfast._store.subscription import advance_position, parked_keys, released_events, settle_parked
+from holdfast._store.subscription import advance_position, feed_jobs, parked_keys, released_events, settle_parked
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast._engine.link import Link
     from holdfast._engine.runner import Budget
     from holdfast._relay.publisher import Publisher
+    from holdfast._relay.subscription import Feed
     from holdfast._store.event import Position
-    from holdfast._store.subscription import HeldPartition
+    from holdfast._store.subscription import Fed, HeldPartition
 
 log = Log(__name__)
 
@@ -137,6 +140,46 @@ class Partition:
     def _pace(self, budget: Budget, seconds: float, *, full: bool) -> None:
         if budget.seconds_left is not None:
             self._size = next_size(self._size, seconds, full=full)
+
+
+class FeedPartition:
+    """The only partition of a feed. One statement reads events, creates their jobs and advances the position."""
+
+    def __init__(
+        self, feed: Feed, link: Link, *, subscription: int, worker: int, confirmed: Callable[[Fed], None]
+    ) -> None:
+        """`confirmed(fed)` is called with the result of each statement that found events."""
+        self._feed = feed
+        self._link = link
+        self._subscription = subscription
+        self._worker = worker
+        self._confirmed = confirmed
+
+    async def hand_over_all(self, budget: Budget) -> int:
+        """Create jobs for all available events and return how many. Raise LeaseOver if the lease was lost."""
+        made, envelope = 0, self._feed.envelope
+        while not budget.spent:
+            fed = await self._link.run(
+                feed_jobs(
+                    self._subscription,
+                    self._worker,
+                    kind=envelope.kind,
+                    queue=envelope.queue,
+                    priority=envelope.priority,
+                    max_attempts=envelope.max_attempts,
+                    ordered=self._feed.ordered,
+                    most=budget.most(PAGE),
+                )
+            )
+            if fed is None:
+                raise LeaseOver
+            made += fed.events
+            if fed.events:
+                self._confirmed(fed)
+            budget.spend(fed.events)
+            if not fed.more:
+                break
+        return made
 
 
 def next_size(size: int, seconds: float, *, full: bool) -> int:

@@ -5,13 +5,13 @@ import doctest
 import pytest
 
 from holdfast._relay.message import Refused
-from holdfast._relay.sinks import private
 from holdfast._relay.sinks import session as address
+from holdfast._relay.sinks import webhook
 from holdfast._relay.sinks.session import Pattern, public
 from tests.relay.sinks.publishing import a_message
 
 
-@pytest.mark.parametrize("module", [address, private])
+@pytest.mark.parametrize("module", [address, webhook])
 def test_the_examples_in_the_docstrings_are_true(module: object) -> None:
     result = doctest.testmod(module)  # type: ignore[arg-type]
     assert result.attempted > 0

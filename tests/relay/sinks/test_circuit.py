@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast._relay.message import Unavailable
-from holdfast._relay.sinks.circuit import Breaker, Circuit
+from holdfast._relay.sinks.webhook import Breaker, Circuit
 
 
 class Clock:

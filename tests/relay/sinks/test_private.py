@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast._relay.sinks.private import is_private
+from holdfast._relay.sinks.webhook import is_private
 
 
 @pytest.mark.parametrize(

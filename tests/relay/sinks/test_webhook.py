@@ -19,11 +19,11 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
 from holdfast._model.retry import Retry
 from holdfast._relay.message import LONGEST_REST, Receipt, Refused, Unavailable
-from holdfast._relay.sinks.circuit import Breaker
 from holdfast._relay.sinks.cloud_events import CloudEvents
 from holdfast._relay.sinks.signature import verify
 from holdfast._relay.sinks.webhook import (
     STANDARD_RETRY,
+    Breaker,
     WebhookFailed,
     WebhookGone,
     WebhookRefused,

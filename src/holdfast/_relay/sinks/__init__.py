@@ -9,8 +9,6 @@ rabbitmq.py      publishes to RabbitMQ
 kafka.py         publishes to Kafka
 redis.py         publishes to Redis Streams
 mqtt.py          publishes to MQTT 5
-webhook.py       posts Standard Webhooks over HTTP
-circuit.py       stops calls to an endpoint that keeps failing
+webhook.py       posts Standard Webhooks over HTTP, with a circuit breaker, to public addresses only
 signature.py     signs and verifies webhooks
-private.py       refuses addresses of private networks
 """

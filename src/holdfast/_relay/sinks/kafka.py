@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
-from holdfast._relay.sinks.session import Pattern, keep, public
+from holdfast._relay.sinks.session import Pattern, keep, public, require
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -44,10 +44,7 @@ class KafkaSink(Sink):
     """For `aiokafka.AIOKafkaProducer`, for example `security_protocol`, `sasl_plain_password`, `compression_type`."""
 
     def __post_init__(self) -> None:
-        try:
-            import aiokafka  # noqa: F401 - report a missing library at once, not in the relay
-        except ImportError as exc:
-            raise ImportError("a relay to Kafka needs the extra: pip install holdfast[kafka]") from exc
+        require("aiokafka", "Kafka", "kafka")
 
     @property
     def name(self) -> str:

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
-from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from holdfast._engine.keeper import in_thread
-from holdfast._relay.message import Refused, Sink, Unavailable
+from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
-from holdfast._relay.sinks.session import Pattern, keep, public
+from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern
 
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
 
-    from holdfast._relay.message import Message, Publish
+    from holdfast._relay.message import Message
     from holdfast._relay.sinks.session import BrokerSession
 
 _PORTS = {"mqtt": 1883, "mqtts": 8883}
@@ -37,13 +35,14 @@ _REFUSALS = {0x90, 0x99}
 
 
 @dataclass(frozen=True)
-class MqttSink(Sink):
+class MqttSink(BrokerSink):
     """Publishes to `mqtt://` or `mqtts://`. Confirmed by PUBACK, not deduplicated; the id is a user property.
 
     MQTT keeps a message only for persistent sessions that subscribed. Without any it is confirmed and dropped.
     """
 
-    url: str = field(repr=False)
+    needs = ("paho.mqtt.client", "MQTT", "mqtt")
+
     _: KW_ONLY
     topic: str = "{topic}"
     """The topic of each message; `{topic}` and `{key}` are filled in. Default `{topic}`."""
@@ -51,27 +50,15 @@ class MqttSink(Sink):
     """Whether the server keeps the last message of each topic for new subscribers. Default no."""
     tls: ssl.SSLContext | None = None
     """Defaults to the system's certificates for `mqtts://`."""
-    timeout: timedelta = timedelta(seconds=10)
-    """For connecting and for each confirmation. Default 10 s."""
 
     def __post_init__(self) -> None:
-        try:
-            import paho.mqtt.client  # noqa: F401 - report a missing library at once, not in the relay
-        except ImportError as exc:
-            raise ImportError("a relay to MQTT needs the extra: pip install holdfast[mqtt]") from exc
+        super().__post_init__()
         parts = urlsplit(self.url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise ValueError("an address of MQTT is mqtt://host:port or mqtts://host:port")
 
-    @property
-    def name(self) -> str:
-        return public(self.url)
-
-    def open(self) -> AbstractAsyncContextManager[Publish]:
-        return keep(self.name, self._connect, timeout=self.timeout)
-
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[BrokerSession]:
+    async def connect(self) -> AsyncIterator[BrokerSession]:
         parts = urlsplit(self.url)
         session = _MqttSession(self)
         client = session.client
@@ -103,7 +90,7 @@ class _MqttSession:
         self._topic = Pattern(sink.topic)
         self._retain = sink.retain
         self._largest = _LARGEST_PACKET
-        self._waiting: dict[int, asyncio.Future[int]] = {}
+        self._confirmations = Confirmations[int]("MQTT")
         self._loop = asyncio.get_running_loop()
         self._room = asyncio.Semaphore(1)
         self._lost = asyncio.Event()
@@ -120,9 +107,7 @@ class _MqttSession:
         await self._lost.wait()
 
     def fail(self) -> None:
-        for confirmation in self._waiting.values():
-            if not confirmation.done():
-                confirmation.set_exception(Unavailable("the connection to MQTT was lost before the confirmation"))
+        self._confirmations.fail()
         self.connected.cancel()
 
     async def publish(self, message: Message) -> None:
@@ -144,12 +129,8 @@ class _MqttSession:
         if info.rc:
             raise Unavailable(f"the connection to MQTT is lost: {info.rc}")
         # Confirmations arrive through this loop, so none can arrive before it is awaited.
-        confirmation: asyncio.Future[int] = self._loop.create_future()
-        self._waiting[info.mid] = confirmation
-        try:
-            return await confirmation
-        finally:
-            del self._waiting[info.mid]
+        reason: int = await self._confirmations.of(info.mid)
+        return reason
 
     def _in_loop(self, function: Any, *args: Any) -> None:
         if not self._loop.is_closed():
@@ -159,7 +140,7 @@ class _MqttSession:
         self._in_loop(self._connect, reason, properties)
 
     def _on_publish(self, _client: Any, _data: Any, mid: int, reason: Any, _properties: Any) -> None:
-        self._in_loop(self._confirm, mid, reason.value)
+        self._in_loop(self._confirmations.confirm, mid, reason.value)
 
     def _on_disconnect(self, _client: Any, _data: Any, _flags: Any, reason: Any, _properties: Any) -> None:
         self._in_loop(self._disconnect, reason)
@@ -173,11 +154,6 @@ class _MqttSession:
             self.connected.set_exception(ConnectionError(f"MQTT: {reason}"))
         else:
             self.connected.set_result(None)
-
-    def _confirm(self, mid: int, reason: int) -> None:
-        confirmation = self._waiting.get(mid)
-        if confirmation is not None and not confirmation.done():
-            confirmation.set_result(reason)
 
     def _disconnect(self, reason: Any) -> None:
         if not self.connected.done():

@@ -7,19 +7,18 @@ import json
 import re
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from holdfast._relay.message import Refused, Sink, Unavailable
+from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
-from holdfast._relay.sinks.session import Pattern, keep, public
+from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from contextlib import AbstractAsyncContextManager
 
-    from holdfast._relay.message import Message, Publish
+    from holdfast._relay.message import Message
     from holdfast._relay.sinks.session import BrokerSession
 
 # A subject to publish to: tokens separated by dots, without spaces and wildcards.
@@ -34,38 +33,24 @@ _SERVERS_FAULT = 500
 
 
 @dataclass(frozen=True)
-class NatsSink(Sink):
+class NatsSink(BrokerSink):
     """Publishes to NATS JetStream. Confirmed by the stream; deduplicated by `Nats-Msg-Id` in its `duplicate_window`.
 
     Several addresses are separated by commas.
     """
 
-    url: str = field(repr=False)
+    needs = ("nats", "NATS", "nats")
+
     _: KW_ONLY
     subject: str = "{topic}"
     """The subject of each message; `{topic}` and `{key}` are filled in. A stream must capture it. Default `{topic}`."""
     stream: str | None = None
     """The stream that must store the message; otherwise it is refused. Default: any."""
-    timeout: timedelta = timedelta(seconds=10)
-    """For connecting and for each confirmation. Default 10 s."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Passed to `nats.connect`, for example `user_credentials` or `tls`."""
 
-    def __post_init__(self) -> None:
-        try:
-            import nats  # noqa: F401 - report a missing library at once, not in the relay
-        except ImportError as exc:
-            raise ImportError("a relay to NATS needs the extra: pip install holdfast[nats]") from exc
-
-    @property
-    def name(self) -> str:
-        return public(self.url)
-
-    def open(self) -> AbstractAsyncContextManager[Publish]:
-        return keep(self.name, self._connect, timeout=self.timeout)
-
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[BrokerSession]:
+    async def connect(self) -> AsyncIterator[BrokerSession]:
         from nats.aio.client import Client
 
         client = Client()
@@ -95,7 +80,7 @@ class NatsSink(Sink):
                 await session.listen()
                 yield session
             finally:
-                session.fail()
+                session.confirmations.fail()
         finally:
             await client.close()
 
@@ -108,19 +93,13 @@ class _NatsSession:
         self._stream = stream
         self._inbox = f"{client.new_inbox()}."
         self._numbers = count()
-        self._waiting: dict[str, asyncio.Future[Any]] = {}
-        self._loop = asyncio.get_running_loop()
+        self.confirmations = Confirmations[str]("NATS")
 
     async def listen(self) -> None:
         await self._client.subscribe(f"{self._inbox}*", cb=self._confirm)
 
     async def lost(self) -> None:
         await self._closed.wait()
-
-    def fail(self) -> None:
-        for confirmation in self._waiting.values():
-            if not confirmation.done():
-                confirmation.set_exception(Unavailable("the connection to NATS was lost before the confirmation"))
 
     async def publish(self, message: Message) -> None:
         subject = self._subject.fill(message)
@@ -131,13 +110,8 @@ class _NatsSession:
         if size > self._client.max_payload:
             raise Refused(f"{size} bytes, and the server takes {self._client.max_payload}")
         reply = f"{self._inbox}{next(self._numbers)}"
-        confirmation = self._waiting[reply] = self._loop.create_future()
-        try:
-            await self._send(subject, message.body, reply, headers)
-            answer = await confirmation
-        finally:
-            del self._waiting[reply]
-        _check(answer, subject)
+        send = partial(self._send, subject, message.body, reply, headers)
+        _check(await self.confirmations.of(reply, send), subject)
 
     async def _send(self, subject: str, body: bytes, reply: str, headers: dict[str, str]) -> None:
         from nats.errors import Error
@@ -164,9 +138,7 @@ class _NatsSession:
         return headers
 
     async def _confirm(self, answer: Any) -> None:
-        confirmation = self._waiting.get(answer.subject)
-        if confirmation is not None and not confirmation.done():
-            confirmation.set_result(answer)
+        self.confirmations.confirm(answer.subject, answer)
 
 
 def _check(answer: Any, subject: str) -> None:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._relay.message import Refused, Sink, Unavailable
+from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
-from holdfast._relay.sinks.session import Pattern, keep, public
+from holdfast._relay.sinks.session import BrokerSink, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from contextlib import AbstractAsyncContextManager
 
-    from holdfast._relay.message import Message, Publish
+    from holdfast._relay.message import Message
     from holdfast._relay.sinks.session import BrokerSession
 
 # AMQP's limit, in bytes.
@@ -24,13 +22,14 @@ _PERSISTENT = 2
 
 
 @dataclass(frozen=True)
-class RabbitMQSink(Sink):
+class RabbitMQSink(BrokerSink):
     """Publishes to RabbitMQ. Confirmed once the message is in every queue it is routed to; not deduplicated.
 
     Messages are persistent, and refused if they reach no queue.
     """
 
-    url: str = field(repr=False)
+    needs = ("aio_pika", "RabbitMQ", "rabbitmq")
+
     _: KW_ONLY
     exchange: str = ""
     """Must exist. Default: the default exchange, whose routing keys are queue names."""
@@ -38,26 +37,15 @@ class RabbitMQSink(Sink):
     """The routing key of each message; `{topic}` and `{key}` are filled in. Default `{topic}`."""
     max_size: int = 16 * 1024 * 1024
     """The server's `max_message_size` in bytes, which it does not announce. Default 16 MiB, as in RabbitMQ 4."""
-    timeout: timedelta = timedelta(seconds=10)
-    """For connecting and for each confirmation. Default 10 s."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Passed to `aio_pika.connect`, for example `ssl_context`."""
 
-    def __post_init__(self) -> None:
-        try:
-            import aio_pika  # noqa: F401 - report a missing library at once, not in the relay
-        except ImportError as exc:
-            raise ImportError("a relay to RabbitMQ needs the extra: pip install holdfast[rabbitmq]") from exc
-
     @property
     def name(self) -> str:
-        return public(self.url) + (f" exchange {self.exchange}" if self.exchange else "")
-
-    def open(self) -> AbstractAsyncContextManager[Publish]:
-        return keep(self.name, self._connect, timeout=self.timeout)
+        return super().name + (f" exchange {self.exchange}" if self.exchange else "")
 
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[BrokerSession]:
+    async def connect(self) -> AsyncIterator[BrokerSession]:
         import aio_pika
 
         async with await aio_pika.connect(self.url, **self.options) as connection:

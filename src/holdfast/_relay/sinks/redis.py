@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._relay.message import Refused, Sink, Unavailable
-from holdfast._relay.sinks.session import Pattern, keep, public
+from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.sinks.session import BrokerSink, Pattern
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from contextlib import AbstractAsyncContextManager
 
-    from holdfast._relay.message import Message, Publish
+    from holdfast._relay.message import Message
     from holdfast._relay.sinks.session import BrokerSession
 
 # Entries per round trip.
@@ -23,13 +21,14 @@ _BATCH = 500
 
 
 @dataclass(frozen=True)
-class RedisSink(Sink):
+class RedisSink(BrokerSink):
     """Publishes to Redis Streams. Confirmed by the entry's id, as durable as Redis's persistence; not deduplicated.
 
     An entry has the fields `id`, `topic`, `key`, `content-type`, `time`, `body` and the headers.
     """
 
-    url: str = field(repr=False)
+    needs = ("redis.asyncio", "Redis", "redis")
+
     _: KW_ONLY
     stream: str = "{topic}"
     """The stream of each message; `{topic}` and `{key}` are filled in. Default `{topic}`."""
@@ -37,29 +36,19 @@ class RedisSink(Sink):
     """Approximate number of entries a stream keeps; older ones are deleted, read or not. Default: all."""
     max_size: int = 512 * 1024 * 1024
     """The server's `proto-max-bulk-len` in bytes. Default 512 MiB, as in Redis."""
-    timeout: timedelta = timedelta(seconds=10)
-    """For connecting and for each confirmation. Default 10 s."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Passed to `redis.asyncio.Redis.from_url`, for example `ssl_ca_certs`."""
 
     def __post_init__(self) -> None:
-        try:
-            import redis.asyncio as client
-        except ImportError as exc:
-            raise ImportError("a relay to Redis needs the extra: pip install holdfast[redis]") from exc
-        client.connection.parse_url(self.url)  # raises on an invalid address
+        super().__post_init__()
+        from redis.asyncio.connection import parse_url
+
+        parse_url(self.url)  # raises on an invalid address
         if self.maxlen is not None and self.maxlen < 1:
             raise ValueError("maxlen must be at least 1")
 
-    @property
-    def name(self) -> str:
-        return public(self.url)
-
-    def open(self) -> AbstractAsyncContextManager[Publish]:
-        return keep(self.name, self._connect, timeout=self.timeout)
-
     @asynccontextmanager
-    async def _connect(self) -> AsyncIterator[BrokerSession]:
+    async def connect(self) -> AsyncIterator[BrokerSession]:
         from redis.asyncio import Redis
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff

@@ -1,23 +1,26 @@
-"""A broker connection that is re-established whenever it is lost."""
+"""The common part of the sinks of brokers: a connection that is re-established whenever it is lost."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import random
+from abc import abstractmethod
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from dataclasses import KW_ONLY, dataclass, field
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from holdfast._engine.keeper import Keeper
 from holdfast._logs.log import Log
 from holdfast._logs.masking import mask
-from holdfast._relay.message import Refused, Unavailable
+from holdfast._relay.message import Refused, Sink, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from contextlib import AbstractAsyncContextManager
-    from datetime import timedelta
 
     from holdfast._engine.keeper import Turn
     from holdfast._relay.message import Message, Publish, Receipt
@@ -41,6 +44,41 @@ class BrokerSession(Protocol):
 
 
 Connect: TypeAlias = "Callable[[], AbstractAsyncContextManager[BrokerSession]]"
+
+
+def require(library: str, what: str, extra: str) -> None:
+    """Raise if a library is missing: at once, not later in the relay."""
+    try:
+        import_module(library)
+    except ImportError as exc:
+        raise ImportError(f"a relay to {what} needs the extra: pip install holdfast[{extra}]") from exc
+
+
+@dataclass(frozen=True)
+class BrokerSink(Sink):
+    """A sink that keeps a connection to a broker."""
+
+    needs: ClassVar[tuple[str, str, str]]
+    """The library, the broker's name, and the extra to install."""
+
+    url: str = field(repr=False)
+    _: KW_ONLY
+    timeout: timedelta = timedelta(seconds=10)
+    """For connecting and for each confirmation. Default 10 s."""
+
+    def __post_init__(self) -> None:
+        require(*self.needs)
+
+    @property
+    def name(self) -> str:
+        return public(self.url)
+
+    def open(self) -> AbstractAsyncContextManager[Publish]:
+        return keep(self.name, self.connect, timeout=self.timeout)
+
+    @abstractmethod
+    def connect(self) -> AbstractAsyncContextManager[BrokerSession]:
+        """Connect once."""
 
 
 @asynccontextmanager
@@ -133,6 +171,38 @@ class _Connection:
                 task.cancel()
             await asyncio.gather(lost, stuck, return_exceptions=True)
         raise ConnectionError("the connection is lost")
+
+
+K = TypeVar("K")
+
+
+class Confirmations(Generic[K]):
+    """The answers of a broker that messages in flight wait for, by the key that an answer carries."""
+
+    def __init__(self, broker: str) -> None:
+        self._broker = broker
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[K, asyncio.Future[Any]] = {}
+
+    async def of(self, key: K, send: Callable[[], Awaitable[None]] | None = None) -> Any:
+        """Send, and return the answer with this key."""
+        answer = self._waiting[key] = self._loop.create_future()
+        try:
+            if send is not None:
+                await send()
+            return await answer
+        finally:
+            del self._waiting[key]
+
+    def confirm(self, key: K, answer: Any) -> None:
+        if (waiting := self._waiting.get(key)) is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def fail(self) -> None:
+        """End the connection: no answer will come."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Unavailable(f"the connection to {self._broker} was lost before the confirmation"))
 
 
 def public(url: str) -> str:

@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import ipaddress
 import math
 import re
+import socket
 import time
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
 from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Sink, Unavailable
-from holdfast._relay.sinks.circuit import Breaker, Circuit
 from holdfast._relay.sinks.cloud_events import percent_encoded
-from holdfast._relay.sinks.private import PrivateAddress, is_private, public_socket
-from holdfast._relay.sinks.session import public
+from holdfast._relay.sinks.session import public, require
 from holdfast._relay.sinks.signature import secret_key, sign
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from holdfast._relay.message import Message, Publish
 
@@ -85,6 +85,20 @@ class WebhookUnavailable(Unavailable):
         self.receipt = receipt
 
 
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """After `failures` consecutive failures nothing is sent for `rest`; then a single attempt decides."""
+
+    failures: int = 10
+    """Consecutive failures before nothing more is sent. Default 10."""
+    rest: timedelta = timedelta(seconds=30)
+    """Time without calls before the next attempt. Default 30 s."""
+
+    def __post_init__(self) -> None:
+        if self.failures < 1 or self.rest <= timedelta(0):
+            raise ValueError("a breaker needs at least one failure and a rest longer than nothing")
+
+
 @dataclass(frozen=True)
 class WebhookSink(Sink):
     """Posts to an HTTP endpoint. Confirmed by status 200 to 299; the receiver deduplicates by `webhook-id`."""
@@ -107,10 +121,7 @@ class WebhookSink(Sink):
     """Whether the endpoint may be in a private network or on this host. Default no."""
 
     def __post_init__(self) -> None:
-        try:
-            import aiohttp  # noqa: F401 - report a missing library at once, not in the relay
-        except ImportError as exc:
-            raise ImportError("a relay to a webhook needs the extra: pip install holdfast[webhook]") from exc
+        require("aiohttp", "a webhook", "webhook")
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.fragment:
             raise ValueError("an endpoint is http:// or https://, with a host, without a user and a fragment")
@@ -259,3 +270,106 @@ def _is_private(exc: BaseException | None) -> bool:
             return True
         exc = exc.__cause__ or exc.__context__
     return False
+
+
+class Circuit:
+    """Closed: all calls pass. Open: none pass. Half open: one call passes, as a probe."""
+
+    def __init__(self, breaker: Breaker, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._breaker = breaker
+        self._clock = clock
+        self._failures = 0
+        self._until: float | None = None
+        self._probing = False
+
+    def enter(self) -> None:
+        """Raise Unavailable unless an attempt is allowed. Each attempt ends in `succeed`, `fail` or `leave`."""
+        if self._until is None:
+            return
+        left = self._until - self._clock()
+        if left > 0 or self._probing:
+            raise Unavailable("the endpoint failed too often and is left alone", retry_after=max(left, 1.0))
+        self._probing = True
+
+    def succeed(self) -> None:
+        self._failures = 0
+        self._until = None
+        self._probing = False
+
+    def fail(self, *, rest: float | None = None) -> None:
+        """Count a failure. With `rest` in seconds, requested by the endpoint, open at once."""
+        self._failures += 1
+        self._probing = False
+        if rest is not None or self._failures >= self._breaker.failures:
+            wait = self._breaker.rest.total_seconds() if rest is None else rest
+            self._until = max(self._until or 0.0, self._clock() + wait)
+
+    def leave(self) -> None:
+        """Count nothing: the attempt ended without information about the endpoint."""
+        self._probing = False
+
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Networks that some Python versions treat as public (64:ff9b:1::/48 is for translation within one network, at any
+# position of the IPv4 address), and 168.63.129.16, which is Azure's internal service address.
+_NOT_PUBLIC = [
+    ipaddress.ip_network(network)
+    for network in (
+        "168.63.129.16",
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "64:ff9b:1::/48",
+        "fec0::/10",
+        "3fff::/20",
+        "5f00::/16",
+    )
+]
+# Networks that carry an IPv4 address in the last four bytes.
+_TRANSLATED = [ipaddress.ip_network(network) for network in ("64:ff9b::/96", "::/96")]
+
+
+class PrivateAddress(OSError):  # noqa: N818 - named for what happened
+    """The endpoint is at an address of a private network."""
+
+
+def is_private(address: str | Address) -> bool:
+    """Return whether the address is anything but one public host.
+
+    >>> is_private("10.0.0.1"), is_private("::ffff:169.254.169.254"), is_private("93.184.215.14")
+    (True, True, False)
+    """
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0] if isinstance(address, str) else address)
+    except ValueError:
+        return True
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = _inner(ip)
+        if inner is not None:
+            return is_private(inner)
+    return not ip.is_global or ip.is_multicast or ip.is_reserved or any(ip in network for network in _NOT_PUBLIC)
+
+
+def _inner(ip: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+    if ip.ipv4_mapped is not None:
+        return ip.ipv4_mapped
+    if ip.sixtofour is not None:
+        return ip.sixtofour
+    if ip.teredo is not None:
+        return ip.teredo[1]
+    if any(ip in network for network in _TRANSLATED):
+        return ipaddress.IPv4Address(int(ip) & 0xFFFF_FFFF)
+    return None
+
+
+def public_socket(info: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
+    """Create the socket for an address about to be connected to. Raise PrivateAddress if it is private.
+
+    No name is resolved after this check, so DNS rebinding cannot bypass it.
+    """
+    family, kind, protocol, _, where = info
+    if is_private(str(where[0])):
+        raise PrivateAddress(f"{where[0]} is an address of a private network")
+    made = socket.socket(family, kind, protocol)
+    made.setblocking(False)  # noqa: FBT003 - the method's name explains the argument
+    return made
