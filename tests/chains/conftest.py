@@ -7,7 +7,6 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast._engine.wake import chains as chain_watch
-from holdfast._engine.wake import watcher
 from tests.engine.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -36,4 +35,4 @@ async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
 def seldom(monkeypatch: pytest.MonkeyPatch) -> None:
     """Switch polling off for a minute, so that a missing notification is noticed."""
     monkeypatch.setattr(chain_watch, "RENEW", 60.0)
-    monkeypatch.setattr(watcher, "STATEMENT_SECONDS", 120.0)
+    monkeypatch.setattr(chain_watch, "STATEMENT_SECONDS", 120.0)

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast._engine.wake.watcher import Watcher
+from holdfast._engine.wake.chains import Watcher
 from holdfast._store.schema import migrate
 from tests.chains.watching import RECORDS, count
 from tests.engine.ledger import Ledger

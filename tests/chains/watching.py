@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from holdfast._engine.link import Link
-from holdfast._engine.wake import watcher
+from holdfast._engine.wake import chains
 from holdfast._store.statement import statements
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             sent[names[statement.sql]] += 1
             return await super().run(statement)
 
-    monkeypatch.setattr(watcher, "Link", Counted)
+    monkeypatch.setattr(chains, "Link", Counted)
     return sent
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from datetime import timedelta
 
     from holdfast._engine.application import MakeRelaying
-    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.wake.carriers import Carrier
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from holdfast._drivers import run, run_sync
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
-from holdfast._engine.wake.watcher import Watchers, wait_for_end
+from holdfast._engine.wake.chains import Watchers, wait_for_end
 from holdfast._model.event import NewEvent
 from holdfast._model.job import Handle
 from holdfast._model.new_job import LAST_ID, Continue, check_new_job

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast._engine.report.hook import Hook
     from holdfast._engine.report.transition import Listener, Transitions
     from holdfast._engine.runner import Budget, PeriodicJob, Runner
-    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.wake.carriers import Carrier
     from holdfast._model.job import Job
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings

@@ -14,7 +14,7 @@ from tests.engine.pace import MINUTE
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
-    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.wake.carriers import Carrier
     from holdfast._engine.worker import Worker
 
 # A record of a sleeper lasts ten seconds, so that nobody sleeps longer. What is picked up so soon, while somebody has

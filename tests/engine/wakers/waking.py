@@ -27,7 +27,7 @@ from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from holdfast._engine.wake.carrier import Carrier
+    from holdfast._engine.wake.carriers import Carrier
     from holdfast._engine.worker import Worker
     from tools.broker import Broker
 

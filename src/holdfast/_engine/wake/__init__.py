@@ -2,12 +2,9 @@
 
 In the order in which a wake-up passes through them:
 
-    sleep.py    the one protocol of falling asleep, for workers, readers of the log and waiting callers
-    listen.py   receives notifications from PostgreSQL and calls the worker
-    broker.py   shares one listening connection among many workers, through a broker
-    carrier.py  defines the interface of a broker
-    redis.py    carries wake-ups over Redis
-    nats.py     carries wake-ups over NATS
-    chains.py   decides what to check while callers wait for chains, without I/O
-    watcher.py  waits for chains on a connection, for async and blocking callers
+    sleep.py     the one protocol of falling asleep, for workers, readers of the log and waiting callers
+    listen.py    receives notifications from PostgreSQL and calls the worker
+    broker.py    shares one listening connection among many workers, through a broker
+    carriers.py  carries wake-ups over Redis or NATS
+    chains.py    waits for chains on a connection, for async and blocking callers
 """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from psycopg import Notify
 
     from holdfast._engine.keeper import Turn
-    from holdfast._engine.wake.carrier import Carrier, CarrierSession
+    from holdfast._engine.wake.carriers import Carrier, CarrierSession
     from holdfast._engine.wake.listen import Waker
     from holdfast._store.lease import Held
 
