@@ -7,6 +7,7 @@ import math
 import time
 from collections import Counter
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
@@ -63,32 +64,30 @@ class HeldTask(NamedTuple):
     """Ended to ask the task to stop."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayParts:
+    """The parts that all consumers of a process share, on one database."""
+
+    link: Link
+    worker: Callable[[], int]
+    """Returns the id of the worker's row."""
+    bell: LogWaker
+    codec: JsonCodec
+    counts: Counter[str]
+    """Delivered events, by subscription."""
+    transitions: Transitions
+    keeper: Keeper
+
+
 class Consumer:
     """One process's membership in a subscription, on one database."""
 
-    def __init__(  # noqa: PLR0913 - the dependencies of a consumer
-        self,
-        what: Feed | Relay,
-        link: Link,
-        *,
-        worker: Callable[[], int],
-        bell: LogWaker,
-        lease: float,
-        codec: JsonCodec,
-        counts: Counter[str],
-        transitions: Transitions,
-        keeper: Keeper,
-    ) -> None:
+    def __init__(self, what: Feed | Relay, parts: RelayParts, *, lease: float) -> None:
         """`lease` is in seconds."""
         self._what = what
-        self._link = link
-        self._worker = worker
-        self._bell = bell
+        self._parts = parts
+        self._link = parts.link
         self._lease = lease
-        self._codec = codec
-        self._counts = counts
-        self._transitions = transitions
-        self._keeper = keeper
         self._subscribed: Subscribed | None = None
         self._database = ""
         self._alive_until = 0.0
@@ -137,11 +136,11 @@ class Consumer:
 
     async def join(self) -> Membership:
         """Create the subscription if it does not exist, renew the lease, and claim free partitions."""
-        if not self._worker():
+        if not self._parts.worker():
             raise TimeoutError("the worker is not registered yet")
         subscribed = self._subscribed or await self._subscribe()
         begun = time.monotonic()
-        joining = join_subscription(subscribed.id, self._worker(), lease_ms=round(self._lease * 1000))
+        joining = join_subscription(subscribed.id, self._parts.worker(), lease_ms=round(self._lease * 1000))
         membership = await self._link.run(joining)
         if membership is None:
             # It was deleted while this consumer still serves it: create it again.
@@ -191,7 +190,7 @@ class Consumer:
         for key in unserved[:room]:
             budget = Budget()
             serve = partial(self._serve, held[key], membership, budget)
-            kept = self._keeper.start("partition", serve, detail=f"{self._what.name} {key[0]}", once=True)
+            kept = self._parts.keeper.start("partition", serve, detail=f"{self._what.name} {key[0]}", once=True)
             kept.on_end = self._ended.set
             self._serving[key] = HeldTask(kept, budget)
         return [held[key] for key in unserved[room:]]
@@ -199,14 +198,16 @@ class Consumer:
     async def _give_up(self, held: HeldPartition) -> None:
         """Release the partition at once: while this lease lives, no other consumer would claim it."""
         assert self._subscribed is not None  # noqa: S101 - joined before anything is held
-        await self._link.run(advance_position(self._subscribed.id, self._worker(), held, held.position, free=True))
+        await self._link.run(
+            advance_position(self._subscribed.id, self._parts.worker(), held, held.position, free=True)
+        )
 
     async def _serve(self, held: HeldPartition, membership: Membership, budget: Budget, turn: Turn) -> None:
         """Deliver events as they arrive, until asked to stop or the lease is lost."""
         turn(math.inf)
         try:
             async with self._open(held, membership, budget) as partition:
-                sleeper = self._bell.sleeper()
+                sleeper = self._parts.bell.sleeper()
                 while not budget.spent:
                     sleeper.listen()
                     done = await partition.hand_over_all(budget)
@@ -236,7 +237,7 @@ class Consumer:
                 what,
                 self._link,
                 subscription=subscribed.id,
-                worker=self._worker(),
+                worker=self._parts.worker(),
                 confirmed=partial(self._fed, what.envelope),
             )
             return
@@ -245,16 +246,16 @@ class Consumer:
                 what,
                 publish,
                 database=self._database,
-                codec=self._codec,
+                codec=self._parts.codec,
                 parked=await self._link.run(parked_keys(subscribed.id, held.partition)),
                 alive=lambda: self._alive,
                 budget=budget,
                 confirmed=self._confirmed,
-                transitions=self._transitions,
+                transitions=self._parts.transitions,
             )
             cut = Cut(membership.topics, membership.partitions, held.partition, membership.base_id)
             partition = Partition(
-                self._link, subscription=subscribed.id, worker=self._worker(), cut=cut, held=held, courier=courier
+                self._link, subscription=subscribed.id, worker=self._parts.worker(), cut=cut, held=held, courier=courier
             )
             try:
                 yield partition
@@ -274,20 +275,20 @@ class Consumer:
         log.error(says, self._what.name, extra=self._extra(error=failure.code, why=failure.text))
 
     def _confirmed(self, count: int) -> None:
-        self._counts[self._what.name] += count
-        self._transitions.relayed(self._what.name, confirmed=count)
+        self._parts.counts[self._what.name] += count
+        self._parts.transitions.relayed(self._what.name, confirmed=count)
 
     def _fed(self, envelope: Envelope, fed: Fed) -> None:
         self._confirmed(fed.events)
-        if self._transitions:
+        if self._parts.transitions:
             made = [EnqueuedJob(id_, envelope.kind, envelope.queue, self._what.name) for id_ in fed.made]
-            self._transitions.enqueued(made, "subscription")
+            self._parts.transitions.enqueued(made, "subscription")
 
     def _stop(self, serving: HeldTask) -> None:
         if not serving.budget.ended:
             serving.budget.end()
             asyncio.get_running_loop().call_later(GENTLE_SECONDS, serving.kept.cancel)
-        self._bell.ring()
+        self._parts.bell.ring()
 
     async def _rest(self, failed: float | None) -> None:
         """Wait until the lease must be renewed, or only briefly after a failure or when a partition's task ended."""
@@ -316,7 +317,7 @@ class Consumer:
             await asyncio.gather(renewing, *(one.wait() for one in kept), return_exceptions=True)
         if self._subscribed is not None:
             with suppress(*LOST, TimeoutError, psycopg.Error):
-                await self._link.run(leave_subscription(self._subscribed.id, self._worker()))
+                await self._link.run(leave_subscription(self._subscribed.id, self._parts.worker()))
 
     def _say(self, membership: Membership) -> None:
         """Log once why a subscription cannot be read as the code configures it."""

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.link import Link
-from holdfast._relay.consumer import Consumer, side_by_side
+from holdfast._relay.consumer import Consumer, RelayParts, side_by_side
 from holdfast._relay.sleep import LogWaker
 from holdfast._relay.subscription import Feed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from holdfast._engine.keeper import Kept, Turn
     from holdfast._engine.report.transition import Transitions
@@ -46,11 +45,7 @@ class Relays:
     ) -> None:
         """`worker()` returns the id of the worker's row. `heard()` is true while its notifications arrive."""
         self._subscriptions = subscriptions
-        self._settings = settings
-        self._codec = codec
-        self._worker = worker
-        self._transitions = transitions
-        self._keeper = keeper or Keeper(transitions.worker)
+        self._lease = settings.lease
         self._link = Link(url, timeout=STATEMENT_SECONDS)
         topics = [topic for what in subscriptions for topic in what.topics]
         self._bell = LogWaker(
@@ -60,9 +55,19 @@ class Relays:
             heard=heard,
             idle=(settings.idle_min.total_seconds(), settings.idle_max.total_seconds()),
         )
-        self._kept: list[Kept] = []
         self.counts: Counter[str] = Counter()
         """Delivered events, by subscription."""
+        self._keeper = keeper or Keeper(transitions.worker)
+        self._parts = RelayParts(
+            link=self._link,
+            worker=worker,
+            bell=self._bell,
+            codec=codec,
+            counts=self.counts,
+            transitions=transitions,
+            keeper=self._keeper,
+        )
+        self._kept: list[Kept] = []
 
     async def __aenter__(self) -> Self:
         self._kept = [
@@ -70,9 +75,7 @@ class Relays:
         ]
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for kept in self._kept:
             kept.cancel()
         await asyncio.gather(*(kept.wait(LEAVE_SECONDS) for kept in self._kept))
@@ -95,15 +98,5 @@ class Relays:
         await self._member(what).run(turn)
 
     def _member(self, what: Feed | Relay) -> Consumer:
-        lease = self._settings.lease if isinstance(what, Feed) or what.lease is None else what.lease
-        return Consumer(
-            what,
-            self._link,
-            worker=self._worker,
-            bell=self._bell,
-            lease=lease.total_seconds(),
-            codec=self._codec,
-            counts=self.counts,
-            transitions=self._transitions,
-            keeper=self._keeper,
-        )
+        lease = self._lease if isinstance(what, Feed) or what.lease is None else what.lease
+        return Consumer(what, self._parts, lease=lease.total_seconds())

@@ -20,7 +20,6 @@ from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
 
     from holdfast._engine.keeper import Keeper, Kept, Turn
     from holdfast._engine.report.transition import EndedBatch
@@ -79,9 +78,7 @@ class Hooks(Observer):
             lane.start(self._keeper)
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await asyncio.gather(*(lane.stop(STOP_SECONDS) for lane in self._lanes))
 
     def ended(self, worker: str, batch: EndedBatch) -> None:

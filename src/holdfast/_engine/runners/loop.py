@@ -17,7 +17,6 @@ from holdfast._model.errors import AbortReason
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
-    from types import TracebackType
 
     from holdfast._engine.keeper import Keeper, Kept, Turn
     from holdfast._engine.report.transition import Ticked
@@ -129,9 +128,7 @@ class Background:
         self._kept = [self._keeper.start("runner", loop.run, detail=loop.name) for loop in self.loops]
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
     def wake(self, name: str) -> None:

@@ -175,12 +175,7 @@ class Ticker:
             return bool(await self._persist(statement))
         if told is not None:
             run = record_run(
-                call.begun,
-                call.runner.name,
-                told,
-                worker=self.site.worker,
-                counts=ended.counts,
-                failure=ended.failure,
+                call.begun, call.runner.name, told, worker=self.site.worker, counts=ended.counts, failure=ended.failure
             )
             try:
                 await self._persist(run)
