@@ -81,7 +81,7 @@ async def measure(url: str, broker: str, workers: int) -> list[str]:
         conn = await stack.enter_async_context(await psycopg.AsyncConnection.connect(url, autocommit=True))
         fleet = [await stack.enter_async_context(app.worker(id=f"w{n}", queues={"default": 2})) for n in range(workers)]
         await asyncio.sleep(SETTLED)
-        assert all(worker.pipelines[0].heard for worker in fleet)
+        assert all(worker.pipelines[0].listening for worker in fleet)
         seen.clear()
         await asyncio.sleep(IDLE)
         idle, asked = seen["published"] + seen["received"], seen["asked"]

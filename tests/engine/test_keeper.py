@@ -46,7 +46,6 @@ ENDED = "a loop of the worker ended"
 _BRIEF = "awaited by the one attempt, tick or page that it belongs to"
 ELSEWHERE = {
     "_engine/keeper.py": "the keeper itself",
-    "_engine/link.py": "cancels one statement, and ends within its time",
     "_engine/jobs/dispatch.py": "attempts: how one ends is its outcome",
     "_engine/jobs/executor.py": _BRIEF,
     "_engine/once.py": "the runners of one tick, awaited by it",
