@@ -22,6 +22,7 @@ from holdfast._engine.serving import Serving
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Completed
 from holdfast._store.claim import REACHES, Floors
+from holdfast._store.finish import Answers
 from holdfast._store.lease import ClaimAnswer
 from holdfast._store.sleeper import look_ahead
 from holdfast._store.statement import Statement
@@ -114,7 +115,7 @@ def believe_in_the_finish() -> None:
 
     async def without_answer(self: Finisher, batch: Sequence[Attempt]) -> Any:
         await answers(self, batch)
-        return {}
+        return Answers()
 
     _replace(Finisher, "_answers", without_answer)
 
