@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._top.palette import LIGHT, TONES
-from holdfast._top.sheets import SHEETS
+from holdfast._top.application import SHEETS
+from holdfast._top.cell import LIGHT, TONES
 from tests.engine.waiting import until
 from tests.top.shop import shop
 from tests.top.watching import watching

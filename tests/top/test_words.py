@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from textual.color import Color
 
+from holdfast._ops import wording
 from holdfast._top import cell
+from holdfast._top.cell import DARK, LIGHT, THEMES, TONES, theme_of
 from holdfast._top.headline import bars
-from holdfast._top.palette import DARK, LIGHT, THEMES, TONES, theme_of
 from holdfast._top.sheet import Words
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -31,7 +32,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
     ],
 )
 def test_durations(seconds: float, said: str) -> None:
-    assert cell.span(seconds) == said
+    assert wording.span(seconds) == said
     assert len(said) <= 7
 
 
@@ -40,14 +41,14 @@ def test_durations(seconds: float, said: str) -> None:
     [(0, "0"), (9_999, "9,999"), (10_000, "10.0k"), (1_234_567, "1.2M"), (9_999_999_999, "10.0G"), (10**15, "1000.0T")],
 )
 def test_counts(count: int, said: str) -> None:
-    assert cell.compact(count) == said
+    assert wording.compact(count) == said
 
 
 @pytest.mark.parametrize(
     ("part", "whole", "said"), [(0, 0, "0%"), (1, 1_000_000, "0.1%"), (3, 200, "1.5%"), (1, 2, "50%"), (7, 7, "100%")]
 )
 def test_shares(part: int, whole: int, said: str) -> None:
-    assert cell.share(part, whole) == said
+    assert wording.share(part, whole) == said
 
 
 def test_times() -> None:
@@ -59,8 +60,8 @@ def test_times() -> None:
 
 
 def test_long_and_hostile_texts_become_one_harmless_line() -> None:
-    assert cell.plain("a" * 100) == "a" * 39 + "…"
-    assert cell.plain("a\x1b[2J\nb\u202e") == r"a\x1b[2J\nb\u202e"
+    assert wording.plain("a" * 100) == "a" * 39 + "…"
+    assert wording.plain("a\x1b[2J\nb\u202e") == r"a\x1b[2J\nb\u202e"
 
 
 def test_words_of_a_filter() -> None:

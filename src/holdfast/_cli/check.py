@@ -24,6 +24,7 @@ from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings
 from holdfast._model.settings_table import SETTINGS
 from holdfast._model.work import Lease
+from holdfast._ops.wording import counted
 from holdfast._store import schema
 from holdfast._store.inspect import list_roles, read_census, read_isolation, read_rights, read_server
 from holdfast._store.subscription import list_subscriptions
@@ -161,13 +162,13 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
     if not session.ask(conn, read_rights()).look:
         return
     for line in unserved(session.ask(conn, read_census()), session.ask(conn, list_workers(latest=0))):
-        due = table.counted(line.due, "due job")
+        due = counted(line.due, "due job")
         yield "note", "kinds", f"no live worker takes {line.kind} from the queue {line.queue}: {due}"
     parked: Counter[str] = Counter()
     for subscription in session.ask(conn, list_subscriptions()):
         parked[subscription.name] += subscription.parked
     for name, events in (+parked).items():
-        yield "note", "events", f"{table.counted(events, 'parked event')} of {name}: holdfast events parked {name}"
+        yield "note", "events", f"{counted(events, 'parked event')} of {name}: holdfast events parked {name}"
 
 
 def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:
@@ -246,7 +247,7 @@ def _print(settings: Settings, app: Holdfast | None, findings: list[Finding], *,
     if app is not None:
         print()
         for what, names in _application(app, settings).items():
-            print(f"{table.counted(len(names), what.removesuffix('s'))}: {', '.join(names) or '-'}")
+            print(f"{counted(len(names), what.removesuffix('s'))}: {', '.join(names) or '-'}")
     print()
     table.print_table(("verdict", "database of", "subject", "says"), findings)
     if wrong:

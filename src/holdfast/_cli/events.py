@@ -14,6 +14,7 @@ from holdfast._cli import arguments as args
 from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
 from holdfast._ops.caller import RequestRefused
+from holdfast._ops.wording import counted
 from holdfast._store.subscription import MOST_PARTITIONS, list_parked, list_subscriptions
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ async def _rebased(service: Service, name: str) -> int | None:
 
 async def _repartition(service: Service, arguments: argparse.Namespace) -> None:
     await _change(service, arguments, "repartition", partitions=arguments.partitions)
-    says = f"has {table.counted(arguments.partitions, 'partition')}; some events may be handed over again"
+    says = f"has {counted(arguments.partitions, 'partition')}; some events may be handed over again"
     table.print_done(arguments, says)
 
 
@@ -217,7 +218,7 @@ async def _release(service: Service, arguments: argparse.Namespace) -> None:
         if freed < _PIECE:
             break
     of = f" of the key {key}" if key is not None else ""
-    says = f"{table.counted(released, 'parked event')}{of} will be tried again, in order"
+    says = f"{counted(released, 'parked event')}{of} will be tried again, in order"
     table.print_done(arguments, says if released else f"nothing{of} is parked", released=released)
 
 

@@ -11,6 +11,7 @@ from holdfast._cli import arguments as args
 from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
 from holdfast._model.retry import tries
+from holdfast._ops.wording import counted
 from holdfast._store.inspect import (
     MOST,
     STATUSES,
@@ -285,13 +286,13 @@ def _print_result(action: str, result: JobActionResult, most: int) -> None:
         print("No such jobs.")
     elif result.preview:
         table.print_table(_COLUMNS, [_line(job) for job in result.sample])
-        print(f"{table.counted(result.matched, 'job')} would be {_DONE[action]}. Give --yes to do it.")
+        print(f"{counted(result.matched, 'job')} would be {_DONE[action]}. Give --yes to do it.")
     else:
-        print(f"{result.done} of {table.counted(result.matched, 'job')} {_DONE[action]}.")
+        print(f"{result.done} of {counted(result.matched, 'job')} {_DONE[action]}.")
         for refused in result.refused:
             print(f"{refused.id}: {refused.why}")
     if result.matched == most and result.capped:
         print("There may be more: repeat it, or raise --most.")
     elif not result.looked.complete:
-        newest = table.counted(result.looked.jobs, "job")
+        newest = counted(result.looked.jobs, "job")
         print(f"Looked at the newest {newest} alone, back to {table.text(result.looked.back_to)}: say more of them.")

@@ -12,6 +12,7 @@ from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
 from holdfast._ops.requests import QueueAction, QueueControl
 from holdfast._ops.responses.job import JobActionResult
+from holdfast._ops.wording import counted
 from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
@@ -130,8 +131,8 @@ async def _drain(service: Service, arguments: argparse.Namespace) -> None:
         table.print_json(result.model_dump(mode="json"))
     elif sure:
         more = " There may be more: repeat it." if result.capped else ""
-        print(f"{arguments.name}: {table.counted(result.done, 'job')} cancelled.{more}")
+        print(f"{arguments.name}: {counted(result.done, 'job')} cancelled.{more}")
     else:
         more = ", and there may be more" if result.capped else ""
-        would = f"{table.counted(result.matched, 'job')} would be cancelled{more}"
+        would = f"{counted(result.matched, 'job')} would be cancelled{more}"
         print(f"{arguments.name}: {would}. Give --yes to do it.")

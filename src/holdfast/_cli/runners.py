@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
 from holdfast._ops.caller import RequestRefused
+from holdfast._ops.wording import counts
 from holdfast._store.schedule import last_runs, list_running, list_schedules
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _line(name: str, schedule: ScheduleLine | None, run: RunRow | None, running:
     ran: tuple[object, ...] = (None,) * 4
     if run is not None:
         took = run.finished_at and run.finished_at - run.started_at
-        ran = (run.started_at, took, run.outcome, run.error or table.counts(run.counts))
+        ran = (run.started_at, took, run.outcome, run.error or counts(run.counts))
     return (name, *when, _state(schedule, running), schedule and schedule.next_at, *ran)
 
 

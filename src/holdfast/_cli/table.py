@@ -4,37 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast._ops.wording import NOTHING, plain, stamp, tone_of
+
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-# Stored text must not move the cursor or hide what follows it.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _GAP = "  "
 _LONGEST_CELL = 500
-_COLOURS = {
-    "pending": "cyan",
-    "blocked": "magenta",
-    "processing": "yellow",
-    "completed": "green",
-    "done": "green",
-    "ok": "green",
-    "failed": "bold red",
-    "wrong": "bold red",
-    "lost": "red",
-    "retry": "yellow",
-    "note": "yellow",
-    "paused": "yellow",
-    "cancelled": "dim",
-    "default": "dim",
-    "unset": "dim",
-}
+_STYLES = {"good": "green", "warn": "yellow", "bad": "bold red", "dim": "dim", "plain": ""}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -61,25 +44,15 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> Non
         _print_plain(columns, cells)
 
 
-def counted(number: int, one: str) -> str:
-    """Return a number with its noun in singular or plural: `1 queue`, `2 queues`."""
-    return f"{number} {one}" if number == 1 else f"{number} {one}s"
-
-
-def counts(counted: Mapping[str, int]) -> str:
-    """Return the counts of a run that are not zero: `12 deleted, 1 kept`."""
-    return ", ".join(f"{count} {what}" for what, count in counted.items() if count)
-
-
 def text(value: object) -> str:
     """Return the value on one line, `-` if it is empty."""
     match value:
         case None | "":
-            return "-"
+            return NOTHING
         case bool():
             return "yes" if value else "no"
         case datetime():
-            return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+            return stamp(value)
         case timedelta():
             return f"{value.total_seconds():.3f} s"
         case float():
@@ -88,8 +61,7 @@ def text(value: object) -> str:
             said = json.dumps(value, ensure_ascii=False)
         case _:
             said = str(value)
-    said = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], said)
-    return said if len(said) <= _LONGEST_CELL else f"{said[: _LONGEST_CELL - 1]}…"
+    return plain(said, _LONGEST_CELL)
 
 
 def is_colourful() -> bool:
@@ -115,7 +87,7 @@ def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_COLOURS.get(cell, "")) for cell in row))
+        table.add_row(*(Text(cell, style=_STYLES[tone_of(cell)]) for cell in row))
     Console(soft_wrap=False).print(table)
 
 

@@ -17,6 +17,7 @@ from holdfast._engine.once import run_tick
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import Settings
+from holdfast._ops.wording import counts
 
 if TYPE_CHECKING:
     import argparse
@@ -92,5 +93,5 @@ def _line(ticked: Ticked, *, several: bool) -> tuple[object, ...]:
         *database,
         ticked.outcome,
         f"{ticked.seconds:.3f} s",
-        failure or ticked.why or table.counts(ticked.counts),
+        failure or ticked.why or counts(ticked.counts),
     )

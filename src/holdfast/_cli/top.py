@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> None:
 async def _watch(arguments: argparse.Namespace) -> None:
     from holdfast._ops.service import Service
     from holdfast._top.application import Top
-    from holdfast._top.palette import DARK, LIGHT, theme_of
+    from holdfast._top.cell import DARK, LIGHT, theme_of
 
     theme = {"dark": DARK, "light": LIGHT, None: theme_of(os.environ)}[arguments.theme]
     where = shown(conninfo_to_dict(session.address(arguments)))

@@ -3,11 +3,12 @@
 In the order in which a screen is made:
 
 application.py  reads the service periodically, draws the screen, handles the keys
-sheet.py        defines a table: its query, its columns and its actions
-sheets/         lists the tables
-grid.py         shows a table, sorted and filtered, and formats its cells
-cell.py         formats a value in a few characters, with its tone
-palette.py      defines the colours, dark and light
 headline.py     draws the status line, the figures and the chart above the tables
+fleet.py        lists queues, kinds and workers
+runners.py      lists runners and relays
+jobs.py         lists dead letters and jobs
+grid.py         shows a table, sorted and filtered
+sheet.py        defines a table: its query, its columns and its actions
+cell.py         formats a value with its tone, and defines the colours, dark and light
 dialogs.py      asks for confirmation and shows text pages
 """

@@ -13,13 +13,16 @@ from textual.widgets import ContentSwitcher, Footer, Input, Static, Tab, Tabs
 
 from holdfast._logs.failure import Failure
 from holdfast._ops.caller import RequestRefused
+from holdfast._ops.wording import counted
 from holdfast._store.inspect import read_rights
+from holdfast._top.cell import DARK, LIGHT, THEMES, TONES
 from holdfast._top.dialogs import GUIDE, Confirmation, Reader
+from holdfast._top.fleet import KINDS, QUEUES, WORKERS
 from holdfast._top.grid import Grid
 from holdfast._top.headline import Frame, Headline, course, figures, verdict, worst_first
-from holdfast._top.palette import DARK, LIGHT, THEMES, TONES
+from holdfast._top.jobs import DEAD_LETTERS, JOBS
+from holdfast._top.runners import RELAYS, RUNNERS
 from holdfast._top.sheet import Jump, Query, TextPage, Words
-from holdfast._top.sheets import SHEETS
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -30,7 +33,10 @@ if TYPE_CHECKING:
     from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.service import Service
     from holdfast._store.inspect import Rights
+    from holdfast._top.sheet import AnySheet
 
+# In the order of the tabs.
+SHEETS: tuple[AnySheet, ...] = (QUEUES, KINDS, WORKERS, RUNNERS, RELAYS, DEAD_LETTERS, JOBS)
 _ACTIONS = {action.name: action for sheet in SHEETS for action in sheet.actions}
 _LONGEST_FILTER = 200
 _SILENT = RequestRefused(503, "silent", "the database does not answer")
@@ -186,10 +192,12 @@ class Top(App[None]):
         elif not grid.lines and not grid.words:
             self._note.update(f" {grid.sheet.empty}")
         else:
-            many = f"{len(grid.shown)} of {len(grid.lines)}" if grid.words else f"{len(grid.lines)}"
-            noun = grid.sheet.one if len(grid.lines) == 1 else f"{grid.sheet.one}s"
+            many = f"{len(grid.shown)} of " if grid.words else ""
             filtered = f"filter {grid.words}" if grid.words else ""
-            self._note.update(" " + " · ".join(filter(None, (f"{many} {noun}", filtered, grid.note))))
+            self._note.update(
+                " "
+                + " · ".join(filter(None, (f"{many}{counted(len(grid.lines), grid.sheet.one)}", filtered, grid.note)))
+            )
 
     def on_resize(self) -> None:
         self.draw()

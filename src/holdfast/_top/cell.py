@@ -1,32 +1,32 @@
-"""Cells: a value in a few characters, with its tone and what a column is sorted by."""
+"""Cells: a value in a few characters, with its tone and what a column is sorted by; and the colours of the tones.
+
+Text has at least the contrast that WCAG AA asks for, on a dark and on a light ground.
+"""
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from rich.style import Style
+from rich.text import Text
+from textual.theme import Theme
+
+from holdfast._ops.wording import NOTHING, compact, plain, since, span, tone_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
+    from holdfast._ops.wording import Tone
 
-Tone: TypeAlias = Literal["plain", "good", "warn", "bad", "dim"]
+Palette: TypeAlias = "Mapping[Tone, str]"
 
-
-NOTHING = "-"
-
-
-# Stored text must not move the cursor or hide what follows it.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-
-
-_LONGEST = 40
-
-
-_STEPS = ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"))
-
-
-_EXACT_BELOW = 10_000
+DARK, LIGHT = "holdfast-dark", "holdfast-light"
+TONES: Mapping[str, Palette] = {
+    DARK: {"plain": "#e6e9ee", "good": "#6fd08c", "warn": "#e8b45a", "bad": "#ff8a80", "dim": "#98a2b0"},
+    LIGHT: {"plain": "#1c2430", "good": "#136c34", "warn": "#7f5200", "bad": "#b3261e", "dim": "#566070"},
+}
 
 
 class Cell(NamedTuple):
@@ -37,18 +37,16 @@ class Cell(NamedTuple):
     tone: Tone = "plain"
 
 
-def plain(text: str, most: int = _LONGEST) -> str:
-    """Return stored text as one line without control characters, cut to `most` characters."""
-    said = _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text[: 4 * most])
-    return said if len(said) <= most else f"{said[: most - 1]}…"
-
-
 def word(value: str | None, tone: Tone = "plain") -> Cell:
     return Cell(plain(value), value.casefold(), tone) if value else Cell(NOTHING, "", "dim")
 
 
 def words(values: Iterable[str], tone: Tone = "plain") -> Cell:
     return word(" ".join(values), tone)
+
+
+def state(value: str | None) -> Cell:
+    return word(value, tone_of(value))
 
 
 def number(value: int | None, tone: Tone = "plain") -> Cell:
@@ -77,36 +75,37 @@ def ahead(then: datetime | None, now: datetime) -> Cell:
     return Cell(span(left) if left > 0 else "now", then.timestamp())
 
 
-def since(then: datetime, now: datetime) -> str:
-    return span(max(0.0, (now - then).total_seconds()))
+def _theme(name: str, accent: str, secondary: str, ground: tuple[str, str, str], keys: tuple[str, str]) -> Theme:
+    """Return a theme. `ground`: background, surface and panel. `keys`: the footer's keys and the cursor."""
+    tones, (background, surface, panel) = TONES[name], ground
+    return Theme(
+        name=name,
+        dark=name == DARK,
+        primary=accent,
+        secondary=secondary,
+        accent=accent,
+        success=tones["good"],
+        warning=tones["warn"],
+        error=tones["bad"],
+        foreground=tones["plain"],
+        background=background,
+        surface=surface,
+        panel=panel,
+        variables={"footer-key-foreground": keys[0], "block-cursor-background": keys[1], "dim": tones["dim"]},
+    )
 
 
-def compact(value: float) -> str:
-    """Return a count in at most six characters."""
-    if value < _EXACT_BELOW:
-        return f"{value:,.0f}"
-    for size, letter in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.1f}{letter}"
-    raise AssertionError(value)
+THEMES = (
+    _theme(DARK, "#5aa9e6", "#7fb7d9", ("#11161d", "#161c25", "#232c38"), ("#8cc6f2", "#1f4f7a")),
+    _theme(LIGHT, "#0b5cad", "#2b6f94", ("#ffffff", "#f7f9fb", "#e4e9f0"), ("#0b5cad", "#0b5cad")),
+)
 
 
-def span(seconds: float) -> str:
-    """Return a duration in at most seven characters."""
-    if seconds < 1:
-        return f"{seconds * 1_000:.0f}ms"
-    if seconds < 10:  # noqa: PLR2004 - tenths are still of interest below this
-        return f"{seconds:.1f}s"
-    whole = int(seconds)
-    for size, unit, part, small in _STEPS:
-        if whole >= size:
-            return f"{whole // size}{unit} {whole % size // part}{small}"
-    return f"{whole}s"
+def paint(text: str, tone: Tone, palette: Palette, *, bold: bool = False) -> Text:
+    return Text(text, Style(color=palette[tone], bold=bold or None))
 
 
-def share(part: int, whole: int) -> str:
-    """Return a percentage. Anything above zero is shown as at least 0.1%."""
-    if not part:
-        return "0%"
-    percent = 100 * part / whole
-    return f"{percent:.0f}%" if percent >= 10 else f"{max(percent, 0.1):.1f}%"  # noqa: PLR2004 - as above
+def theme_of(environ: Mapping[str, str] = os.environ) -> str:
+    """Return the theme for the background in COLORFGBG (`15;0`), dark if it is not set."""
+    ground = environ.get("COLORFGBG", "").rpartition(";")[2]
+    return LIGHT if ground in {"7", "15"} else DARK

@@ -8,15 +8,14 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import DataTable
 
-from holdfast._top.palette import TONES, paint
+from holdfast._top.cell import TONES, paint
 from holdfast._top.sheet import Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast._top.cell import Cell
-    from holdfast._top.palette import Palette
+    from holdfast._top.cell import Cell, Palette
     from holdfast._top.sheet import AnySheet
 
 

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
-from holdfast._top.cell import compact, plain, share, span
-from holdfast._top.palette import Palette, paint
+from holdfast._ops.wording import compact, counted, plain, share, span
+from holdfast._top.cell import Palette, paint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from holdfast._ops.responses.fleet import Minute, Overview, Problem
-    from holdfast._top.cell import Tone
+    from holdfast._ops.wording import Tone
 
 
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -69,8 +69,7 @@ def _judged(overview: Overview, palette: Palette) -> Text:
     if overview.ok and not overview.problems:
         return paint("✔ all is well", "good", palette, bold=True)
     critical = sum(problem.severity == "critical" for problem in overview.problems)
-    many = len(overview.problems)
-    said = f"{'✘' if critical else '!'} {many} {'problem' if many == 1 else 'problems'}"
+    said = f"{'✘' if critical else '!'} {counted(len(overview.problems), 'problem')}"
     return paint(said, "bad" if critical else "warn", palette, bold=True)
 
 
@@ -91,10 +90,7 @@ def figures(overview: Overview, frame: Frame) -> Text:
     palette = frame.palette
     depth, ended = overview.depth, overview.completed + overview.failed
     facts: list[tuple[str, Tone]] = [
-        (
-            f"{overview.workers} {'worker' if overview.workers == 1 else 'workers'}",
-            "plain" if overview.workers else "bad",
-        ),
+        (counted(overview.workers, "worker"), "plain" if overview.workers else "bad"),
         (f"{compact(depth.due)} due", "plain"),
         (f"oldest {span(depth.oldest_due_seconds)}" if depth.due else "none waits", "plain"),
         (f"{compact(depth.processing)} running", "plain"),

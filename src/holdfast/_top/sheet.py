@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.service import Service
     from holdfast._top.cell import Cell
-from dataclasses import field
-from typing import TYPE_CHECKING, Self
 
 T = TypeVar("T")
 
@@ -58,6 +56,11 @@ class Plan(NamedTuple):
     detail: str
     act: Callable[[], Awaitable[str]]
     """Runs the action and returns a message."""
+
+
+def toggle(what: str, act: Callable[[], Awaitable[str]], *, paused: bool, resumes: str, pauses: str) -> Plan:
+    """Return the plan that resumes something paused, or pauses it."""
+    return Plan(f"Resume {what}?", resumes, act) if paused else Plan(f"Pause {what}?", pauses, act)
 
 
 class Action(NamedTuple, Generic[T]):

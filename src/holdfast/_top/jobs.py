@@ -9,8 +9,9 @@ from holdfast._model.retry import tries
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import MOST_JOBS, DeadLetterSearch, JobAction, JobFilter, JobSearch
 from holdfast._ops.responses.job import JobActionResult, Status
+from holdfast._ops.wording import compact, counted, plain, since, stamp
 from holdfast._store.search import MOST_ACTED_ON
-from holdfast._top.cell import Cell, ago, ahead, compact, number, plain, since, word
+from holdfast._top.cell import Cell, ago, ahead, number, state, word
 from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures
 
 if TYPE_CHECKING:
@@ -21,17 +22,9 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.responses.job import DeadLetterGroup, JobLine, JobStory, Looked
     from holdfast._ops.service import Service
-    from holdfast._top.cell import Tone
     from holdfast._top.sheet import Query
 
 
-_TONES: dict[str, Tone] = {
-    "processing": "warn",
-    "completed": "good",
-    "failed": "bad",
-    "cancelled": "dim",
-    "blocked": "dim",
-}
 # Filter fields that the database applies, with their names in the query.
 _ASKED = {
     "status": "status",
@@ -85,7 +78,7 @@ def _story(job: JobStory, now: datetime) -> Iterator[str]:
     if job.finished_at is not None:
         yield f"ended     {_time(job.finished_at, now)}"
     else:
-        yield f"due       {job.available_at:%Y-%m-%d %H:%M:%S}Z"
+        yield f"due       {stamp(job.available_at)}"
     facts = {
         "worker": job.worker_name and f"{plain(job.worker_name)} ({job.worker})",
         "chain": None if job.chain_id == job.id else job.chain_id,
@@ -116,7 +109,7 @@ def _story(job: JobStory, now: datetime) -> Iterator[str]:
 
 
 def _time(then: datetime, now: datetime) -> str:
-    return f"{then:%Y-%m-%d %H:%M:%S}Z, {since(then, now)} ago"
+    return f"{stamp(then)}, {since(then, now)} ago"
 
 
 def _one(action: Literal["retry", "cancel"]) -> Callable[[Service, Person, JobLine], Awaitable[Plan]]:
@@ -136,11 +129,11 @@ async def planned(service: Service, by: Person, action: JobAction, which: str) -
     if not preview.matched:
         why = preview.refused[0].why if preview.refused else "there is none any more"
         raise RequestRefused(409, "nothing_to_do", f"{action.action} {which}: {why}")
-    many = f"job {which}" if action.ids else f"{preview.matched:,} {_noun(preview.matched)} {which}"
+    many = f"job {which}" if action.ids else f"{counted(preview.matched, 'dead letter')} {which}"
     more = " There may be more: repeat it for the next." if preview.capped else ""
 
     async def act() -> str:
-        return _told(action, await service.act_on_jobs(action.model_copy(update={"preview": False}), by))
+        return _outcome_of(action, await service.act_on_jobs(action.model_copy(update={"preview": False}), by))
 
     return Plan(f"{action.action.capitalize()} {many}?", f"{_MEANS[action.action]}{more}", act)
 
@@ -152,14 +145,10 @@ _MEANS = {
 _DONE = {"retry": "retried", "cancel": "cancelled, or asked to stop"}
 
 
-def _noun(jobs: int) -> str:
-    return "dead letter" if jobs == 1 else "dead letters"
-
-
-def _told(action: JobAction, result: JobActionResult) -> str:
-    said = f"{result.done:,} {'job' if result.done == 1 else 'jobs'} {_DONE[action.action]}"
+def _outcome_of(action: JobAction, result: JobActionResult) -> str:
+    done = f"{counted(result.done, 'job')} {_DONE[action.action]}"
     refused = f"; {len(result.refused)} refused: {result.refused[0].why}" if result.refused else ""
-    return f"{said}{refused}"
+    return f"{done}{refused}"
 
 
 JOBS: Sheet[JobLine] = Sheet(
@@ -170,7 +159,7 @@ JOBS: Sheet[JobLine] = Sheet(
     row_id=lambda job: str(job.id),
     columns=(
         figures("id", lambda job, _: Cell(str(job.id), job.id)),
-        Column("status", lambda job, _: word(job.status, _TONES.get(job.status, "plain"))),
+        Column("status", lambda job, _: state(job.status)),
         Column("kind", lambda job, _: word(job.kind)),
         Column("queue", lambda job, _: word(job.queue)),
         figures("try", lambda job, _: Cell(tries(job.attempt, job.max_attempts), job.attempt)),

@@ -6,8 +6,9 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._ops.requests import QueueAction
-from holdfast._top.cell import Cell, ago, duration, number, plain, since, word, words
-from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures
+from holdfast._ops.wording import plain, since
+from holdfast._top.cell import Cell, ago, duration, number, state, word, words
+from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures, toggle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,11 +17,8 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.responses.fleet import KindLine, QueueLine, QueueOverview, WorkerLine
     from holdfast._ops.service import Service
-    from holdfast._top.cell import Tone
+    from holdfast._ops.wording import Tone
     from holdfast._top.sheet import Query
-
-
-_TONES: dict[str, Tone] = {"live": "good", "silent": "bad", "stopped": "dim"}
 
 
 async def _read_workers(look: Query) -> SheetRows[WorkerLine]:
@@ -63,7 +61,7 @@ WORKERS: Sheet[WorkerLine] = Sheet(
     columns=(
         figures("id", lambda worker, _: Cell(str(worker.id), worker.id)),
         Column("worker", lambda worker, _: word(worker.name)),
-        Column("state", lambda worker, _: word(worker.state, _TONES[worker.state])),
+        Column("state", lambda worker, _: state(worker.state)),
         figures("heard", lambda worker, now: ago(worker.heartbeat_at, now)),
         figures("up", lambda worker, now: ago(worker.started_at, worker.stopped_at or now)),
         figures("done", lambda worker, _: _counter(worker, "job_completed", "good")),
@@ -138,9 +136,11 @@ async def _pause_queues(service: Service, by: Person, row: KindRow) -> Plan:
         await service.act_on_queue(name, action, by)
         return f"queue {name}: {'goes on' if row.queue.paused else 'paused'}"
 
-    if row.queue.paused:
-        return Plan(f"Resume the queue {name}?", "Workers claim its jobs again within a heartbeat.", act)
-    return Plan(f"Pause the queue {name}?", "Running jobs go on. No more jobs are claimed from it until resumed.", act)
+    resumes, pauses = (
+        "Workers claim its jobs again within a heartbeat.",
+        "Running jobs go on. No more jobs are claimed from it until resumed.",
+    )
+    return toggle(f"the queue {name}", act, paused=row.queue.paused, resumes=resumes, pauses=pauses)
 
 
 QUEUES: Sheet[KindRow] = Sheet(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import RunnerAction, SubscriptionAction
-from holdfast._top.cell import Cell, ago, ahead, compact, duration, number, plain, since, span, word
-from holdfast._top.sheet import Action, Column, Plan, Sheet, SheetRows, TextPage, figures
+from holdfast._ops.wording import compact, counts, plain, since, span
+from holdfast._top.cell import Cell, ago, ahead, duration, number, state, word
+from holdfast._top.sheet import Action, Column, Plan, Sheet, SheetRows, TextPage, figures, toggle
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.responses.fleet import RunLine, RunnerLine, SubscriptionLine
     from holdfast._ops.service import Service
-    from holdfast._top.cell import Tone
     from holdfast._top.sheet import Query
 
 
-_TONES: dict[str | None, Tone] = {"completed": "good", "failed": "bad", "lost": "bad"}
 _SHOWN = 50
 
 
@@ -51,13 +50,13 @@ def _took(run: RunLine | None) -> Cell:
 
 
 def _outcome(run: RunLine | None) -> Cell:
-    return word(None) if run is None else word(run.outcome, _TONES.get(run.outcome, "plain"))
+    return state(None if run is None else run.outcome)
 
 
 def _said(run: RunLine | None) -> str:
     if run is None:
         return ""
-    return run.error or run.error_code or ", ".join(f"{count} {what}" for what, count in run.counts.items() if count)
+    return run.error or run.error_code or counts(run.counts)
 
 
 async def _open_runners(look: Query, runner: RunnerLine) -> TextPage:
@@ -84,9 +83,11 @@ async def _pause_runners(service: Service, by: Person, runner: RunnerLine) -> Pl
         action = RunnerAction(action="resume" if runner.paused else "pause")
         return (await service.act_on_runner(runner.name, action, by)).message
 
-    if runner.paused:
-        return Plan(f"Resume {runner.name}?", "It goes on with its next slot; what was missed is not run.", act)
-    return Plan(f"Pause {runner.name}?", "A run in progress goes on. No more slots are started until resumed.", act)
+    resumes, pauses = (
+        "It goes on with its next slot; what was missed is not run.",
+        "A run in progress goes on. No more slots are started until resumed.",
+    )
+    return toggle(runner.name, act, paused=runner.paused, resumes=resumes, pauses=pauses)
 
 
 async def _run(service: Service, by: Person, runner: RunnerLine) -> Plan:
@@ -169,9 +170,11 @@ async def _pause_relays(service: Service, by: Person, subscription: Subscription
         action = SubscriptionAction(action="resume" if subscription.paused else "pause")
         return (await service.act_on_subscription(name, action, by)).message
 
-    if subscription.paused:
-        return Plan(f"Resume {name}?", "It goes on where it was paused.", act)
-    return Plan(f"Pause {name}?", "Nothing more is handed over, from the next renewal of its lease on.", act)
+    resumes, pauses = (
+        "It goes on where it was paused.",
+        "Nothing more is handed over, from the next renewal of its lease on.",
+    )
+    return toggle(name, act, paused=subscription.paused, resumes=resumes, pauses=pauses)
 
 
 RELAYS: Sheet[SubscriptionLine] = Sheet(
