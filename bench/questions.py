@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from bench.estate import RARE
 from bench.estate.jobs import CODES, KINDS
 from bench.estate.relays import SUBSCRIPTIONS
-from holdfast._ops.page import pages
+from holdfast._ops.application import pages
 from holdfast._ops.routes import ROUTES
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import expect
 
+from holdfast._ops.application import pages
 from holdfast._ops.caller import Role
-from holdfast._ops.page import pages
 from tests.browser.chromium import chromium
 from tests.browser.live import Live, Site, Storefront, add_stream, opened, serving
 from tests.browser.lobby import Lobby

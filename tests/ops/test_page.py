@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._ops.page import pages, read_pages
+from holdfast._ops.application import pages, read_pages
 from tests.ops.asking import Asked, ask
 
 if TYPE_CHECKING:

@@ -2,8 +2,7 @@
 
 In the order in which a request passes through them:
 
-application.py  builds the ASGI application
-page.py         serves the dashboard's files
+application.py  builds the ASGI application and serves the dashboard's files
 endpoint.py     answers one path: checks, calls the route's handler once per Idempotency-Key, writes the response
 routes.py       lists all routes with their roles and handlers, and keeps the state that calls share
 access.py       authenticates the caller by token, JWT, session cookie or host, and checks the role and the origin
