@@ -115,8 +115,8 @@ async def draw(url: str, keys: list[str]) -> str:
     from holdfast._ops.service import Service
     from holdfast._top.application import Top
 
-    async with busy_shop(url), Service(url, connections=1) as desk:
-        top = Top(desk, Person("cli:ann", Role.DEVELOPER), where="shop@db.example", interval=0.5)
+    async with busy_shop(url), Service(url, connections=1) as service:
+        top = Top(service, Person("cli:ann", Role.DEVELOPER), where="shop@db.example", interval=0.5)
         async with top.run_test(size=SIZE) as pilot:
             async with asyncio.timeout(SECONDS):
                 while not top.overview or not any(kind.kind == "label.print" for kind in top.overview.unserved):  # noqa: ASYNC110 - a screen is looked at

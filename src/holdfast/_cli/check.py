@@ -112,7 +112,7 @@ def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
 
 def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
     try:
-        with _connected(source, url) as conn, session.told(conn):
+        with _connected(source, url) as conn, session.translated(conn):
             server = session.ask(conn, read_server())
             major = server.version // 10_000
             known = _OLDEST <= major <= _NEWEST
@@ -203,18 +203,18 @@ def _listening(conn: psycopg.Connection[Any], source: str, url: str, server: Ser
     if not settings.listen:
         return "note", "listen", "off (HOLDFAST_LISTEN): idle workers find jobs by polling"
     if server.backend_pid != conn.info.backend_pid:
-        return "wrong", "listen", _unheard("another program answers for the server: a pooler")
+        return "wrong", "listen", _no_notification("another program answers for the server: a pooler")
     with _connected(source, url) as other:
         conn.execute(f"LISTEN {_CHANNEL}")
         other.execute(f"NOTIFY {_CHANNEL}")
-        heard = list(conn.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
+        arrived = list(conn.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
         conn.execute(f"UNLISTEN {_CHANNEL}")
-    if not heard:
-        return "wrong", "listen", _unheard("a notification that was sent did not arrive")
+    if not arrived:
+        return "wrong", "listen", _no_notification("a notification that was sent did not arrive")
     return "ok", "listen", "works: idle workers are woken"
 
 
-def _unheard(why: str) -> str:
+def _no_notification(why: str) -> str:
     return f"{why}. Give workers a direct address, or set HOLDFAST_LISTEN=false and let them poll."
 
 

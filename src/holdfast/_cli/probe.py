@@ -130,7 +130,7 @@ class _Server:
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        self._site = Starlette(
+        self._application = Starlette(
             routes=[
                 Route("/live", probe.live),
                 Route("/ready", probe.ready),
@@ -175,7 +175,7 @@ class _Server:
 
         return uvicorn.Server(
             uvicorn.Config(
-                self._site,
+                self._application,
                 http=Connection,
                 ws="none",
                 lifespan="off",

@@ -53,11 +53,11 @@ def start_log(arguments: argparse.Namespace, settings: Settings) -> None:
         log.warning("settings: %s", note)
 
 
-def on_signals(told: Callable[[], object]) -> None:
-    """Call `told` on the running loop for each SIGINT and SIGTERM."""
+def on_signals(callback: Callable[[], object]) -> None:
+    """Call `callback` on the running loop for each SIGINT and SIGTERM."""
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
-        loop.add_signal_handler(number, told)
+        loop.add_signal_handler(number, callback)
 
 
 class Process:

@@ -87,13 +87,13 @@ def run(arguments: argparse.Namespace) -> None:
     app = load.load(arguments.app) if arguments.app else None
     settings = Settings.load(os.environ)
     url = address(arguments, app, settings)
-    site = _site(arguments, app, url)
+    application = _application(arguments, app, url)
     process.start_log(arguments, settings)
     with _listening(arguments.host, arguments.port) as listening:
         _warn(arguments)
         print(f"Serving on {_shown(listening)}", flush=True)
         _tell_how_to_come_in(arguments, url)
-        asyncio.run(_serve(site, listening, arguments))
+        asyncio.run(_serve(application, listening, arguments))
 
 
 def address(arguments: argparse.Namespace, app: Holdfast | None, settings: Settings) -> str:
@@ -103,7 +103,7 @@ def address(arguments: argparse.Namespace, app: Holdfast | None, settings: Setti
     return next(iter(load.addresses(app, settings).values()))
 
 
-def _site(arguments: argparse.Namespace, app: Holdfast | None, url: str) -> Starlette:
+def _application(arguments: argparse.Namespace, app: Holdfast | None, url: str) -> Starlette:
     from holdfast.ops import operations
 
     return operations(
@@ -204,10 +204,10 @@ def _tell_how_to_come_in(arguments: argparse.Namespace, url: str) -> None:
         print("Nobody has an access token yet. Make one: holdfast tokens make NAME --role developer", flush=True)
 
 
-async def _serve(site: Starlette, listening: socket.socket, arguments: argparse.Namespace) -> None:
+async def _serve(application: Starlette, listening: socket.socket, arguments: argparse.Namespace) -> None:
     from holdfast._cli.server import make_server
 
-    server = make_server(site, behind_proxy=arguments.behind_proxy)
+    server = make_server(application, behind_proxy=arguments.behind_proxy)
     for number in process.SIGNALS:  # uvicorn raises them again after it ended, which is no failure here
         signal.signal(number, server.handle_exit)
     await server.serve(sockets=[listening])

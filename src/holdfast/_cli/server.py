@@ -27,19 +27,19 @@ _MOST_AT_ONCE = 800
 class OperationsServer(uvicorn.Server):
     """Ends live streams before it waits for open requests, because streams do not end by themselves."""
 
-    def __init__(self, site: Starlette, config: uvicorn.Config) -> None:
+    def __init__(self, application: Starlette, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._site = site
+        self._application = application
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        end_streams(self._site)
+        end_streams(self._application)
         await super().shutdown(sockets)
 
 
-def make_server(site: Starlette, *, behind_proxy: bool) -> OperationsServer:
+def make_server(application: Starlette, *, behind_proxy: bool) -> OperationsServer:
     """Return a server without version header and access log, which trusts only a known proxy's headers."""
     config = uvicorn.Config(
-        site,
+        application,
         http=Connection,
         log_config=None,
         access_log=False,
@@ -51,7 +51,7 @@ def make_server(site: Starlette, *, behind_proxy: bool) -> OperationsServer:
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    return OperationsServer(site, config)
+    return OperationsServer(application, config)
 
 
 Owed: TypeAlias = Literal["headers", "body", "reading", "next request"]

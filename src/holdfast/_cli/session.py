@@ -46,7 +46,7 @@ class CommandError(Exception):
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection to a database whose schema matches this code."""
-    with connect(arguments) as conn, told(conn):
+    with connect(arguments) as conn, translated(conn):
         schema.check(conn)
         yield conn
 
@@ -64,7 +64,7 @@ async def service(arguments: argparse.Namespace) -> AsyncGenerator[Service, None
     with _connecting(source):
         conn = await psycopg.AsyncConnection.connect(**options(source, url), autocommit=True, prepare_threshold=None)
     async with conn:
-        with told(conn):
+        with translated(conn):
             await schema.check_async(conn)
             try:
                 yield Service(SingleConnection(conn, timedelta(seconds=SECONDS)))
@@ -114,7 +114,7 @@ def ask(conn: psycopg.Connection[Any], statement: Statement[T]) -> T:
 
 
 @contextmanager
-def told(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
+def translated(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
     """Translate database errors into messages for the operator."""
     try:
         yield

@@ -149,7 +149,7 @@ async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object]) ->
     try:
         async with worker:
             stops.starting = None
-            await _told_or_broken(worker, stops)
+            await _signalled_or_broken(worker, stops)
             if worker.broken.is_set() and not any(pipeline.refused for pipeline in worker.pipelines):
                 log.critical("a loop cannot go on: the worker stops with exit status %d", BROKEN_STATUS)
                 end_soon()
@@ -160,7 +160,7 @@ async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object]) ->
         log.warning("stopped before it had started")
 
 
-async def _told_or_broken(worker: Worker, stops: _Stops) -> None:
+async def _signalled_or_broken(worker: Worker, stops: _Stops) -> None:
     """Return when a signal asks to stop, or when a loop of the worker cannot go on."""
     waiting = [asyncio.create_task(event.wait()) for event in (stops.first, worker.broken)]
     try:

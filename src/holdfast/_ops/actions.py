@@ -142,8 +142,8 @@ async def _matched(pool: Connections, action: JobAction, statuses: tuple[str, ..
             return _Matched(jobs, refused, looked, at, capped=False)
         which = search_of(action.filter)
         if which.status is not None and which.status not in statuses:
-            told = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
-            raise RequestRefused(409, "wrong_status", told)
+            message = f"{action.action} is for jobs that are {' or '.join(statuses)}, not {which.status}."
+            raise RequestRefused(409, "wrong_status", message)
         found, capped, looked = await _find(transaction, action, which, statuses, redaction)
         return _Matched(found, [], looked, at, capped=capped)
 

@@ -55,8 +55,8 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     timeout: timedelta = timedelta(seconds=2),
     secret: str | None = None,
     public_metrics: bool = False,
-    pulse_every: timedelta = timedelta(seconds=2),
-    pulse_listeners: int = 200,
+    live_every: timedelta = timedelta(seconds=2),
+    live_clients: int = 200,
 ) -> Starlette:
     """Return an ASGI application to serve or to mount, for example under `/holdfast`.
 
@@ -65,7 +65,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     `Person`. `redact_fields` are hidden in payloads in addition to the default ones, and `redact(kind, value)` returns
     the value to show. `connections`: the most connections it opens. Default: 4. `timeout`: of each statement. Default:
     2 seconds. `secret`: signs sessions; processes behind one address must share it. `public_metrics`: no login for
-    /metrics. `pulse_every`: how often open pages are updated. Default: 2 seconds. `pulse_listeners`: the most streams
+    /metrics. `live_every`: how often open pages are updated. Default: 2 seconds. `live_clients`: the most streams
     of open pages. Default: 200.
     """
     settings = Settings.load(os.environ)
@@ -84,8 +84,8 @@ def operations(  # noqa: PLR0913 - one keyword per choice
                 listeners=() if app is None else app.listeners,
             ),
             connections=connections,
-            every=pulse_every,
-            listeners=pulse_listeners,
+            every=live_every,
+            listeners=live_clients,
         ),
         document=partial(document, routes),
         outbox=OutboxEndpoints(app, address, settings),
@@ -94,21 +94,21 @@ def operations(  # noqa: PLR0913 - one keyword per choice
         jwt=jwt,
         authenticate=authenticate,
     )
-    site = Starlette(
+    application = Starlette(
         routes=[*_endpoints(kept, routes), *_page_routes()],
         middleware=[Middleware(Headers), Middleware(Target)],
         exception_handlers={HTTPException: refused_by_starlette},
         lifespan=partial(_lifespan, kept),
     )
-    site.state.operations = kept
+    application.state.operations = kept
     # A redirect would echo the host that the client claims.
-    site.router.redirect_slashes = False
-    return site
+    application.router.redirect_slashes = False
+    return application
 
 
-def end_streams(site: Starlette) -> None:
+def end_streams(application: Starlette) -> None:
     """End all live streams and refuse new ones, because a stopping server waits for them."""
-    kept: Operations = site.state.operations
+    kept: Operations = application.state.operations
     kept.end_streams()
 
 

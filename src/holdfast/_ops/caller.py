@@ -68,7 +68,7 @@ class RequestRefused(Exception):  # noqa: N818 - a refusal is an answer, not an 
 FAILURES = 10
 SECONDS = 60.0
 MOST_ADDRESSES = 10_000
-_SITE_BITS = 64
+_NETWORK_BITS = 64
 
 
 class Limited(RequestRefused):
@@ -105,26 +105,26 @@ class Failures:
 
     def check(self, address: str) -> None:
         """Raise Limited if this address has failed too often recently."""
-        window = self._window(_site(address))
+        window = self._window(_network(address))
         if window.failures >= self._most:
             raise Limited(window.until - self._clock())
 
     def add(self, address: str) -> None:
-        site = _site(address)
-        window = self._window(site)
-        self._windows[site] = window._replace(failures=window.failures + 1)
+        network = _network(address)
+        window = self._window(network)
+        self._windows[network] = window._replace(failures=window.failures + 1)
         while len(self._windows) > self._addresses:
             self._windows.popitem(last=False)
 
-    def _window(self, site: str) -> _Window:
-        window = self._windows.get(site)
+    def _window(self, network: str) -> _Window:
+        window = self._windows.get(network)
         if window is None or window.until <= self._clock():
-            self._windows.pop(site, None)
+            self._windows.pop(network, None)
             return _Window(self._clock() + self._seconds, 0)
         return window
 
 
-def _site(address: str) -> str:
+def _network(address: str) -> str:
     """Return the network of one customer: for IPv6 the first 64 bits."""
     try:
         parsed = ip_address(address.partition("%")[0])
@@ -134,7 +134,7 @@ def _site(address: str) -> str:
         return str(parsed)
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
-    return str(IPv6Network((int(parsed), _SITE_BITS), strict=False))
+    return str(IPv6Network((int(parsed), _NETWORK_BITS), strict=False))
 
 
 WAIT_SECONDS = 5.0

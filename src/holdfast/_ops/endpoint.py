@@ -33,7 +33,7 @@ log = Log(__name__)
 
 ANYBODY = Person("anybody", Role.VIEWER)
 _JSON = "application/json"
-_SAID = {404: ("not_found", "There is nothing here."), 405: ("wrong_method", "Here one may only look.")}
+_SAID = {404: ("not_found", "Not found."), 405: ("wrong_method", "Only reading is allowed here.")}
 
 
 class Endpoint:
@@ -84,7 +84,7 @@ class Endpoint:
             return await once(operations.service, by, key, asked, lambda: _answered(route, call))
 
     def _refused_method(self) -> Response:
-        response = refusal(RequestRefused(405, "wrong_method", f"Here one may {self._allow}."))
+        response = refusal(RequestRefused(405, "wrong_method", f"Allowed here: {self._allow}."))
         response.headers["Allow"] = self._allow
         return response
 
@@ -216,10 +216,10 @@ async def _repeated(service: Service, who: str, key: str, request: str) -> Respo
     if found is not None and found.request != request:
         raise RequestRefused(422, "key_reused", f"This {HEADER} was used for another request: choose a new one.")
     if found is None or found.answer is None:
-        told = (
+        message = (
             "A request with this key is under way, or its end is not known: look at what it did before you act again."
         )
-        raise RequestRefused(409, "in_progress", told)
+        raise RequestRefused(409, "in_progress", message)
     return Response(found.answer, headers={REPEATED: "true"}, media_type="application/json")
 
 

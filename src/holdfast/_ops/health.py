@@ -268,9 +268,9 @@ def _measured(app: Holdfast | None) -> tuple[CollectorRegistry, Gauges]:
 
     registry = CollectorRegistry()
     listeners = [] if app is None else app.listeners
-    for told in listeners:
-        if isinstance(told, Telemetry) and told.registry is not None:
-            registry.register(told.registry)
+    for listener in listeners:
+        if isinstance(listener, Telemetry) and listener.registry is not None:
+            registry.register(listener.registry)
     return registry, Gauges(registry=registry)
 
 

@@ -211,9 +211,9 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
     payload = redaction.apply(row["kind"], row.get("payload"))
     headers = redaction.apply(row["kind"], row.get("headers"))
     result = redaction.apply(row["kind"], row.get("result"))
-    told: dict[str, Any] = {name: row[name] for name in _SAME} | {name: row.get(name) for name in _PERHAPS}
+    fields: dict[str, Any] = {name: row[name] for name in _SAME} | {name: row.get(name) for name in _PERHAPS}
     return JobStory(
-        **told,
+        **fields,
         max_runtime_ms=runtime and runtime.ms,
         max_runtime_default=runtime and runtime.by_default,
         worker=holder,
@@ -270,8 +270,8 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
 
 
 def _node(job: ChainJob, chain_id: int) -> ChainNode:
-    told = job._asdict()
-    return ChainNode(chain_id=chain_id, **{name: told[name] for name in ChainNode.model_fields if name != "chain_id"})
+    fields = job._asdict()
+    return ChainNode(chain_id=chain_id, **{name: fields[name] for name in ChainNode.model_fields if name != "chain_id"})
 
 
 def _trace(headers: Any) -> str | None:

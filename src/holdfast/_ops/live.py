@@ -97,7 +97,7 @@ class LiveOverview:
         listener = LiveClient(by)
         self._listeners.add(listener)
         if self._reader is None and not self._ended:
-            self._reader = asyncio.create_task(self._go_on(), name="holdfast-pulse")
+            self._reader = asyncio.create_task(self._go_on(), name="holdfast-live")
         try:
             yield listener
         finally:
@@ -141,32 +141,32 @@ class LiveResponse(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, pulse: LiveOverview, by: Person, still: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, overview: LiveOverview, by: Person, still: Callable[[], Awaitable[bool]]) -> None:
         super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._pulse = pulse
+        self._overview = overview
         self._by = by
         self._still = still
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
-        with self._pulse.listening(self._by) as listener:
+        with self._overview.listening(self._by) as listener:
             watching = asyncio.create_task(_watch(receive, listener))
             try:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 await self._stream(listener, send)
             except (OSError, TimeoutError):
-                log.debug("a listener of the pulse is gone or does not read")
+                log.debug("a client of the live overview is gone or does not read")
             finally:
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
 
     async def _stream(self, listener: LiveClient, send: Send) -> None:
-        said, ends = _OPENING, time.monotonic() + self._pulse.life
+        said, ends = _OPENING, time.monotonic() + self._overview.life
         looked, number = time.monotonic(), -1
         while not listener.gone and time.monotonic() < ends:
             if said:
                 await _send(send, said)
-            if time.monotonic() - looked >= self._pulse.heartbeat:
+            if time.monotonic() - looked >= self._overview.heartbeat:
                 looked = time.monotonic()
                 if not await self._still():
                     break
@@ -175,15 +175,15 @@ class LiveResponse(Response):
 
     async def _next(self, listener: LiveClient, number: int) -> tuple[int, bytes]:
         """Return the first reading newer than `number`, or a keep-alive after the heartbeat interval."""
-        pulse = self._pulse
-        if pulse.number == number or not pulse.newest:
+        overview = self._overview
+        if overview.number == number or not overview.newest:
             listener.woken.clear()
             with suppress(TimeoutError):
-                async with asyncio.timeout(pulse.heartbeat):
+                async with asyncio.timeout(overview.heartbeat):
                     await listener.woken.wait()
-        if pulse.number == number or not pulse.newest:
+        if overview.number == number or not overview.newest:
             return number, _ALIVE
-        return pulse.number, pulse.newest
+        return overview.number, overview.newest
 
 
 async def _send(send: Send, body: bytes, *, more: bool = True) -> None:

@@ -219,7 +219,7 @@ def check_target(scope: Mapping[str, Any]) -> None:
     if len(path) > LONGEST_PATH or len(scope.get("query_string", b"")) > LONGEST_QUERY:
         raise RequestRefused(414, "too_long", "The address is too long.")
     if not {".", ".."}.isdisjoint(path.split("/")) or any(character < " " for character in path):
-        raise RequestRefused(404, "not_found", "There is nothing here.")
+        raise RequestRefused(404, "not_found", "Not found.")
 
 
 def check_framing(scope: Mapping[str, Any]) -> None:

@@ -62,7 +62,7 @@ WORKERS: Sheet[WorkerLine] = Sheet(
         figures("id", lambda worker, _: Cell(str(worker.id), worker.id)),
         Column("worker", lambda worker, _: word(worker.name)),
         Column("state", lambda worker, _: state(worker.state)),
-        figures("heard", lambda worker, now: ago(worker.heartbeat_at, now)),
+        figures("heartbeat", lambda worker, now: ago(worker.heartbeat_at, now)),
         figures("up", lambda worker, now: ago(worker.started_at, worker.stopped_at or now)),
         figures("done", lambda worker, _: _counter(worker, "job_completed", "good")),
         figures("retried", lambda worker, _: _counter(worker, "job_retried", "warn")),

@@ -295,7 +295,7 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
         shop.app,
         authenticate=lambda request: Person(request.headers["x-who"], Role.VIEWER),
         timeout=PATIENT,
-        pulse_every=timedelta(milliseconds=200),
+        live_every=timedelta(milliseconds=200),
     )
     begun = time.monotonic()
     with Served(site) as served:
