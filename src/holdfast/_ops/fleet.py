@@ -16,6 +16,7 @@ from holdfast._ops.responses.fleet import (
     RunLine,
     RunnerLine,
     Runners,
+    StatsRuntime,
     SubscriptionLine,
     Subscriptions,
     WorkerLine,
@@ -27,19 +28,13 @@ from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import QueueControlRow, list_workers, read_queues
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from datetime import datetime
 
     from holdfast._ops.pool import Transaction
     from holdfast._store.schedule import Running, RunRow, ScheduleLine
     from holdfast._store.subscription import SubscriptionRow as StoredLine
     from holdfast._store.worker import FleetWorker
-from typing import TYPE_CHECKING
-
-from holdfast._ops.responses.fleet import StatsRuntime
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
 
 
 _HOUR = 60
@@ -160,23 +155,16 @@ def _served(workers: Iterable[FleetWorker]) -> Counter[str]:
 def _runner(
     name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None, now: datetime
 ) -> RunnerLine:
-    last = None if run is None else run_line(run)
-    since, worker = (None, None) if running is None else (running.since, running.worker)
-    if schedule is None:
-        return RunnerLine(
-            name=name, what="loop", schedule=None, paused=False, triggered=False, next_at=[], last=last,
-            running_since=since, running_on=worker,
-        )  # fmt: skip
     return RunnerLine(
         name=name,
-        what=schedule.what,
-        schedule=schedule.schedule,
-        paused=schedule.paused,
-        triggered=schedule.triggered,
-        next_at=_next(schedule, now),
-        last=last,
-        running_since=since,
-        running_on=worker,
+        what="loop" if schedule is None else schedule.what,
+        schedule=schedule and schedule.schedule,
+        paused=schedule is not None and schedule.paused,
+        triggered=schedule is not None and schedule.triggered,
+        next_at=[] if schedule is None else _next(schedule, now),
+        last=run and run_line(run),
+        running_since=running and running.since,
+        running_on=running and running.worker,
     )
 
 
@@ -193,7 +181,7 @@ def _next(schedule: ScheduleLine, now: datetime) -> list[datetime]:
     return times
 
 
-_COUNTED = ("processed", "completed", "retried", "failed", "recovered", "lost")
+COUNTED = ("processed", "completed", "retried", "failed", "recovered", "lost")
 
 
 def runtime(counters: Iterable[Mapping[str, int]], *, is_running: bool, last_error: str | None) -> StatsRuntime:

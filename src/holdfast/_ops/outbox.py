@@ -13,7 +13,7 @@ from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.kind import Kind
 from holdfast._ops.caller import RequestRefused
-from holdfast._ops.fleet import _COUNTED, runtime
+from holdfast._ops.fleet import COUNTED, runtime
 from holdfast._ops.responses.fleet import RunOnce, RunOnceSummary, Stats, StatsRuntime
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class OutboxEndpoints:
             if ticked.failure is not None:
                 raise TickFailed(f"{ticked.runner}: {ticked.failure.code}: {ticked.failure.text}"[:500])
             counts.update(ticked.counts)
-        summary = {name: counts[name] for name in _COUNTED}
+        summary = {name: counts[name] for name in COUNTED}
         return RunOnce(summary=RunOnceSummary(**summary, duration_ms=round(result.seconds * 1_000)))
 
     async def _runtime(self, service: Service) -> StatsRuntime:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from holdfast._ops.responses.job import Answer, ErrorText, Id, Severity
 
@@ -146,13 +146,16 @@ class ParkedPage(Answer):
     next: Id | None
 
 
+ProblemCode: TypeAlias = Literal[
+    "no_worker", "no_reaper", "unserved_kind", "backlog", "failing", "stuck", "relay_behind", "relay_elsewhere",
+    "relay_parked", "runner_failing", "census_old",
+]  # fmt: skip
+
+
 class Problem(Answer):
     """Something that a person should look at."""
 
-    code: Literal[
-        "no_worker", "no_reaper", "unserved_kind", "backlog", "failing", "stuck", "relay_behind", "relay_elsewhere",
-        "relay_parked", "runner_failing", "census_old",
-    ]  # fmt: skip
+    code: ProblemCode
     severity: Severity
     text: str
     about: str | None = None
