@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import psycopg
 from textual.app import App
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 # In the order of the tabs.
 SHEETS: tuple[AnySheet, ...] = (QUEUES, KINDS, WORKERS, RUNNERS, RELAYS, DEAD_LETTERS, JOBS)
-_ACTIONS = {action.name: action for sheet in SHEETS for action in sheet.actions}
 _LONGEST_FILTER = 200
 _SILENT = RequestRefused(503, "silent", "the database does not answer")
 _MAY_NOT = "this user of the database may look, and not act: acting needs the role holdfast_operator"
@@ -50,11 +49,11 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS_PATH = Path(__file__).with_name("top.tcss")
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("r", "retry", "Retry"),
-        Binding("r", "redrive", "Redrive"),
-        Binding("r", "run", "Run now"),
-        Binding("c", "cancel", "Cancel"),
-        Binding("p", "pause", "Pause/resume"),
+        Binding("r", "act('retry')", "Retry"),
+        Binding("r", "act('redrive')", "Redrive"),
+        Binding("r", "act('run')", "Run now"),
+        Binding("c", "act('cancel')", "Cancel"),
+        Binding("p", "act('pause')", "Pause/resume"),
         Binding("slash", "filter", "Filter", key_display="/"),
         Binding("s", "sort(1)", "Sort"),
         Binding("S", "sort(-1)", "Sort", show=False),
@@ -292,22 +291,7 @@ class Top(App[None]):
         lines = [f"{problem.severity:<9} {problem.text}" for problem in problems]
         _ = self.push_screen(Reader(TextPage("Problems", lines or ["All is well."])))
 
-    def action_retry(self) -> None:
-        self._act("retry")
-
-    def action_redrive(self) -> None:
-        self._act("redrive")
-
-    def action_run(self) -> None:
-        self._act("run")
-
-    def action_cancel(self) -> None:
-        self._act("cancel")
-
-    def action_pause(self) -> None:
-        self._act("pause")
-
-    def _act(self, name: Literal["retry", "redrive", "run", "cancel", "pause"]) -> None:
+    def action_act(self, name: str) -> None:
         row = self.grid.chosen
         if row is None:
             return
@@ -336,10 +320,10 @@ class Top(App[None]):
     def _refuse(self, error: Exception) -> None:
         self.notify(_said(error), severity="error", markup=False)
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:  # noqa: ARG002 - textual's own
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only the actions of the visible table, and no change of table below a dialog."""
-        if action in _ACTIONS:
-            return any(offered.name == action for offered in self.grid.sheet.actions)
+        if action == "act":
+            return any(offered.name in parameters for offered in self.grid.sheet.actions)
         if action == "sheet_by":
             return len(self.screen_stack) == 1
         return True

@@ -139,33 +139,19 @@ class JobBlocker(Answer):
     status: Status | None
 
 
-class JobStory(Answer):
+class JobStory(JobLine):
     """Everything that is known of a job. Payload, headers and result are redacted."""
 
-    id: Id
-    status: Status
-    kind: str
-    queue: str
-    priority: int
-    attempt: int
-    max_attempts: int | None
-    """Null: no limit."""
     max_runtime_ms: int | None
     """How long an attempt may run, by the live workers that serve the kind. Null: none does."""
     max_runtime_default: bool | None
     """True: that is three leases, as the kind sets no `max_runtime`."""
-    created_at: datetime
-    available_at: datetime
-    finished_at: datetime | None
     expires_at: datetime | None
     locked_until: datetime | None
     cancel_requested_at: datetime | None
-    worker: Id | None
     worker_name: str | None
     chain_id: Id
     next_id: Id | None
-    order_key: str | None
-    unique_key: str | None
     payload: Any
     payload_bytes: int
     headers: Any
@@ -178,7 +164,6 @@ class JobStory(Answer):
     """The `traceparent` of who enqueued it."""
     progress: float | None
     progress_note: str | None
-    error_code: str | None
     error: ErrorText | None
     served: bool | None
     """Whether a live worker takes it; null: it does not wait."""
