@@ -61,3 +61,9 @@ async def test_it_is_not_ready_and_the_metrics_say_that_the_fleet_is_not_seen(st
 def test_a_command_says_so_in_one_line(standby: tuple[str, str], command: list[str]) -> None:
     said = holdfast(*command, "--database-url", standby[0])
     assert (said.status, said.err) == (1, f"holdfast queues: {SAID}\n")
+
+
+@pytest.mark.parametrize("command", [["events"], ["runners"], ["jobs", "list"]])
+def test_a_command_that_only_reads_is_answered(standby: tuple[str, str], command: list[str]) -> None:
+    said = holdfast(*command, "--database-url", standby[0])
+    assert (said.status, said.err) == (0, "")

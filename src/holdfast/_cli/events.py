@@ -76,7 +76,7 @@ async def _run(arguments: argparse.Namespace) -> None:
         try:
             await act(service, arguments)
         except RequestRefused as refused:
-            known = sorted({line.name for line in await service.ask(list_subscriptions())})
+            known = sorted({line.name for line in await service.read(list_subscriptions())})
             raise session.not_found(refused, arguments.name, known) from refused
 
 
@@ -91,7 +91,7 @@ def _time(text: str) -> datetime:
 
 
 async def _list(service: Service, arguments: argparse.Namespace) -> None:
-    lines = await service.ask(list_subscriptions())
+    lines = await service.read(list_subscriptions())
     if arguments.json:
         table.print_json([line._asdict() for line in lines])
     elif lines:
@@ -157,7 +157,7 @@ async def _rebase(service: Service, arguments: argparse.Namespace) -> None:
     every = getattr(arguments, "all", False)
     if bool(named) == every:
         raise CommandError("name one subscription, or give --all", status=2)
-    lines = await service.ask(list_subscriptions())
+    lines = await service.read(list_subscriptions())
     away = list(dict.fromkeys(line.name for line in lines if line.elsewhere))
     if named:
         await _check_name(service, named)
@@ -192,7 +192,7 @@ async def _repartition(service: Service, arguments: argparse.Namespace) -> None:
 async def _parked(service: Service, arguments: argparse.Namespace) -> None:
     subscription = await _check_name(service, arguments.name)
     after = getattr(arguments, "after", 0)
-    found = await service.ask(list_parked(subscription, after=after, most=_MOST_PARKED))
+    found = await service.read(list_parked(subscription, after=after, most=_MOST_PARKED))
     if arguments.json:
         table.print_json([line._asdict() for line in found])
     elif found:

@@ -233,7 +233,7 @@ async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
         case _, True, answer:
             result = says = answer
         case _, False, "not_failed" | "not_found":
-            job = await service.ask(read_job(one.id))
+            job = await service.read(read_job(one.id))
             state = "there is no such job" if job is None else f"is {job['status']}"
             result, says = "refused", f"{state}: {_ONLY[action]}"
         case _ if one.answer.startswith("there is no chain "):

@@ -53,7 +53,7 @@ async def _act(service: Service, arguments: argparse.Namespace) -> None:
         _, action = _ACTIONS[arguments.action]
         done = await service.act_on_runner(arguments.name, RunnerAction(action=action), session.person())
     except RequestRefused as refused:
-        known = [line.name for line in await service.ask(list_schedules())]
+        known = [line.name for line in await service.read(list_schedules())]
         raise session.not_found(refused, arguments.name, known) from refused
     table.print_done(arguments, done.message.removeprefix(f"{arguments.name}: "))
 

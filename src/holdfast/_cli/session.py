@@ -129,6 +129,8 @@ def translated(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> 
             f"{conn.info.user} may not: {Failure.of(error).text}. Looking needs the role holdfast_viewer, acting "
             "holdfast_operator, or the owner of the schema."
         ) from error
+    except (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.FeatureNotSupported) as error:
+        raise CommandError("This server only reads, as a standby does: ask the primary.") from error
     except psycopg.OperationalError as error:
         raise CommandError(f"the connection to the database was lost: {Failure.of(error).text}. Try again.") from error
     except psycopg.Error as error:

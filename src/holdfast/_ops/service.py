@@ -112,6 +112,11 @@ class Service:
         async with self._pool.act() as transaction:
             return await transaction.ask(statement)
 
+    async def read(self, statement: Statement[T]) -> T:
+        """Run one statement that only reads, as a standby allows."""
+        async with self._pool.look() as transaction:
+            return await transaction.ask(statement)
+
     async def record(
         self, by: Person, action: str, *, target: str | None = None, jobs: int | None = None, **detail: Any
     ) -> None:
