@@ -63,7 +63,7 @@ def test_a_command_says_so_in_one_line(standby: tuple[str, str], command: list[s
     assert (said.status, said.err) == (1, f"holdfast queues: {SAID}\n")
 
 
-@pytest.mark.parametrize("command", [["events"], ["runners"], ["jobs", "list"]])
+@pytest.mark.parametrize("command", [["runners"], ["jobs", "list"]])
 def test_a_command_that_only_reads_is_answered(standby: tuple[str, str], command: list[str]) -> None:
     said = holdfast(*command, "--database-url", standby[0])
     assert (said.status, said.err) == (0, "")
