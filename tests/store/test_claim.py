@@ -323,7 +323,7 @@ def test_a_claim_on_an_old_snapshot_is_refused(connect: Connect, level: str) -> 
     enqueue(conn, job(order_key="a"))
     strict = Worker(connect(options=f"-c default_transaction_isolation={level.replace(' ', chr(92) + ' ')}"))
     with pytest.raises(
-        WrongIsolation, match=rf"here it is {level.upper()}: ALTER ROLE \w+ SET default_transaction_iso"
+        WrongIsolation, match=rf"this one is {level.upper()}: ALTER ROLE \w+ SET default_transaction_iso"
     ):
         strict.claim()
     assert list(statuses(conn).values()) == ["pending"]
