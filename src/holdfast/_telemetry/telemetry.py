@@ -92,7 +92,7 @@ class Telemetry(Observer):
         self.series.add(it.ENQUEUED, counts)
 
     def looked(self, worker: str, found: int, seconds: float) -> None:
-        """Count a claim. `seconds`: the duration of the claim in seconds."""
+        """Count a claim. `found`: the number of jobs it took. `seconds`: its duration in seconds."""
         self._tick(worker, "outbox", "completed", seconds, found)
 
     def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:

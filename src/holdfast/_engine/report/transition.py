@@ -82,7 +82,7 @@ class Observer:
         """Receive jobs that this process enqueued, in a transaction that may not have committed yet."""
 
     def looked(self, worker: str, found: int, seconds: float) -> None:
-        """Receive the number of jobs that one claim took, which may be 0, and its duration in seconds."""
+        """Receive one claim. `found`: how many jobs it took, which may be 0. `seconds`: its duration in seconds."""
 
     def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:
         """Receive the jobs that the worker holds from now on."""
@@ -97,7 +97,11 @@ class Observer:
         """Receive a tick that was not skipped."""
 
     def relayed(self, worker: str, subscription: str, *, confirmed: int = 0, refused: int = 0) -> None:
-        """Receive the numbers of events that became jobs or that a sink confirmed, and of refused deliveries."""
+        """Receive events of a subscription.
+
+        `confirmed`: the number of events that became jobs or that a sink confirmed. Default: 0.
+        `refused`: the number of refused deliveries. Default: 0.
+        """
 
 
 class Transitions:
