@@ -83,8 +83,8 @@ def measure(scale: float) -> Section:
         for name, load in SCENES.items():
             progress(f"claim: {name}")
             found = costs(base.database, load, scale)
-            figures.append(Figure(f"{name}: buffers", max(cost.buffers_ratio for cost in found), most=BUFFERS))
-            figures.append(Figure(f"{name}: time", max(cost.seconds_ratio for cost in found), most=SECONDS))
+            figures.append(Figure(f"{name}: buffers", max(cost.buffers_ratio for cost in found), limit=BUFFERS))
+            figures.append(Figure(f"{name}: time", max(cost.seconds_ratio for cost in found), limit=SECONDS))
             rows += [
                 (
                     name,

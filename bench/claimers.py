@@ -115,7 +115,7 @@ class PlainSession:
         self._conn = conn
 
     async def turn(self) -> int:
-        rows = await (await self._conn.execute(CLAIM, {"most": BATCH})).fetchall()
+        rows = await (await self._conn.execute(CLAIM, {"limit": BATCH})).fetchall()
         if rows:
             unknown = [False] * (len(ClaimedJob._fields) - len(rows[0]))
             endings = completed([ClaimedJob._make([*row, *unknown]) for row in rows])

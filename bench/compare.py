@@ -86,8 +86,8 @@ def measure(before: Path, rounds: int) -> Section:
     figures, rows = [], []
     for key, name in NAMES.items():
         ratios = [after[key] / before[key] for before, after in pairs]
-        least, most = (1 - WITHIN, None) if key in {"drained", "bare"} else (None, 1 + WITHIN)
-        figures.append(Figure(f"{name}: after, against before", median(ratios), least=least, most=most))
+        least, limit = (1 - WITHIN, None) if key in {"drained", "bare"} else (None, 1 + WITHIN)
+        figures.append(Figure(f"{name}: after, against before", median(ratios), least=least, limit=limit))
         values = [f"{median(turn[key] for turn in side):,.0f}" for side in zip(*pairs, strict=True)]
         rows.append((name, *values, f"± {median_error(ratios):.3f}"))
     return Section(figures, [table(("", "before", "after", "ratio"), rows)])

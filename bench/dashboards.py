@@ -135,7 +135,7 @@ def _figures(paired: dict[str, list[tuple[Turn, Turn]]], turns: dict[str, list[T
         ),
         Figure("overviews that each dashboard got, of those due", sum(one.overviews for one in seen) / due, least=0.9),
         Figure("page loads, 95th of a hundred", 1000 * median(one.slowest for one in seen), unit=" ms"),
-        Figure("questions that were refused", sum(one.refused for one in seen), most=0),
+        Figure("questions that were refused", sum(one.refused for one in seen), limit=0),
     ]
 
 

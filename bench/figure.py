@@ -17,22 +17,22 @@ class Figure:
     value: float
     least: float | None = None
     """At least this much is wanted."""
-    most: float | None = None
+    limit: float | None = None
     """At most this much is wanted. With neither, the figure is for information."""
     unit: str = ""
 
     @property
     def verdict(self) -> Verdict:
-        if self.least is None and self.most is None:
+        if self.least is None and self.limit is None:
             return ""
-        enough = (self.least is None or self.value >= self.least) and (self.most is None or self.value <= self.most)
+        enough = (self.least is None or self.value >= self.least) and (self.limit is None or self.value <= self.limit)
         return "ok" if enough else "short"
 
     @property
     def bar(self) -> str:
         if self.least is not None:
             return f"≥ {_number(self.least)}{self.unit}"
-        return "" if self.most is None else f"≤ {_number(self.most)}{self.unit}"
+        return "" if self.limit is None else f"≤ {_number(self.limit)}{self.unit}"
 
     def row(self) -> tuple[str, str, str, str]:
         return (self.name, f"{_number(self.value)}{self.unit}", self.bar, self.verdict)

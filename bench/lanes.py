@@ -69,7 +69,7 @@ def measure(scale: float) -> Section:
                 Figure(
                     f"empty {name}: server CPU over the {dimension}, against the least",
                     max(costs) / min(costs),
-                    most=WITHIN,
+                    limit=WITHIN,
                 )
             )
     for case in CASES:
@@ -81,7 +81,7 @@ def measure(scale: float) -> Section:
     share, rate = trickle(max(5.0, TRICKLE_SECONDS * scale))
     figures.append(
         Figure(
-            "ten jobs a second, 100 kinds in 10 queues: server CPU of the worker", 100 * share, most=PERCENT, unit=" %"
+            "ten jobs a second, 100 kinds in 10 queues: server CPU of the worker", 100 * share, limit=PERCENT, unit=" %"
         )
     )
     figures.append(Figure("ten jobs a second: finished", rate, unit=" jobs/s"))

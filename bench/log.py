@@ -47,7 +47,7 @@ def measure(scale: float) -> Section:
         times = asyncio.run(_confirmed(url, max(30, round(EVENTS * scale))))
     figures = [
         Figure("publish, read and move on, last third against first", ours.kept / free.kept, least=KEPT),
-        Figure("commit to confirmation, median", 1000 * median(times), most=MEDIAN_MOST, unit=" ms"),
+        Figure("commit to confirmation, median", 1000 * median(times), limit=MEDIAN_MOST, unit=" ms"),
         Figure("commit to confirmation, 99th of a hundred", 1000 * quantiles(times, n=100)[-1], unit=" ms"),
     ]
     rows = [("snapshot held, events/s", *ours.thirds), ("not held, events/s", *free.thirds)]
@@ -93,7 +93,7 @@ def _cycle(conn: psycopg.Connection[Any]) -> Callable[[], None]:
     def cycle() -> None:
         nonlocal held
         run_sync(conn, publish_events(events))
-        page = run_sync(conn, read_events(Cut((), 1, 0), held.position, most=2 * BATCH))
+        page = run_sync(conn, read_events(Cut((), 1, 0), held.position, limit=2 * BATCH))
         assert len(page.events) == BATCH
         moved = run_sync(conn, advance_position(made.id, worker, held, page.after))
         assert moved is not None

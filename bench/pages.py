@@ -67,7 +67,7 @@ def measure(scale: float) -> Section:
     figures = _figures(asked, slowest, counts, wrong)
     # A search touches what it must look at until it has found enough, up to its bound: how much, is chance.
     plain = [str(ask) for ask in asked if not ask.searches]
-    figures.append(Figure(_GROWN, growth(plain, *counts[:2]), most=GROWTH))
+    figures.append(Figure(_GROWN, growth(plain, *counts[:2]), limit=GROWTH))
     return Section(figures, [_table(asked, slowest, counts)])
 
 
@@ -81,12 +81,12 @@ def _figures(
     others = max(full[str(ask)].buffers for ask in asked if not ask.searches)
     census = max((one.buffers for count in full.values() for one in count.census), default=0)
     return [
-        Figure("slowest look, 95th of a hundred", looks, most=MOST_MS, unit=" ms"),
-        Figure("slowest action, on up to 100 jobs, 95th of a hundred", acts, most=MOST_MS, unit=" ms"),
-        Figure("answers that were not as expected", wrong, most=0),
-        Figure("most buffers of a search", searches, most=SEARCH_BUFFERS),
-        Figure("most buffers of any other call", others, most=OTHER_BUFFERS),
-        Figure("rows of jobs read without an index", sum(count.scanned for count in full.values()), most=0),
+        Figure("slowest look, 95th of a hundred", looks, limit=MOST_MS, unit=" ms"),
+        Figure("slowest action, on up to 100 jobs, 95th of a hundred", acts, limit=MOST_MS, unit=" ms"),
+        Figure("answers that were not as expected", wrong, limit=0),
+        Figure("most buffers of a search", searches, limit=SEARCH_BUFFERS),
+        Figure("most buffers of any other call", others, limit=OTHER_BUFFERS),
+        Figure("rows of jobs read without an index", sum(count.scanned for count in full.values()), limit=0),
         Figure("buffers of the census, which no call waits for", census),
     ]
 

@@ -88,7 +88,7 @@ class Reaper:
         since = self.floor.since()
         whole = since == "-infinity"
         begun = time.perf_counter()
-        reaped = run_sync(self.conn, reap_jobs(retries, since=since, most=500 if whole else FORGOTTEN_PER_SLICE // 2))
+        reaped = run_sync(self.conn, reap_jobs(retries, since=since, limit=500 if whole else FORGOTTEN_PER_SLICE // 2))
         took = time.perf_counter() - begun
         (self.whole_seconds if whole else self.seconds).append(took)
         if not whole:
@@ -152,10 +152,10 @@ def _section(ours: Rate, theirs: Rate, free: Rate, reaper: Reaper) -> Section:
         Figure("throughput kept, last third against first", ours.kept / free.kept, least=KEPT),
         Figure("the same, plain pair without floors", theirs.kept / free.kept),
         # A pass looks at the leases that have ended since the last one: the more jobs, the more of them.
-        Figure("reaper's pass, time per job, the same", ratio_of_thirds(reaper.seconds) / ours.kept, most=FLAT),
-        Figure("reaper's pass, buffers per job, the same", ratio_of_thirds(reaper.buffers) / ours.kept, most=FLAT),
+        Figure("reaper's pass, time per job, the same", ratio_of_thirds(reaper.seconds) / ours.kept, limit=FLAT),
+        Figure("reaper's pass, buffers per job, the same", ratio_of_thirds(reaper.buffers) / ours.kept, limit=FLAT),
         Figure(
-            "reaper's looks at all leases, part of the time", 100 * sum(whole) / ours.points[-1][0], most=5, unit=" %"
+            "reaper's looks at all leases, part of the time", 100 * sum(whole) / ours.points[-1][0], limit=5, unit=" %"
         ),
     ]
     rows = [

@@ -27,7 +27,7 @@ WITH due AS MATERIALIZED (
     SELECT id FROM plain.job
     WHERE status = 'pending' AND queue = 'default' AND kind = '{KIND}' AND priority = 5 AND later IS NULL
       AND available_at <= now()
-    ORDER BY available_at, id LIMIT %(most)s FOR UPDATE SKIP LOCKED)
+    ORDER BY available_at, id LIMIT %(limit)s FOR UPDATE SKIP LOCKED)
 UPDATE plain.job SET status = 'processing', attempt = attempt + 1, locked_by = 1,
     lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + interval '60 seconds'
 WHERE id = ANY (ARRAY(SELECT id FROM due))
@@ -61,8 +61,8 @@ class Plain:
     def enqueue(self, payloads: Sequence[str]) -> None:
         self.conn.execute(_ENQUEUE, {"payloads": list(payloads)})
 
-    def claim(self, most: int = 500) -> list[tuple[Any, ...]]:
-        return self.conn.execute(CLAIM, {"most": most}).fetchall()
+    def claim(self, limit: int = 500) -> list[tuple[Any, ...]]:
+        return self.conn.execute(CLAIM, {"limit": limit}).fetchall()
 
     def finish(self, rows: Sequence[tuple[Any, ...]]) -> None:
         ids = f"{{{','.join([str(row[0]) for row in rows])}}}"

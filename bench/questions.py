@@ -106,16 +106,16 @@ def _looks(estate: Estate) -> Iterable[Ask]:
         yield Ask(get, "/api/chains/{id}", what, chain)
     yield Ask(get, "/api/chains/{id}", "none", estate.missing, status=404)
     yield Ask(get, "/api/runners")
-    yield Ask(get, "/api/runners/{name}/runs", "of the outbox", "outbox", {"most": 200})
+    yield Ask(get, "/api/runners/{name}/runs", "of the outbox", "outbox", {"limit": 200})
     yield Ask(get, "/api/runners/{name}/runs", "of a seldom one", "estate.export")
     yield Ask(get, "/api/runners/{name}/runs", "of none", "nobody")
-    yield Ask(get, "/api/runs", query={"most": 200})
+    yield Ask(get, "/api/runs", query={"limit": 200})
     yield from (Ask(get, path) for path in ("/api/workers", "/api/queues", "/api/kinds", "/api/subscriptions"))
-    yield Ask(get, "/api/subscriptions/{name}/parked", "the first", PARKED, {"most": 200})
-    yield Ask(get, "/api/subscriptions/{name}/parked", "a page further on", PARKED, {"most": 200, "before": 4_000})
+    yield Ask(get, "/api/subscriptions/{name}/parked", "the first", PARKED, {"limit": 200})
+    yield Ask(get, "/api/subscriptions/{name}/parked", "a page further on", PARKED, {"limit": 200, "before": 4_000})
     yield Ask(get, "/api/subscriptions/{name}/parked", "of none", "nobody", status=404)
-    yield Ask(get, "/api/audit", query={"most": 200})
-    yield Ask(get, "/api/audit", "a page further on", query={"most": 200, "before": 20_000})
+    yield Ask(get, "/api/audit", query={"limit": 200})
+    yield Ask(get, "/api/audit", "a page further on", query={"limit": 200, "before": 20_000})
     yield Ask(get, "/outbox/stats")
 
 
@@ -126,12 +126,12 @@ def _searches(estate: Estate) -> Iterable[Ask]:
     }
     jobs: dict[str, Mapping[str, object]] = {
         "newest": {},
-        "newest 200": {"most": 200},
+        "newest 200": {"limit": 200},
         "a page further on": {"before": estate.deep},
         "a kind": {"kind": "estate.kind7"},
         "a rare kind": {"kind": RARE},
         "a kind that is not": {"kind": "nobody"},
-        "a queue": {"queue": "queue7", "most": 200},
+        "a queue": {"queue": "queue7", "limit": 200},
         **{
             status: {"status": status}
             for status in ("blocked", "pending", "processing", "completed", "failed", "cancelled")
@@ -151,9 +151,9 @@ def _searches(estate: Estate) -> Iterable[Ask]:
     yield from (Ask("GET", "/api/jobs", what, query=query) for what, query in jobs.items())
     chains: dict[str, Mapping[str, object]] = {
         "newest": {},
-        "newest 200": {"most": 200},
+        "newest 200": {"limit": 200},
         "a kind that is not": {"kind": "nobody"},
-        "completed": {"status": "completed", "most": 200},
+        "completed": {"status": "completed", "limit": 200},
         "blocked": {"status": "blocked"},
         "a page further on": {"before": estate.deep},
     }
@@ -190,7 +190,7 @@ def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
     yield Ask("POST", path, "retry one", body={"action": "retry", "ids": [str(estate.old_dead)], "preview": False})
     queue = "/api/queues/{queue}/actions"
     yield Ask("POST", queue, "drain, previewed", "queue5", body={"action": "drain"})
-    drain = {"action": "drain", "preview": False, "most": 100}
+    drain = {"action": "drain", "preview": False, "limit": 100}
     yield Ask("POST", queue, "drain, 100 jobs", "queue5", body=drain, jobs=100)
     yield Ask("POST", queue, "pause", "queue6", body={"action": "pause"})
     control = {"concurrency": 7, "lease_ms": None, "rate": None}

@@ -65,8 +65,8 @@ def measure(scale: float) -> Section:
         Figure("relay to NATS JetStream, against a loop that only publishes", _ratio(to_nats), least=LEAST),
         Figure("relay to RabbitMQ, against a loop that only publishes", _ratio(to_rabbit), least=LEAST),
         Figure("reading the log, against a plain SELECT", _ratio(reading), least=LEAST),
-        Figure("WAL per event, publish to relayed", written + nats_wal, most=WAL_MOST, unit=" B"),
-        Figure("dead rows in the log", float(dead[0]), most=0),
+        Figure("WAL per event, publish to relayed", written + nats_wal, limit=WAL_MOST, unit=" B"),
+        Figure("dead rows in the log", float(dead[0]), limit=0),
     ]
     rows = [
         (name, f"{median(rates['ours']):,.0f}", f"{median(rates['bare']):,.0f}")
@@ -115,7 +115,7 @@ def _reading(conn: psycopg.Connection[Any], events: int, rounds: int) -> dict[st
         progress(f"relay: reading, round {turn}")
         begun, found, position = time.perf_counter(), 0, held.position
         while True:
-            page = run_sync(conn, read_events(Cut((), 1, 0), position, most=PAGE))
+            page = run_sync(conn, read_events(Cut((), 1, 0), position, limit=PAGE))
             found, position = found + len(page.events), page.after
             if page.last:
                 break

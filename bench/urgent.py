@@ -36,7 +36,7 @@ def measure(scale: float) -> Section:
             progress(f"urgent: {jobs} jobs, {name}")
             times, rate = asyncio.run(_times(url, jobs, handler))
         p99 = quantiles(times, n=100)[-1] * 1000
-        figures.append(Figure(f"99th of a hundred, {name}", p99, most=P99_MOST, unit=" ms"))
+        figures.append(Figure(f"99th of a hundred, {name}", p99, limit=P99_MOST, unit=" ms"))
         rows.append((name, f"{median(times) * 1000:.1f} ms", f"{p99:.1f} ms", f"{rate:,.0f}"))
     return Section(figures, [table(("", "median", "99th of a hundred", "other jobs a second"), rows)])
 

@@ -112,7 +112,7 @@ def measure(scale: float) -> Section:
                 share = spent / median(cycles[0].seconds)
                 rows.append((name, f"{saved[0] - saved[1]:,.0f}", f"{spent / BATCH * 1e6:+.1f}", f"{share:+.1%}"))
     figures = [
-        Figure("WAL per job, enqueue to history", sum(per_job.values()), most=BYTES, unit=" B"),
+        Figure("WAL per job, enqueue to history", sum(per_job.values()), limit=BYTES, unit=" B"),
         *(Figure(f"of which {stage}", per_job[stage], unit=" B") for stage in STAGES),
     ]
     return Section(figures, [table(("", "WAL per job, B", "time per job, µs", "share of the time"), rows)])

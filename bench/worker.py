@@ -43,13 +43,13 @@ class Worker:
         self._served = Served(queues, self.leases)
         self.id = run_sync(conn, register_worker("bench", queues=queues, kinds=kinds))
 
-    def statement(self, most: int, reach: float) -> Statement[Claim]:
-        slots = dict.fromkeys(self.queues, most)
+    def statement(self, limit: int, reach: float) -> Statement[Claim]:
+        slots = dict.fromkeys(self.queues, limit)
         return claim_jobs(
             self.id,
             slots,
             self.leases,
-            most=most,
+            limit=limit,
             served=self._served,
             floors=self.floors,
             reach=reach,
@@ -59,9 +59,9 @@ class Worker:
     def look_ahead(self) -> Statement[Horizon]:
         return look_ahead(self.id)
 
-    def claim(self, most: int = 500) -> Claim:
+    def claim(self, limit: int = 500) -> Claim:
         reach = self.floors.reach()
-        claim = run_sync(self.conn, self.statement(most, reach))
+        claim = run_sync(self.conn, self.statement(limit, reach))
         self.learn(claim, reach)
         return claim
 

@@ -64,9 +64,9 @@ class Book:
 class Lines:
     """A few connections for the handlers' own writes, made when they are needed."""
 
-    def __init__(self, url: str, most: int = 4) -> None:
+    def __init__(self, url: str, limit: int = 4) -> None:
         self._url = url
-        self._room = asyncio.Semaphore(most)
+        self._room = asyncio.Semaphore(limit)
         self._idle: list[psycopg.AsyncConnection[Any]] = []
 
     @asynccontextmanager

@@ -225,7 +225,7 @@ async def _drained(site: Site, which: str) -> None:
 
 async def _delivered(site: Site) -> None:
     """Return when every event has arrived and has its job, or when none has come any more for long."""
-    most, since = (-1, -1), time.monotonic()
+    limit, since = (-1, -1), time.monotonic()
     async with await site.ground.admin() as conn:
         said = await value(conn, "SELECT count(*) FROM chaos.published")
         while True:
@@ -237,8 +237,8 @@ async def _delivered(site: Site) -> None:
             got = (await site.ground.broker.count(), received)
             if min(got) >= said:
                 return
-            if got > most:
-                most, since = got, time.monotonic()
+            if got > limit:
+                limit, since = got, time.monotonic()
             elif time.monotonic() - since > STUCK_AFTER:
                 site.say(f"given up: of {said} events {got[0]} arrived, {got[1]} made jobs")
                 return

@@ -102,11 +102,11 @@ class Voice:
             with suppress(*LOST):
                 await conn.close()
 
-    async def speak(self, most: int) -> None:
+    async def speak(self, limit: int) -> None:
         """Publish some events in a transaction: short or long, with savepoints or without, kept or not."""
         fate = self._dice.random()
         whim = None if fate < 0.08 else self._dice.uniform(0.05, 1.5) if fate < 0.25 else 0.0
-        parts = [[self.key() for _ in range(self._dice.randint(1, most))] for _ in range(self._dice.randint(1, 3))]
+        parts = [[self.key() for _ in range(self._dice.randint(1, limit))] for _ in range(self._dice.randint(1, 3))]
         await self.commit(parts, savepoints=self._dice.random() < 0.4, whim=whim)
 
     def key(self) -> str:

@@ -161,7 +161,7 @@ async def _act(visit: Visit, live: Live) -> None:
     (dead,) = live.conn.execute("SELECT max(id) FROM holdfast.job_failed").fetchone() or (0,)
     retry = (Role.OPERATOR, "POST", "api/jobs/actions", {"action": "retry", "ids": [str(dead)], "preview": False})
     some = {"kind": "mail.send", "status": "pending", "text": "newsletter2"}
-    cancel = {"action": "cancel", "filter": some, "preview": False, "most": 1_000}
+    cancel = {"action": "cancel", "filter": some, "preview": False, "limit": 1_000}
     for role, method, path, body in (retry, (Role.DEVELOPER, "POST", "api/jobs/actions", cancel), *_ACTIONS):
         answer = await visit.context.request.fetch(
             f"{live.site.url}{path}",

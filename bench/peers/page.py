@@ -90,7 +90,7 @@ def pickup(found: Sequence[Entry]) -> Figure:
     best = min((ratio for ratio in others if ratio is not None), default=float("nan"))
     we = ours(found)
     ratio = we.pickup_ratio if we is not None and we.pickup_ratio is not None else float("nan")
-    return Figure("median pickup of Holdfast, against the best peer's", ratio / best, most=PICKUP_MOST)
+    return Figure("median pickup of Holdfast, against the best peer's", ratio / best, limit=PICKUP_MOST)
 
 
 def speeds(found: Sequence[Entry]) -> str:

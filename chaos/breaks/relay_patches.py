@@ -36,7 +36,7 @@ def move_before_the_confirmation() -> None:
     async def hand_over_all(self: Partition, budget: Budget) -> int:  # noqa: ARG001 - has no limit
         confirmed = 0
         while True:
-            page = await self._link.run(read_events(self._cut, self.held.position, most=PAGE))
+            page = await self._link.run(read_events(self._cut, self.held.position, limit=PAGE))
             if not page.events and page.last and not _moved(self.held.position, page.after):
                 return confirmed
             await self._move(page.after, Handed(0, [], {}))
@@ -52,7 +52,7 @@ def feed_in_two_transactions() -> None:
         if membership is None or not membership.held:
             raise LeaseOver
         held = membership.held[0]
-        page = await self._link.run(read_events(Cut(feed.topics, 1, 0, membership.base_id), held.position, most=PAGE))
+        page = await self._link.run(read_events(Cut(feed.topics, 1, 0, membership.base_id), held.position, limit=PAGE))
         if page.events:
             to: dict[str, Parameter] = {"queue": feed.envelope.queue, "kind": feed.envelope.kind}
             given: dict[str, Parameter] = {"max_attempts": feed.envelope.max_attempts, "events": _as_json(page)}

@@ -273,13 +273,13 @@ export function job(id) {
 
 export function act(action) {
   const ids = action.ids ?? Array.from({ length: 34 }, (_, index) => String(FIRST - 4 - index * 8));
-  const matched = ids.slice(0, action.most ?? 100);
+  const matched = ids.slice(0, action.limit ?? 100);
   const refused = action.ids ? ids.filter((id) => line(Number(id)).status !== "failed").map((id) => ({ id, why: "It is not a dead letter." })) : [];
   const sample = matched.slice(0, 20).map((id) => line(Number(id)));
   return {
     preview: action.preview ?? true,
     matched: matched.length - refused.length,
-    capped: !action.ids && (action.most ?? 100) < 40,
+    capped: !action.ids && (action.limit ?? 100) < 40,
     done: action.preview === false ? matched.length - refused.length : 0,
     refused,
     sample,

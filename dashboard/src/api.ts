@@ -68,8 +68,8 @@ export const api = {
     client.get<DeadLetters>("api/dead-letters", { ...search }, signal),
 
   runners: (signal?: Signal) => client.get<Runners>("api/runners", {}, signal),
-  runs: (name: string, most: number, signal?: Signal) =>
-    client.get<RunPage>(path("runners", name, "runs"), { most }, signal),
+  runs: (name: string, limit: number, signal?: Signal) =>
+    client.get<RunPage>(path("runners", name, "runs"), { limit }, signal),
   actOnRunner: (name: string, action: RunnerAction) =>
     client.post<Done>(path("runners", name, "actions"), action),
 
@@ -83,10 +83,10 @@ export const api = {
 
   subscriptions: (signal?: Signal) => client.get<Subscriptions>("api/subscriptions", {}, signal),
   parked: (name: string, before: string | null, signal?: Signal) =>
-    client.get<ParkedPage>(path("subscriptions", name, "parked"), { before, most: 50 }, signal),
+    client.get<ParkedPage>(path("subscriptions", name, "parked"), { before, limit: 50 }, signal),
   actOnSubscription: (name: string, action: SubscriptionAction) =>
     client.post<Done>(path("subscriptions", name, "actions"), action),
 
   audit: (before: string | null, signal?: Signal) =>
-    client.get<AuditPage>("api/audit", { before, most: 50 }, signal),
+    client.get<AuditPage>("api/audit", { before, limit: 50 }, signal),
 };

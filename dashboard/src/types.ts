@@ -445,14 +445,14 @@ export interface Workers {
 
 export interface Before {
   before?: string | null;
-  most?: number;
+  limit?: number;
 }
 
 export interface ChainSearch {
   kind?: string | null;
   status?: Status | null;
   before?: string | null;
-  most?: number;
+  limit?: number;
 }
 
 export interface DeadLetterSearch {
@@ -469,7 +469,7 @@ export interface JobAction {
   at?: string | null;
   again?: boolean;
   preview?: boolean;
-  most?: number;
+  limit?: number;
 }
 
 export interface JobFilter {
@@ -495,7 +495,7 @@ export interface JobSearch {
   created_until?: string | null;
   text?: string | null;
   before?: string | null;
-  most?: number;
+  limit?: number;
 }
 
 export interface Login {
@@ -503,7 +503,7 @@ export interface Login {
 }
 
 export interface Newest {
-  most?: number;
+  limit?: number;
 }
 
 export interface OverviewQuestion {
@@ -513,7 +513,7 @@ export interface OverviewQuestion {
 export interface QueueAction {
   action: "pause" | "resume" | "drain";
   preview?: boolean;
-  most?: number;
+  limit?: number;
 }
 
 export interface QueueControl {

@@ -37,8 +37,8 @@ async function refused(promise: Promise<unknown>): Promise<ApiError> {
 describe("the client", () => {
   it("asks below the path that it is mounted at, and leaves out what is not given", async () => {
     const { client, asked } = made(json(200, { jobs: [] }));
-    await client.get("api/jobs", { status: "failed", kind: null, queue: undefined, text: "", most: 50 });
-    expect(asked[0]?.address).toBe("https://site.example/admin/ops/api/jobs?status=failed&most=50");
+    await client.get("api/jobs", { status: "failed", kind: null, queue: undefined, text: "", limit: 50 });
+    expect(asked[0]?.address).toBe("https://site.example/admin/ops/api/jobs?status=failed&limit=50");
   });
 
   it("encodes each part of a path", () => {

@@ -2,11 +2,11 @@ import { expect, it } from "vitest";
 import { flat } from "../src/detail";
 
 it("lays out what an action was told to do", () => {
-  const detail = { filter: { kind: "a.b", queue: null }, preview: false, most: 100, ids: ["1", "2"] };
+  const detail = { filter: { kind: "a.b", queue: null }, preview: false, limit: 100, ids: ["1", "2"] };
   expect(flat(detail)).toEqual([
     ["kind", "a.b"],
     ["preview", "false"],
-    ["most", "100"],
+    ["limit", "100"],
     ["ids", "1, 2"],
   ]);
 });

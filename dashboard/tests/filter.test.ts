@@ -33,7 +33,7 @@ describe("a filter in the address", () => {
   });
 
   it("leaves out what is not understood", () => {
-    const query = new URLSearchParams("status=dead&created_from=yesterday&most=9999&before=7&kind=a");
+    const query = new URLSearchParams("status=dead&created_from=yesterday&limit=9999&before=7&kind=a");
     expect(fromQuery(query)).toEqual({ kind: "a" });
   });
 

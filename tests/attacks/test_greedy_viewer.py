@@ -95,8 +95,8 @@ async def test_a_hidden_value_cannot_be_read_letter_by_letter(database: str, ser
         )
     async with client(served, make_token(database, Role.VIEWER)) as viewer:
 
-        async def answer(text: str, most: int = 1) -> Any:
-            found = await viewer.get("/api/jobs", params={"text": text, "most": most, "kind": "crm.push"})
+        async def answer(text: str, limit: int = 1) -> Any:
+            found = await viewer.get("/api/jobs", params={"text": text, "limit": limit, "kind": "crm.push"})
             assert found.status_code == 200
             return found.json()
 

@@ -11,8 +11,8 @@ from bench.report import replaced
     [
         (Figure("a ratio", 0.92, least=0.92), "ok"),
         (Figure("a ratio", 0.91, least=0.92), "short"),
-        (Figure("bytes", 1_300, most=1_300), "ok"),
-        (Figure("bytes", 1_301, most=1_300), "short"),
+        (Figure("bytes", 1_300, limit=1_300), "ok"),
+        (Figure("bytes", 1_301, limit=1_300), "short"),
         (Figure("for information", 7), ""),
     ],
 )

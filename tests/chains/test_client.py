@@ -102,14 +102,14 @@ def test_of_a_long_chain_the_last_thousand_jobs(app: Holdfast, ledger: Ledger) -
 async def test_chains_are_listed_newest_first(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
     handles = await app.enqueue_many(conn, [approve.new() for _ in range(5)])
     await app.complete_chain(conn, handles[2], "yes")
-    lines = await app.list_chains(conn, kind="approve", most=3)
+    lines = await app.list_chains(conn, kind="approve", limit=3)
     assert [line.id for line in lines] == [handle.id for handle in handles[:1:-1]]
-    more = await app.list_chains(conn, kind="approve", most=3, before=lines[-1].id)
+    more = await app.list_chains(conn, kind="approve", limit=3, before=lines[-1].id)
     assert [line.id for line in more] == [handles[1].id, handles[0].id]
     assert [line.id for line in await app.list_chains(conn, status="completed")] == [handles[2].id]
     assert await app.list_chains(conn, kind="other") == []
     with pytest.raises(ValueError, match="1 to 1000"):
-        await app.list_chains(conn, most=5000)
+        await app.list_chains(conn, limit=5000)
 
 
 async def test_a_person_completes_a_chain(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:

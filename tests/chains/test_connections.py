@@ -100,7 +100,7 @@ async def test_async(
         chain = await app.get_chain(conn, handle)
         assert chain is not None
         assert (len(chain.jobs), chain.result) == (2, "done")
-        lines = await app.list_chains(conn, kind="act", status="blocked", before=last.id + 1, most=5)
+        lines = await app.list_chains(conn, kind="act", status="blocked", before=last.id + 1, limit=5)
         assert [(line.id, line.last_id) for line in lines] == [(last.id, last.id)]
         assert await app.delete_chains(conn, [last, handle], cascade=True) == [handle.id, last.id]
 
@@ -118,7 +118,7 @@ def test_sync(
         chain = app.get_chain_sync(conn, handle)
         assert chain is not None
         assert (len(chain.jobs), chain.result) == (2, "done")
-        lines = app.list_chains_sync(conn, kind="act", status="blocked", before=last.id + 1, most=5)
+        lines = app.list_chains_sync(conn, kind="act", status="blocked", before=last.id + 1, limit=5)
         assert [(line.id, line.last_id) for line in lines] == [(last.id, last.id)]
         assert app.delete_chains_sync(conn, [last, handle], cascade=True) == [handle.id, last.id]
         blocker = app.enqueue_sync(conn, act.new())

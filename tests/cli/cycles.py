@@ -34,7 +34,7 @@ async def first(tick: Tick) -> Counts:
 
 @app.runner("second")
 def second(tick: Tick) -> Counts:
-    return {"items": tick.budget.most(1_000_000)}
+    return {"items": tick.budget.limit(1_000_000)}
 
 
 @failing.runner("broken")

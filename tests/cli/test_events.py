@@ -181,7 +181,7 @@ async def test_delete(database: str, conn: psycopg.AsyncConnection[Any], reader:
     )
     known = await (await conn.execute("SELECT id FROM holdfast.subscription")).fetchone()
     assert known is not None
-    assert await run(conn, clear_subscription(known[0], most=5_000)) == 5_000
+    assert await run(conn, clear_subscription(known[0], limit=5_000)) == 5_000
     row = await (await conn.execute("SELECT count(*) FROM holdfast.parked")).fetchone()
     assert row == (20_001,), "a piece, and no more"
     assert holdfast("events", "delete", "out", "--yes", database=database).status == 0

@@ -366,8 +366,8 @@ def test_acting_by_filter_previews_first_and_acts_when_confirmed(
     assert said.out.endswith("3 jobs would be retried. Give --yes to do it.\n")
     assert (number(conn, "SELECT count(*) FROM holdfast.job"), audited(conn)) == (1, [])
 
-    said = holdfast("jobs", *by_filter, "--most", "2", "--yes", database=database)
-    assert said == (0, "2 of 2 jobs retried.\nThere may be more: repeat it, or raise --most.\n", "")
+    said = holdfast("jobs", *by_filter, "--limit", "2", "--yes", database=database)
+    assert said == (0, "2 of 2 jobs retried.\nThere may be more: repeat it, or raise --limit.\n", "")
     said = holdfast("jobs", *by_filter, "--yes", "--json", database=database)
     assert (said.json["matched"], said.json["done"], said.json["capped"]) == (1, 1, False)
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of IS NOT NULL") == 3
@@ -405,9 +405,9 @@ def test_acting_by_id_is_in_the_audit_table(database: str, conn: psycopg.Connect
     [
         ["retry", "7", "--kind", "k"],
         ["retry", "--yes"],
-        ["cancel", "--most", "5"],
+        ["cancel", "--limit", "5"],
         ["delete", "--yes"],
-        ["retry", "--kind", "k", "--most", "1001"],
+        ["retry", "--kind", "k", "--limit", "1001"],
     ],
     ids=" ".join,
 )

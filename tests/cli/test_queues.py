@@ -85,7 +85,7 @@ def test_drain_previews_first_and_acts_when_confirmed(database: str, conn: psyco
     assert said == (0, "mail: 3 jobs would be cancelled. Give --yes to do it.\n", "")
     assert set(statuses(conn).values()) == {"pending", "processing"}
     assert audited(conn) == []
-    said = holdfast("queues", "drain", "mail", "--most", "2", "--yes", database=database)
+    said = holdfast("queues", "drain", "mail", "--limit", "2", "--yes", database=database)
     assert said == (0, "mail: 2 jobs cancelled. There may be more: repeat it.\n", "")
     said = holdfast("queues", "drain", "mail", "--yes", "--json", database=database)
     assert (said.json["done"], said.json["capped"]) == (1, False)
@@ -118,7 +118,7 @@ def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> N
         ["set", "a", "--lease", "999"],
         ["set", "a", "--rate", "0"],
         ["set", "a", "--rate", "nan"],
-        ["drain", "a", "--most", "1001"],
+        ["drain", "a", "--limit", "1001"],
     ],
     ids=repr,
 )

@@ -90,9 +90,9 @@ async def test_an_unknown_host_is_a_lost_connection(threads: list[str]) -> None:
 @contextmanager
 def threads_taken() -> Iterator[None]:
     """Take all threads that the event loop has for `asyncio.to_thread`."""
-    gate, most = threading.Event(), min(32, (os.cpu_count() or 1) + 4)
+    gate, limit = threading.Event(), min(32, (os.cpu_count() or 1) + 4)
     loop = asyncio.get_running_loop()
-    taken = [loop.run_in_executor(None, gate.wait, 60) for _ in range(most)]
+    taken = [loop.run_in_executor(None, gate.wait, 60) for _ in range(limit)]
     try:
         yield
     finally:

@@ -87,4 +87,4 @@ def test_the_kit_for_tests(app: Holdfast, ledger: Ledger) -> None:
     with pytest.raises(AssertionError, match="max_attempts"):
         kit.assert_enqueued_sync(sync.new().options(max_attempts=3))
     with pytest.raises(AssertionError, match="20 attempts were made and more is due"):
-        kit.drain_sync(most=20, raise_errors=False)
+        kit.drain_sync(limit=20, raise_errors=False)

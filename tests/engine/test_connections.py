@@ -74,7 +74,7 @@ async def test_a_worker_keeps_to_its_budget(app: Holdfast, ledger: Ledger, liste
 
     days = [add_day(ledger.conn, "attempt", 100 + day) for day in range(5)]
     await within_a_minute(ledger.conn)  # the next one has maintenance run again
-    most = 0
+    limit = 0
     async with app.worker(queues={"default": 50}, batch_size=200, listen=listen, **QUICK) as worker:
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
         make_due(ledger.conn, "maintenance")
@@ -82,12 +82,12 @@ async def test_a_worker_keeps_to_its_budget(app: Holdfast, ledger: Ledger, liste
         jobs = 0
         while any(ledger.value("SELECT to_regclass(%s)", f"holdfast.{day}") for day in days) or jobs < 1_000:
             jobs += len(ledger.enqueue(*[act.new() for _ in range(100)]))
-            most = max(most, ledger.sessions())
+            limit = max(limit, ledger.sessions())
             await asyncio.sleep(0.005)
             assert jobs < 100_000
         await until(lambda: worker.counts.get("job_completed") == jobs, 30)
         await until(lambda: ledger.sessions() == 3 + listen)
-        assert most <= Settings.load({}).max_connections
+        assert limit <= Settings.load({}).max_connections
     await until(lambda: ledger.sessions() == 0)
 
 

@@ -142,10 +142,10 @@ async def test_slow_endings_hold_the_claimer_back(app: Holdfast, ledger: Ledger)
     async def act(job: Job[None]) -> None: ...
 
     ledger.enqueue(*[act.new() for _ in range(5_000)])
-    most = 0
+    limit = 0
     async with app.worker(queues={"default": 50}, batch_size=100, **PATIENT) as worker:
         while worker.counts.get("job_completed", 0) < 5_000:
-            most = max(most, len(worker.pipelines[0].held))
+            limit = max(limit, len(worker.pipelines[0].held))
             await asyncio.sleep(0.002)
-    assert most <= 1_500, "the slots, a batch held ready, one call being written and one that gathers"
+    assert limit <= 1_500, "the slots, a batch held ready, one call being written and one that gathers"
     assert ledger.wasted() == []

@@ -138,7 +138,7 @@ class Claiming:
             worker=self.old,
             leases={"act": Lease(60)},
             queues=["default"],
-            most=10,
+            limit=10,
             wanted=lambda: {"default": 10},
             hold=self._hold,
             held={},

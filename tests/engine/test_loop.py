@@ -31,7 +31,7 @@ MUCH_LATER = Ticked(runner="r", outcome="skipped", why="not due", next_look=86_4
 
 def pace(jitter: float = 0.0) -> Pace:
     """At the default settings, with as much of each jitter as said."""
-    return Pace(Settings.load({}), jitter=lambda _, most: most * jitter)
+    return Pace(Settings.load({}), jitter=lambda _, limit: limit * jitter)
 
 
 def test_soon_after_work_and_later_and_later_when_idle() -> None:

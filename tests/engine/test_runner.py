@@ -46,7 +46,7 @@ def test_the_examples_in_the_docstrings_are_true() -> None:
 
 def test_a_budget_of_items() -> None:
     budget = Budget(items=3)
-    assert (budget.items_left, budget.seconds_left, budget.spent, budget.most(2), budget.most(9)) == (
+    assert (budget.items_left, budget.seconds_left, budget.spent, budget.limit(2), budget.limit(9)) == (
         3,
         None,
         False,
@@ -55,7 +55,7 @@ def test_a_budget_of_items() -> None:
     )
     budget.spend()
     budget.spend(2)
-    assert (budget.spent, budget.most(2)) == (True, 0)
+    assert (budget.spent, budget.limit(2)) == (True, 0)
 
 
 def test_a_budget_of_time() -> None:
@@ -69,7 +69,7 @@ def test_a_budget_of_time() -> None:
 def test_no_budget() -> None:
     budget = Budget()
     budget.spend(1_000_000)
-    assert (budget.spent, budget.most(500), budget.items_left) == (False, 500, None)
+    assert (budget.spent, budget.limit(500), budget.items_left) == (False, 500, None)
 
 
 def test_runners_are_registered_and_stay_functions() -> None:
@@ -77,7 +77,7 @@ def test_runners_are_registered_and_stay_functions() -> None:
 
     @app.runner("cleanup", every=Cron("17 3 * * *", tz="America/Santiago"), singleton=True)
     async def cleanup(tick: Tick) -> Counts:
-        return {"deleted": tick.budget.most(5)}
+        return {"deleted": tick.budget.limit(5)}
 
     @app.runner("plain")
     def plain(_: Tick) -> Counts:

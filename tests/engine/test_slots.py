@@ -110,12 +110,12 @@ def test_what_waits_in_a_slow_queue_does_not_starve_the_others() -> None:
 
 async def test_concurrency_is_never_exceeded(app: Holdfast, ledger: Ledger) -> None:
     now: Counter[str] = Counter()
-    most: Counter[str] = Counter()
+    limit: Counter[str] = Counter()
 
     async def act(job: Job[None], queue: str) -> None:
         now.update([queue, "all"])
         for name in (queue, "all"):
-            most[name] = max(most[name], now[name])
+            limit[name] = max(limit[name], now[name])
         await asyncio.sleep(0.002)
         now.subtract([queue, "all"])
 
@@ -123,27 +123,27 @@ async def test_concurrency_is_never_exceeded(app: Holdfast, ledger: Ledger) -> N
     ledger.enqueue(*[kinds[queue].new(queue) for _ in range(100) for queue in kinds])
     async with app.worker(concurrency=6, queue_concurrency={"pdf": 2, "mail": 4}, **QUICK) as worker:
         await until(lambda: worker.counts.get("job_completed") == 300)
-    assert most["all"] == 6
-    assert most["pdf"] <= 2
-    assert most["mail"] <= 4
+    assert limit["all"] == 6
+    assert limit["pdf"] <= 2
+    assert limit["mail"] <= 4
 
 
 async def test_threads_count_too(app: Holdfast, ledger: Ledger) -> None:
     running: list[int] = []
-    most = 0
+    limit = 0
 
     @app.job("act")
     def act(job: Job[None]) -> None:
-        nonlocal most
+        nonlocal limit
         running.append(job.id)
-        most = max(most, len(running))
+        limit = max(limit, len(running))
         time.sleep(0.005)
         running.remove(job.id)
 
     ledger.enqueue(*[act.new() for _ in range(60)])
     async with app.worker(queues={"default": 3}, **QUICK) as worker:
         await until(lambda: worker.counts.get("job_completed") == 60)
-    assert most == 3
+    assert limit == 3
 
 
 async def test_no_more_is_held_than_runs_or_starts_soon(app: Holdfast, ledger: Ledger) -> None:
@@ -165,13 +165,13 @@ async def test_no_more_is_held_than_runs_or_starts_soon(app: Holdfast, ledger: L
         go.set()
         await until(lambda: ledger.completed() == 100)
     jobs = ledger.enqueue(*[quick.new() for _ in range(300)])
-    most = 0
+    limit = 0
     async with app.worker(queues={"quick": 2}, batch_size=40, **QUICK) as worker:
         while worker.counts.get("job_completed", 0) < len(jobs):
             slots = worker._dispatcher.slots
-            most = max(most, slots._running_total + slots._waiting.total())
+            limit = max(limit, slots._running_total + slots._waiting.total())
             await asyncio.sleep(0.005)
-    assert 2 < most <= 2 + 40, "the slots, and at most a batch"
+    assert 2 < limit <= 2 + 40, "the slots, and at most a batch"
 
 
 async def test_a_slot_that_becomes_free_is_filled_while_another_queue_is_empty(app: Holdfast, ledger: Ledger) -> None:
@@ -196,13 +196,13 @@ async def test_the_control_table_is_obeyed_while_running(
 ) -> None:
     monkeypatch.setattr(heartbeat, "MISSED_TICKS", 1_000)  # a server that stands still is not what is tested
     running: set[int] = set()
-    most = 0
+    limit = 0
 
     @app.job("act")
     async def act(job: Job[None]) -> None:
-        nonlocal most
+        nonlocal limit
         running.add(job.id)
-        most = max(most, len(running))
+        limit = max(limit, len(running))
         await asyncio.sleep(0.01)
         running.discard(job.id)
 
@@ -214,17 +214,17 @@ async def test_the_control_table_is_obeyed_while_running(
         assert ledger.statuses() == {"pending": 40}
         ledger.do("UPDATE holdfast.queue SET paused = false, concurrency = 1")
         await until(lambda: ledger.completed() == 40)
-        assert most == 1
+        assert limit == 1
         ledger.do("UPDATE holdfast.queue SET concurrency = 2")
         await heard(worker)
         ledger.enqueue(*[act.new() for _ in range(40)])
         await until(lambda: ledger.completed() == 80)
-        assert most == 2
+        assert limit == 2
         ledger.do("DELETE FROM holdfast.queue")
         await heard(worker)
         ledger.enqueue(*[act.new() for _ in range(40)])
         await until(lambda: ledger.completed() == 120)
-        assert most == 4
+        assert limit == 4
 
 
 async def test_the_control_tables_lease_is_obeyed_while_running(app: Holdfast, ledger: Ledger) -> None:

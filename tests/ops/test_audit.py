@@ -87,7 +87,7 @@ def _put(value: Any, mark: str, text: str) -> Any:
 
 
 async def newest(site: Starlette, token: str) -> dict[str, Any] | None:
-    asked = Asked("GET", "/api/audit", "most=1", headers=bearer(token))
+    asked = Asked("GET", "/api/audit", "limit=1", headers=bearer(token))
     entries = (await ask(site, asked)).json["entries"]
     return entries[0] if entries else None
 
@@ -156,8 +156,8 @@ async def test_the_audit_is_read_page_by_page(site: Starlette, tokens: Mapping[R
             "POST", "/api/queues/paged/actions", json={"action": action}, headers=bearer(tokens[Role.OPERATOR])
         )
         assert (await ask(site, asked)).status == 200
-    first = (await ask(site, Asked("GET", "/api/audit", "most=3", headers=bearer(tokens[Role.VIEWER])))).json
+    first = (await ask(site, Asked("GET", "/api/audit", "limit=3", headers=bearer(tokens[Role.VIEWER])))).json
     assert [entry["action"] for entry in first["entries"]] == ["queue.resume", "queue.pause", "queue.resume"]
-    query = f"most=1&before={first['next']}"
+    query = f"limit=1&before={first['next']}"
     second = (await ask(site, Asked("GET", "/api/audit", query, headers=bearer(tokens[Role.VIEWER])))).json
     assert [entry["action"] for entry in second["entries"]] == ["queue.pause"]

@@ -203,7 +203,7 @@ async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
 
 
 async def test_no_more_listen_than_may() -> None:
-    pulse = LiveOverview(Reader(), most=2)
+    pulse = LiveOverview(Reader(), limit=2)
     listeners = [Listening(pulse), Listening(pulse)]
     await until(lambda: pulse.listeners == 2)
     with pytest.raises(RequestRefused) as refused:

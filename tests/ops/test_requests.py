@@ -66,7 +66,7 @@ async def test_who_leaves_in_the_middle_of_a_body_is_not_answered(
 
 async def test_a_refusal_names_fields_and_repeats_nothing(site: Starlette, tokens: Mapping[Role, str]) -> None:
     secret = tokens[Role.DEVELOPER]
-    said = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "most": secret}
+    said = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "limit": secret}
     asked = Asked("POST", "/api/jobs/actions", json=said, headers=bearer(tokens[Role.OPERATOR]))
     refusal = (await ask(site, asked)).refusal
     assert all(name in refusal.message for name in ("action: ", "ids.0: ", "at: "))

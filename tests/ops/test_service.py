@@ -100,7 +100,7 @@ async def pages(service: Service, **search: Any) -> list[int]:
     before: int | None = None
     while True:
         page = await service.jobs(JobSearch(**search, before=before))
-        assert len(page.jobs) <= search.get("most", 50)
+        assert len(page.jobs) <= search.get("limit", 50)
         found += [job.id for job in page.jobs]
         if page.next is None:
             assert page.looked.complete
@@ -115,22 +115,22 @@ async def test_jobs_of_every_home_come_in_one_order(service: Service, conn: psyc
     ids = enqueue(conn, 30)
     fail(conn, ids[::3])
     complete(conn, ids[1::3])
-    assert await pages(service, most=7) == ids[::-1]
-    assert await pages(service, most=7, status="failed") == ids[::3][::-1]
-    assert await pages(service, most=7, status="completed") == ids[1::3][::-1]
-    assert await pages(service, most=7, status="pending") == ids[2::3][::-1]
+    assert await pages(service, limit=7) == ids[::-1]
+    assert await pages(service, limit=7, status="failed") == ids[::3][::-1]
+    assert await pages(service, limit=7, status="completed") == ids[1::3][::-1]
+    assert await pages(service, limit=7, status="pending") == ids[2::3][::-1]
 
 
-@pytest.mark.parametrize("most", [1, 5, 200])
+@pytest.mark.parametrize("limit", [1, 5, 200])
 async def test_nothing_is_shown_twice_or_left_out_where_a_look_ends(
-    service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, most: int
+    service: Service, conn: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, limit: int
 ) -> None:
     monkeypatch.setattr("holdfast._ops.jobs.LOOKS", (3, 4, 5))
     ids = enqueue(conn, 60)
     fail(conn, ids[5:25])
     complete(conn, ids[20:40:2])
     wanted = {row[0] for row in conn.execute("SELECT id FROM holdfast.job")} | set(ids)
-    assert await pages(service, most=most) == sorted(wanted, reverse=True)
+    assert await pages(service, limit=limit) == sorted(wanted, reverse=True)
 
 
 async def test_every_filter_narrows(service: Service, conn: psycopg.Connection[Any]) -> None:
@@ -235,7 +235,7 @@ async def test_a_chain_is_drawn_with_what_it_waits_for_and_who_waits_for_it(
 
 async def test_a_preview_changes_nothing(service: Service, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, 5)
-    result = await service.act_on_jobs(JobAction(action="cancel", filter=JobFilter(kind="mail"), most=3), ANN)
+    result = await service.act_on_jobs(JobAction(action="cancel", filter=JobFilter(kind="mail"), limit=3), ANN)
     assert (result.preview, result.matched, result.capped, result.done, len(result.sample)) == (True, 3, True, 0, 3)
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 5
     assert (await service.audit(Before())).entries == []
@@ -245,7 +245,7 @@ async def test_an_action_is_capped_and_written_down_with_its_number(
     service: Service, conn: psycopg.Connection[Any]
 ) -> None:
     enqueue(conn, 250)
-    action = JobAction(action="cancel", filter=JobFilter(kind="mail"), most=220, preview=False)
+    action = JobAction(action="cancel", filter=JobFilter(kind="mail"), limit=220, preview=False)
     result = await service.act_on_jobs(action, ANN)
     assert (result.matched, result.done, result.capped) == (220, 220, True)
     entries = (await service.audit(Before())).entries
@@ -442,7 +442,7 @@ async def test_cancelling_by_filter_stops_at_its_cap_whatever_the_statuses(
     enqueue(conn, 5, delay_ms=3_600_000)
     (parked,) = enqueue(conn)
     conn.execute("UPDATE holdfast.job SET status = 'blocked' WHERE id = %s", [parked])
-    action = JobAction(action="cancel", filter=JobFilter(kind="mail"), most=3)
+    action = JobAction(action="cancel", filter=JobFilter(kind="mail"), limit=3)
     answer = await service.act_on_jobs(action, ANN)
     assert (answer.matched, answer.capped) == (3, True)
 

@@ -43,9 +43,9 @@ class LeaseMachine(People):
     def claim_all(self, by: int) -> None:
         self.claim_some(by, Request(dict.fromkeys(QUEUES, 100), KINDS), inside=False)
 
-    @rule(by=numbers, most=st.sampled_from([1, 1, 3]), inside=inside)
-    def claim_suspects(self, by: int, most: int, inside: bool) -> None:
-        self.claim_some(by, Request(dict.fromkeys(QUEUES, 100), KINDS, suspects=most), inside)
+    @rule(by=numbers, limit=st.sampled_from([1, 1, 3]), inside=inside)
+    def claim_suspects(self, by: int, limit: int, inside: bool) -> None:
+        self.claim_some(by, Request(dict.fromkeys(QUEUES, 100), KINDS, suspects=limit), inside)
 
     @rule(jobs=st.lists(specs | keyed, min_size=1, max_size=3), by=numbers, outcome=outcomes)
     def work(self, jobs: list[Spec], by: int, outcome: Outcome) -> None:
@@ -126,15 +126,15 @@ class LeaseMachine(People):
                 self.finish_some(stranger.id, dict.fromkeys(again, Completed()), inside=False)
         self.finish_some(lost.worker, {lost.job: old, **again}, inside=False, careful=careful)
 
-    @rule(by=numbers, most=st.sampled_from([1, 2, 100]))
-    def die(self, by: int, most: int) -> None:
+    @rule(by=numbers, limit=st.sampled_from([1, 2, 100]))
+    def die(self, by: int, limit: int) -> None:
         """A worker dies between two statements and starts anew; its jobs are reaped, and its zombie does not know."""
         ours = {holding.job.id for holding in self.held() if holding.worker == self.workers[by].id}
         if ours:
             self.pass_time("locked_until = clock_timestamp() - interval '1 minute'", ours)
         self.restart(by)
-        self.reap_some(most, KINDS, inside=False)
-        self.claim_suspects(by, most, inside=False)
+        self.reap_some(limit, KINDS, inside=False)
+        self.claim_suspects(by, limit, inside=False)
 
     @rule(by=numbers)
     def restart(self, by: int) -> None:
@@ -190,9 +190,9 @@ class LeaseMachine(People):
         worker = pick_one(self.workers, by).id if by is not None else pick_one(held, picks[0]).worker
         self.renew_some(worker, holdings, inside)
 
-    @rule(most=st.sampled_from([1, 2, 100]), kinds=st.sampled_from([KINDS, KINDS[:1]]), inside=inside)
-    def reap(self, most: int, kinds: tuple[str, ...], inside: bool) -> None:
-        self.reap_some(most, kinds, inside)
+    @rule(limit=st.sampled_from([1, 2, 100]), kinds=st.sampled_from([KINDS, KINDS[:1]]), inside=inside)
+    def reap(self, limit: int, kinds: tuple[str, ...], inside: bool) -> None:
+        self.reap_some(limit, kinds, inside)
 
     # Rules: what time does.
 

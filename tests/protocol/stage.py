@@ -170,20 +170,20 @@ class Stage(RuleBasedStateMachine):
         if ours:
             self.finish_some(self.workers[by].id, {ours[-1]: outcome}, inside=False)
 
-    def reap_some(self, most: int, kinds: tuple[str, ...], inside: bool) -> None:
+    def reap_some(self, limit: int, kinds: tuple[str, ...], inside: bool) -> None:
         def predict(view: State, jobs: Any, seen: Observation, low: datetime) -> Delta:
             due = [job.id for job in leasing.expired(view, kinds, low)]
             found = [job.id for job in jobs]
             if self.open is None:
                 assert set(found) <= set(due)
-                assert len(found) == min(most, len(due))
+                assert len(found) == min(limit, len(due))
             assert set(found) <= set(due), "took a lease that had not ended"
             self.busy({job.id for job in jobs if job.answer == "busy"}, inside)
             delta, answers = leasing.reaped(view, jobs, seen, low)
             assert {job.id: job.answer for job in jobs} == {write.id: answer for write, answer in answers.items()}
             return delta
 
-        statement = reap_jobs(dict.fromkeys(kinds, RETRY), most=most, jitter=timedelta(0))
+        statement = reap_jobs(dict.fromkeys(kinds, RETRY), limit=limit, jitter=timedelta(0))
         self.act("reap", inside, self.crew.outside, statement, predict)
 
     def act(

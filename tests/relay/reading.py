@@ -50,10 +50,10 @@ class Reader:
         self.held = {held.partition: held for held in self.membership.held}
         return self.membership
 
-    async def page(self, partition: int = 0, *, most: int = 100) -> LogPage:
+    async def page(self, partition: int = 0, *, limit: int = 100) -> LogPage:
         base = self.membership.base_id if self.membership else 0
         cut = Cut(self.topics, self.partitions, partition, base)
-        return await run(self.conn, read_events(cut, self.held[partition].position, most=most))
+        return await run(self.conn, read_events(cut, self.held[partition].position, limit=limit))
 
     async def advance(self, page: LogPage, partition: int = 0) -> bool:
         """Take the page for handed over; False when the partition is in other hands."""
@@ -73,11 +73,11 @@ class Reader:
         assert moved is not None
         self.held[partition] = moved
 
-    async def read(self, partition: int = 0, *, most: int = 100) -> list[ReadEvent]:
+    async def read(self, partition: int = 0, *, limit: int = 100) -> list[ReadEvent]:
         """Read and advance to the end of what is there now."""
         found: list[ReadEvent] = []
         while True:
-            page = await self.page(partition, most=most)
+            page = await self.page(partition, limit=limit)
             assert await self.advance(page, partition)
             found += map(ReadEvent._make, page.events)
             if page.last:

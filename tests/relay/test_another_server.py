@@ -39,7 +39,7 @@ EVENT = """
     INSERT INTO holdfast.event (id, published_at, xid, shard, topic, payload)
     VALUES (nextval('holdfast.event_id_seq'), now(), {xid}, 0, 't', '{{}}')
 """
-JOBS: dict[str, Any] = {"kind": "k", "queue": "q", "priority": 5, "max_attempts": 3, "ordered": False, "most": 100}
+JOBS: dict[str, Any] = {"kind": "k", "queue": "q", "priority": 5, "max_attempts": 3, "ordered": False, "limit": 100}
 SPENT = "DO $$ BEGIN FOR n IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
 
 
@@ -66,7 +66,7 @@ async def publish(conn: Connection, count: int = 1) -> list[int]:
 
 
 async def read(reader: Reader) -> list[int]:
-    return [event.id for event in await reader.read(most=2)]
+    return [event.id for event in await reader.read(limit=2)]
 
 
 @pytest.mark.parametrize(("before", "after"), [(15, 15), (16, 18)])
@@ -82,7 +82,7 @@ async def test_after_pg_upgrade_reading_goes_on_where_it_was(before: int, after:
             await publish(conn, 3)
             await reader.read()
             unread = await publish(conn, 3)
-            page = await half.page(most=4)
+            page = await half.page(limit=4)
             assert not page.last
             assert await half.advance(page)
             await run(conn, subscribe("new", target="job", topics=[], partitions=1, beginning=True, makes_jobs=True))

@@ -108,7 +108,7 @@ async def _read_until(done: asyncio.Event, reader: Reader, partition: int, seed:
     while True:
         # Only what begins after the last commit sees all of them; the rest of an older difference does not.
         last_turn = done.is_set() and reader.held[partition].position.phase is None
-        page = await reader.page(partition, most=rng.choice([1, 2, 3, 7, 50]))
+        page = await reader.page(partition, limit=rng.choice([1, 2, 3, 7, 50]))
         if rng.random() < 0.9:
             assert await reader.advance(page, partition)
             if page.last and last_turn and not page.events:

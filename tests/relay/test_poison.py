@@ -196,7 +196,7 @@ async def test_what_did_not_fit_into_the_batch_does_not_overtake_either(database
         await run(conn, release_parked(reader.subscription))
         assert await _due(reader) == ids[:1]
         await _settle(reader, done=ids[:1])
-        assert await _due(reader, most=3) == ids[1:4]
+        assert await _due(reader, limit=3) == ids[1:4]
         # The second of three is refused for a while: neither the third nor what was left out comes before it.
         await _settle(reader, done=ids[1:2], kept=[head._replace(event_id=ids[2], retry_ms=0), behind[2]])
         assert await _due(reader) == ids[2:3]
@@ -216,13 +216,13 @@ async def test_a_long_row_of_followers_is_let_go_in_parts(database: str) -> None
             await reader.park(head, *(ParkedEvent(id_, key, holds_key=True) for id_ in rows[key][1:]))
         a, b = rows.values()
         await _settle(reader, done=[a[0], b[0]])
-        assert await _due(reader, most=20_000) == a[1:5001] + b[1:5001]
+        assert await _due(reader, limit=20_000) == a[1:5001] + b[1:5001]
         await _settle(reader, done=a[1:5001] + b[1:5001])
-        assert await _due(reader, most=20_000) == a[5001:] + b[5001:]
+        assert await _due(reader, limit=20_000) == a[5001:] + b[5001:]
 
 
-async def _due(reader: Reader, *, most: int = 1_000) -> list[int]:
-    released: ReleasedEvents = await run(reader.conn, released_events(reader.subscription, 0, most=most))
+async def _due(reader: Reader, *, limit: int = 1_000) -> list[int]:
+    released: ReleasedEvents = await run(reader.conn, released_events(reader.subscription, 0, limit=limit))
     return [event[0] for event in released.events]
 
 

@@ -67,7 +67,7 @@ async def test_a_subscription_begins_at_the_beginning(conn: psycopg.AsyncConnect
     before = publish(writer, 5)
     reader = Reader(conn, "early")
     await reader.join(beginning=True)
-    assert ids(await reader.read(most=2)) == before
+    assert ids(await reader.read(limit=2)) == before
     late.commit()
     assert ids(await reader.read()) == under_way
 
@@ -124,7 +124,7 @@ async def test_a_page_is_resumed_where_it_ended_by_another(
 ) -> None:
     writer = connect()
     published = publish(writer, 10)
-    page = await reader.page(most=4)
+    page = await reader.page(limit=4)
     assert await reader.advance(page)
     more = publish(writer, 2)
     other = Reader(conn, "all", worker=2)
@@ -132,8 +132,8 @@ async def test_a_page_is_resumed_where_it_ended_by_another(
     await other.join()
     assert ids(reader.events) == published[:4]
     # The rest of the difference that was begun, and then the next one.
-    assert ids(await other.read(most=3)) == published[4:]
-    assert ids(await other.read(most=3)) == more
+    assert ids(await other.read(limit=3)) == published[4:]
+    assert ids(await other.read(limit=3)) == more
 
 
 async def test_a_stale_holder_moves_nothing(
@@ -162,7 +162,7 @@ async def test_partitions_divide_events_by_key(conn: psycopg.AsyncConnection[Any
     reader = Reader(conn, "cut", partitions=3)
     await reader.join()
     published = [publish(connect(), key=f"k{n % 9}")[0] for n in range(90)]
-    parts = [await reader.read(part, most=7) for part in range(3)]
+    parts = [await reader.read(part, limit=7) for part in range(3)]
     assert sorted(id_ for part in parts for id_ in ids(part)) == published
     keys = [{event.key for event in part} for part in parts]
     assert not keys[0] & keys[1] | keys[1] & keys[2] | keys[0] & keys[2]
@@ -177,7 +177,7 @@ async def test_only_its_topics_are_read(conn: psycopg.AsyncConnection[Any], conn
     writer.execute(
         "SELECT holdfast.publish(CASE WHEN n % 10 = 0 THEN 'wanted' ELSE 't' END, '{}') FROM generate_series(1, 100) n"
     )
-    found = await reader.read(most=7)
+    found = await reader.read(limit=7)
     assert ids(found) == list(range(10, 101, 10))
 
 
@@ -191,7 +191,7 @@ async def test_replay_hands_over_again_and_goes_on(reader: Reader, connect: Conn
     await reader.join()
     more = publish(writer, 1)
     late.commit()
-    assert ids(await reader.read(most=2)) == [*published[3:], held_back, *more]
+    assert ids(await reader.read(limit=2)) == [*published[3:], held_back, *more]
 
 
 async def test_replay_since_a_time(reader: Reader, connect: Connect) -> None:
@@ -246,7 +246,7 @@ async def test_feeding_makes_a_job_per_event_with_the_position(
 ) -> None:
     published = publish(connect(), 5, key="k")
     feed = feed_jobs(
-        reader.subscription, 1, kind="book", queue="default", priority=5, max_attempts=3, ordered=True, most=3
+        reader.subscription, 1, kind="book", queue="default", priority=5, max_attempts=3, ordered=True, limit=3
     )
     async with conn.transaction(force_rollback=True):
         await run(conn, feed)
@@ -263,7 +263,7 @@ async def test_feeding_makes_a_job_per_event_with_the_position(
 async def test_only_one_worker_feeds(conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect) -> None:
     publish(connect())
     feed = feed_jobs(
-        reader.subscription, 2, kind="book", queue="default", priority=5, max_attempts=3, ordered=False, most=3
+        reader.subscription, 2, kind="book", queue="default", priority=5, max_attempts=3, ordered=False, limit=3
     )
     assert await run(conn, feed) is None
 
@@ -279,21 +279,21 @@ async def test_a_day_that_is_not_read_is_never_dropped(reader: Reader, connect: 
         "VALUES (nextval('holdfast.event_id_seq'), '2020-01-01 12:00', pg_current_xact_id(), 0, 't', '{}')"
     )
     owner.execute(insert.encode())
-    assert run_sync(owner, expired_partitions(most=10)) == []
+    assert run_sync(owner, expired_partitions(limit=10)) == []
     late = connect(autocommit=False)
     late.execute(insert.encode())
     publish(owner)
     assert len(await reader.read()) == 2
     # Who has written into it and not ended yet could still commit.
-    assert run_sync(owner, expired_partitions(most=10)) == []
+    assert run_sync(owner, expired_partitions(limit=10)) == []
     late.commit()
-    assert run_sync(owner, expired_partitions(most=10)) == []
+    assert run_sync(owner, expired_partitions(limit=10)) == []
     assert len(await reader.read()) == 1
     publish(owner)
     await reader.read()
-    assert [found.name for found in run_sync(owner, expired_partitions(most=10))] == ["event_20200101"]
+    assert [found.name for found in run_sync(owner, expired_partitions(limit=10))] == ["event_20200101"]
     run_sync(owner, replay_subscription(reader.subscription, after=0))
-    assert run_sync(owner, expired_partitions(most=10)) == []
+    assert run_sync(owner, expired_partitions(limit=10)) == []
 
 
 async def test_lag_is_reported(reader: Reader, connect: Connect) -> None:
@@ -314,19 +314,19 @@ async def test_a_look_costs_the_same_with_a_long_log_behind_it(
 ) -> None:
     async def buffers() -> int:
         cut = Cut((), 1, 0)
-        statement = explained(read_events(cut, reader.held[0].position, most=100))
+        statement = explained(read_events(cut, reader.held[0].position, limit=100))
         return (await run(conn, statement)).buffers
 
     writer = connect()
     fill = "SELECT count(holdfast.publish('t', '{}', key => n::text)) FROM generate_series(1, %s) n"
     writer.execute(fill, [100])
-    await reader.read(most=5_000)
+    await reader.read(limit=5_000)
     writer.execute(fill, [10])
     before = await buffers()
     await reader.read()
     writer.execute(fill, [30_000])
     writer.execute("ANALYZE holdfast.event")
-    await reader.read(most=5_000)
+    await reader.read(limit=5_000)
     writer.execute(fill, [10])
     assert await buffers() <= 2 * before
 

@@ -242,8 +242,8 @@ def test_bounded_pass(ledger: Ledger) -> None:
     worker = Worker(ledger.conn, "batch")
     for age, held in enumerate(worker.claim()):
         expire_leases(ledger.conn, [held], seconds=100 - age)
-    assert [each.id for each in worker.reap(most=2)] == ids[:2]
-    assert [each.id for each in worker.reap(most=500)] == ids[2:]
+    assert [each.id for each in worker.reap(limit=2)] == ids[:2]
+    assert [each.id for each in worker.reap(limit=500)] == ids[2:]
 
 
 @doc.says("reaping is part of every worker, tells job_reaped, and the job runs again")

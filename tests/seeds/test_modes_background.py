@@ -37,7 +37,7 @@ LONG: dict[str, Any] = QUICK | {"idle_min": ms(60_000), "idle_max": ms(60_000), 
 
 def pace(jitter: float = 0.0) -> Pace:
     """At the default settings, with as much of each jitter as said."""
-    return Pace(Settings.load({}), jitter=lambda _, most: most * jitter)
+    return Pace(Settings.load({}), jitter=lambda _, limit: limit * jitter)
 
 
 @doc.says("the first tick comes at once when the worker starts")
@@ -102,20 +102,20 @@ async def test_failed_tick(app: Holdfast) -> None:
 
 @doc.says("only one tick of a runner runs at a time in a process")
 async def test_no_overlap(app: Holdfast) -> None:
-    running, most, ticks = 0, 0, 0
+    running, limit, ticks = 0, 0, 0
 
     @app.runner("alone")
     async def cycle(tick: Tick) -> Counts:
-        nonlocal running, most, ticks
+        nonlocal running, limit, ticks
         running, ticks = running + 1, ticks + 1
-        most = max(most, running)
+        limit = max(limit, running)
         await asyncio.sleep(0)
         running -= 1
         return {"done": 1}
 
     async with app.worker(tick_runners=("alone",), **(QUICK | {"busy_delay": ms(0)})):
         await until(lambda: ticks >= 10)
-    assert most == 1
+    assert limit == 1
 
 
 @doc.says("a stop starts no new ticks")

@@ -184,12 +184,12 @@ async def test_connections(app: Holdfast, ledger: Ledger) -> None:
     async def act(job: Job[Any]) -> None: ...
 
     ids = ledger.enqueue(*[act.new() for _ in range(100)])
-    most = 0
+    limit = 0
     async with app.worker(**QUICK):
         while any(ledger.status(one) != "completed" for one in ids):
-            most = max(most, ledger.sessions())
+            limit = max(limit, ledger.sessions())
             await asyncio.sleep(0)
-    assert 0 < most <= Settings.load({}).max_connections
+    assert 0 < limit <= Settings.load({}).max_connections
 
 
 @doc.says("RULE-020-042: no more is held in memory than a small buffer beyond what runs")

@@ -397,7 +397,7 @@ def test_what_was_missed_is_repaired(worker: Worker) -> None:
     assert left(worker, waiter) == ("blocked", 2, None)
     since, repaired = 0, 0
     for _ in range(3):
-        found = run_sync(worker.conn, repair_blockers(since=since, most=1))
+        found = run_sync(worker.conn, repair_blockers(since=since, limit=1))
         since, repaired = found.until, repaired + found.repaired
     assert (since, repaired) == (alive, 2)
     assert run_sync(worker.conn, repair_blockers(since=since)) == (0, 0)

@@ -379,12 +379,12 @@ def test_chains_are_listed(worker: Worker) -> None:
         (b, "a", "a"),
         (a, "a", "z"),
     ]
-    assert [line.id for line in run_sync(worker.conn, list_chains(kind="a", most=2))] == [d, b]
+    assert [line.id for line in run_sync(worker.conn, list_chains(kind="a", limit=2))] == [d, b]
     assert [line.id for line in run_sync(worker.conn, list_chains(kind="a", before=b))] == [a]
     assert [line.id for line in run_sync(worker.conn, list_chains(status="failed"))] == [b]
     assert {line.id for line in run_sync(worker.conn, list_chains(status="pending"))} >= {a, d}
     with pytest.raises(ValueError, match="1 to 1000"):
-        list_chains(most=0)
+        list_chains(limit=0)
 
 
 def test_an_ended_job_cannot_be_continued_from_sql(worker: Worker) -> None:

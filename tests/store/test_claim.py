@@ -231,7 +231,7 @@ def test_a_claim_is_limited_in_total_and_begins_with_the_given_queue(connect: Co
     def queues(start: str) -> list[str]:
         slots = dict.fromkeys(worker.queues, 3)
         with worker.conn.transaction(force_rollback=True):
-            claim = run_sync(worker.conn, claim_jobs(worker.id, slots, worker.leases, most=5, start=start))
+            claim = run_sync(worker.conn, claim_jobs(worker.id, slots, worker.leases, limit=5, start=start))
         return [claimed.queue for claimed in claim.jobs]
 
     assert queues("a") == ["a"] * 3 + ["b"] * 2

@@ -84,7 +84,7 @@ def test_oldest_first_and_bounded(connect: Connect) -> None:
     ids = enqueue(worker.conn, *[job() for _ in range(10)])
     worker.claim()
     worker.conn.execute("UPDATE holdfast.job SET locked_until = now() - id * interval '1 minute'")
-    reaped = [[lost.id for lost in worker.reap(most=4)] for _ in range(4)]
+    reaped = [[lost.id for lost in worker.reap(limit=4)] for _ in range(4)]
     assert reaped == [ids[:5:-1], ids[5:1:-1], ids[1::-1], []]
 
 
@@ -132,6 +132,6 @@ def test_two_reapers_share_the_work(connect: Connect) -> None:
     one.claim()
     expire_leases(one.conn)
     with one.conn.transaction():
-        first = {lost.id for lost in one.reap(most=5)}
+        first = {lost.id for lost in one.reap(limit=5)}
         second = {lost.id for lost in other.reap()}
     assert (len(first), len(second), first & second) == (5, 5, set())

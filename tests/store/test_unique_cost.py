@@ -72,7 +72,7 @@ def test_deleting_windows_stays_cheap_under_a_held_snapshot(connect: Connect) ->
     holder.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     holder.execute("SELECT pg_current_xact_id()")
     add_ended_windows(conn, 20_000)
-    done = run_sync(conn, delete_windows(since=None, most=20_000))
+    done = run_sync(conn, delete_windows(since=None, limit=20_000))
     assert done.rows == 20_000
     add_ended_windows(conn, 10, hours=1.5)
     assert buffers(conn, done.until) < 100
@@ -94,7 +94,7 @@ def buffers(conn: psycopg.Connection[Any], since: datetime | None) -> int:
     """Return how many buffers a deletion that begins at `since` looks at."""
     (plan,) = conn.execute(
         f"EXPLAIN (ANALYZE, BUFFERS, FORMAT json) {statements()['delete_windows']}".encode(),
-        {"since": "-infinity" if since is None else since.isoformat(), "most": 10_000},
+        {"since": "-infinity" if since is None else since.isoformat(), "limit": 10_000},
     ).fetchone() or ([],)
     top = plan[0]["Plan"]
     return int(top["Shared Hit Blocks"] + top["Shared Read Blocks"])

@@ -32,9 +32,9 @@ def listen(connect: Connect, name: str) -> psycopg.Connection[Any]:
     return conn
 
 
-def heard(conn: psycopg.Connection[Any], *, most: int) -> list[str]:
+def heard(conn: psycopg.Connection[Any], *, limit: int) -> list[str]:
     """The notifications, once so many have arrived."""
-    return sorted(notice.payload for notice in conn.notifies(timeout=20, stop_after=most))
+    return sorted(notice.payload for notice in conn.notifies(timeout=20, stop_after=limit))
 
 
 @pytest.mark.parametrize("how", ["short", "careful", "failed", "reaped", "cancelled", "outside", "own", "deleted"])
@@ -61,7 +61,7 @@ def test_a_watcher_is_notified_of_the_end(worker: Worker, connect: Connect, how:
                 run_sync(worker.conn, complete_job(worker.id, Held(chain, taken[chain].token)))
             case _:
                 run_sync(worker.conn, delete_chains([chain]))
-    assert heard(me, most=1) == [f"ended {chain}"]
+    assert heard(me, limit=1) == [f"ended {chain}"]
     assert run_sync(worker.conn, chain_ends([chain, other])).keys() >= {chain}
 
 
@@ -73,7 +73,7 @@ def test_a_chain_is_watched_by_its_first_job(worker: Worker, connect: Connect) -
     (claimed,) = worker.claim()
     run_sync(worker.conn, report_progress(worker.id, {Held(claimed.id, claimed.token): Progress(0.4, "page 12")}))
     worker.end([claimed])
-    assert heard(me, most=2) == [f"ended {chain}", f"progress {chain} 0.4 page 12"]
+    assert heard(me, limit=2) == [f"ended {chain}", f"progress {chain} 0.4 page 12"]
 
 
 def test_a_record_lasts_ten_seconds_and_is_forgotten(worker: Worker) -> None:

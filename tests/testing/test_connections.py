@@ -172,7 +172,7 @@ def test_what_a_handler_raises_reaches_a_sync_test(sync_conn: sa.Connection) -> 
             kit.run_job_sync(on_loop.new())
         app.enqueue_sync(sync_conn, plain.new())
         with pytest.raises(AssertionError, match="more is due"):
-            kit.drain_sync(most=0)
+            kit.drain_sync(limit=0)
         transaction.rollback()
 
 

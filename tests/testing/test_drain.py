@@ -97,7 +97,7 @@ async def test_a_job_that_enqueues_itself_for_ever_is_stopped(app: Holdfast, con
 
     await app.enqueue(conn, loop.new())
     with pytest.raises(AssertionError, match="5 attempts were made and more is due"):
-        await kit.drain(most=5)
+        await kit.drain(limit=5)
     assert len(runs) == 5
     with pytest.raises(AssertionError, match="0 seconds have passed, 0 attempts were made"):
         await kit.drain(timeout=timedelta(0))

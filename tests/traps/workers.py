@@ -106,9 +106,9 @@ class Worker:
         """Take every job that was lost with its worker, as so many idle workers would."""
         return [job for _ in range(100) for job in self.claim_suspects()]
 
-    def claim_suspects(self, most: int = 1) -> list[ClaimedJob]:
+    def claim_suspects(self, limit: int = 1) -> list[ClaimedJob]:
         """Take jobs that were lost with their worker, as a worker with nothing else to do would."""
-        return run_sync(self.conn, claim_suspects(self.id, self.queues, self.leases, most))
+        return run_sync(self.conn, claim_suspects(self.id, self.queues, self.leases, limit))
 
     def end(
         self, jobs: Sequence[ClaimedJob], outcome: Outcome = COMPLETED, *, careful: bool = False
@@ -124,9 +124,9 @@ class Worker:
         held = {Held(job.id, job.token): lease or Lease() for job in jobs}
         return {claim.id: answer for claim, answer in run_sync(self.conn, renew_leases(self.id, held)).items()}
 
-    def reap(self, retry: Retry = AT_ONCE, *, most: int = 500, since: str = "-infinity") -> list[ReapedJob]:
+    def reap(self, retry: Retry = AT_ONCE, *, limit: int = 500, since: str = "-infinity") -> list[ReapedJob]:
         retries = dict.fromkeys(self.leases, retry)
-        return run_sync(self.conn, reap_jobs(retries, most=most, since=since, jitter=timedelta(0)))
+        return run_sync(self.conn, reap_jobs(retries, limit=limit, since=since, jitter=timedelta(0)))
 
 
 def expire_leases(

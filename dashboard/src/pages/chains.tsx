@@ -53,7 +53,7 @@ export function ChainsPage() {
   const asked = query.get("status");
   const status = isStatus(asked) ? asked : null;
   const search = useSearch(query.toString(), async (before, signal) => {
-    const page = await api.chains({ kind, status, before, most: 50 }, signal);
+    const page = await api.chains({ kind, status, before, limit: 50 }, signal);
     return { lines: page.chains, next: page.next, looked: page.looked };
   });
   const { found } = search;

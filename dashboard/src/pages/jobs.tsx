@@ -20,7 +20,7 @@ export function JobsPage() {
   const filter = fromQuery(route.value.query);
   const key = toQuery(filter).toString();
   const search = useSearch(key, async (before, signal) => {
-    const page = await api.jobs({ ...filter, before, most: 50 }, signal);
+    const page = await api.jobs({ ...filter, before, limit: 50 }, signal);
     return { lines: page.jobs, next: page.next, looked: page.looked };
   });
   const [chosen, setChosen] = useState<ReadonlySet<string>>(new Set());

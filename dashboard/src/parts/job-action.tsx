@@ -60,7 +60,7 @@ interface Props {
 
 /** Show what an action would do, then do it, at most so many jobs at a time. */
 export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) {
-  const [most, setMost] = useState(100);
+  const [limit, setLimit] = useState(100);
   const [at, setAt] = useState<string | null>(() => new Date(serverNow()).toISOString());
   const [doing, setDoing] = useState(false);
   const [error, setError] = useState<string | null>(null);
@@ -69,8 +69,8 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
   const title = name ?? VERBS[verb].name;
   const filter = "filter" in target ? target.filter : null;
   // Another time does not change which jobs they are.
-  const preview = useResource(JSON.stringify([verb, target, most]), (signal) =>
-    api.actOnJobs({ ...asked(verb, target, most, at), preview: true }, signal),
+  const preview = useResource(JSON.stringify([verb, target, limit]), (signal) =>
+    api.actOnJobs({ ...asked(verb, target, limit, at), preview: true }, signal),
   );
 
   const act = async () => {
@@ -78,7 +78,7 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
     setError(null);
     try {
       const result = await api.actOnJobs({
-        ...only(preview.value, asked(verb, target, most, at)),
+        ...only(preview.value, asked(verb, target, limit, at)),
         preview: false,
       });
       say(outcome(done, result), result.refused.length > 0 ? "warn" : "ok");
@@ -116,9 +116,9 @@ export function JobActionDialog({ verb, name, target, onDone, onClose }: Props) 
         {filter && (
           <Choice
             label="At most"
-            value={String(most)}
+            value={String(limit)}
             options={CAPS.map((cap) => [cap, `${count(Number(cap))} jobs at a time`])}
-            onChange={(cap) => setMost(Number(cap))}
+            onChange={(cap) => setLimit(Number(cap))}
           />
         )}
       </div>
@@ -138,14 +138,14 @@ function only(shown: JobActionResult | null, action: JobAction): JobAction {
   if (shown === null || !action.filter) return action;
   const until = action.filter.created_until;
   const created_until = until && until < shown.at ? until : shown.at;
-  return { ...action, filter: { ...action.filter, created_until }, most: Math.max(1, shown.matched) };
+  return { ...action, filter: { ...action.filter, created_until }, limit: Math.max(1, shown.matched) };
 }
 
-function asked(verb: Verb, target: Target, most: number, at: string | null): JobAction {
+function asked(verb: Verb, target: Target, limit: number, at: string | null): JobAction {
   const action: JobAction =
     "ids" in target
-      ? { action: verb, ids: target.ids.slice(0, MOST), most: MOST }
-      : { action: verb, filter: target.filter, most };
+      ? { action: verb, ids: target.ids.slice(0, MOST), limit: MOST }
+      : { action: verb, filter: target.filter, limit };
   return verb === "reschedule" ? { ...action, at: at ?? new Date(serverNow()).toISOString() } : action;
 }
 

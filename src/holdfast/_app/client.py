@@ -172,14 +172,14 @@ class Client:
         kind: str | None = None,
         status: str | None = None,
         before: int | None = None,
-        most: int = 100,
+        limit: int = 100,
     ) -> list[ChainLine]:
         """Return chains by the kind of their first job and the status of their last, newest first.
 
-        `most`: 1 to 1,000. Default: 100. For the next page, pass the last id as `before`. A search for rare chains can
+        `limit`: 1 to 1,000. Default: 100. For the next page, pass the last id as `before`. A search for rare chains can
         be slow: set a `statement_timeout`.
         """
-        return await run(conn, list_chains(kind=kind, status=status, before=before, most=most))
+        return await run(conn, list_chains(kind=kind, status=status, before=before, limit=limit))
 
     def list_chains_sync(
         self,
@@ -188,10 +188,10 @@ class Client:
         kind: str | None = None,
         status: str | None = None,
         before: int | None = None,
-        most: int = 100,
+        limit: int = 100,
     ) -> list[ChainLine]:
         """Return chains on a synchronous connection. See `list_chains`."""
-        return run_sync(conn, list_chains(kind=kind, status=status, before=before, most=most))
+        return run_sync(conn, list_chains(kind=kind, status=status, before=before, limit=limit))
 
     async def delete_chains(
         self, conn: AsyncConnection, chains: Iterable[Handle[Any] | int], *, cascade: bool = False

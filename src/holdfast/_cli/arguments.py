@@ -40,18 +40,20 @@ def add_action(
     return own
 
 
-def whole(least: int, most: int, what: str = "") -> Callable[[str], int]:
+def whole(least: int, limit: int, what: str = "") -> Callable[[str], int]:
     """Return a parser of whole numbers within bounds. `what` names the number in the error, e.g. the id of a job."""
 
     def parse(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text) <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}" if what else f"{text!r}: from {least} to {most}")
+        if not text.isdecimal() or not least <= int(text) <= limit:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is not {what}" if what else f"{text!r}: from {least} to {limit}"
+            )
         return int(text)
 
     return parse
 
 
-def seconds(least: float, most: float) -> Callable[[str], float]:
+def seconds(least: float, limit: float) -> Callable[[str], float]:
     """Return a parser of seconds within bounds."""
 
     def parse(text: str) -> float:
@@ -59,8 +61,8 @@ def seconds(least: float, most: float) -> Callable[[str], float]:
             given = float(text)
         except ValueError:
             given = math.nan
-        if not least <= given <= most:
-            raise argparse.ArgumentTypeError(f"{text!r}: from {least:g} to {most:g} seconds")
+        if not least <= given <= limit:
+            raise argparse.ArgumentTypeError(f"{text!r}: from {least:g} to {limit:g} seconds")
         return given
 
     return parse

@@ -192,7 +192,7 @@ async def _repartition(service: Service, arguments: argparse.Namespace) -> None:
 async def _parked(service: Service, arguments: argparse.Namespace) -> None:
     subscription = await _check_name(service, arguments.name)
     after = getattr(arguments, "after", 0)
-    found = await service.read(list_parked(subscription, after=after, most=_MOST_PARKED))
+    found = await service.read(list_parked(subscription, after=after, limit=_MOST_PARKED))
     if arguments.json:
         table.print_json([line._asdict() for line in found])
     elif found:
@@ -213,7 +213,7 @@ async def _release(service: Service, arguments: argparse.Namespace) -> None:
     key = getattr(arguments, "key", None)
     released = 0
     for _ in range(_PIECES):
-        freed = await _change(service, arguments, "release", key=key, most=_PIECE) or 0
+        freed = await _change(service, arguments, "release", key=key, limit=_PIECE) or 0
         released += freed
         if freed < _PIECE:
             break

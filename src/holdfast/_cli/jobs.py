@@ -87,8 +87,8 @@ def _configure_filter(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--status", choices=STATUSES)
     for name, metavar in _FILTERS.items():
         group.add_argument(f"--{name.replace('_', '-')}", metavar=metavar)
-    most = f"at once; at most {MOST_ACTED_ON} (default: {_MOST})"
-    group.add_argument("--most", type=args.whole(1, MOST_ACTED_ON), default=_MOST, metavar="N", help=most)
+    limit = f"at once; at most {MOST_ACTED_ON} (default: {_MOST})"
+    group.add_argument("--limit", type=args.whole(1, MOST_ACTED_ON), default=_MOST, metavar="N", help=limit)
     parser.add_argument("--yes", action="store_true", help="yes, do it")
 
 
@@ -271,17 +271,17 @@ def _filter(arguments: argparse.Namespace) -> JobFilter | None:
 async def _act_by_filter(service: Service, arguments: argparse.Namespace) -> int:
     from holdfast._ops.requests import JobAction
 
-    preview, most = not arguments.yes, arguments.most
-    action = JobAction(action=arguments.action, filter=arguments.filter, most=most, preview=preview)
+    preview, limit = not arguments.yes, arguments.limit
+    action = JobAction(action=arguments.action, filter=arguments.filter, limit=limit, preview=preview)
     result = await service.act_on_jobs(action, session.person())
     if arguments.json:
         table.print_json(result.model_dump(mode="json"))
     else:
-        _print_result(arguments.action, result, most)
+        _print_result(arguments.action, result, limit)
     return 1 if result.refused else 0
 
 
-def _print_result(action: str, result: JobActionResult, most: int) -> None:
+def _print_result(action: str, result: JobActionResult, limit: int) -> None:
     if not result.matched:
         print("No such jobs.")
     elif result.preview:
@@ -291,8 +291,8 @@ def _print_result(action: str, result: JobActionResult, most: int) -> None:
         print(f"{result.done} of {counted(result.matched, 'job')} {_DONE[action]}.")
         for refused in result.refused:
             print(f"{refused.id}: {refused.why}")
-    if result.matched == most and result.capped:
-        print("There may be more: repeat it, or raise --most.")
+    if result.matched == limit and result.capped:
+        print("There may be more: repeat it, or raise --limit.")
     elif not result.looked.complete:
         newest = counted(result.looked.jobs, "job")
         print(f"Looked at the newest {newest} alone, back to {table.text(result.looked.back_to)}: say more of them.")

@@ -51,8 +51,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--lease", type=_or_own(lease), metavar="MS", help="milliseconds of its leases")
     own.add_argument("--rate", type=_or_own(_rate), metavar="N", help="jobs per second and worker")
     own = add("drain", "cancel what waits in it; without --yes, only say how much that is", _drain)
-    most = args.whole(1, MOST_ACTED_ON)
-    own.add_argument("--most", type=most, metavar="N", help=f"at once (default: {MOST_ACTED_ON})")
+    limit = args.whole(1, MOST_ACTED_ON)
+    own.add_argument("--limit", type=limit, metavar="N", help=f"at once (default: {MOST_ACTED_ON})")
     own.add_argument("--yes", action="store_true", help="yes, cancel them")
 
 
@@ -124,7 +124,7 @@ async def _set(service: Service, arguments: argparse.Namespace) -> None:
 
 async def _drain(service: Service, arguments: argparse.Namespace) -> None:
     sure = getattr(arguments, "yes", False)
-    action = QueueAction(action="drain", preview=not sure, most=getattr(arguments, "most", MOST_ACTED_ON))
+    action = QueueAction(action="drain", preview=not sure, limit=getattr(arguments, "limit", MOST_ACTED_ON))
     result = await service.act_on_queue(arguments.name, action, session.person())
     assert isinstance(result, JobActionResult)  # noqa: S101 - the answer to a drain
     if arguments.json:

@@ -138,8 +138,8 @@ class Connection(H11Protocol):
         self._debt = self._deadline = self.owes_since = None
 
     def _make_room(self) -> None:
-        most = self.limit_concurrency
-        while most is not None and len(self.connections) >= most:
+        limit = self.limit_concurrency
+        while limit is not None and len(self.connections) >= limit:
             others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
             owing = [(one.owes_since, id(one), one) for one in others if one.owes_since is not None]
             if not owing:

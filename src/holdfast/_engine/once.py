@@ -145,7 +145,7 @@ class Outbox:
             left = tick.budget.seconds_left
             seconds = MINUTE.total_seconds() if left is None else left
             try:
-                return summary(await worker.drain(tick.budget.most(UNLIMITED), seconds=seconds, ends=self._ends))
+                return summary(await worker.drain(tick.budget.limit(UNLIMITED), seconds=seconds, ends=self._ends))
             finally:
                 # If a database failed, the counts are reported all the same.
                 tick.counts.update(summary(worker.counts))

@@ -82,7 +82,7 @@ class Budget:
         """Allow no more work."""
         self.ended = True
 
-    def most(self, items: int) -> int:
+    def limit(self, items: int) -> int:
         """Return `items`, or the number left if that is less: the size of a batch."""
         return items if self.items_left is None else max(0, min(items, self.items_left))
 

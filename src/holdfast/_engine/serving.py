@@ -138,7 +138,7 @@ class Serving:
             identity=registered.identity,
             leases=self._leases,
             queues=dispatcher.slots.queues,
-            most=dispatcher.slots.batch,
+            limit=dispatcher.slots.batch,
             queue_leases=lambda: self._queue_leases,
             wanted=self._wanted,
             hold=self._hold,

@@ -294,9 +294,9 @@ def check_text(option: str, value: str, limit: int) -> None:
         raise InvalidJob(f"{option}: 1 to {limit} bytes of text without control characters")
 
 
-def check_number(option: str, value: int, least: int, most: int) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise InvalidJob(f"{option}: a whole number from {least} to {most}")
+def check_number(option: str, value: int, least: int, limit: int) -> None:
+    if type(value) is not int or not least <= value <= limit:
+        raise InvalidJob(f"{option}: a whole number from {least} to {limit}")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -304,10 +304,10 @@ def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise InvalidJob(f"{option}: one of {', '.join(choices)}")
 
 
-def _check_span(option: str, value: timedelta, most: timedelta, *, least: timedelta = timedelta(0)) -> int:
+def _check_span(option: str, value: timedelta, limit: timedelta, *, least: timedelta = timedelta(0)) -> int:
     _check_type(option, value, timedelta)
-    if not least <= value <= most:
-        raise InvalidJob(f"{option}: from {least / _MILLISECOND:.0f} ms to {most.days} days")
+    if not least <= value <= limit:
+        raise InvalidJob(f"{option}: from {least / _MILLISECOND:.0f} ms to {limit.days} days")
     return value // _MILLISECOND
 
 

@@ -43,8 +43,8 @@ class Retry:
     """The delays one by one; the last is repeated. If given, base, factor and maximum are ignored. Default: none."""
 
     def __post_init__(self) -> None:
-        most = self.max_attempts
-        if most is not None and (type(most) is not int or not 1 <= most <= MAX_ATTEMPTS):
+        limit = self.max_attempts
+        if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_ATTEMPTS):
             raise ValueError(f"max_attempts must be a whole number from 1 to {MAX_ATTEMPTS}, or None for no limit")
         if not (math.isfinite(self.factor) and self.factor >= 1):
             raise ValueError("factor must be a finite number, at least 1")

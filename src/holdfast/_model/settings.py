@@ -325,8 +325,8 @@ _RULES: tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...] = (
     ("heartbeat", "lease", lambda heartbeat, lease: heartbeat * 3 < lease, "below a third of"),
     ("shutdown_timeout", "lease", lambda timeout, lease: timeout <= lease, "at most"),
     ("reap_interval", "lease", lambda interval, lease: interval < lease, "below"),
-    ("idle_min", "idle_max", lambda least, most: least <= most, "at most"),
-    ("retry.base", "retry.maximum", lambda base, most: base is None or base <= most, "at most"),
+    ("idle_min", "idle_max", lambda least, limit: least <= limit, "at most"),
+    ("retry.base", "retry.maximum", lambda base, limit: base is None or base <= limit, "at most"),
     ("shard_index", "shard_count", lambda index, count: (index is None) == (count is None), "set together with"),
     ("shard_index", "shard_count", lambda index, count: None in (index, count) or index < count, "below"),
 )

@@ -174,14 +174,14 @@ async def _find(
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
         text = None if action.filter is None else action.filter.text
-        most = max(1, action.most - len(found))
-        one = await find_asked(transaction, narrowed(which, status), text, redaction, most=most)
+        limit = max(1, action.limit - len(found))
+        one = await find_asked(transaction, narrowed(which, status), text, redaction, limit=limit)
         found += one.jobs
         jobs += one.looked.jobs
         back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)
         complete = complete and one.looked.complete
-    capped = len(found) > action.most or not complete
-    return found[: action.most], capped, Looked(jobs=jobs, back_to=back_to, complete=complete)
+    capped = len(found) > action.limit or not complete
+    return found[: action.limit], capped, Looked(jobs=jobs, back_to=back_to, complete=complete)
 
 
 async def _act(
@@ -245,7 +245,7 @@ async def change_subscription(
 ) -> int | None:
     """Change a subscription.
 
-    `given`: of `replay`, `since` a time or `after` an event; of `release`, the `key` and at `most` how many events; of
+    `given`: of `replay`, `since` a time or `after` an event; of `release`, the `key` and at `limit` how many events; of
     `repartition`, the number of `partitions`. Returns the event after which a `replay` begins, None if there is none;
     how many events a `release` freed; the first event that is delivered after a `rebase`.
     """
@@ -256,7 +256,7 @@ async def change_subscription(
         if action == "repartition" and not result:
             makes_jobs = f"{name} makes jobs, and those are shared already: only a relay is cut"
             raise RequestRefused(409, "makes_jobs", makes_jobs)
-        detail = {key: value for key, value in given.items() if key != "most" and value is not None}
+        detail = {key: value for key, value in given.items() if key != "limit" and value is not None}
         await transaction.ask(written(by, f"subscription.{action}", target=name, detail=detail))
     return result if action in ("replay", "release", "rebase") else None
 
@@ -273,6 +273,6 @@ async def _clear(pool: Connections, name: str) -> None:
     """Delete the rows of a subscription, each piece in its own transaction."""
     for _ in range(_PIECES):
         async with pool.act() as transaction:
-            piece = clear_subscription(await find_named(transaction, name), most=_PIECE)
+            piece = clear_subscription(await find_named(transaction, name), limit=_PIECE)
             if await transaction.ask(piece) < _PIECE:
                 return

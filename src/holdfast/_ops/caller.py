@@ -92,12 +92,12 @@ class Failures:
     def __init__(
         self,
         *,
-        most: int = FAILURES,
+        limit: int = FAILURES,
         seconds: float = SECONDS,
         addresses: int = MOST_ADDRESSES,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most = most
+        self._limit = limit
         self._seconds = seconds
         self._addresses = addresses
         self._clock = clock
@@ -106,7 +106,7 @@ class Failures:
     def check(self, address: str) -> None:
         """Raise Limited if this address has failed too often recently."""
         window = self._window(_network(address))
-        if window.failures >= self._most:
+        if window.failures >= self._limit:
             raise Limited(window.until - self._clock())
 
     def add(self, address: str) -> None:
@@ -153,7 +153,7 @@ class Shares:
         everybody, viewers = max(1, connections - 1), max(1, connections - 2)
         self._everybody = asyncio.Semaphore(everybody)
         self._viewers = asyncio.Semaphore(viewers)
-        self._most = {role: max(1, (viewers if role is Role.VIEWER else everybody) - 1) for role in Role}
+        self._limit = {role: max(1, (viewers if role is Role.VIEWER else everybody) - 1) for role in Role}
         self._own: dict[tuple[Role, str], asyncio.Semaphore] = {}
         self._asking: Counter[tuple[Role, str]] = Counter()
 
@@ -161,10 +161,10 @@ class Shares:
     async def turn(self, by: Person) -> AsyncIterator[None]:
         """Wait for a connection slot of this caller. Raise Limited if they have too many requests in progress."""
         key = (by.role, by.name)
-        if self._asking[key] >= self._most[by.role] + MOST_WAITING:
+        if self._asking[key] >= self._limit[by.role] + MOST_WAITING:
             raise _too_many()
         self._asking[key] += 1
-        own = self._own.setdefault(key, asyncio.Semaphore(self._most[by.role]))
+        own = self._own.setdefault(key, asyncio.Semaphore(self._limit[by.role]))
         lanes = [own, self._viewers, self._everybody] if by.role is Role.VIEWER else [own, self._everybody]
         taken: list[asyncio.Semaphore] = []
         try:

@@ -65,10 +65,10 @@ async def find(
     transaction: Transaction,
     which: Search,
     *,
-    most: int,
+    limit: int,
     before: int | None = None,
 ) -> FoundJobs:
-    """Return the newest matching jobs, at most `most`, with ids below `before`.
+    """Return the newest matching jobs, at most `limit`, with ids below `before`.
 
     If a longer scan times out, the result of the shorter ones is returned.
     """
@@ -80,12 +80,12 @@ async def find(
     found: list[FoundJob] = []
     seen, back_to = 0, None
     for look in LOOKS:
-        wanted = most + 1 - len(found)
+        wanted = limit + 1 - len(found)
         looks: list[Scan] = []
         for name in searches(which):
             # Rows below the end of another table's scan are left to the next scan.
             above = Span(max(span.least, _reached(looks, look, wanted)), span.before)
-            one = search_table(name, which, above, scan=look, most=wanted)
+            one = search_table(name, which, above, scan=look, limit=wanted)
             if look == LOOKS[0]:
                 looks.append(await transaction.ask(one))
             elif (seen_there := await transaction.try_to_ask(one)) is not None:
@@ -97,8 +97,8 @@ async def find(
         found += jobs
         seen += sum(one.jobs for one in looks)
         back_to = _earliest(back_to, looks)
-        if len(found) > most:
-            return FoundJobs(found[:most], found[most - 1].id, Looked(jobs=seen, back_to=back_to, complete=False))
+        if len(found) > limit:
+            return FoundJobs(found[:limit], found[limit - 1].id, Looked(jobs=seen, back_to=back_to, complete=False))
         if reached <= span.least:
             return FoundJobs(found, None, Looked(jobs=seen, back_to=back_to, complete=True))
         span = Span(span.least, reached)
@@ -106,7 +106,7 @@ async def find(
 
 
 async def find_text(
-    transaction: Transaction, which: Search, shows: Callable[[str, str], bool], *, most: int, before: int | None = None
+    transaction: Transaction, which: Search, shows: Callable[[str, str], bool], *, limit: int, before: int | None = None
 ) -> FoundJobs:
     """Return the newest jobs for whose payload `shows(kind, payload)` is true.
 
@@ -116,7 +116,7 @@ async def find_text(
     found: list[FoundJob] = []
     seen, back_to = 0, None
     while True:
-        page = await find(transaction, which, most=_PAGE, before=before)
+        page = await find(transaction, which, limit=_PAGE, before=before)
         payloads = await transaction.try_to_ask(read_payloads(page.jobs, largest=LARGEST_SEARCHED)) if page.jobs else {}
         if payloads is None:
             if not seen:
@@ -128,8 +128,8 @@ async def find_text(
         full = len(page.jobs) == _PAGE
         seen += _PAGE if full else page.looked.jobs
         back_to = page.jobs[-1].created_at if full else page.looked.back_to or back_to
-        if len(found) > most:
-            return FoundJobs(found[:most], found[most - 1].id, Looked(jobs=seen, back_to=back_to, complete=False))
+        if len(found) > limit:
+            return FoundJobs(found[:limit], found[limit - 1].id, Looked(jobs=seen, back_to=back_to, complete=False))
         before = page.next
         if before is None or not full or time.monotonic() > ends:
             return FoundJobs(found, before, Looked(jobs=seen, back_to=back_to, complete=before is None))
@@ -141,14 +141,14 @@ async def find_asked(  # noqa: PLR0913 - one keyword per bound
     text: str | None,
     redaction: Redaction,
     *,
-    most: int,
+    limit: int,
     before: int | None = None,
 ) -> FoundJobs:
     """Return the newest matching jobs. With a `text`, only those whose redacted payload contains it."""
     if text is None:
-        return await find(transaction, which, most=most, before=before)
+        return await find(transaction, which, limit=limit, before=before)
     return await find_text(
-        transaction, which, lambda kind, payload: redaction.shows(kind, payload, text), most=most, before=before
+        transaction, which, lambda kind, payload: redaction.shows(kind, payload, text), limit=limit, before=before
     )
 
 
@@ -168,11 +168,11 @@ def _showing(jobs: list[FoundJob], payloads: Mapping[int, str], shows: Callable[
     return [job for job in jobs if job.id in payloads and shows(job.kind, payloads[job.id])]
 
 
-def _reached(looks: list[Scan], look: int, most: int) -> int:
+def _reached(looks: list[Scan], look: int, limit: int) -> int:
     """Return the id down to which every table was scanned completely; 0 for a table without more rows."""
     ends = [0]
     for one in looks:
-        if len(one.found) == most:  # more may follow below the last one
+        if len(one.found) == limit:  # more may follow below the last one
             ends.append(one.found[-1].id)
         elif one.jobs == look and one.least is not None:
             ends.append(one.least)
@@ -236,7 +236,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
 
 
 async def read_graph(transaction: Transaction, chain_id: int, redaction: Redaction) -> ChainGraph:
-    jobs = sorted(await transaction.ask(read_chain(chain_id, most=MOST_NODES)))
+    jobs = sorted(await transaction.ask(read_chain(chain_id, limit=MOST_NODES)))
     if not jobs:
         raise RequestRefused(
             404, "not_found", f"There is no chain {chain_id}: it never was, was deleted, or has aged out."
@@ -248,7 +248,7 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
     for job_id, blockers in (await transaction.ask(read_blockers(list(nodes)))).items():
         complete = complete and len(blockers) <= _MOST_ANCESTORS
         for blocker in blockers[:_MOST_ANCESTORS]:
-            for job in sorted(await transaction.ask(read_chain(blocker.chain_id, most=1))):
+            for job in sorted(await transaction.ask(read_chain(blocker.chain_id, limit=1))):
                 nodes.setdefault(job.id, _node(job, blocker.chain_id))
                 edges.append(ChainEdge(source=job.id, target=job_id, kind="blocks"))
     last = jobs[-1]

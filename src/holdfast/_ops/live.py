@@ -59,14 +59,14 @@ class LiveOverview:
         read: Callable[[], Awaitable[bytes]],
         *,
         every: float = EVERY,
-        most: int = LISTENERS,
+        limit: int = LISTENERS,
         heartbeat: float = HEARTBEAT,
         life: float = LIFE,
     ) -> None:
         """`read()` returns JSON on one line. `every`, `heartbeat` and `life` are in seconds."""
         self._read = read
         self._every = every
-        self._most = most
+        self._limit = limit
         self.heartbeat = heartbeat
         self.life = life
         self._listeners: set[LiveClient] = set()
@@ -84,12 +84,12 @@ class LiveOverview:
         """Refuse if the streams, or this caller's share of them, are used up. Viewers get at most three quarters."""
         if self._ended:
             raise RequestRefused(503, "stopping", "This server is stopping.")
-        if sum(listener.by == by for listener in self._listeners) >= min(OWN_LISTENERS, max(1, self._most // 2)):
+        if sum(listener.by == by for listener in self._listeners) >= min(OWN_LISTENERS, max(1, self._limit // 2)):
             raise Limited(1, "too_many_of_yours", "You have too many live streams open.")
-        most = max(1, self._most * 3 // 4) if by.role is Role.VIEWER else self._most
-        if self.listeners >= most:
+        limit = max(1, self._limit * 3 // 4) if by.role is Role.VIEWER else self._limit
+        if self.listeners >= limit:
             raise RequestRefused(
-                503, "too_many_listeners", f"{most} already listen: ask for the overview now and then."
+                503, "too_many_listeners", f"{limit} already listen: ask for the overview now and then."
             )
 
     @contextmanager

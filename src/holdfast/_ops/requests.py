@@ -77,14 +77,14 @@ class JobFilter(Question):
 
 class JobSearch(JobFilter):
     before: Id | None = None
-    most: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
 
 
 class ChainSearch(Question):
     kind: Word | None = None
     status: Status | None = None
     before: Id | None = None
-    most: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
 
 
 class DeadLetterSearch(Question):
@@ -100,11 +100,11 @@ class OverviewQuestion(Question):
 
 class Before(Question):
     before: Id | None = None
-    most: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
 
 
 class Newest(Question):
-    most: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
+    limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
 
 
 class JobAction(Question):
@@ -119,7 +119,7 @@ class JobAction(Question):
     """Of `retry` by ids: also dead letters of which a replay lives or has completed."""
     preview: bool = True
     """True: only say what would be done."""
-    most: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = 100
+    limit: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = 100
 
     @model_validator(mode="after")
     def _one_way_to_name_them(self) -> Self:
@@ -139,11 +139,11 @@ class RunnerAction(Question):
 
 
 class QueueAction(Question):
-    """`drain` cancels what waits in the queue, at most `most` at a time; by default it only says how many there are."""
+    """`drain` cancels the waiting jobs of the queue, at most `limit` at a time; by default it only counts them."""
 
     action: Literal["pause", "resume", "drain"]
     preview: bool = True
-    most: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = MOST_ACTED_ON
+    limit: Annotated[int, Field(ge=1, le=MOST_ACTED_ON)] = MOST_ACTED_ON
 
 
 class QueueControl(Question):

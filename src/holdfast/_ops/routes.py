@@ -141,7 +141,7 @@ class OpenService:
         self.shares = Shares(connections)
         self.loop = asyncio.get_running_loop()
         self.service = service
-        self.live = LiveOverview(self._read, every=every.total_seconds(), most=listeners)
+        self.live = LiveOverview(self._read, every=every.total_seconds(), limit=listeners)
         self._counting: asyncio.Task[None] | None = None
         self._counted = -COUNT_SECONDS
 
@@ -267,12 +267,12 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/runners", VIEWER, "Runners and schedules, and when they run next", fleet.Runners,
           lambda call: call.service.runners()),
     Route("GET", "/api/runners/{name}/runs", VIEWER, "The runs of a runner, newest first", fleet.RunPage,
-          lambda call: call.service.runs(call.path["name"], call.query.most), query=requests.Newest),
+          lambda call: call.service.runs(call.path["name"], call.query.limit), query=requests.Newest),
     Route("POST", "/api/runners/{name}/actions", OPERATOR, "Run a runner now, pause or resume it", job.Done,
           lambda call: call.service.act_on_runner(call.path["name"], call.body, call.by), body=requests.RunnerAction,
           refusals=(409,)),
     Route("GET", "/api/runs", VIEWER, "The runs of all runners, newest first", fleet.RunPage,
-          lambda call: call.service.runs(None, call.query.most), query=requests.Newest),
+          lambda call: call.service.runs(None, call.query.limit), query=requests.Newest),
     Route("GET", "/api/workers", VIEWER, "Workers, and kinds without a worker", fleet.Workers,
           lambda call: call.service.workers()),
     Route("GET", "/api/queues", VIEWER, "Queues, what is in them, and how they run", fleet.Queues,

@@ -172,7 +172,7 @@ class Service:
         async with self._pool.look() as transaction:
             await transaction.ask(follow_ids())
             letter = await transaction.ask(read_last_error())
-            runs = await transaction.ask(list_runs("outbox", most=20))
+            runs = await transaction.ask(list_runs("outbox", limit=20))
         errors = [] if letter is None else [(letter.at, letter.text)]
         errors += [(run.started_at, run.error) for run in runs if run.outcome == "failed"]
         return max(errors, key=lambda error: error[0])[1] if errors else None
@@ -182,7 +182,7 @@ class Service:
     async def jobs(self, search: JobSearch) -> JobPage:
         async with self._pool.look() as transaction:
             found = await find_asked(
-                transaction, search_of(search), search.text, self._redaction, most=search.most, before=search.before
+                transaction, search_of(search), search.text, self._redaction, limit=search.limit, before=search.before
             )
         return JobPage(jobs=[line(job) for job in found.jobs], next=found.next, looked=found.looked)
 
@@ -209,7 +209,7 @@ class Service:
         """Return chains by their first job: those with several jobs, with blockers, or that block others."""
         async with self._pool.look() as transaction:
             which = Search(kind=search.kind, first=True)
-            found = await find(transaction, which, most=search.most, before=search.before)
+            found = await find(transaction, which, limit=search.limit, before=search.before)
             ends = await transaction.ask(last_of_chains(job.id for job in found.jobs))
         chains = [
             ChainItem(
@@ -235,7 +235,7 @@ class Service:
         async with self._pool.look() as transaction:
             span = await transaction.ask(read_landmarks(which.created_from, which.created_until))
             look = await transaction.ask(
-                group_dead_letters(which, span, scan=DEAD_LETTERS_LOOKED_AT, most=_MOST_GROUPS)
+                group_dead_letters(which, span, scan=DEAD_LETTERS_LOOKED_AT, limit=_MOST_GROUPS)
             )
         return DeadLetters(
             groups=[DeadLetterGroup.model_validate(group._asdict()) for group in look.groups],
@@ -262,7 +262,9 @@ class Service:
     async def act_on_queue(self, name: str, action: QueueAction, by: Person) -> Done | JobActionResult:
         """Pause or resume a queue, or cancel its waiting jobs."""
         if action.action == "drain":
-            cancel = JobAction(action="cancel", filter=JobFilter(queue=name), preview=action.preview, most=action.most)
+            cancel = JobAction(
+                action="cancel", filter=JobFilter(queue=name), preview=action.preview, limit=action.limit
+            )
             return await actions.cancel_waiting(self._pool, cancel, by, self._redaction, self._transitions)
         async with self._pool.act() as transaction:
             await transaction.ask(pause_queue(name, paused=action.action == "pause"))
@@ -282,9 +284,9 @@ class Service:
         async with self._pool.look() as transaction:
             return await fleet.read_runners(transaction)
 
-    async def runs(self, runner: str | None, most: int) -> RunPage:
+    async def runs(self, runner: str | None, limit: int) -> RunPage:
         async with self._pool.look() as transaction:
-            return RunPage(runs=[fleet.run_line(run) for run in await transaction.ask(list_runs(runner, most=most))])
+            return RunPage(runs=[fleet.run_line(run) for run in await transaction.ask(list_runs(runner, limit=limit))])
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
         await actions.change_schedule(self._pool, name, action.action, by)
@@ -300,8 +302,8 @@ class Service:
         """Return parked events, oldest first. `before` is the last event id of the previous page."""
         async with self._pool.look() as transaction:
             subscription = await actions.find_named(transaction, name)
-            found = await transaction.ask(list_parked(subscription, after=page.before or 0, most=page.most))
-        following = found[-1].event_id if len(found) == page.most else None
+            found = await transaction.ask(list_parked(subscription, after=page.before or 0, limit=page.limit))
+        following = found[-1].event_id if len(found) == page.limit else None
         return ParkedPage(parked=[ParkedLine.model_validate(event._asdict()) for event in found], next=following)
 
     async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
@@ -325,6 +327,6 @@ class Service:
 
     async def audit(self, page: Before) -> AuditPage:
         async with self._pool.look() as transaction:
-            found = await transaction.ask(list_audit(before=page.before, most=page.most))
-        following = found[-1].id if len(found) == page.most else None
+            found = await transaction.ask(list_audit(before=page.before, limit=page.limit))
+        following = found[-1].id if len(found) == page.limit else None
         return AuditPage(entries=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)

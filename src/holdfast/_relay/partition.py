@@ -75,7 +75,7 @@ class Partition:
     async def _read(self, pages: asyncio.Queue[LogPage | None], budget: Budget) -> None:
         position = self.held.position
         while not budget.spent:
-            page = await self._link.run(read_events(self._cut, position, most=budget.most(self._size)))
+            page = await self._link.run(read_events(self._cut, position, limit=budget.limit(self._size)))
             budget.spend(len(page.events))
             if not page.events and page.last and not _moved(position, page.after):
                 break
@@ -116,8 +116,8 @@ class Partition:
         """Retry the released events, in order per key, before newer events of those keys."""
         confirmed = 0
         while not budget.spent:
-            begun, most = time.monotonic(), budget.most(min(RELEASED, self._size))
-            released = await self._link.run(released_events(self._subscription, self._cut.partition, most=most))
+            begun, limit = time.monotonic(), budget.limit(min(RELEASED, self._size))
+            released = await self._link.run(released_events(self._subscription, self._cut.partition, limit=limit))
             budget.spend(len(released.events))
             if not released.events:
                 break
@@ -134,7 +134,7 @@ class Partition:
                 await self._move(self.held.position, Handed(0, [], handed.deliveries))
             confirmed += handed.confirmed
             self._courier.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
-            self._pace(budget, time.monotonic() - begun, full=len(released.events) == most)
+            self._pace(budget, time.monotonic() - begun, full=len(released.events) == limit)
         return confirmed
 
     def _pace(self, budget: Budget, seconds: float, *, full: bool) -> None:
@@ -168,7 +168,7 @@ class FeedPartition:
                     priority=envelope.priority,
                     max_attempts=envelope.max_attempts,
                     ordered=self._feed.ordered,
-                    most=budget.most(PAGE),
+                    limit=budget.limit(PAGE),
                 )
             )
             if fed is None:

@@ -100,8 +100,8 @@ class Sleeper:
                 # Transactions without a notification may have ended since the last read.
                 return
         else:
-            least, most = self._bell.idle
-            self._pause = min(most, max(least, self._pause * 2))
+            least, limit = self._bell.idle
+            self._pause = min(limit, max(least, self._pause * 2))
             seconds = self._pause * random.uniform(0.8, 1)  # noqa: S311 - spreads load, not security
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, longest)):

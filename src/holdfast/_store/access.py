@@ -41,9 +41,9 @@ def find_access_token(key: str) -> Statement[AccessToken | None]:
     return statement("find_access_token", one_or_none(AccessToken), key=key)
 
 
-def list_access_tokens(most: int = 1_000) -> Statement[list[AccessToken]]:
-    """Return up to `most` tokens, newest first."""
-    return statement("list_access_tokens", many(AccessToken), most=most)
+def list_access_tokens(limit: int = 1_000) -> Statement[list[AccessToken]]:
+    """Return up to `limit` tokens, newest first."""
+    return statement("list_access_tokens", many(AccessToken), limit=limit)
 
 
 def revoke_access_token(key: str) -> Statement[bool]:
@@ -105,9 +105,9 @@ def record_audit(  # noqa: PLR0913 - one keyword per column
     )
 
 
-def list_audit(*, before: int | None = None, most: int = 50) -> Statement[list[AuditRow]]:
-    """Return up to `most` audit rows, newest first. `before`: only rows with a smaller id."""
-    return statement("list_audit", _audit_rows, before=before or 2**63 - 1, most=most)
+def list_audit(*, before: int | None = None, limit: int = 50) -> Statement[list[AuditRow]]:
+    """Return up to `limit` audit rows, newest first. `before`: only rows with a smaller id."""
+    return statement("list_audit", _audit_rows, before=before or 2**63 - 1, limit=limit)
 
 
 def _audit_rows(rows: Sequence[Row]) -> list[AuditRow]:

@@ -126,22 +126,24 @@ def chain_ends(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:
     )
 
 
-def read_chain(chain: int, *, most: int = MOST) -> Statement[list[ChainJob]]:
-    """Return the last `most` jobs of a chain, oldest first."""
-    return statement("read_chain", lambda rows: [ChainJob._make(row) for row in reversed(rows)], chain=chain, most=most)
+def read_chain(chain: int, *, limit: int = MOST) -> Statement[list[ChainJob]]:
+    """Return the last `limit` jobs of a chain, oldest first."""
+    return statement(
+        "read_chain", lambda rows: [ChainJob._make(row) for row in reversed(rows)], chain=chain, limit=limit
+    )
 
 
 def list_chains(
-    *, kind: str | None = None, status: str | None = None, before: int | None = None, most: int = 100
+    *, kind: str | None = None, status: str | None = None, before: int | None = None, limit: int = 100
 ) -> Statement[list[ChainLine]]:
     """Return chains by the kind of their first job and the status of their last, newest first.
 
     For the next page, pass the last chain as `before`. Run it after `limit_time`: a rare status may take all the time.
     """
-    if not 1 <= most <= MOST:
-        raise ValueError(f"a list has 1 to {MOST} chains, not {most}")
+    if not 1 <= limit <= MOST:
+        raise ValueError(f"a list has 1 to {MOST} chains, not {limit}")
     before = _LAST_ID if before is None else before
-    return statement("list_chains", many(ChainLine), kind=kind, status=status, before=before, most=most)
+    return statement("list_chains", many(ChainLine), kind=kind, status=status, before=before, limit=limit)
 
 
 class Repair(NamedTuple):
@@ -157,9 +159,9 @@ def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
     return statement("read_blockers", _by_job, jobs=number_array(jobs))
 
 
-def repair_blockers(*, since: int = 0, most: int = 1000) -> Statement[Repair]:
+def repair_blockers(*, since: int = 0, limit: int = 1000) -> Statement[Repair]:
     """Release jobs that missed the end of a blocker. It should never find any."""
-    return statement("repair_blockers", one(Repair), since=since, most=most)
+    return statement("repair_blockers", one(Repair), since=since, limit=limit)
 
 
 def _by_job(rows: Sequence[Row]) -> dict[int, list[Blocker]]:

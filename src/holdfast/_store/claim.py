@@ -158,7 +158,7 @@ def claim_jobs(  # noqa: PLR0913 - one keyword per input of a claim
     slots: Mapping[str, int],
     leases: Mapping[str, Lease],
     *,
-    most: int | None = None,
+    limit: int | None = None,
     start: str = "",
     served: Served | None = None,
     floors: Floors | None = None,
@@ -166,7 +166,7 @@ def claim_jobs(  # noqa: PLR0913 - one keyword per input of a claim
     shards: Shards = WHOLE,
     windows: Windows | None = None,
 ) -> Statement[Claim]:
-    """Claim at most `slots[queue]` jobs of each queue, and `most` in all, of the kinds in `leases`.
+    """Claim at most `slots[queue]` jobs of each queue, and `limit` in all, of the kinds in `leases`.
 
     Queues are visited in the order of their names, from the first that is not before `start`. Queues and kinds are not
     sent if they equal those in `served`. Without `windows`, as in a transaction that stays open, no window is locked.
@@ -183,7 +183,7 @@ def claim_jobs(  # noqa: PLR0913 - one keyword per input of a claim
         worker=worker,
         queues=None if served and queues == served.queues else text_array(queues),
         slots=number_array(counts[:1] if len(set(counts)) == 1 else counts),
-        most=sum(counts) if most is None else most,
+        limit=sum(counts) if limit is None else limit,
         start=bisect_left(queues, start) % max(len(queues), 1) + 1,
         kinds=None if known else text_array(sorted(leases)),
         leases=number_array([usual, *other.values()]),
@@ -336,8 +336,8 @@ class Floors:
         now = self._clock()
         tier = REACHES.index(reach)
         self._cost[tier] = took
-        least, most = (seconds * len(self._floors) for seconds in LANE_SECONDS)
-        cheap = max(CHEAP, min(max(least, self._cost[0]), most))
+        least, limit = (seconds * len(self._floors) for seconds in LANE_SECONDS)
+        cheap = max(CHEAP, min(max(least, self._cost[0]), limit))
         # A wide scan includes the narrower ones; each is spaced by its own last cost.
         for served in range(tier + 1):
             self._due[served] = now + (0 if self._cost[served] <= cheap else self._cost[served] / SHARE_OF_TIME)

@@ -95,8 +95,8 @@ class LogPage(NamedTuple):
         return self.after.phase is None
 
 
-def read_events(cut: Cut, position: Position, *, most: int) -> Statement[LogPage]:
-    """Read the next page, scanning at most `most` events. It writes nothing and keeps no transaction open."""
+def read_events(cut: Cut, position: Position, *, limit: int) -> Statement[LogPage]:
+    """Read the next page, scanning at most `limit` events. It writes nothing and keeps no transaction open."""
 
     def page(rows: Sequence[Row]) -> LogPage:
         found: list[Any] = list(rows)
@@ -104,7 +104,7 @@ def read_events(cut: Cut, position: Position, *, most: int) -> Statement[LogPage
         return LogPage(found, _after(position, found, end))
 
     params = cut._asdict() | position._asdict()
-    params |= {"topics": text_array(cut.topics), "seen_xid": position.seen_xid or _ANY_XID, "most": most}
+    params |= {"topics": text_array(cut.topics), "seen_xid": position.seen_xid or _ANY_XID, "limit": limit}
     return statement("read_events", page, **params)
 
 

@@ -156,12 +156,12 @@ def limit_time(seconds: float, *, lock_seconds: float = 2, pinned: bool = True) 
     return statement("limit_time", nothing, **limits, path=PINNED_PATH if pinned else None)
 
 
-def list_jobs(which: Filter, most: int) -> list[Statement[list[JobRow]]]:
+def list_jobs(which: Filter, limit: int) -> list[Statement[list[JobRow]]]:
     """Return one statement per table that may hold such jobs: run them in one snapshot and merge by id."""
-    if not 1 <= most <= MOST:
-        raise ValueError(f"a list has 1 to {MOST} jobs, not {most}")
+    if not 1 <= limit <= MOST:
+        raise ValueError(f"a list has 1 to {MOST} jobs, not {limit}")
     names = [name for name, statuses in _LISTS.items() if which.status is None or which.status in statuses]
-    return [statement(name, many(JobRow), **asdict(which), most=most) for name in names]
+    return [statement(name, many(JobRow), **asdict(which), limit=limit) for name in names]
 
 
 def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
@@ -169,15 +169,17 @@ def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
     return statement("read_job", lambda rows: json.loads(rows[0][0]) if rows else None, id=job_id)
 
 
-def list_attempts(job_id: int, most: int = 200) -> Statement[list[AttemptRow]]:
+def list_attempts(job_id: int, limit: int = 200) -> Statement[list[AttemptRow]]:
     """Return the latest attempts, oldest first."""
     return statement(
-        "list_attempts", lambda rows: [AttemptRow._make(row) for row in reversed(rows)], id=job_id, most=most
+        "list_attempts", lambda rows: [AttemptRow._make(row) for row in reversed(rows)], id=job_id, limit=limit
     )
 
 
-def list_replays(job_id: int, most: int = 20) -> Statement[list[ReplayLine]]:
-    return statement("list_replays", lambda rows: [ReplayLine._make(row) for row in sorted(rows)], id=job_id, most=most)
+def list_replays(job_id: int, limit: int = 20) -> Statement[list[ReplayLine]]:
+    return statement(
+        "list_replays", lambda rows: [ReplayLine._make(row) for row in sorted(rows)], id=job_id, limit=limit
+    )
 
 
 def read_worker(worker: int) -> Statement[WorkerRow | None]:
@@ -259,12 +261,12 @@ def read_census() -> Statement[Census]:
 
 def read_tallies(minutes: int) -> Statement[list[TallyLine]]:
     """Return the tallies of the last `minutes`, including the current one."""
-    return statement("read_tallies", many(TallyLine), minutes=minutes, most=MOST_TALLIES)
+    return statement("read_tallies", many(TallyLine), minutes=minutes, limit=MOST_TALLIES)
 
 
 def read_kind_tallies(minutes: int) -> Statement[list[KindTally]]:
     """Return the tallies of each kind in the last `minutes`, including the current one."""
-    return statement("read_kind_tallies", many(KindTally), minutes=minutes, most=MOST_TALLIES)
+    return statement("read_kind_tallies", many(KindTally), minutes=minutes, limit=MOST_TALLIES)
 
 
 def sum_tallies() -> Statement[dict[str, int]]:

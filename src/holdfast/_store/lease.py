@@ -123,10 +123,10 @@ def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
     default: Retry | None = None,
     others: bool = False,
     since: str = "-infinity",
-    most: int = 500,
+    limit: int = 500,
     jitter: timedelta | None = None,
 ) -> Statement[list[ReapedJob]]:
-    """Take back at most `most` expired jobs, oldest first, of the kinds in `retries`; with `others`, of all kinds.
+    """Take back at most `limit` expired jobs, oldest first, of the kinds in `retries`; with `others`, of all kinds.
 
     Other kinds wait as `default` defines. All wait up to `jitter` longer, at random, by default that of `default`.
     """
@@ -139,7 +139,7 @@ def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
         delays=json.dumps(delays),
         jitter_ms=(default.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
         since=since,
-        most=most,
+        limit=limit,
     )
 
 
@@ -148,11 +148,11 @@ def _reaped(rows: Sequence[Row]) -> list[ReapedJob]:
 
 
 def claim_suspects(
-    worker: int, queues: Iterable[str], leases: Mapping[str, Lease], most: int = 1
+    worker: int, queues: Iterable[str], leases: Mapping[str, Lease], limit: int = 1
 ) -> Statement[list[ClaimedJob]]:
     """Claim due suspects of the kinds in `leases`, for a worker that runs nothing else until they end.
 
-    A suspect is a job whose worker was lost. With `most` 1, claim any; with more, only suspects that have not run
+    A suspect is a job whose worker was lost. With `limit` 1, claim any; with more, only suspects that have not run
     together before. A suspect that loses its worker again runs alone.
     """
     return statement(
@@ -162,7 +162,7 @@ def claim_suspects(
         queues=text_array(queues),
         kinds=text_array(leases),
         leases=number_array(lease.milliseconds for lease in leases.values()),
-        most=most,
+        limit=limit,
     )
 
 

@@ -31,9 +31,9 @@ class Deletion(NamedTuple):
     until: datetime | None
 
 
-def unfolded_spans(*, most: int, days: int = 4) -> Statement[list[TallySpan]]:
+def unfolded_spans(*, limit: int, days: int = 4) -> Statement[list[TallySpan]]:
     """Return the minutes, hours and days that have more rows than necessary."""
-    return statement("unfolded_spans", many(TallySpan), days=days, most=most)
+    return statement("unfolded_spans", many(TallySpan), days=days, limit=limit)
 
 
 def fold_tallies(span: TallySpan) -> Statement[int]:
@@ -41,49 +41,49 @@ def fold_tallies(span: TallySpan) -> Statement[int]:
     return statement("fold_tallies", value, since=span.since.isoformat(), until=span.until.isoformat())
 
 
-def delete_sleepers(*, most: int = 10_000) -> Statement[int]:
-    return statement("delete_sleepers", value, most=most)
+def delete_sleepers(*, limit: int = 10_000) -> Statement[int]:
+    return statement("delete_sleepers", value, limit=limit)
 
 
-def delete_watchers(*, most: int = 10_000) -> Statement[int]:
-    return statement("delete_watchers", value, most=most)
+def delete_watchers(*, limit: int = 10_000) -> Statement[int]:
+    return statement("delete_watchers", value, limit=limit)
 
 
-def delete_sweeps(*, most: int = 10_000) -> Statement[int]:
-    return statement("delete_sweeps", value, most=most)
+def delete_sweeps(*, limit: int = 10_000) -> Statement[int]:
+    return statement("delete_sweeps", value, limit=limit)
 
 
-def delete_workers(*, most: int = 1_000) -> Statement[int]:
+def delete_workers(*, limit: int = 1_000) -> Statement[int]:
     """Delete workers without a heartbeat for as long as the longest history is kept, unless they hold something."""
-    return statement("delete_workers", value, most=most)
+    return statement("delete_workers", value, limit=limit)
 
 
-def delete_replays(*, most: int = 1_000) -> Statement[int]:
+def delete_replays(*, limit: int = 1_000) -> Statement[int]:
     """Delete the records of replays whose dead letters are gone."""
-    return statement("delete_replays", value, most=most)
+    return statement("delete_replays", value, limit=limit)
 
 
-def delete_landmarks(*, most: int = 10_000) -> Statement[int]:
-    return statement("delete_landmarks", value, most=most)
+def delete_landmarks(*, limit: int = 10_000) -> Statement[int]:
+    return statement("delete_landmarks", value, limit=limit)
 
 
-def delete_windows(*, since: datetime | None, most: int) -> Statement[Deletion]:
+def delete_windows(*, since: datetime | None, limit: int) -> Statement[Deletion]:
     """Delete windows of unique keys that have ended."""
-    return statement("delete_windows", one(Deletion), since=_bound(since), most=most)
+    return statement("delete_windows", one(Deletion), since=_bound(since), limit=limit)
 
 
-def delete_messages(*, since: datetime | None, most: int) -> Statement[Deletion]:
+def delete_messages(*, since: datetime | None, limit: int) -> Statement[Deletion]:
     """Delete inbox messages whose retention has ended."""
-    return statement("delete_messages", one(Deletion), since=_bound(since), most=most)
+    return statement("delete_messages", one(Deletion), since=_bound(since), limit=limit)
 
 
-def unread_days(*, most: int) -> Statement[list[str]]:
+def unread_days(*, limit: int) -> Statement[list[str]]:
     """Return the expired days of the log that are kept because a subscription has not read them."""
-    return statement("unread_days", column, most=most)
+    return statement("unread_days", column, limit=limit)
 
 
-def expired_partitions(*, most: int) -> Statement[list[ExpiredPartition]]:
-    return statement("expired_partitions", many(ExpiredPartition), most=most)
+def expired_partitions(*, limit: int) -> Statement[list[ExpiredPartition]]:
+    return statement("expired_partitions", many(ExpiredPartition), limit=limit)
 
 
 def _bound(since: datetime | None) -> str:

@@ -171,9 +171,9 @@ def end_slot(  # noqa: PLR0913 - one keyword per field of a run
     )
 
 
-def look_at_periodic_jobs(names: Iterable[str], *, most: int = 1000) -> Statement[list[PeriodicScan]]:
+def look_at_periodic_jobs(names: Iterable[str], *, limit: int = 1000) -> Statement[list[PeriodicScan]]:
     """Read the schedules of these periodic jobs and of those created by hand, the most urgent first."""
-    return statement("look_at_periodic_jobs", many(PeriodicScan), names=text_array(names), most=most)
+    return statement("look_at_periodic_jobs", many(PeriodicScan), names=text_array(names), limit=limit)
 
 
 class FilledSlots(NamedTuple):
@@ -223,9 +223,9 @@ def remove_schedule(name: str) -> Statement[bool]:
     return statement("remove_schedule", bool, name=name)
 
 
-def list_schedules(*, most: int = 1000) -> Statement[list[ScheduleLine]]:
-    """Return the schedules by name. `most`: at most this many schedules. Default: 1000."""
-    return statement("list_schedules", many(ScheduleLine), most=most)
+def list_schedules(*, limit: int = 1000) -> Statement[list[ScheduleLine]]:
+    """Return the schedules by name. `limit`: at most this many schedules. Default: 1000."""
+    return statement("list_schedules", many(ScheduleLine), limit=limit)
 
 
 def take_singleton(name: str) -> Statement[bool]:
@@ -306,30 +306,29 @@ def record_run(  # noqa: PLR0913 - one keyword per field of a run
     )
 
 
-def list_runs(runner: str | None = None, *, most: int = 50) -> Statement[list[RunRow]]:
+def list_runs(runner: str | None = None, *, limit: int = 50) -> Statement[list[RunRow]]:
     """Return the latest ended runs, of one runner or of all."""
     if runner is None:
-        return statement("list_runs", _lines, most=most)
-    return statement("list_runs_of", _lines, runner=runner, most=most)
+        return statement("list_runs", _lines, limit=limit)
+    return statement("list_runs_of", _lines, runner=runner, limit=limit)
 
 
-def last_runs(*, days: int = 7, most: int = 1000) -> Statement[list[RunRow]]:
+def last_runs(*, days: int = 7, limit: int = 1000) -> Statement[list[RunRow]]:
     """Return the last ended run of each runner."""
-    return statement("last_runs", _lines, days=days, most=most)
+    return statement("last_runs", _lines, days=days, limit=limit)
 
 
-def list_running(*, most: int = 1000) -> Statement[list[Running]]:
+def list_running(*, limit: int = 1000) -> Statement[list[Running]]:
     """Return the running ticks, longest first, without those of dead processes.
 
-    Ticks of runners without a schedule appear after a second; most take less. `most`: at most this many ticks. Default:
-    1000.
+    Ticks of runners without a schedule appear after a second; most take less. `limit`: in ticks. Default: 1000.
     """
-    return statement("list_running", many(Running), most=most)
+    return statement("list_running", many(Running), limit=limit)
 
 
-def end_lost_runs(*, most: int = 1_000) -> Statement[int]:
+def end_lost_runs(*, limit: int = 1_000) -> Statement[int]:
     """Record the runs of dead workers as lost; return how many."""
-    return statement("end_lost_runs", value, most=most)
+    return statement("end_lost_runs", value, limit=limit)
 
 
 def counts_json(counts: Mapping[str, int]) -> str | None:

@@ -153,9 +153,9 @@ def follow_ids() -> Statement[None]:
     return statement("follow_ids", nothing)
 
 
-def search_table(name: str, which: Search, span: Span, *, scan: int, most: int) -> Statement[Scan]:
-    """Scan at most `scan` jobs with one of `searches`, newest first, and return at most `most` of them."""
-    return statement(name, _scan, **asdict(which) | _scanned(which, span), scan=scan, most=most)
+def search_table(name: str, which: Search, span: Span, *, scan: int, limit: int) -> Statement[Scan]:
+    """Scan at most `scan` jobs with one of `searches`, newest first, and return at most `limit` of them."""
+    return statement(name, _scan, **asdict(which) | _scanned(which, span), scan=scan, limit=limit)
 
 
 def read_landmarks(created_from: datetime | None, created_until: datetime | None) -> Statement[Span]:
@@ -163,7 +163,7 @@ def read_landmarks(created_from: datetime | None, created_until: datetime | None
     return statement("read_landmarks", one(Span), **_times(created_from, created_until))
 
 
-def group_dead_letters(which: Search, span: Span, *, scan: int, most: int) -> Statement[DeadLetterScan]:
+def group_dead_letters(which: Search, span: Span, *, scan: int, limit: int) -> Statement[DeadLetterScan]:
     """Return the newest dead letters grouped by kind and error, without those that are being replayed."""
 
     def read(rows: Sequence[Row]) -> DeadLetterScan:
@@ -171,7 +171,7 @@ def group_dead_letters(which: Search, span: Span, *, scan: int, most: int) -> St
         return DeadLetterScan(rows[0][0], rows[0][1], groups)
 
     params = _scanned(which, span)
-    return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, most=most)
+    return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, limit=limit)
 
 
 def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[int, str]]:
@@ -182,7 +182,7 @@ def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[i
         ids=number_array(job.id for job in jobs),
         ended=text_array(time_text(job.finished_at) for job in jobs),
         largest=largest,
-        most=len(jobs),
+        limit=len(jobs),
     )
 
 
@@ -197,7 +197,7 @@ def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, FoundJob]]:
         "find_named_jobs",
         lambda rows: {row[0]: FoundJob._make(row) for row in rows},
         ids=number_array(ids),
-        most=len(ids),
+        limit=len(ids),
     )
 
 
@@ -212,9 +212,9 @@ def last_of_chains(chains: Iterable[int]) -> Statement[dict[int, ChainTail]]:
     )
 
 
-def list_blocked(chain: int, most: int = 100) -> Statement[list[BlockedJob]]:
+def list_blocked(chain: int, limit: int = 100) -> Statement[list[BlockedJob]]:
     """Return the live jobs that wait for a chain."""
-    return statement("list_blocked", many(BlockedJob), chain=chain, most=most)
+    return statement("list_blocked", many(BlockedJob), chain=chain, limit=limit)
 
 
 def act_on_jobs(

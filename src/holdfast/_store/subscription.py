@@ -202,7 +202,7 @@ def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
     priority: int,
     max_attempts: int | None,
     ordered: bool,
-    most: int,
+    limit: int,
 ) -> Statement[Fed | None]:
     """Make jobs from the next events and store the position in one transaction.
 
@@ -218,7 +218,7 @@ def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
         priority=priority,
         max_attempts=max_attempts,
         ordered=ordered,
-        most=most,
+        limit=limit,
     )
 
 
@@ -235,12 +235,12 @@ class ReleasedEvents(NamedTuple):
     tried: dict[int, int]
 
 
-def released_events(subscription: int, partition: int, *, most: int) -> Statement[ReleasedEvents]:
+def released_events(subscription: int, partition: int, *, limit: int) -> Statement[ReleasedEvents]:
     def released(rows: Sequence[Row]) -> ReleasedEvents:
         events = cast("list[LoggedEvent]", [row[:-1] for row in rows])
         return ReleasedEvents(events, {row[0]: row[-1] for row in rows})
 
-    return statement("released_events", released, subscription=subscription, partition=partition, most=most)
+    return statement("released_events", released, subscription=subscription, partition=partition, limit=limit)
 
 
 def settle_parked(
@@ -305,27 +305,27 @@ def rebase_subscription(subscription: int) -> Statement[int | None]:
     return statement("rebase_subscription", value, subscription=subscription)
 
 
-def clear_subscription(subscription: int, *, most: int = 10_000) -> Statement[int]:
-    """Delete up to `most` rows of a subscription before `delete_subscription`; fewer than `most`: none are left."""
-    return statement("clear_subscription", value, subscription=subscription, most=most)
+def clear_subscription(subscription: int, *, limit: int = 10_000) -> Statement[int]:
+    """Delete up to `limit` rows of a subscription before `delete_subscription`; fewer than `limit`: none are left."""
+    return statement("clear_subscription", value, subscription=subscription, limit=limit)
 
 
 def delete_subscription(subscription: int) -> Statement[bool]:
     return statement("delete_subscription", bool, subscription=subscription)
 
 
-def list_parked(subscription: int, *, after: int = 0, most: int = 100) -> Statement[list[ParkedRow]]:
-    return statement("list_parked", many(ParkedRow), subscription=subscription, after=after, most=most)
+def list_parked(subscription: int, *, after: int = 0, limit: int = 100) -> Statement[list[ParkedRow]]:
+    return statement("list_parked", many(ParkedRow), subscription=subscription, after=after, limit=limit)
 
 
-def release_parked(subscription: int, *, key: str | None = None, most: int = 10_000) -> Statement[int]:
+def release_parked(subscription: int, *, key: str | None = None, limit: int = 10_000) -> Statement[int]:
     """Let a relay retry parked events, of one key or of all; return how many."""
-    return statement("release_parked", value, subscription=subscription, key=key, most=most)
+    return statement("release_parked", value, subscription=subscription, key=key, limit=limit)
 
 
-def delete_positions(*, most: int = 10_000) -> Statement[int]:
-    return statement("delete_positions", value, most=most)
+def delete_positions(*, limit: int = 10_000) -> Statement[int]:
+    return statement("delete_positions", value, limit=limit)
 
 
-def delete_readers(*, most: int = 10_000) -> Statement[int]:
-    return statement("delete_readers", value, most=most)
+def delete_readers(*, limit: int = 10_000) -> Statement[int]:
+    return statement("delete_readers", value, limit=limit)

@@ -43,12 +43,12 @@ class LentJob(NamedTuple):
 
 def catch_up() -> Statement[int]:
     """Move jobs that are due by the clock back to the transaction's now(); return how many."""
-    return statement("catch_up", len, most=MOST)
+    return statement("catch_up", len, limit=MOST)
 
 
 def due_queues(kinds: Iterable[str]) -> Statement[list[str]]:
     """Return the queues that have due jobs of these kinds, the most urgent first."""
-    return statement("due_queues", column, kinds=text_array(kinds), most=MOST)
+    return statement("due_queues", column, kinds=text_array(kinds), limit=MOST)
 
 
 def lend_job(job_id: int, queue: str) -> Statement[LentJob | None]:
@@ -70,13 +70,13 @@ def advance_jobs(span: timedelta, after: int = 0) -> Statement[int | None]:
         lambda rows: max((job for (job,) in rows), default=None),
         span=f"{span.total_seconds():.6f} seconds",
         after=after,
-        most=MOST,
+        limit=MOST,
     )
 
 
 def open_windows() -> Statement[dict[int, float]]:
     """Return the remaining seconds of unique windows, by job."""
-    return statement("open_windows", dict, most=MOST)
+    return statement("open_windows", dict, limit=MOST)
 
 
 def end_windows(jobs: Iterable[int]) -> Statement[int]:
@@ -86,9 +86,9 @@ def end_windows(jobs: Iterable[int]) -> Statement[int]:
 
 def enqueued_jobs(kind: str) -> Statement[list[EnqueuedRow]]:
     """Return the jobs of a kind, including ended ones, oldest first."""
-    return statement("enqueued_jobs", many(EnqueuedRow), kind=kind, most=MOST)
+    return statement("enqueued_jobs", many(EnqueuedRow), kind=kind, limit=MOST)
 
 
-def enqueued_kinds(most: int = 20) -> Statement[dict[str, int]]:
+def enqueued_kinds(limit: int = 20) -> Statement[dict[str, int]]:
     """Return the number of jobs of each kind."""
-    return statement("enqueued_kinds", dict, most=most)
+    return statement("enqueued_kinds", dict, limit=limit)

@@ -152,7 +152,7 @@ class FleetWorker(NamedTuple):
 
 def list_workers(*, latest: int = 50) -> Statement[list[FleetWorker]]:
     """Return the workers that have not stopped, and the `latest` workers. Default: 50."""
-    return statement("list_workers", _workers, most=MOST_WORKERS, latest=latest)
+    return statement("list_workers", _workers, limit=MOST_WORKERS, latest=latest)
 
 
 def is_served(queue: str, kind: str, workers: Iterable[FleetWorker]) -> bool:

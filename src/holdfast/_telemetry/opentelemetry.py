@@ -231,10 +231,10 @@ class SeriesMeter:
 
     def spread(self, instrument: Instrument, labels: Labels, values: Sequence[float]) -> None:
         """Record values in a histogram. If there are too many, an even sample of them."""
-        if not (most := self._take(instrument, labels, len(values))):
+        if not (limit := self._take(instrument, labels, len(values))):
             return
         histogram, attributes = self._histograms[instrument], _attributes(instrument, labels)
-        for value in values[:: -(-len(values) // most)]:
+        for value in values[:: -(-len(values) // limit)]:
             histogram.record(value, attributes)
 
     def _take(self, instrument: Instrument, labels: Labels, wanted: int) -> int:

@@ -72,17 +72,17 @@ class Testing:
         """Return the jobs of a kind on a sync connection. See `enqueued`."""
         return at_once(self._enqueued(self._run, kind.name))
 
-    async def drain(self, *, most: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
+    async def drain(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
         """Run the due jobs and those they enqueue, one after another, until none is due; return the attempts.
 
         A handler's exception is raised here after its outcome is written, or only reported without `raise_errors`.
-        Raises AssertionError if jobs are still due after `most` attempts (default 1000) or `timeout` (default 30 s).
+        Raises AssertionError if jobs are still due after `limit` attempts (default 1000) or `timeout` (default 30 s).
         """
-        return await self._staged(self._await, _in_thread, _drain(most, timeout, raise_errors=raise_errors))
+        return await self._staged(self._await, _in_thread, _drain(limit, timeout, raise_errors=raise_errors))
 
-    def drain_sync(self, *, most: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:
+    def drain_sync(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:
         """Drain on a sync connection. See `drain`. Plain handlers run in this thread, where nothing can stop them."""
-        return self._staged_sync(_drain(most, timeout, raise_errors=raise_errors))
+        return self._staged_sync(_drain(limit, timeout, raise_errors=raise_errors))
 
     async def run_job(
         self,
@@ -144,8 +144,8 @@ class Testing:
         return drive(begin, of=self.connection)
 
 
-def _drain(most: int, timeout: timedelta, *, raise_errors: bool) -> Work[Drained]:
-    return lambda stage: stage.drain(most=most, seconds=timeout.total_seconds(), raise_errors=raise_errors)
+def _drain(limit: int, timeout: timedelta, *, raise_errors: bool) -> Work[Drained]:
+    return lambda stage: stage.drain(limit=limit, seconds=timeout.total_seconds(), raise_errors=raise_errors)
 
 
 def _run_job(job: NewJob[Any] | Handle[Any], timeout: timedelta, *, raise_errors: bool) -> Work[Ran]:

@@ -107,13 +107,13 @@ class Stage:
         if exc is None:
             await self._run(stop_worker(self._worker, "stopped"))
 
-    async def drain(self, *, most: int, seconds: float, raise_errors: bool) -> Drained:
+    async def drain(self, *, limit: int, seconds: float, raise_errors: bool) -> Drained:
         """Run the due jobs and those they enqueue, until none is due."""
         until = time.monotonic() + seconds
         ran = await self._reap()
         while queues := await self._due():
-            if len(ran) >= most:
-                raise AssertionError(f"{most} attempts were made and more is due: does a job enqueue itself for ever?")
+            if len(ran) >= limit:
+                raise AssertionError(f"{limit} attempts were made and more is due: does a job enqueue itself for ever?")
             if time.monotonic() >= until:
                 raise AssertionError(f"{seconds:g} seconds have passed, {len(ran)} attempts were made, and more is due")
             if (job := await self._claim_one(queues)) is None:

@@ -45,7 +45,7 @@ async def _read_jobs(look: Query) -> SheetRows[JobLine]:
         raise RequestRefused(
             422, "unknown_status", f"no status is {plain(status)}: there are {', '.join(get_args(Status))}"
         )
-    answer = await look.service.jobs(JobSearch.model_validate({**asked, "most": MOST_JOBS}))
+    answer = await look.service.jobs(JobSearch.model_validate({**asked, "limit": MOST_JOBS}))
     more = "the newest; there are more" if answer.next is not None else ""
     return SheetRows(answer.jobs, ", ".join(filter(None, (more, looked(answer.looked, look.now) if asked else ""))))
 
@@ -190,7 +190,7 @@ async def _open_dead_letters(_: Query, group: DeadLetterGroup) -> Jump:
 
 async def _redrive(service: Service, by: Person, group: DeadLetterGroup) -> Plan:
     which = JobFilter(status="failed", kind=group.kind, queue=group.queue, error_code=group.error_code)
-    action = JobAction(action="retry", filter=which, most=MOST_ACTED_ON)
+    action = JobAction(action="retry", filter=which, limit=MOST_ACTED_ON)
     return await planned(service, by, action, f"of {group.kind} that failed with {group.error_code}")
 
 

@@ -66,7 +66,7 @@ async def looking(conn: asyncpg.Connection[Any], session: AsyncSession, handle: 
         assert_type((chain.id, chain.status, chain.result), tuple[int, str, str])
         assert_type([job.kind for job in chain.jobs], list[str])
     assert_type(await app.get_chain(session, 7), Chain[object] | None)
-    assert_type(await app.list_chains(session, kind="pay", status="failed", before=7, most=10), list[ChainLine])
+    assert_type(await app.list_chains(session, kind="pay", status="failed", before=7, limit=10), list[ChainLine])
     assert_type(await app.delete_chains(conn, [handle, 7], cascade=True), list[int])
 
 

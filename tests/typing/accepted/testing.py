@@ -29,7 +29,7 @@ async def awaited(holdfast: Testing) -> None:
     await holdfast.assert_enqueued(charge.new(7))
     await holdfast.assert_enqueued(charge.new(7).options(priority=0), times=2)
     assert_type(await holdfast.enqueued(charge), list[Enqueued])
-    drained = await holdfast.drain(most=10, timeout=timedelta(seconds=1), raise_errors=False)
+    drained = await holdfast.drain(limit=10, timeout=timedelta(seconds=1), raise_errors=False)
     assert_type(drained, Drained)
     assert_type((drained.completed, drained.failed), tuple[list[int], list[int]])
     assert_type(list(drained), list[Ran])

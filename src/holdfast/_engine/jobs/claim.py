@@ -51,7 +51,7 @@ class Claimer:
         leases: Mapping[str, Lease],
         queue_leases: Callable[[], Mapping[str, Lease]] = dict,
         queues: Iterable[str],
-        most: int,
+        limit: int,
         wanted: Callable[[], Mapping[str, int]],
         hold: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
         held: Mapping[Held, object],
@@ -64,7 +64,7 @@ class Claimer:
     ) -> None:
         """`wanted()` returns the number of jobs wanted by queue; `hold(jobs, blockers)` receives the claimed jobs.
 
-        `most`: the limit of one claim. `queues` and `leases` (by kind) are what the worker registered; `queue_leases()`
+        `limit`: of one claim. `queues` and `leases` (by kind) are what the worker registered; `queue_leases()`
         returns the leases that queues have of their own. `on_claim(jobs, seconds)` is called after every claim, even an
         empty one.
         """
@@ -74,7 +74,7 @@ class Claimer:
         self._leases = leases
         self._queue_leases = queue_leases
         self._served = Served(queues, leases)
-        self._most = most
+        self._limit = limit
         self._start = ""
         """The queue that is served first in the next claim."""
         self._wanted = wanted
@@ -195,7 +195,7 @@ class Claimer:
                 return True
             wanted = {name: count for name, count in self._wanted().items() if name in left_to_see}
             if wanted:
-                if not await self.claim(wanted, most=left):
+                if not await self.claim(wanted, limit=left):
                     left_to_see -= wanted.keys()
             elif stalled(seconds, left_to_see):
                 return False
@@ -210,16 +210,16 @@ class Claimer:
             async with asyncio.timeout(seconds):
                 await self._room.wait()
 
-    async def claim(self, wanted: Mapping[str, int], *, most: int | None = None) -> bool:
+    async def claim(self, wanted: Mapping[str, int], *, limit: int | None = None) -> bool:
         """Claim once. Return whether another claim right away may find more."""
         self._woken.clear()
         self._filled = []
         self._next_due = None
         self._more = False
-        most = self._most if most is None else min(most, self._most)
+        limit = self._limit if limit is None else min(limit, self._limit)
         leases, own = self._leases, self._queue_leases()
         if own.keys().isdisjoint(wanted):
-            claim = await self._claim(wanted, leases, most)
+            claim = await self._claim(wanted, leases, limit)
             return bool(claim.jobs) or claim.again
         # A call takes one lease per kind, so a queue with its own lease needs a separate claim.
         parts: dict[Lease | None, dict[str, int]] = {}
@@ -227,13 +227,13 @@ class Claimer:
             parts.setdefault(own.get(queue), {})[queue] = wanted[queue]
         found = False
         for lease, part in parts.items():
-            if most > 0:
-                claim = await self._claim(part, dict.fromkeys(leases, lease) if lease else leases, most)
-                most -= len(claim.jobs)
+            if limit > 0:
+                claim = await self._claim(part, dict.fromkeys(leases, lease) if lease else leases, limit)
+                limit -= len(claim.jobs)
                 found = found or bool(claim.jobs) or claim.again
         return found
 
-    async def _claim(self, wanted: Mapping[str, int], leases: Mapping[str, Lease], most: int) -> Claim:
+    async def _claim(self, wanted: Mapping[str, int], leases: Mapping[str, Lease], limit: int) -> Claim:
         reach = self.floors.reach()
         started_at = time.monotonic()
         claim = await self._link.run_in_turn(
@@ -241,7 +241,7 @@ class Claimer:
                 self.worker,
                 wanted,
                 leases,
-                most=most,
+                limit=limit,
                 start=self._start,
                 served=self._served,
                 floors=self.floors,
@@ -263,7 +263,7 @@ class Claimer:
             due = time.monotonic() + claim.next_due
             self._next_due = due if self._next_due is None else min(due, self._next_due)
         taken = Counter(job.queue for job in claim.jobs)
-        if len(claim.jobs) >= most:
+        if len(claim.jobs) >= limit:
             # The claim reached its limit: the queues that were not served come first next time.
             self._start = f"{claim.jobs[-1].queue}\0"
             self._filled += wanted

@@ -181,21 +181,21 @@ class Isolation:
         """
         ran = 0
         while not self._stopping and time.monotonic() < until and ran < items:
-            most = min(self._together, items - ran)
-            jobs = await self._link.run_in_turn(partial(self._claim, most))
+            limit = min(self._together, items - ran)
+            jobs = await self._link.run_in_turn(partial(self._claim, limit))
             if jobs:
                 await self._run(jobs, seconds)
                 ran += len(jobs)
                 self._together = min(2 * self._together, self._dispatcher.slots.concurrency)
-            elif most == 1:
+            elif limit == 1:
                 break
             else:
                 # The remaining suspects must run alone, and the next lost jobs start with one again.
                 self._together = 1
         return ran
 
-    def _claim(self, most: int) -> Statement[list[ClaimedJob]]:
-        return claim_suspects(self.worker, self._queues(), self._leases(), most)
+    def _claim(self, limit: int) -> Statement[list[ClaimedJob]]:
+        return claim_suspects(self.worker, self._queues(), self._leases(), limit)
 
     async def _run(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
         waited, worker = [job.id for job in jobs if job.has_blockers], self.worker

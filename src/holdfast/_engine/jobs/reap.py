@@ -73,16 +73,16 @@ class Reaper:
             turn(self._interval)
             await asyncio.sleep(self._interval)
 
-    async def reap(self, most: int = MOST_AT_ONCE) -> list[ReapedJob]:
-        """Make one pass over at most `most` jobs and return them. `on_reaped` is called every time, also for none."""
+    async def reap(self, limit: int = MOST_AT_ONCE) -> list[ReapedJob]:
+        """Make one pass over at most `limit` jobs and return them. `on_reaped` is called every time, also for none."""
         since = self.floor.since()
         started_at = time.monotonic()
         reaped = await self._link.run(
-            reap_jobs(self._retries, default=self._default_retry, others=self._others, since=since, most=most)
+            reap_jobs(self._retries, default=self._default_retry, others=self._others, since=since, limit=limit)
         )
         now = await self._link.run(record_reaping(self.worker, int(self._interval * SAID_AFTER * 1000)))
         # After a full batch, or one with a busy order key, the next pass starts again at its first job.
-        again = len(reaped) == most or any(job.answer is ClaimAnswer.busy for job in reaped)
+        again = len(reaped) == limit or any(job.answer is ClaimAnswer.busy for job in reaped)
         until = reaped[0].locked_until if again else now
         self.floor.advance(until, whole=since == "-infinity", took=time.monotonic() - started_at)
         self.runs += 1

@@ -263,7 +263,7 @@ class Bucket:
 
     def __init__(self, rate: float, clock: Callable[[], float]) -> None:
         self.rate = rate
-        self._most = 1 + rate * KEPT_SECONDS
+        self._limit = 1 + rate * KEPT_SECONDS
         self._clock = clock
         self._permits = 1.0
         self._filled_at = clock()
@@ -271,7 +271,7 @@ class Bucket:
     @property
     def permits(self) -> float:
         now = self._clock()
-        self._permits = min(self._most, self._permits + (now - self._filled_at) * self.rate)
+        self._permits = min(self._limit, self._permits + (now - self._filled_at) * self.rate)
         self._filled_at = now
         return self._permits
 

@@ -136,12 +136,12 @@ class Reaping:
                 on_reaped=self._on_reaped,
             )
         while not tick.budget.spent and not tick.signal.aborted:
-            most = tick.budget.most(MOST_AT_ONCE)
-            reaped = await self._reaper.reap(most)
+            limit = tick.budget.limit(MOST_AT_ONCE)
+            reaped = await self._reaper.reap(limit)
             tick.budget.spend(len(reaped))
             for answer, name in _REAPED.items():
                 tick.count(name, sum(job.answer is answer for job in reaped))
-            if len(reaped) < most:
+            if len(reaped) < limit:
                 break
         tick.look_again(self._interval)
         return tick.counts
@@ -166,7 +166,7 @@ class PeriodicJobs:
         due = [look for look in looks if look.due and look.next_at is not None]
         tick.count("enqueued", 0)
         while due and not tick.budget.spent and not tick.signal.aborted:
-            batch = due[: tick.budget.most(SLOTS_AT_ONCE)]
+            batch = due[: tick.budget.limit(SLOTS_AT_ONCE)]
             del due[: len(batch)]
             try:
                 done = await self._enqueue(batch)

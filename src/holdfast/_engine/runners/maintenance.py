@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     class Delete(Protocol):
         """Delete a batch of expired rows that end at `since` or later."""
 
-        def __call__(self, *, since: datetime | None, most: int) -> Statement[Deletion]: ...
+        def __call__(self, *, since: datetime | None, limit: int) -> Statement[Deletion]: ...
 
 
 log = Log(__name__)
@@ -156,7 +156,7 @@ class Maintenance:
 
     async def _repair(self) -> int:
         """Unblock jobs whose blockers ended unnoticed, starting where the last tick ended. There should be none."""
-        self._repaired, found = await self._link.run(repair_blockers(since=self._repaired, most=MOST_BLOCKERS))
+        self._repaired, found = await self._link.run(repair_blockers(since=self._repaired, limit=MOST_BLOCKERS))
         if found:
             log.warning(
                 "jobs waited for chains that had ended, and are released now",
@@ -166,7 +166,7 @@ class Maintenance:
 
     async def _warn(self) -> int:
         """Log when days of the event log stay too long: an operator must fix a subscription, or skip it."""
-        unread = await self._link.run(unread_days(most=MOST_PARTITIONS))
+        unread = await self._link.run(unread_days(limit=MOST_PARTITIONS))
         if unread and unread != self._told:
             log.warning(
                 "events are kept past their time, since a subscription has not read them: see `holdfast events`, then "
@@ -178,7 +178,7 @@ class Maintenance:
 
     async def _fold(self, tick: Tick) -> int:
         folded = 0
-        for span in await self._link.run(unfolded_spans(most=tick.budget.most(MOST_SPANS))):
+        for span in await self._link.run(unfolded_spans(limit=tick.budget.limit(MOST_SPANS))):
             if tick.budget.spent:
                 return folded
             folded += await self._link.run(fold_tallies(span))
@@ -188,7 +188,7 @@ class Maintenance:
     async def _delete(self, tick: Tick, table: str, delete: Delete) -> int:
         deleted = 0
         for _ in range(MOST_BATCHES):
-            done = await self._link.run(delete(since=self._deleted.get(table), most=BATCH))
+            done = await self._link.run(delete(since=self._deleted.get(table), limit=BATCH))
             deleted += done.rows
             self._deleted[table] = done.until or self._deleted.get(table)
             if done.rows < BATCH or tick.budget.spent:
@@ -196,7 +196,7 @@ class Maintenance:
         return deleted
 
     async def _drop(self, tick: Tick) -> int:
-        expired = await self._link.run(expired_partitions(most=tick.budget.most(MOST_PARTITIONS)))
+        expired = await self._link.run(expired_partitions(limit=tick.budget.limit(MOST_PARTITIONS)))
         if not expired:
             return 0
         dropped = 0

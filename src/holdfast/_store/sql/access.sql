@@ -18,7 +18,7 @@ FROM holdfast.access_token
 {{access_tokens}} WHERE key = %(key)s LIMIT 1
 
 -- name: list_access_tokens
-{{access_tokens}} ORDER BY created_at DESC LIMIT %(most)s
+{{access_tokens}} ORDER BY created_at DESC LIMIT %(limit)s
 
 -- name: revoke_access_token
 UPDATE holdfast.access_token SET revoked_at = clock_timestamp() WHERE key = %(key)s AND revoked_at IS NULL RETURNING key
@@ -53,4 +53,4 @@ UPDATE holdfast.answered SET answer = %(answer)s WHERE who = %(who)s AND key = %
 DELETE FROM holdfast.answered WHERE who = %(who)s AND key = %(key)s AND answer IS NULL RETURNING key
 
 -- name: list_audit
-SELECT id, at, who, credential, address, role, action, target, jobs, ids, detail::text FROM holdfast.audit WHERE id < %(before)s ORDER BY id DESC LIMIT %(most)s
+SELECT id, at, who, credential, address, role, action, target, jobs, ids, detail::text FROM holdfast.audit WHERE id < %(before)s ORDER BY id DESC LIMIT %(limit)s

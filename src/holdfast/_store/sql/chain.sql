@@ -28,7 +28,7 @@ FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
     SELECT f.id, f.kind, f.status, f.queue, f.attempt, f.created_at, f.available_at, f.finished_at, NULL,
         f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL, NULL, NULL
     FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id) AS found
-ORDER BY found.id DESC LIMIT %(most)s
+ORDER BY found.id DESC LIMIT %(limit)s
 
 -- name: list_chains
 -- By their first jobs, newest first, each with its last. A chain whose first job has expired from the history is not listed.
@@ -52,14 +52,14 @@ FROM (SELECT %(kind)s::text AS kind, %(status)s::text AS status, %(before)s::big
                        WHERE f.chain_id = first.id ORDER BY f.id DESC LIMIT 1)) AS found
         ORDER BY found.id DESC LIMIT 1) AS last
 WHERE wanted.status IS NULL OR last.status::text = wanted.status
-ORDER BY first.id DESC LIMIT %(most)s
+ORDER BY first.id DESC LIMIT %(limit)s
 
 -- name: read_blockers
 SELECT job_id, chain_id, status::text, result::text, error_code, error FROM holdfast.blocker
 WHERE job_id = ANY (%(jobs)s::bigint[]) ORDER BY job_id, ordinal
 
 -- name: repair_blockers
-SELECT until, repaired FROM holdfast.repair_blockers(%(since)s, %(most)s)
+SELECT until, repaired FROM holdfast.repair_blockers(%(since)s, %(limit)s)
 
 -- name: report_progress
 SELECT id, token

@@ -14,7 +14,7 @@ SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 -- part: listed
 WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
   AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-ORDER BY j.id DESC LIMIT %(most)s
+ORDER BY j.id DESC LIMIT %(limit)s
 
 -- part: listed_columns
 j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at
@@ -47,14 +47,14 @@ FROM (SELECT %(id)s::bigint AS id) AS asked, LATERAL (
     UNION ALL SELECT h.attempt, 'completed', h.finished_at, h.worker_id, NULL, NULL, NULL, h.ran_ms, NULL
     FROM holdfast.job_history h WHERE h.id = asked.id AND h.status = 'completed' AND h.attempt = 1 AND h.worker_id IS NOT NULL) AS a
     LEFT JOIN holdfast.worker w ON w.id = a.worker_id
-ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(most)s
+ORDER BY a.ended_at DESC, a.lock_token DESC LIMIT %(limit)s
 
 -- name: list_replays
 SELECT r.replay_id, found.status, r.replayed_at FROM holdfast.replay r, LATERAL (
     SELECT j.status::text FROM holdfast.job j WHERE j.id = r.replay_id
     UNION ALL SELECT h.status::text FROM holdfast.job_history h WHERE h.id = r.replay_id
     UNION ALL SELECT f.status::text FROM holdfast.job_failed f WHERE f.id = r.replay_id LIMIT 1) AS found (status)
-WHERE r.job_id = %(id)s ORDER BY r.replay_id DESC LIMIT %(most)s
+WHERE r.job_id = %(id)s ORDER BY r.replay_id DESC LIMIT %(limit)s
 
 -- name: read_worker
 SELECT w.id, w.name, w.started_at, w.heartbeat_at, w.stopped_at, w.stop_reason FROM holdfast.worker w WHERE w.id = %(id)s LIMIT 1
@@ -97,12 +97,12 @@ FROM (SELECT) AS always LEFT JOIN (SELECT * FROM holdfast.census ORDER BY at DES
 -- name: read_tallies
 SELECT minute, queue, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
 WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'
-GROUP BY minute, queue, outcome, bucket ORDER BY minute LIMIT %(most)s
+GROUP BY minute, queue, outcome, bucket ORDER BY minute LIMIT %(limit)s
 
 -- name: read_kind_tallies
 SELECT queue, kind, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
 WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'
-GROUP BY queue, kind, outcome, bucket LIMIT %(most)s
+GROUP BY queue, kind, outcome, bucket LIMIT %(limit)s
 
 -- name: sum_tallies
 -- Jobs that ended within the time that their history is kept.

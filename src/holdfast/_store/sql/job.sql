@@ -11,14 +11,14 @@ SELECT id, chain_id, created FROM holdfast.enqueue_jobs(%(jobs)s)
 SELECT id, chain_id, created FROM holdfast.enqueue_group(%(jobs)s, %(last)s, %(run_anyway)s)
 
 -- name: claim_jobs
-SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(most)s::integer, %(start)s::integer,
+SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::integer[], %(limit)s::integer, %(start)s::integer,
     %(kinds)s::text[], %(leases)s::integer[], %(lease_kinds)s::text[], %(lane_queues)s::text[], %(lane_kinds)s::text[],
     %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[], %(reach)s::interval,
     %(shard_from)s::smallint, %(shard_to)s::smallint, %(windows)s::integer, %(first_window)s::integer,
     %(later_at)s::timestamptz, %(later_id)s::bigint)
 
 -- name: claim_suspects
-SELECT * FROM holdfast.claim_suspects(%(worker)s, %(queues)s::text[], %(kinds)s::text[], %(leases)s::integer[], %(most)s)
+SELECT * FROM holdfast.claim_suspects(%(worker)s, %(queues)s::text[], %(kinds)s::text[], %(leases)s::integer[], %(limit)s)
 
 -- name: next_suspect
 SELECT extract(epoch FROM holdfast.next_suspect(%(queues)s::text[], %(kinds)s::text[]))::double precision
@@ -42,7 +42,7 @@ SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s
 
 -- name: reap_jobs
 SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, error_code, error, answer
-FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(most)s)
+FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(limit)s)
 
 -- name: cancel_job
 SELECT holdfast.cancel_job(%(id)s)

@@ -10,7 +10,7 @@ SELECT DISTINCT since, until FROM (
             LATERAL (SELECT date_bin(l.length, t.minute, '2000-01-01Z') AS since, l.length) AS d) AS s
     WHERE t.minute < date_trunc('minute', now()) - interval '2 minutes' AND t.minute >= date_trunc('day', now(), 'UTC') - %(days)s * interval '1 day'
     GROUP BY s.since, s.until, t.outcome, t.queue, t.kind, t.bucket HAVING count(*) > 1) AS unfolded
-ORDER BY since LIMIT %(most)s
+ORDER BY since LIMIT %(limit)s
 
 -- name: fold_tallies
 WITH gone AS (
@@ -24,7 +24,7 @@ folded AS (
 SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM folded)
 
 -- part: expired
-WHERE until < now() - interval '1 minute' LIMIT %(most)s FOR UPDATE SKIP LOCKED
+WHERE until < now() - interval '1 minute' LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- name: delete_sleepers
 WITH gone AS (
@@ -53,7 +53,7 @@ WITH gone AS (
               SELECT max(keep) FROM holdfast.retention WHERE family IN ('job_history', 'job_failed', 'attempt', 'run') HAVING count(*) = 4)
           AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.status = 'processing' AND j.locked_by = w.id)
           AND NOT EXISTS (SELECT FROM holdfast.schedule s WHERE s.locked_by = w.id)
-        ORDER BY w.id LIMIT %(most)s FOR UPDATE OF w SKIP LOCKED))
+        ORDER BY w.id LIMIT %(limit)s FOR UPDATE OF w SKIP LOCKED))
     RETURNING id)
 SELECT count(*) FROM gone
 
@@ -63,17 +63,17 @@ SELECT c.relname::text
 FROM holdfast.retention r JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^event_[0-9]{8}$'
 WHERE r.family = 'event' AND CASE WHEN (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
     THEN NOT holdfast.day_is_read(c.relname::text) ELSE false END
-ORDER BY c.relname LIMIT %(most)s
+ORDER BY c.relname LIMIT %(limit)s
 
 -- name: expired_partitions
-SELECT part, commands FROM holdfast.expired_partitions(%(most)s)
+SELECT part, commands FROM holdfast.expired_partitions(%(limit)s)
 
 -- name: delete_replays
 -- Of dead letters that no longer exist.
 WITH gone AS (
     DELETE FROM holdfast.replay WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM holdfast.replay
-        WHERE replayed_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'job_failed') LIMIT %(most)s))
+        WHERE replayed_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'job_failed') LIMIT %(limit)s))
     RETURNING job_id)
 SELECT count(*) FROM gone
 
@@ -83,7 +83,7 @@ WITH gone AS (
     DELETE FROM holdfast.landmark WHERE at = ANY (ARRAY(
         SELECT at FROM holdfast.landmark WHERE at < now() - (
             SELECT max(keep) FROM holdfast.retention WHERE family IN ('job_history', 'job_failed') HAVING count(*) = 2)
-        ORDER BY at LIMIT %(most)s))
+        ORDER BY at LIMIT %(limit)s))
     RETURNING at)
 SELECT count(*) FROM gone
 
@@ -93,7 +93,7 @@ SELECT count(*) FROM gone
 WITH gone AS (
     DELETE FROM holdfast.unique_window WHERE ctid = ANY (ARRAY(
         SELECT w.ctid FROM holdfast.unique_window w WHERE w.ends_at >= %(since)s::timestamptz AND w.ends_at < now() - interval '1 hour'
-        ORDER BY w.ends_at LIMIT %(most)s))
+        ORDER BY w.ends_at LIMIT %(limit)s))
     RETURNING ends_at)
 SELECT count(*), max(ends_at) FROM gone
 
@@ -102,6 +102,6 @@ WITH gone AS (
     DELETE FROM holdfast.inbox WHERE ctid = ANY (ARRAY(
         SELECT i.ctid FROM holdfast.inbox i WHERE i.received_at >= %(since)s::timestamptz
             AND i.received_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'inbox')
-        ORDER BY i.received_at LIMIT %(most)s))
+        ORDER BY i.received_at LIMIT %(limit)s))
     RETURNING received_at)
 SELECT count(*), max(received_at) FROM gone

@@ -35,7 +35,7 @@ SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s
 -- Those that this application registered, and those that were made by hand.
 SELECT name, schedule, now(), next_at, triggered_at IS NOT NULL OR next_at <= now() FROM holdfast.schedule
 WHERE what = 'job' AND (NOT paused OR triggered_at IS NOT NULL) AND (declared IS NULL OR name = ANY (%(names)s::text[]))
-ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(most)s
+ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(limit)s
 
 -- name: enqueue_slots
 -- The slots move on and their jobs are enqueued in one statement: all or none. The payloads are passed on unchanged.
@@ -78,7 +78,7 @@ DELETE FROM holdfast.schedule WHERE name = %(name)s RETURNING name
 -- name: list_schedules
 SELECT name, what, schedule, schedule IS DISTINCT FROM split_part(declared, ' {', 1), paused, triggered_at IS NOT NULL, next_at, last_at, slot_at,
     started_at, attempt, locked_by, locked_until
-FROM holdfast.schedule ORDER BY name LIMIT %(most)s
+FROM holdfast.schedule ORDER BY name LIMIT %(limit)s
 
 -- name: take_singleton
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s, 0))
@@ -100,7 +100,7 @@ id, runner, started_at, finished_at, worker_id, outcome, counts::text, error_cod
 -- name: list_runs
 SELECT {{run_columns}} FROM holdfast.run
 WHERE finished_at IS NOT NULL
-ORDER BY started_at DESC LIMIT %(most)s
+ORDER BY started_at DESC LIMIT %(limit)s
 
 -- name: list_runs_of
 -- Between two places in the index by runner and time. With `runner = …` the planner would scan the index by time alone, through the runs of
@@ -108,7 +108,7 @@ ORDER BY started_at DESC LIMIT %(most)s
 SELECT {{run_columns}} FROM holdfast.run
 WHERE (runner, started_at) >= (%(runner)s::text, '-infinity'::timestamptz)
     AND (runner, started_at) <= (%(runner)s::text, 'infinity'::timestamptz) AND finished_at IS NOT NULL
-ORDER BY runner DESC, started_at DESC LIMIT %(most)s
+ORDER BY runner DESC, started_at DESC LIMIT %(limit)s
 
 -- name: last_runs
 -- The last run of each runner within the last days, found by going from name to name in the index by runner and time.
@@ -124,7 +124,7 @@ SELECT last.* FROM names n, LATERAL (
         AND r.finished_at IS NOT NULL
     ORDER BY r.runner DESC, r.started_at DESC LIMIT 1) AS last
 WHERE n.runner IS NOT NULL
-LIMIT %(most)s
+LIMIT %(limit)s
 
 -- name: list_running
 -- Slots that are held, and ticks without a schedule whose worker is alive. A dead process is left out when the lease of its slot has ended,
@@ -135,7 +135,7 @@ WHERE s.what = 'runner' AND s.locked_until > now()
 UNION ALL
 SELECT r.runner, r.started_at, r.worker_id FROM holdfast.run r JOIN holdfast.worker w ON w.id = r.worker_id
 WHERE r.finished_at IS NULL AND w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute'
-ORDER BY 2 LIMIT %(most)s
+ORDER BY 2 LIMIT %(limit)s
 
 -- name: end_lost_runs
 -- Runs whose worker died before it could record how they ended.
@@ -143,7 +143,7 @@ WITH lost AS MATERIALIZED (
     SELECT r.id, r.started_at FROM holdfast.run r
     WHERE r.finished_at IS NULL AND r.started_at < now() - interval '1 minute' AND NOT EXISTS (
         SELECT FROM holdfast.worker w WHERE w.id = r.worker_id AND w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute')
-    ORDER BY r.started_at LIMIT %(most)s),
+    ORDER BY r.started_at LIMIT %(limit)s),
 ended AS (
     UPDATE holdfast.run r SET finished_at = clock_timestamp(), outcome = 'lost', error_code = 'lost',
         error = 'its worker sent no heartbeat for a minute, or stopped before the run ended'

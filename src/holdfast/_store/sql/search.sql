@@ -36,9 +36,9 @@ WITH scanned AS MATERIALIZED (
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
 SELECT r.jobs, r.least, r.back_to, {{live_columns}}
-FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(most)s) AS h ON true
+FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids) AS g (id) LIMIT %(limit)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job j WHERE j.id = h.id LIMIT 1) AS j ON true
-ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
+ORDER BY j.id DESC NULLS LAST LIMIT %(limit)s
 
 -- name: search_ended_jobs
 WITH scanned AS MATERIALIZED (
@@ -51,9 +51,9 @@ WITH scanned AS MATERIALIZED (
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
 SELECT r.jobs, r.least, r.back_to, {{ended_columns}}
-FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
+FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(limit)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_history j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
-ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
+ORDER BY j.id DESC NULLS LAST LIMIT %(limit)s
 
 -- name: search_failed_jobs
 WITH scanned AS MATERIALIZED (
@@ -67,9 +67,9 @@ WITH scanned AS MATERIALIZED (
           WHERE j.id < %(before)s::bigint AND j.id >= %(least)s::bigint AND j.finished_at >= (SELECT %(kept_from)s::text::timestamptz)
           ORDER BY j.id DESC LIMIT %(scan)s) AS l)
 SELECT r.jobs, r.least, r.back_to, {{ended_columns}}
-FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(most)s) AS h ON true
+FROM scanned r LEFT JOIN LATERAL (SELECT * FROM unnest(r.ids, r.times) AS g (id, finished_at) LIMIT %(limit)s) AS h ON true
     LEFT JOIN LATERAL (SELECT * FROM holdfast.job_failed j WHERE j.id = h.id AND j.finished_at = h.finished_at LIMIT 1) AS j ON true
-ORDER BY j.id DESC NULLS LAST LIMIT %(most)s
+ORDER BY j.id DESC NULLS LAST LIMIT %(limit)s
 
 -- name: read_payloads
 -- The payloads of these jobs, each from the table and the day that has it. A payload that is too large is not searched.
@@ -78,7 +78,7 @@ FROM unnest(%(ids)s::text::bigint[], %(ended)s::text::timestamptz[]) AS g (id, e
     SELECT j.payload FROM holdfast.job j WHERE g.ended IS NULL AND j.id = g.id
     UNION ALL SELECT j.payload FROM holdfast.job_history j WHERE j.id = g.id AND j.finished_at = g.ended
     UNION ALL SELECT j.payload FROM holdfast.job_failed j WHERE j.id = g.id AND j.finished_at = g.ended LIMIT 1) AS p
-LIMIT %(most)s
+LIMIT %(limit)s
 
 -- name: read_landmarks
 -- The ids between which jobs created within these times lie. An id may be drawn long after its transaction began, and created_at is the
@@ -102,10 +102,10 @@ groups AS (
     WHERE (%(kind)s::text IS NULL OR l.kind = %(kind)s::text) AND (%(queue)s::text IS NULL OR l.queue = %(queue)s::text)
       AND l.created_at >= %(created_from)s::text::timestamptz AND l.created_at < %(created_until)s::text::timestamptz
       AND NOT EXISTS (SELECT FROM holdfast.replay r WHERE r.job_id = l.id)
-    GROUP BY l.kind, l.queue, coalesce(l.last_error_code, '') ORDER BY count(*) DESC, max(l.id) DESC LIMIT %(most)s)
+    GROUP BY l.kind, l.queue, coalesce(l.last_error_code, '') ORDER BY count(*) DESC, max(l.id) DESC LIMIT %(limit)s)
 SELECT r.jobs, r.back_to, g.kind, g.queue, g.error_code, l.last_error, g.jobs, g.first_at, g.last_at, g.newest
 FROM reach r LEFT JOIN (groups g JOIN scanned l ON l.id = g.newest) ON true
-ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(most)s
+ORDER BY g.jobs DESC NULLS LAST, g.newest DESC LIMIT %(limit)s
 
 -- name: read_last_error
 -- Of the latest dead letters, the one that ended last: ids are drawn in another order than jobs end.
@@ -122,7 +122,7 @@ SELECT f.* FROM unnest(%(ids)s::text::bigint[]) AS g (id), LATERAL (
     FROM holdfast.job_failed j WHERE j.id = g.id
     UNION ALL SELECT {{ended_columns}}
     FROM holdfast.job_history j WHERE j.id = g.id LIMIT 1) AS f
-LIMIT %(most)s
+LIMIT %(limit)s
 
 -- name: read_clock
 SELECT now()
@@ -145,7 +145,7 @@ LIMIT 1000
 -- The live jobs that wait for this chain.
 SELECT b.job_id, j.kind, j.queue, j.status::text, j.attempt, j.created_at, coalesce(j.chain_id, j.id)
 FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.job_id
-WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(most)s
+WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(limit)s
 
 -- name: act_on_jobs
 SELECT id, done, answer

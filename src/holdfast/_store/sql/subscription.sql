@@ -13,7 +13,7 @@ SELECT holdfast.leave_subscription(%(subscription)s, %(worker)s)::text
 -- name: read_events
 SELECT * FROM holdfast.read_events(%(topics)s::text[], %(partitions)s, %(partition)s, %(base_id)s::bigint, %(seen)s::text::pg_snapshot,
     %(seen_id)s::bigint, %(seen_top)s::bigint, %(seen_xid)s::text::xid8, %(next)s::text::pg_snapshot, %(next_id)s::bigint,
-    %(next_top)s::bigint, %(phase)s::text, %(last_id)s::bigint, %(most)s)
+    %(next_top)s::bigint, %(phase)s::text, %(last_id)s::bigint, %(limit)s)
 
 -- name: advance_position
 SELECT holdfast.advance_position(%(subscription)s, %(partition)s, %(seq)s::bigint, %(token)s::bigint, %(worker)s::bigint,
@@ -23,7 +23,7 @@ SELECT holdfast.advance_position(%(subscription)s, %(partition)s, %(seq)s::bigin
 
 -- name: feed_jobs
 SELECT events, more, made FROM holdfast.feed_jobs(%(subscription)s, %(worker)s, %(kind)s, %(queue)s, %(priority)s, %(max_attempts)s, %(ordered)s,
-    %(most)s)
+    %(limit)s)
 
 -- name: parked_keys
 SELECT DISTINCT key FROM holdfast.parked
@@ -36,7 +36,7 @@ FROM (SELECT d.event_id, d.attempt FROM holdfast.parked d
       WHERE d.subscription_id = %(subscription)s AND d.partition = %(partition)s::smallint AND d.released_at <= now()
           AND NOT EXISTS (SELECT FROM holdfast.parked h WHERE h.subscription_id = d.subscription_id AND h.key = d.key AND h.holds_key
               AND h.error_code IS NOT NULL AND h.event_id < d.event_id)
-      ORDER BY d.event_id LIMIT %(most)s) AS p JOIN holdfast.event e ON e.id = p.event_id
+      ORDER BY d.event_id LIMIT %(limit)s) AS p JOIN holdfast.event e ON e.id = p.event_id
 ORDER BY e.id
 
 -- name: settle_parked
@@ -73,13 +73,13 @@ SELECT holdfast.rebase_subscription(%(subscription)s)
 -- Deletes a part of the subscription's rows: parked events, and all positions but the last, which is needed until it is deleted.
 WITH parked AS (
         DELETE FROM holdfast.parked WHERE (subscription_id, event_id) IN (
-            SELECT subscription_id, event_id FROM holdfast.parked WHERE subscription_id = %(subscription)s ORDER BY event_id LIMIT %(most)s)
+            SELECT subscription_id, event_id FROM holdfast.parked WHERE subscription_id = %(subscription)s ORDER BY event_id LIMIT %(limit)s)
         RETURNING 1),
     positions AS (
         DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
             SELECT p.ctid FROM generate_series(0, 63) AS k, holdfast.position_of(%(subscription)s, k) AS l,
                 LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = l.subscription_id AND o.partition = l.partition
-                         AND o.seq < l.seq ORDER BY o.seq LIMIT %(most)s) AS p LIMIT %(most)s))
+                         AND o.seq < l.seq ORDER BY o.seq LIMIT %(limit)s) AS p LIMIT %(limit)s))
         RETURNING 1)
 SELECT greatest((SELECT count(*) FROM parked), (SELECT count(*) FROM positions))
 
@@ -93,7 +93,7 @@ SELECT id FROM gone
 -- name: list_parked
 SELECT p.event_id, p.key, p.holds_key, p.parked_at, p.released_at, p.error_code, p.error, e.topic
 FROM holdfast.parked p LEFT JOIN holdfast.event e ON e.id = p.event_id
-WHERE p.subscription_id = %(subscription)s AND p.event_id > %(after)s ORDER BY p.event_id LIMIT %(most)s
+WHERE p.subscription_id = %(subscription)s AND p.event_id > %(after)s ORDER BY p.event_id LIMIT %(limit)s
 
 -- name: release_parked
 -- A whole key, or all, also events that are due only later: the relay delivers them in order when it reads next.
@@ -101,7 +101,7 @@ WITH freed AS (
     UPDATE holdfast.parked SET released_at = clock_timestamp() WHERE (subscription_id, event_id) IN (
         SELECT subscription_id, event_id FROM holdfast.parked
         WHERE subscription_id = %(subscription)s AND (released_at IS NULL OR released_at > now()) AND (%(key)s::text IS NULL OR key = %(key)s::text)
-        ORDER BY event_id LIMIT %(most)s) RETURNING 1)
+        ORDER BY event_id LIMIT %(limit)s) RETURNING 1)
 SELECT count(*) FROM freed
 
 -- name: delete_positions
@@ -110,7 +110,7 @@ WITH gone AS (
     DELETE FROM holdfast.position WHERE ctid = ANY (ARRAY(
         SELECT p.ctid FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS l,
             LATERAL (SELECT ctid FROM holdfast.position o WHERE o.subscription_id = s.id AND o.partition = l.partition
-                     AND o.seq < l.seq - 10 AND o.at < now() - interval '10 minutes' ORDER BY o.seq LIMIT %(most)s) AS p LIMIT %(most)s))
+                     AND o.seq < l.seq - 10 AND o.at < now() - interval '10 minutes' ORDER BY o.seq LIMIT %(limit)s) AS p LIMIT %(limit)s))
     RETURNING seq)
 SELECT count(*) FROM gone
 

@@ -12,7 +12,7 @@ late AS MATERIALIZED (
     FROM holdfast.job j, clock
     WHERE j.available_at > now() AND j.available_at <= clock.at OR j.expires_at > now() AND j.expires_at <= clock.at
         OR j.locked_until >= now() AND j.locked_until <= clock.at
-    ORDER BY j.id LIMIT %(most)s FOR UPDATE OF j SKIP LOCKED)
+    ORDER BY j.id LIMIT %(limit)s FOR UPDATE OF j SKIP LOCKED)
 UPDATE holdfast.job j SET created_at = j.created_at - late.by, available_at = j.available_at - late.by, expires_at = j.expires_at - late.by,
     locked_until = j.locked_until - late.by
 FROM late WHERE j.id = late.id RETURNING j.id
@@ -23,7 +23,7 @@ SELECT first.queue FROM (
     SELECT DISTINCT ON (j.queue) j.queue, j.priority, j.available_at, j.id FROM holdfast.job j
     WHERE j.status = 'pending' AND j.available_at <= now() AND j.kind = ANY (%(kinds)s::text[])
     ORDER BY j.queue, j.priority, j.available_at, j.id) AS first
-ORDER BY first.priority, first.available_at, first.id LIMIT %(most)s
+ORDER BY first.priority, first.available_at, first.id LIMIT %(limit)s
 
 -- name: lend_job
 -- A waiting job, due or not, goes to a queue of its own, so that a claim of that queue takes this one and no other.
@@ -41,7 +41,7 @@ WHERE j.id = %(id)s AND j.queue = %(lent)s::text
 RETURNING j.id
 
 -- name: advance_jobs
-WITH live AS MATERIALIZED (SELECT j.id FROM holdfast.job j WHERE j.id > %(after)s::bigint ORDER BY j.id LIMIT %(most)s FOR UPDATE NOWAIT),
+WITH live AS MATERIALIZED (SELECT j.id FROM holdfast.job j WHERE j.id > %(after)s::bigint ORDER BY j.id LIMIT %(limit)s FOR UPDATE NOWAIT),
 span AS MATERIALIZED (SELECT %(span)s::interval AS by)
 UPDATE holdfast.job j SET created_at = j.created_at - span.by, available_at = j.available_at - span.by, expires_at = j.expires_at - span.by,
     locked_until = j.locked_until - span.by
@@ -49,7 +49,7 @@ FROM live, span WHERE j.id = live.id RETURNING j.id
 
 -- name: open_windows
 SELECT w.job_id, extract(epoch FROM w.ends_at - clock_timestamp())::double precision FROM holdfast.unique_window w
-WHERE w.ends_at > clock_timestamp() ORDER BY w.ends_at LIMIT %(most)s
+WHERE w.ends_at > clock_timestamp() ORDER BY w.ends_at LIMIT %(limit)s
 
 -- name: end_windows
 DELETE FROM holdfast.unique_window w WHERE w.job_id = ANY (%(jobs)s::bigint[]) AND w.ends_at > clock_timestamp() RETURNING w.job_id
@@ -71,11 +71,11 @@ FROM (SELECT %(kind)s::text AS name) AS kind, LATERAL (
     UNION ALL SELECT f.id, f.status, f.payload, f.headers, f.queue, f.priority, f.max_attempts, f.created_at, f.available_at, NULL,
         f.order_key, f.order_block, f.unique_key, false, coalesce(f.blockers, '{}'), f.run_anyway IS TRUE
     FROM holdfast.job_failed f WHERE f.kind = kind.name
-    ORDER BY 1 DESC LIMIT %(most)s) AS j
+    ORDER BY 1 DESC LIMIT %(limit)s) AS j
     LEFT JOIN holdfast.unique_window w ON w.job_id = j.id
 ORDER BY j.id
 
 -- name: enqueued_kinds
 SELECT j.kind, count(*) FROM (
     SELECT kind FROM holdfast.job UNION ALL SELECT kind FROM holdfast.job_history UNION ALL SELECT kind FROM holdfast.job_failed) AS j
-GROUP BY j.kind ORDER BY j.kind LIMIT %(most)s
+GROUP BY j.kind ORDER BY j.kind LIMIT %(limit)s

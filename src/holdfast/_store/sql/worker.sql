@@ -71,10 +71,10 @@ SELECT (SELECT system_identifier FROM pg_control_system())::text || '-' || oid F
 SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NULL THEN 'stopped'
         WHEN w.heartbeat_at > now() - interval '1 minute' THEN 'live' ELSE 'silent' END AS state,
     w.started_at, w.heartbeat_at, w.reaped_at, w.stopped_at, w.stop_reason, w.queues, w.kinds, w.counters::text
-FROM (SELECT id FROM (SELECT id FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY heartbeat_at DESC LIMIT %(most)s) AS live
+FROM (SELECT id FROM (SELECT id FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY heartbeat_at DESC LIMIT %(limit)s) AS live
       UNION SELECT id FROM (SELECT id FROM holdfast.worker ORDER BY id DESC LIMIT %(latest)s) AS latest) AS chosen
     JOIN holdfast.worker w USING (id)
-ORDER BY w.stopped_at IS NOT NULL, w.heartbeat_at DESC LIMIT %(most)s
+ORDER BY w.stopped_at IS NOT NULL, w.heartbeat_at DESC LIMIT %(limit)s
 
 -- name: set_queue
 INSERT INTO holdfast.queue AS q (name, concurrency, lease_ms, rate) VALUES (%(name)s, %(concurrency)s, %(lease_ms)s, %(rate)s)
