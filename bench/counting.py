@@ -70,19 +70,19 @@ def counting() -> Iterator[Count]:
     """Count the statements within the block. No other code in the process may run statements meanwhile."""
     count = Count()
     names = {sql: name for name, sql in statements().items()}
-    ask = Transaction.ask
+    run = Transaction.run
 
-    async def explain(talk: Transaction, statement: Statement[T]) -> T:
+    async def explain(transaction: Transaction, statement: Statement[T]) -> T:
         name = names.get(statement.sql, "?")
-        found = await _explained(talk._conn, name, statement)
+        found = await _explained(transaction._conn, name, statement)
         (count.census if name == "take_census" else count.statements).append(found)
-        return await ask(talk, statement)
+        return await run(transaction, statement)
 
-    Transaction.ask = explain  # type: ignore[method-assign, assignment]
+    Transaction.run = explain  # type: ignore[method-assign, assignment]
     try:
         yield count
     finally:
-        Transaction.ask = ask  # type: ignore[method-assign]
+        Transaction.run = run  # type: ignore[method-assign]
 
 
 async def _explained(conn: psycopg.AsyncConnection[Any], name: str, statement: Statement[Any]) -> Explained:

@@ -99,7 +99,7 @@ async def test_a_waiting_job_that_gets_another_time_runs_then(visit: Visiting, l
 async def test_an_unknown_job_is_reported(visit: Visiting) -> None:
     at = await visit(path="jobs/999999999")
     at.excuse("404")
-    await expect(at.page.get_by_role("heading", name="There is no such thing")).to_be_visible()
+    await expect(at.page.get_by_role("heading", name="Not found")).to_be_visible()
 
 
 async def test_a_chain_is_drawn_and_its_jobs_are_links(visit: Visiting, live: Live) -> None:

@@ -48,7 +48,7 @@ export function AuditPage() {
           )}
           {found.lines.length === 0 && found.looking && <Bones rows={8} />}
           {found.lines.length === 0 && !found.looking ? (
-            <Notice icon="audit" title="Nobody has done anything yet">
+            <Notice icon="audit" title="No actions yet">
               <p>Every action of a person is written down here.</p>
             </Notice>
           ) : (

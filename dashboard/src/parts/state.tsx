@@ -40,7 +40,7 @@ export function Failure({ error, retry }: { error: ApiError; retry: () => void }
   if (error.status === 403) return <NoPermission error={error} />;
   if (error.status === 404 || error.status === 422) {
     return (
-      <Notice icon="search" title="There is no such thing" tone="idle">
+      <Notice icon="search" title="Not found" tone="idle">
         <p>{error.message}</p>
       </Notice>
     );

@@ -113,7 +113,7 @@ def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
 def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
     try:
         with _connected(source, url) as conn, session.translated(conn):
-            server = session.ask(conn, read_server())
+            server = session.run(conn, read_server())
             major = server.version // 10_000
             known = _OLDEST <= major <= _NEWEST
             yield "ok" if known else "note", "database", _address(conn, major, known=known)
@@ -150,7 +150,7 @@ def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
 
 
 def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> Said:
-    rights = session.ask(conn, read_rights())
+    rights = session.run(conn, read_rights())
     if rights.work:
         return "ok", "rights", f"{server.user} may work"
     may = "may look but not work" if rights.look else "may neither look nor work"
@@ -159,13 +159,13 @@ def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> Said:
 
 def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
     """Report due jobs without a worker and parked events, if this user may read them."""
-    if not session.ask(conn, read_rights()).look:
+    if not session.run(conn, read_rights()).look:
         return
-    for line in unserved(session.ask(conn, read_census()), session.ask(conn, list_workers(latest=0))):
+    for line in unserved(session.run(conn, read_census()), session.run(conn, list_workers(latest=0))):
         due = counted(line.due, "due job")
         yield "note", "kinds", f"no live worker takes {line.kind} from the queue {line.queue}: {due}"
     parked: Counter[str] = Counter()
-    for subscription in session.ask(conn, list_subscriptions()):
+    for subscription in session.run(conn, list_subscriptions()):
         parked[subscription.name] += subscription.parked
     for name, events in (+parked).items():
         yield "note", "events", f"{counted(events, 'parked event')} of {name}: holdfast events parked {name}"
@@ -173,16 +173,16 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
 
 def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:
     """Check the leases that operators set on queues, if this user may read them."""
-    if not session.ask(conn, read_rights()).look:
+    if not session.run(conn, read_rights()).look:
         return
-    for queue in session.ask(conn, read_queues()):
+    for queue in session.run(conn, read_queues()):
         if queue.lease_ms is not None:
             for says in settings.too_long_for(f"queue {queue.name}", timedelta(milliseconds=queue.lease_ms)):
                 yield "note", "leases", says
 
 
 def _roles(conn: psycopg.Connection[Any]) -> Said:
-    roles = session.ask(conn, list_roles())
+    roles = session.run(conn, list_roles())
     held = [role.name for role in roles if role.held]
     if missing := schema.missing_roles(conn):
         return "note", "roles", f"missing: {', '.join(missing)}; a user who may create roles runs `holdfast migrate`"
@@ -190,7 +190,7 @@ def _roles(conn: psycopg.Connection[Any]) -> Said:
 
 
 def _isolation(conn: psycopg.Connection[Any]) -> Said:
-    said = too_strict(session.ask(conn, read_isolation()))
+    said = too_strict(session.run(conn, read_isolation()))
     return ("ok", "isolation", "READ COMMITTED by default") if said is None else ("wrong", "isolation", said)
 
 

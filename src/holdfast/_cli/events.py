@@ -232,7 +232,7 @@ async def _check_name(service: Service, name: str) -> int:
     """Return the id of a subscription, or raise RequestRefused."""
     from holdfast._ops.actions import find_named
 
-    async with service.look() as transaction:
+    async with service.reading() as transaction:
         return await find_named(transaction, name)
 
 

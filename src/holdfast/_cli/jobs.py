@@ -114,8 +114,8 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _list(service: Service, arguments: argparse.Namespace) -> int:
     which = Filter(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
-    async with service.look() as transaction:
-        found = [job for part in list_jobs(which, arguments.limit) for job in await transaction.ask(part)]
+    async with service.reading() as transaction:
+        found = [job for part in list_jobs(which, arguments.limit) for job in await transaction.run(part)]
     jobs = sorted(found, key=lambda job: job.id, reverse=True)[: arguments.limit]
     if arguments.json:
         table.print_json([job._asdict() for job in jobs])
@@ -134,22 +134,22 @@ def _line(job: JobRow | JobLine) -> tuple[object, ...]:
 
 
 async def _show(service: Service, arguments: argparse.Namespace) -> int:
-    async with service.look() as transaction:
-        ask = transaction.ask
-        job = await ask(read_job(arguments.id))
+    async with service.reading() as transaction:
+        read = transaction.run
+        job = await read(read_job(arguments.id))
         if job is None:
             raise CommandError(
                 f"there is no job {arguments.id}: it never was, was deleted, or its history has aged out"
             )
-        attempts = await ask(list_attempts(arguments.id))
+        attempts = await read(list_attempts(arguments.id))
         holder = job.get("locked_by") or job.get("worker_id")
-        worker = await ask(read_worker(holder)) if holder else None
-        original = await ask(read_job(job["replay_of"])) if job["replay_of"] else None
-        replays = await ask(list_replays(arguments.id))
+        worker = await read(read_worker(holder)) if holder else None
+        original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
+        replays = await read(list_replays(arguments.id))
         served = None
         if job["status"] == "pending":
-            served = is_served(job["queue"], job["kind"], await ask(list_workers(latest=0)))
-        runtime = await ask(served_runtime(job["kind"], job["queue"]))
+            served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
+        runtime = await read(served_runtime(job["kind"], job["queue"]))
     if arguments.json:
         table.print_json(
             {

@@ -59,11 +59,11 @@ async def _act(service: Service, arguments: argparse.Namespace) -> None:
 
 
 async def _list(service: Service, arguments: argparse.Namespace) -> None:
-    async with service.look() as transaction:
-        schedules = {line.name: line for line in await transaction.ask(list_schedules())}
-        runs = {line.runner: line for line in await transaction.ask(last_runs(days=_DAYS))}
+    async with service.reading() as transaction:
+        schedules = {line.name: line for line in await transaction.run(list_schedules())}
+        runs = {line.runner: line for line in await transaction.run(last_runs(days=_DAYS))}
         # If several run, show the longest running one.
-        running = {line.runner: line for line in reversed(await transaction.ask(list_running()))}
+        running = {line.runner: line for line in reversed(await transaction.run(list_running()))}
     names = sorted({*schedules, *runs, *running})
     found = [(name, schedules.get(name), runs.get(name), running.get(name)) for name in names]
     if arguments.json:

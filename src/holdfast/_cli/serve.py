@@ -196,7 +196,7 @@ def _tell_how_to_come_in(arguments: argparse.Namespace, url: str) -> None:
     """Print a hint if no access token exists. If the database is unreachable, warn and start anyway."""
     try:
         with session.opened(argparse.Namespace(database_url=url)) as conn:
-            none = not session.ask(conn, list_access_tokens(1))
+            none = not session.run(conn, list_access_tokens(1))
     except (CommandError, HoldfastError) as error:
         log.warning("%s", str(error).replace("--database-url", "the address"))
         return

@@ -107,7 +107,7 @@ def bounded(conn: psycopg.Connection[Any], *, seconds: float = SECONDS) -> Itera
         yield
 
 
-def ask(conn: psycopg.Connection[Any], statement: Statement[T]) -> T:
+def run(conn: psycopg.Connection[Any], statement: Statement[T]) -> T:
     """Run one statement in its own bounded transaction."""
     with bounded(conn):
         return run_sync(conn, statement)

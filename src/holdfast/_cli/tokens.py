@@ -99,7 +99,7 @@ def _make(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
 
 
 def _list(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
-    tokens = session.ask(conn, list_access_tokens())
+    tokens = session.run(conn, list_access_tokens())
     if arguments.json:
         table.print_json([_object(token) for token in tokens])
     elif tokens:

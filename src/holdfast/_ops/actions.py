@@ -134,8 +134,8 @@ class _Matched(NamedTuple):
 
 
 async def _matched(pool: Connections, action: JobAction, statuses: tuple[str, ...], redaction: Redaction) -> _Matched:
-    async with pool.look() as transaction:
-        at = await transaction.ask(read_clock())
+    async with pool.reading() as transaction:
+        at = await transaction.run(read_clock())
         if action.filter is None:
             jobs, refused = await _named(transaction, action, statuses)
             looked = Looked(jobs=len(action.ids or ()), back_to=None, complete=True)
@@ -153,7 +153,7 @@ async def _named(
 ) -> tuple[list[FoundJob], list[Acted]]:
     """Return the named jobs the action applies to, in their current state, and a reason for each of the others."""
     ids = list(dict.fromkeys(action.ids or ()))
-    found = await transaction.ask(find_named_jobs(ids)) if action.preview else {}
+    found = await transaction.run(find_named_jobs(ids)) if action.preview else {}
     fitting = {id_: job for id_, job in found.items() if job.status in statuses}
     left = [id_ for id_ in ids if id_ not in fitting] if action.preview else []
     return list(fitting.values()), [Acted(id_, done=False, answer=_unfit(action, found.get(id_))) for id_ in left]
@@ -196,15 +196,15 @@ async def _act(
     detail = action.model_dump(mode="json", include={"filter", "at"}, exclude_none=True)
     for begin in range(0, len(ids), _AT_ONCE):
         try:
-            async with pool.act() as transaction:
+            async with pool.writing() as transaction:
                 these = {id_: jobs[id_] for id_ in ids[begin : begin + _AT_ONCE]}
-                part = await transaction.ask(act_on_jobs(action.action, these, action.at, again=action.again))
+                part = await transaction.run(act_on_jobs(action.action, these, action.at, again=action.again))
                 done = [one.id for one in part if one.done]
                 if done or not begin:
                     only = done if len(done) == 1 else ids
                     target = str(only[0]) if len(only) == 1 else None
                     line_ = written(by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail)
-                    await transaction.ask(line_)
+                    await transaction.run(line_)
                 replays = await _replays(transaction, part) if action.action == "retry" and transitions else []
         except RequestRefused as refused:
             if not acted:
@@ -221,7 +221,7 @@ async def _act(
 async def _replays(transaction: Transaction, acted: Sequence[Acted]) -> list[EnqueuedJob]:
     """Return the jobs created by a retry, read with one statement."""
     dead = {int(one.answer): one.id for one in acted if one.done}
-    made = await transaction.ask(find_named_jobs(list(dead))) if dead else {}
+    made = await transaction.run(find_named_jobs(list(dead))) if dead else {}
     return [EnqueuedJob(job.id, job.kind, job.queue, dead[job.id]) for job in made.values()]
 
 
@@ -234,10 +234,10 @@ def why(answer: str) -> str:
 
 
 async def change_schedule(pool: Connections, name: str, action: ScheduleChange, by: Person) -> None:
-    async with pool.act() as transaction:
-        if not await transaction.ask(_SCHEDULE[action](name)):
+    async with pool.writing() as transaction:
+        if not await transaction.run(_SCHEDULE[action](name)):
             raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
-        await transaction.ask(written(by, f"runner.{action}", target=name))
+        await transaction.run(written(by, f"runner.{action}", target=name))
 
 
 async def change_subscription(
@@ -251,19 +251,19 @@ async def change_subscription(
     """
     if action == "delete":
         await _clear(pool, name)
-    async with pool.act() as transaction:
-        result = await transaction.ask(_SUBSCRIPTION[action](await find_named(transaction, name), **given))
+    async with pool.writing() as transaction:
+        result = await transaction.run(_SUBSCRIPTION[action](await find_named(transaction, name), **given))
         if action == "repartition" and not result:
             makes_jobs = f"{name} makes jobs, and those are shared already: only a relay is cut"
             raise RequestRefused(409, "makes_jobs", makes_jobs)
         detail = {key: value for key, value in given.items() if key != "limit" and value is not None}
-        await transaction.ask(written(by, f"subscription.{action}", target=name, detail=detail))
+        await transaction.run(written(by, f"subscription.{action}", target=name, detail=detail))
     return result if action in ("replay", "release", "rebase") else None
 
 
 async def find_named(transaction: Transaction, name: str) -> int:
     """Return the id of a subscription."""
-    found = await transaction.ask(find_subscription(name))
+    found = await transaction.run(find_subscription(name))
     if found is None:
         raise RequestRefused(404, "not_found", f"No subscription is named {name}.")
     return found
@@ -272,7 +272,7 @@ async def find_named(transaction: Transaction, name: str) -> int:
 async def _clear(pool: Connections, name: str) -> None:
     """Delete the rows of a subscription, each piece in its own transaction."""
     for _ in range(_PIECES):
-        async with pool.act() as transaction:
+        async with pool.writing() as transaction:
             piece = clear_subscription(await find_named(transaction, name), limit=_PIECE)
-            if await transaction.ask(piece) < _PIECE:
+            if await transaction.run(piece) < _PIECE:
                 return

@@ -198,21 +198,21 @@ async def once(
 ) -> Response:
     """Answer, or replay the answer stored under this key. `request` is a digest of the request."""
     who = f"{by.name} {by.credential or ''}"
-    await service.ask(forget_answered())
-    if not await service.ask(begin_answered(who, key, request)):
+    await service.run(forget_answered())
+    if not await service.run(begin_answered(who, key, request)):
         return await _repeated(service, who, key, request)
     try:
         response = await answer()
     except RequestRefused as refused:
         if refused.code not in _UNKNOWN:
-            await service.ask(drop_answered(who, key))
+            await service.run(drop_answered(who, key))
         raise
-    await service.ask(keep_answered(who, key, bytes(response.body).decode()))
+    await service.run(keep_answered(who, key, bytes(response.body).decode()))
     return response
 
 
 async def _repeated(service: Service, who: str, key: str, request: str) -> Response:
-    found = await service.ask(find_answered(who, key))
+    found = await service.run(find_answered(who, key))
     if found is not None and found.request != request:
         raise RequestRefused(422, "key_reused", f"This {HEADER} was used for another request: choose a new one.")
     if found is None or found.answer is None:

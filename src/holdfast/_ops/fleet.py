@@ -42,8 +42,8 @@ _SHOWN_TIMES = 3
 
 
 async def read_workers(transaction: Transaction) -> Workers:
-    workers = await transaction.ask(list_workers())
-    census = await transaction.ask(read_census())
+    workers = await transaction.run(list_workers())
+    census = await transaction.run(read_census())
     return Workers(
         workers=[WorkerLine.model_validate(worker._asdict()) for worker in workers],
         unserved=unserved(census, workers),
@@ -51,9 +51,9 @@ async def read_workers(transaction: Transaction) -> Workers:
 
 
 async def read_queue_lines(transaction: Transaction) -> Queues:
-    census = await transaction.ask(read_census())
-    controls = {control.name: control for control in await transaction.ask(read_queues())}
-    served = _served(await transaction.ask(list_workers(latest=0)))
+    census = await transaction.run(read_census())
+    controls = {control.name: control for control in await transaction.run(read_queues())}
+    served = _served(await transaction.run(list_workers(latest=0)))
     names = {line.queue for line in census.lines} | set(controls) | set(served)
     return Queues(
         queues=[
@@ -69,11 +69,11 @@ async def read_queue_lines(transaction: Transaction) -> Queues:
 
 
 async def read_kinds(transaction: Transaction) -> Kinds:
-    census = await transaction.ask(read_census())
-    workers = [worker for worker in await transaction.ask(list_workers(latest=0)) if worker.state == "live"]
+    census = await transaction.run(read_census())
+    workers = [worker for worker in await transaction.run(list_workers(latest=0)) if worker.state == "live"]
     ended: Counter[tuple[str, str, str]] = Counter()
     buckets: dict[tuple[str, str], Counter[int]] = {}
-    for tally in await transaction.ask(read_kind_tallies(_HOUR)):
+    for tally in await transaction.run(read_kind_tallies(_HOUR)):
         ended[tally.queue, tally.kind, tally.outcome] += tally.jobs
         if tally.bucket is not None:
             buckets.setdefault((tally.queue, tally.kind), Counter())[tally.bucket] += tally.jobs
@@ -99,11 +99,11 @@ async def read_kinds(transaction: Transaction) -> Kinds:
 
 
 async def read_runners(transaction: Transaction) -> Runners:
-    now = (await transaction.ask(read_census())).now
-    schedules = {line.name: line for line in await transaction.ask(list_schedules())}
-    runs = {line.runner: line for line in await transaction.ask(last_runs())}
+    now = (await transaction.run(read_census())).now
+    schedules = {line.name: line for line in await transaction.run(list_schedules())}
+    runs = {line.runner: line for line in await transaction.run(last_runs())}
     # If several run, show the longest running one.
-    running = {line.runner: line for line in reversed(await transaction.ask(list_running()))}
+    running = {line.runner: line for line in reversed(await transaction.run(list_running()))}
     return Runners(
         runners=[
             _runner(name, schedules.get(name), runs.get(name), running.get(name), now)
@@ -114,7 +114,7 @@ async def read_runners(transaction: Transaction) -> Runners:
 
 async def read_subscriptions(transaction: Transaction) -> Subscriptions:
     by_name: dict[str, list[StoredLine]] = {}
-    for line in await transaction.ask(list_subscriptions()):
+    for line in await transaction.run(list_subscriptions()):
         by_name.setdefault(line.name, []).append(line)
     return Subscriptions(
         subscriptions=[

@@ -195,8 +195,8 @@ def _troubles_of_loops(loops: Sequence[LoopVitals], lease: timedelta, database: 
 
 async def _troubles(service: Service, interval: float) -> AsyncIterator[Trouble]:
     try:
-        await service.ask(check_schema())
-        found = await service.ask(read_readiness())
+        await service.run(check_schema())
+        found = await service.run(read_readiness())
     except HoldfastError as exc:
         # Missing, too old, or migrated by a newer version.
         yield Trouble(code="schema_not_migrated", text=str(exc), deployment_blocker=True)
@@ -303,7 +303,7 @@ class Gauges:
         if time.monotonic() - self._looked < FRESH_SECONDS:
             return
         try:
-            ready = await service.ask(read_readiness())
+            ready = await service.run(read_readiness())
             overview, subscriptions = await service.overview(MINUTES), await service.subscriptions()
         except RequestRefused as exc:
             log.warning("the fleet cannot be measured", extra={"why": exc.code})

@@ -72,10 +72,10 @@ async def find(
 
     If a longer scan times out, the result of the shorter ones is returned.
     """
-    await transaction.ask(follow_ids())
+    await transaction.run(follow_ids())
     span = Span(0, AFTER_ALL)
     if which.created_from or which.created_until:
-        span = await transaction.ask(read_landmarks(which.created_from, which.created_until))
+        span = await transaction.run(read_landmarks(which.created_from, which.created_until))
     span = Span(span.least, min(span.before, before or AFTER_ALL))
     found: list[FoundJob] = []
     seen, back_to = 0, None
@@ -87,8 +87,8 @@ async def find(
             above = Span(max(span.least, _reached(looks, look, wanted)), span.before)
             one = search_table(name, which, above, scan=look, limit=wanted)
             if look == LOOKS[0]:
-                looks.append(await transaction.ask(one))
-            elif (seen_there := await transaction.try_to_ask(one)) is not None:
+                looks.append(await transaction.run(one))
+            elif (seen_there := await transaction.try_to_run(one)) is not None:
                 looks.append(seen_there)
             else:
                 return FoundJobs(found, span.before, Looked(jobs=seen, back_to=back_to, complete=False))
@@ -117,7 +117,7 @@ async def find_text(
     seen, back_to = 0, None
     while True:
         page = await find(transaction, which, limit=_PAGE, before=before)
-        payloads = await transaction.try_to_ask(read_payloads(page.jobs, largest=LARGEST_SEARCHED)) if page.jobs else {}
+        payloads = await transaction.try_to_run(read_payloads(page.jobs, largest=LARGEST_SEARCHED)) if page.jobs else {}
         if payloads is None:
             if not seen:
                 raise RequestRefused(
@@ -196,18 +196,18 @@ _PERHAPS = (
 
 
 async def read_story(transaction: Transaction, job_id: int, redaction: Redaction) -> JobStory:
-    row = await transaction.ask(read_job(job_id))
+    row = await transaction.run(read_job(job_id))
     if row is None:
         raise RequestRefused(404, "not_found", f"There is no job {job_id}: it never was, was deleted, or has aged out.")
-    attempts = await transaction.ask(list_attempts(job_id))
-    replays = await transaction.ask(list_replays(job_id))
-    blockers = (await transaction.ask(read_blockers([job_id]))).get(job_id, [])
+    attempts = await transaction.run(list_attempts(job_id))
+    replays = await transaction.run(list_replays(job_id))
+    blockers = (await transaction.run(read_blockers([job_id]))).get(job_id, [])
     holder = row.get("locked_by") or row.get("worker_id")
-    worker = await transaction.ask(read_worker(holder)) if holder else None
+    worker = await transaction.run(read_worker(holder)) if holder else None
     served = None
     if row["status"] == "pending":
-        served = is_served(row["queue"], row["kind"], await transaction.ask(list_workers(latest=0)))
-    runtime = await transaction.ask(served_runtime(row["kind"], row["queue"]))
+        served = is_served(row["queue"], row["kind"], await transaction.run(list_workers(latest=0)))
+    runtime = await transaction.run(served_runtime(row["kind"], row["queue"]))
     payload = redaction.apply(row["kind"], row.get("payload"))
     headers = redaction.apply(row["kind"], row.get("headers"))
     result = redaction.apply(row["kind"], row.get("result"))
@@ -236,7 +236,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
 
 
 async def read_graph(transaction: Transaction, chain_id: int, redaction: Redaction) -> ChainGraph:
-    jobs = sorted(await transaction.ask(read_chain(chain_id, limit=MOST_NODES)))
+    jobs = sorted(await transaction.run(read_chain(chain_id, limit=MOST_NODES)))
     if not jobs:
         raise RequestRefused(
             404, "not_found", f"There is no chain {chain_id}: it never was, was deleted, or has aged out."
@@ -245,14 +245,14 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
     edges = [ChainEdge(source=job.id, target=job.next_id, kind="next") for job in jobs if job.next_id]
     edges += [ChainEdge(source=job.replay_of, target=job.id, kind="replay") for job in jobs if job.replay_of]
     complete = len(jobs) < MOST_NODES
-    for job_id, blockers in (await transaction.ask(read_blockers(list(nodes)))).items():
+    for job_id, blockers in (await transaction.run(read_blockers(list(nodes)))).items():
         complete = complete and len(blockers) <= _MOST_ANCESTORS
         for blocker in blockers[:_MOST_ANCESTORS]:
-            for job in sorted(await transaction.ask(read_chain(blocker.chain_id, limit=1))):
+            for job in sorted(await transaction.run(read_chain(blocker.chain_id, limit=1))):
                 nodes.setdefault(job.id, _node(job, blocker.chain_id))
                 edges.append(ChainEdge(source=job.id, target=job_id, kind="blocks"))
     last = jobs[-1]
-    for blocked in await transaction.ask(list_blocked(chain_id)):
+    for blocked in await transaction.run(list_blocked(chain_id)):
         nodes.setdefault(
             blocked.id,
             ChainNode(**blocked._asdict(), finished_at=None, error_code=None, progress=None),

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 async def read_overview(transaction: Transaction, minutes: int) -> Overview:
     return overview(
         Seen(
-            census=await transaction.ask(read_census()),
-            tallies=await transaction.ask(read_tallies(minutes)),
-            queues=await transaction.ask(read_queues()),
-            workers=await transaction.ask(list_workers(latest=0)),
-            subscriptions=await transaction.ask(list_subscriptions()),
-            runs=await transaction.ask(last_runs(days=1)),
+            census=await transaction.run(read_census()),
+            tallies=await transaction.run(read_tallies(minutes)),
+            queues=await transaction.run(read_queues()),
+            workers=await transaction.run(list_workers(latest=0)),
+            subscriptions=await transaction.run(list_subscriptions()),
+            runs=await transaction.run(last_runs(days=1)),
         ),
         minutes,
     )

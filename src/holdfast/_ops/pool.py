@@ -35,10 +35,10 @@ class Transaction:
     def __init__(self, conn: psycopg.AsyncConnection[Any]) -> None:
         self._conn = conn
 
-    async def ask(self, statement: Statement[T]) -> T:
+    async def run(self, statement: Statement[T]) -> T:
         return await run(self._conn, statement)
 
-    async def try_to_ask(self, statement: Statement[T]) -> T | None:
+    async def try_to_run(self, statement: Statement[T]) -> T | None:
         """Return None if the statement times out; the transaction stays usable."""
         try:
             async with self._conn.transaction():
@@ -61,11 +61,11 @@ class Connections(ABC):
     async def close(self) -> None:
         """Close the connections that were opened here."""
 
-    def look(self) -> AbstractAsyncContextManager[Transaction]:
+    def reading(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a read-only transaction on one snapshot."""
         return self._transaction(psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)
 
-    def act(self) -> AbstractAsyncContextManager[Transaction]:
+    def writing(self) -> AbstractAsyncContextManager[Transaction]:
         """Run the block in one read-write transaction."""
         return self._transaction(psycopg.IsolationLevel.READ_COMMITTED, read_only=False)
 

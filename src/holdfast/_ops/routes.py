@@ -104,12 +104,12 @@ class Operations:
         self.probes = probes
         self.sessions = sessions
         self.access = Access(
-            lambda key: self.service.ask(find_access_token(key)),
+            lambda key: self.service.run(find_access_token(key)),
             sessions=sessions,
             failures=Failures(),
             jwt=jwt,
             authenticate=authenticate,
-            is_ended=lambda session: self.service.ask(is_session_ended(session)),
+            is_ended=lambda session: self.service.run(is_session_ended(session)),
         )
 
     @property
@@ -196,7 +196,7 @@ async def _sign_out(call: Call) -> Response:
     if COOKIE in call.request.cookies:
         check_header(call.request)
         if session := call.operations.sessions.read(call.request.cookies[COOKIE]):
-            await call.service.ask(end_session(session.id, session.until))
+            await call.service.run(end_session(session.id, session.until))
             call.operations.access.sign_out(session.id)
     response = Response(job.Done(message="Signed out.").model_dump_json(), media_type=_JSON)
     call.operations.sessions.forget(call.request, response)

@@ -103,43 +103,43 @@ class Service:
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close()
 
-    def look(self) -> AbstractAsyncContextManager[Transaction]:
+    def reading(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a read-only transaction on one snapshot."""
-        return self._pool.look()
+        return self._pool.reading()
 
-    async def ask(self, statement: Statement[T]) -> T:
+    async def run(self, statement: Statement[T]) -> T:
         """Run one statement of the store."""
-        async with self._pool.act() as transaction:
-            return await transaction.ask(statement)
+        async with self._pool.writing() as transaction:
+            return await transaction.run(statement)
 
     async def read(self, statement: Statement[T]) -> T:
         """Run one statement that only reads, as a standby allows."""
-        async with self._pool.look() as transaction:
-            return await transaction.ask(statement)
+        async with self._pool.reading() as transaction:
+            return await transaction.run(statement)
 
     async def record(
         self, by: Person, action: str, *, target: str | None = None, jobs: int | None = None, **detail: Any
     ) -> None:
         """Record an action in the audit that was done elsewhere."""
-        await self.ask(written(by, action, target=target, jobs=jobs, detail=detail))
+        await self.run(written(by, action, target=target, jobs=jobs, detail=detail))
 
     async def count(self, *, small: bool) -> bool:
         """Count live jobs again unless that was done recently. With `small`, only if there are few."""
-        return await self.ask(take_census(every_ms=200 if small else 5_000, whole=small))
+        return await self.run(take_census(every_ms=200 if small else 5_000, whole=small))
 
     # --- overview
 
     async def overview(self, minutes: int = 60) -> Overview:
         await self.count(small=True)
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await read_overview(transaction, minutes)
 
     async def stats_queue(self) -> StatsQueue:
         """Return the queue's part of the statistics. Blocked jobs count as pending."""
         await self.count(small=True)
-        async with self._pool.look() as transaction:
-            census = await transaction.ask(read_census())
-            kept = await transaction.ask(sum_tallies())
+        async with self._pool.reading() as transaction:
+            census = await transaction.run(read_census())
+            kept = await transaction.run(sum_tallies())
         now = depth(census.lines, census.now)
         pending, sent, failed = now.pending + now.blocked, kept.get("completed", 0), kept.get("failed", 0)
         return StatsQueue(
@@ -155,24 +155,24 @@ class Service:
 
     async def fleet_runtime(self) -> StatsRuntime:
         """Return the sum over live workers. If there is none, over the last ended ones, including manual ticks."""
-        async with self._pool.look() as transaction:
-            workers = await transaction.ask(list_workers(latest=_ENDED_WORKERS))
+        async with self._pool.reading() as transaction:
+            workers = await transaction.run(list_workers(latest=_ENDED_WORKERS))
         live = [worker for worker in workers if worker.state == "live"]
         counters = [worker.counters for worker in live or workers]
         return runtime(counters, is_running=bool(live), last_error=await self.last_error())
 
     async def stats_config(self) -> StatsConfig:
         """Return the settings of the live workers. A setting is None if they differ or no worker is alive."""
-        async with self._pool.look() as transaction:
-            said = await transaction.ask(live_settings())
+        async with self._pool.reading() as transaction:
+            said = await transaction.run(live_settings())
         return StatsConfig.model_validate({name: said.get(name) for name in StatsConfig.model_fields})
 
     async def last_error(self) -> str | None:
         """Return the error of the latest dead letter or of the latest failed outbox tick, whichever is newer."""
-        async with self._pool.look() as transaction:
-            await transaction.ask(follow_ids())
-            letter = await transaction.ask(read_last_error())
-            runs = await transaction.ask(list_runs("outbox", limit=20))
+        async with self._pool.reading() as transaction:
+            await transaction.run(follow_ids())
+            letter = await transaction.run(read_last_error())
+            runs = await transaction.run(list_runs("outbox", limit=20))
         errors = [] if letter is None else [(letter.at, letter.text)]
         errors += [(run.started_at, run.error) for run in runs if run.outcome == "failed"]
         return max(errors, key=lambda error: error[0])[1] if errors else None
@@ -180,14 +180,14 @@ class Service:
     # --- jobs, chains, dead letters
 
     async def jobs(self, search: JobSearch) -> JobPage:
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             found = await find_asked(
                 transaction, search_of(search), search.text, self._redaction, limit=search.limit, before=search.before
             )
         return JobPage(jobs=[line(job) for job in found.jobs], next=found.next, looked=found.looked)
 
     async def job(self, job_id: int) -> JobStory:
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await jobs.read_story(transaction, job_id, self._redaction)
 
     async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
@@ -199,18 +199,18 @@ class Service:
 
     async def resume_order_key(self, key: str, by: Person) -> bool:
         """Let an order key go on that a failed job has stopped. Return False if it was not stopped."""
-        async with self._pool.act() as transaction:
-            resumed = await transaction.ask(resume_order_key(key))
+        async with self._pool.writing() as transaction:
+            resumed = await transaction.run(resume_order_key(key))
             if resumed:
-                await transaction.ask(written(by, "order_key.resume", target=key))
+                await transaction.run(written(by, "order_key.resume", target=key))
         return resumed
 
     async def chains(self, search: ChainSearch) -> ChainPage:
         """Return chains by their first job: those with several jobs, with blockers, or that block others."""
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             which = Search(kind=search.kind, first=True)
             found = await find(transaction, which, limit=search.limit, before=search.before)
-            ends = await transaction.ask(last_of_chains(job.id for job in found.jobs))
+            ends = await transaction.run(last_of_chains(job.id for job in found.jobs))
         chains = [
             ChainItem(
                 id=job.id,
@@ -227,14 +227,14 @@ class Service:
         return ChainPage(chains=wanted, next=found.next, looked=found.looked)
 
     async def chain(self, chain_id: int) -> ChainGraph:
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await jobs.read_graph(transaction, chain_id, self._redaction)
 
     async def dead_letters(self, search: DeadLetterSearch) -> DeadLetters:
         which = Search(**search.model_dump())
-        async with self._pool.look() as transaction:
-            span = await transaction.ask(read_landmarks(which.created_from, which.created_until))
-            look = await transaction.ask(
+        async with self._pool.reading() as transaction:
+            span = await transaction.run(read_landmarks(which.created_from, which.created_until))
+            look = await transaction.run(
                 group_dead_letters(which, span, scan=DEAD_LETTERS_LOOKED_AT, limit=_MOST_GROUPS)
             )
         return DeadLetters(
@@ -246,17 +246,17 @@ class Service:
 
     async def workers(self) -> Workers:
         await self.count(small=True)
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await fleet.read_workers(transaction)
 
     async def kinds(self) -> Kinds:
         await self.count(small=True)
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await fleet.read_kinds(transaction)
 
     async def queues(self) -> Queues:
         await self.count(small=True)
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await fleet.read_queue_lines(transaction)
 
     async def act_on_queue(self, name: str, action: QueueAction, by: Person) -> Done | JobActionResult:
@@ -266,27 +266,27 @@ class Service:
                 action="cancel", filter=JobFilter(queue=name), preview=action.preview, limit=action.limit
             )
             return await actions.cancel_waiting(self._pool, cancel, by, self._redaction, self._transitions)
-        async with self._pool.act() as transaction:
-            await transaction.ask(pause_queue(name, paused=action.action == "pause"))
-            await transaction.ask(written(by, f"queue.{action.action}", target=name))
+        async with self._pool.writing() as transaction:
+            await transaction.run(pause_queue(name, paused=action.action == "pause"))
+            await transaction.run(written(by, f"queue.{action.action}", target=name))
         return Done(message=f"{name}: {'nothing more is claimed' if action.action == 'pause' else 'goes on'}")
 
     async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
-        async with self._pool.act() as transaction:
+        async with self._pool.writing() as transaction:
             given = control.model_dump()
-            await transaction.ask(set_queue(name, **given))
-            await transaction.ask(written(by, "queue.set", target=name, detail=given))
+            await transaction.run(set_queue(name, **given))
+            await transaction.run(written(by, "queue.set", target=name, detail=given))
         return Done(message=f"{name}: workers follow with their next heartbeat")
 
     # --- runners
 
     async def runners(self) -> Runners:
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await fleet.read_runners(transaction)
 
     async def runs(self, runner: str | None, limit: int) -> RunPage:
-        async with self._pool.look() as transaction:
-            return RunPage(runs=[fleet.run_line(run) for run in await transaction.ask(list_runs(runner, limit=limit))])
+        async with self._pool.reading() as transaction:
+            return RunPage(runs=[fleet.run_line(run) for run in await transaction.run(list_runs(runner, limit=limit))])
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
         await actions.change_schedule(self._pool, name, action.action, by)
@@ -295,14 +295,14 @@ class Service:
     # --- subscriptions
 
     async def subscriptions(self) -> Subscriptions:
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             return await fleet.read_subscriptions(transaction)
 
     async def parked(self, name: str, page: Before) -> ParkedPage:
         """Return parked events, oldest first. `before` is the last event id of the previous page."""
-        async with self._pool.look() as transaction:
+        async with self._pool.reading() as transaction:
             subscription = await actions.find_named(transaction, name)
-            found = await transaction.ask(list_parked(subscription, after=page.before or 0, limit=page.limit))
+            found = await transaction.run(list_parked(subscription, after=page.before or 0, limit=page.limit))
         following = found[-1].event_id if len(found) == page.limit else None
         return ParkedPage(parked=[ParkedLine.model_validate(event._asdict()) for event in found], next=following)
 
@@ -326,7 +326,7 @@ class Service:
     # --- audit
 
     async def audit(self, page: Before) -> AuditPage:
-        async with self._pool.look() as transaction:
-            found = await transaction.ask(list_audit(before=page.before, limit=page.limit))
+        async with self._pool.reading() as transaction:
+            found = await transaction.run(list_audit(before=page.before, limit=page.limit))
         following = found[-1].id if len(found) == page.limit else None
         return AuditPage(entries=[AuditLine.model_validate(entry._asdict()) for entry in found], next=following)

@@ -149,7 +149,7 @@ class Top(App[None]):
         grid, asking = self.grid, self.grid.asking
         try:
             if self.rights is None:
-                self.rights = await self.service.ask(read_rights())
+                self.rights = await self.service.run(read_rights())
             self.overview = await self.service.overview()
             found = await grid.sheet.read(Query(self.service, self.overview, asking))
         except (RequestRefused, psycopg.Error, OSError) as error:
