@@ -1,4 +1,4 @@
-"""Open dashboards: each listens to the pulse and asks for its page again every ten seconds, as a browser does.
+"""Open dashboards: each listens to the live overview and asks for its page again every ten seconds, as a browser does.
 
 python -m bench.browsers ADDRESS TOKEN NUMBER    says when all are open; at the end of its input, what they got
 """
@@ -69,7 +69,7 @@ class Browsers:
 
     async def _listen(self, number: int) -> None:
         while True:
-            async with self._client.stream("GET", "/api/pulse", timeout=OPEN_SECONDS) as stream:
+            async with self._client.stream("GET", "/api/overview/live", timeout=OPEN_SECONDS) as stream:
                 self.refused += stream.status_code != httpx.codes.OK
                 async for line in stream.aiter_lines():
                     if line.startswith("data:"):

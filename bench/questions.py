@@ -52,7 +52,7 @@ class Ask:
 
     @property
     def streams(self) -> bool:
-        return self.route == "/api/pulse"
+        return self.route == "/api/overview/live"
 
     @property
     def searches(self) -> bool:
@@ -85,7 +85,7 @@ def _looks(estate: Estate) -> Iterable[Ask]:
     yield Ask("DELETE", "/api/session")
     yield Ask(get, "/api/overview", "the last hour")
     yield Ask(get, "/api/overview", "five minutes", query={"minutes": 5})
-    yield Ask(get, "/api/pulse", "until the first overview")
+    yield Ask(get, "/api/overview/live", "until the first overview")
     for what, job in {
         "completed": estate.completed,
         "completed two weeks ago": estate.old,

@@ -60,7 +60,7 @@ function session(method, body, response) {
   return json(response, 200, me());
 }
 
-function pulse(response) {
+function live(response) {
   response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
   const send = () => response.write(`data: ${JSON.stringify(fixtures.overview(MOOD))}\n\n`);
   send();
@@ -73,7 +73,7 @@ async function api(request, response, path, query) {
   const body = chunks.length > 0 ? JSON.parse(Buffer.concat(chunks).toString()) : undefined;
   if (path === "/session") return session(request.method, body, response);
   if (!signedIn) return json(response, 401, { error: "unauthorized", message: "Sign in." });
-  if (path === "/pulse") return pulse(response);
+  if (path === "/live") return live(response);
   if (path !== "/me" && MOOD === "forbidden") return json(response, 403, { error: "forbidden", message: "This needs the role operator." });
   if (path !== "/me" && MOOD === "broken") return json(response, 503, { error: "too_slow", message: "The database did not answer within 2 s." });
   if (path !== "/me" && MOOD === "slow") await new Promise((done) => setTimeout(done, 60_000));

@@ -53,7 +53,7 @@ export const api = {
   logout: () => client.delete<unknown>("api/session"),
 
   overview: (signal?: Signal) => client.get<Overview>("api/overview", { minutes: 60 }, signal),
-  pulse: () => client.address("api/pulse"),
+  live: () => client.address("api/overview/live"),
 
   jobs: (search: JobSearch, signal?: Signal) => client.get<JobPage>("api/jobs", { ...search }, signal),
   job: (id: string, signal?: Signal) => client.get<JobStory>(path("jobs", id), {}, signal),

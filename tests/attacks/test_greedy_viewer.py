@@ -79,11 +79,11 @@ async def test_a_viewer_cannot_take_all_live_streams(database: str, served: Serv
         AsyncExitStack() as streams,
     ):
         for _ in range(OWN_LISTENERS):
-            opened = await streams.enter_async_context(viewer.stream("GET", "/api/pulse"))
+            opened = await streams.enter_async_context(viewer.stream("GET", "/api/overview/live"))
             assert opened.status_code == 200
-        refused = await viewer.get("/api/pulse")
+        refused = await viewer.get("/api/overview/live")
         assert (refused.status_code, refused.json()["error"]) == (429, "too_many_of_yours")
-        assert (await streams.enter_async_context(operator.stream("GET", "/api/pulse"))).status_code == 200
+        assert (await streams.enter_async_context(operator.stream("GET", "/api/overview/live"))).status_code == 200
 
 
 async def test_a_hidden_value_cannot_be_read_letter_by_letter(database: str, served: Served) -> None:

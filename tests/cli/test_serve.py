@@ -61,7 +61,7 @@ def test_open_dashboards_do_not_hold_up_its_end(database: str, tmp_path: Path, n
     with (
         Serving(database=database, cwd=tmp_path) as serving,
         serving.client(viewer) as client,
-        client.stream("GET", "/api/pulse") as stream,
+        client.stream("GET", "/api/overview/live") as stream,
     ):
         lines = stream.iter_lines()
         assert any(line.startswith("data: ") for line in lines)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from holdfast._ops import live as pulse_module
+from holdfast._ops import live as live_module
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.live import LiveOverview, LiveResponse
 from holdfast._ops.responses.fleet import Overview
@@ -50,14 +50,14 @@ class Reader:
 class Listening:
     """One listener, at the level at which a server speaks to the application."""
 
-    def __init__(self, pulse: LiveOverview, *, may: bool = True) -> None:
+    def __init__(self, live: LiveOverview, *, may: bool = True) -> None:
         self.heard: list[bytes] = []
         self.ended = False
         self.may = may
         self.reading = asyncio.Event()
         self.reading.set()
         self._left = asyncio.Event()
-        self._response = LiveResponse(pulse, ANN, self._still)
+        self._response = LiveResponse(live, ANN, self._still)
         self.task = asyncio.create_task(self._response({"type": "http"}, self._receive, self._send))
 
     def leave(self) -> None:
@@ -88,8 +88,8 @@ async def gone(*listeners: Listening) -> None:
 
 async def test_a_hundred_listeners_share_one_reading_and_its_bytes() -> None:
     reader = Reader()
-    pulse = LiveOverview(reader, every=0.05)
-    listeners = [Listening(pulse) for _ in range(100)]
+    live = LiveOverview(reader, every=0.05)
+    listeners = [Listening(live) for _ in range(100)]
     await until(lambda: all(len(listener.numbers) >= 3 for listener in listeners))
     for listener in listeners:
         listener.leave()
@@ -102,18 +102,18 @@ async def test_a_hundred_listeners_share_one_reading_and_its_bytes() -> None:
 
 async def test_nothing_is_read_while_nobody_listens() -> None:
     reader = Reader()
-    pulse = LiveOverview(reader, every=0.01)
+    live = LiveOverview(reader, every=0.01)
     await asyncio.sleep(0.05)
     assert reader.reads == 0
-    listener = Listening(pulse)
+    listener = Listening(live)
     await until(lambda: listener.numbers)
     listener.leave()
     await gone(listener)
-    assert (pulse.listeners, pulse._reader) == (0, None)
+    assert (live.listeners, live._reader) == (0, None)
     before = reader.reads
     await asyncio.sleep(0.05)
     assert reader.reads == before
-    again = Listening(pulse)
+    again = Listening(live)
     await until(lambda: again.numbers)
     assert again.numbers[0] > before, "what was read long ago is not sent"
     again.leave()
@@ -121,8 +121,8 @@ async def test_nothing_is_read_while_nobody_listens() -> None:
 
 
 async def test_who_reads_slowly_gets_the_newest_and_holds_nobody_up() -> None:
-    pulse = LiveOverview(Reader(), every=0.01)
-    quick, slow = Listening(pulse), Listening(pulse)
+    live = LiveOverview(Reader(), every=0.01)
+    quick, slow = Listening(live), Listening(live)
     await until(lambda: slow.numbers)
     slow.reading.clear()
     held, missed = len(slow.numbers), max(quick.numbers, default=0) + 50
@@ -137,13 +137,13 @@ async def test_who_reads_slowly_gets_the_newest_and_holds_nobody_up() -> None:
 
 
 async def test_who_does_not_read_at_all_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse_module, "SEND_SECONDS", 0.05)
-    pulse = LiveOverview(Reader(), every=0.01)
-    deaf = Listening(pulse)
+    monkeypatch.setattr(live_module, "SEND_SECONDS", 0.05)
+    live = LiveOverview(Reader(), every=0.01)
+    deaf = Listening(live)
     await until(lambda: deaf.numbers)
     deaf.reading.clear()
     await gone(deaf)
-    assert pulse.listeners == 0
+    assert live.listeners == 0
 
 
 async def test_a_quiet_stream_says_that_it_lives() -> None:
@@ -171,14 +171,14 @@ async def test_a_stream_ends_after_its_time_and_when_the_server_stops() -> None:
     old = Listening(LiveOverview(Reader(), every=0.01, life=0.1))
     await gone(old)
     assert old.ended
-    pulse = LiveOverview(Reader(), every=60)
-    listener = Listening(pulse)
+    live = LiveOverview(Reader(), every=60)
+    listener = Listening(live)
     await until(lambda: listener.numbers)
-    pulse.end()
+    live.end()
     await gone(listener)
     assert listener.ended
     with pytest.raises(RequestRefused, match="stopping"):
-        pulse.check(ANN)
+        live.check(ANN)
 
 
 async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
@@ -203,15 +203,15 @@ async def test_streams_end_when_uvicorn_was_told_to_stop() -> None:
 
 
 async def test_no_more_listen_than_may() -> None:
-    pulse = LiveOverview(Reader(), limit=2)
-    listeners = [Listening(pulse), Listening(pulse)]
-    await until(lambda: pulse.listeners == 2)
+    live = LiveOverview(Reader(), limit=2)
+    listeners = [Listening(live), Listening(live)]
+    await until(lambda: live.listeners == 2)
     with pytest.raises(RequestRefused) as refused:
-        pulse.check(BOB)
+        live.check(BOB)
     assert (refused.value.status, refused.value.code) == (503, "too_many_listeners")
     listeners[0].leave()
     await gone(listeners[0])
-    pulse.check(BOB)
+    live.check(BOB)
     listeners[1].leave()
     await gone(listeners[1])
 
@@ -237,7 +237,7 @@ async def test_trouble_is_told_and_passes(raised: Exception, error: str) -> None
 
 
 async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, tokens: Mapping[Role, str]) -> None:
-    asked = Asked("GET", "/api/pulse", headers=bearer(tokens[Role.VIEWER]), listens=2)
+    asked = Asked("GET", "/api/overview/live", headers=bearer(tokens[Role.VIEWER]), listens=2)
     answered = await ask(site, asked)
     assert answered.status == 200
     assert answered.headers["content-type"].startswith("text/event-stream")
@@ -261,7 +261,7 @@ async def test_live_jobs_are_counted_while_somebody_listens_though_no_worker_doe
         return bool(await count(small=small))
 
     monkeypatch.setattr(service, "count", counting)
-    await ask(site, Asked("GET", "/api/pulse", headers=bearer(tokens[Role.VIEWER]), listens=2))
+    await ask(site, Asked("GET", "/api/overview/live", headers=bearer(tokens[Role.VIEWER]), listens=2))
     assert False in counted
 
 
@@ -270,7 +270,7 @@ async def test_who_listens_when_the_database_is_gone_hears_of_it() -> None:
         url="postgresql://127.0.0.1:1/none", authenticate=lambda _: Person("ann", Role.VIEWER), timeout=PATIENT
     )
     try:
-        answered = await ask(site, Asked("GET", "/api/pulse", listens=2))
+        answered = await ask(site, Asked("GET", "/api/overview/live", listens=2))
         assert b"event: trouble\n" in answered.body
     finally:
         await site.state.operations.close()
@@ -278,7 +278,7 @@ async def test_who_listens_when_the_database_is_gone_hears_of_it() -> None:
 
 async def listen(client: httpx.AsyncClient, messages: int, headers: Any) -> int:
     heard = 0
-    async with client.stream("GET", "/api/pulse", headers=headers) as answer:
+    async with client.stream("GET", "/api/overview/live", headers=headers) as answer:
         assert answer.status_code == 200
         async for line in answer.aiter_lines():
             heard += line.startswith("data: ")
@@ -317,7 +317,7 @@ async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> 
     headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
     with Served(site) as served:
         async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, trust_env=False) as client:
-            async with client.stream("GET", "/api/pulse", headers=headers) as answer:
+            async with client.stream("GET", "/api/overview/live", headers=headers) as answer:
                 lines = answer.aiter_lines()
                 while not (await anext(lines)).startswith("data: "):
                     pass
@@ -325,5 +325,5 @@ async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> 
                 async with asyncio.timeout(SECONDS):
                     async for _ in lines:
                         pass
-            refused = await client.get("/api/pulse", headers=headers)
+            refused = await client.get("/api/overview/live", headers=headers)
             assert (refused.status_code, refused.json()["error"]) == (503, "stopping")

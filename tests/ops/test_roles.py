@@ -39,7 +39,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("DELETE", "/api/session"): Example(),
     ("GET", "/api/me"): Example(),
     ("GET", "/api/overview"): Example(query="minutes=30"),
-    ("GET", "/api/pulse"): Example(),
+    ("GET", "/api/overview/live"): Example(),
     ("GET", "/api/jobs"): Example(query="kind=mail.send&status=pending&limit=2&created_from=2020-01-01T00:00:00Z"),
     ("POST", "/api/jobs/actions"): Example(json={"action": "cancel", "filter": {"queue": "mail"}, "preview": True}),
     ("GET", "/api/jobs/{id}"): Example(id="{completed}"),
@@ -75,7 +75,7 @@ def asked(route: Route, shop: Shop, token: str | None, viewer: str) -> Asked:
         query=example.query,
         json=body,
         headers=() if token is None else bearer(token),
-        listens=2 if route.path == "/api/pulse" else None,
+        listens=2 if route.path == "/api/overview/live" else None,
     )
 
 

@@ -2,6 +2,7 @@ import { signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { api } from "../api";
 import { tick } from "../clock";
+import { LiveOverview } from "../live";
 import { Chart } from "../parts/chart";
 import { LiveMark } from "../parts/live-mark";
 import { Page } from "../parts/page";
@@ -10,7 +11,6 @@ import { QueueTable } from "../parts/queue-table";
 import { Failure, Problem } from "../parts/state";
 import { Tiles } from "../parts/tiles";
 import { Verdict } from "../parts/verdict";
-import { Pulse } from "../pulse";
 import { REFRESH } from "../resource";
 import { backlog, counts, extended, percentiles, type Sample } from "../series";
 import type { Overview } from "../types";
@@ -34,13 +34,13 @@ const BACKLOG: Line[] = [
 const trail = signal<Sample[]>([]);
 
 export function OverviewPage() {
-  const pulse = usePulse();
-  const overview = pulse.overview.value;
-  const error = pulse.error.value;
+  const live = useLiveOverview();
+  const overview = live.overview.value;
+  const error = live.error.value;
   return (
-    <Page title="Overview" aside={<LiveMark pulse={pulse} />}>
+    <Page title="Overview" aside={<LiveMark live={live} />}>
       {overview === null && error ? (
-        <Failure error={error} retry={() => void pulse.start()} />
+        <Failure error={error} retry={() => void live.start()} />
       ) : (
         <>
           {overview && error && (
@@ -53,20 +53,20 @@ export function OverviewPage() {
   );
 }
 
-/** Follow the pulse while the page is open and in sight, and keep a trail of what waited. */
-function usePulse(): Pulse {
-  const pulse = useMemo(
-    () => new Pulse({ load: api.overview, open: () => new EventSource(api.pulse()) }),
+/** Follow the live overview while the page is open and in sight, and keep a trail of what waited. */
+function useLiveOverview(): LiveOverview {
+  const live = useMemo(
+    () => new LiveOverview({ load: api.overview, open: () => new EventSource(api.live()) }),
     [],
   );
   useEffect(() => {
-    const begin = () => void pulse.start();
+    const begin = () => void live.start();
     const see = () => {
-      if (pulse.beat.value === "paused") return;
+      if (live.beat.value === "paused") return;
       if (document.visibilityState === "visible") begin();
-      else pulse.close();
+      else live.close();
     };
-    const forget = pulse.overview.subscribe((overview) => {
+    const forget = live.overview.subscribe((overview) => {
       if (!overview) return;
       tick();
       trail.value = extended(trail.value, overview);
@@ -78,10 +78,10 @@ function usePulse(): Pulse {
       forget();
       document.removeEventListener("visibilitychange", see);
       removeEventListener(REFRESH, begin);
-      pulse.close();
+      live.close();
     };
-  }, [pulse]);
-  return pulse;
+  }, [live]);
+  return live;
 }
 
 /** The whole of it; null draws the same boxes, empty, so that nothing moves when it comes. */

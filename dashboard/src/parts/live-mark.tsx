@@ -1,5 +1,5 @@
 import { now } from "../clock";
-import type { Beat, Pulse } from "../pulse";
+import type { Beat, LiveOverview } from "../live";
 import { relative } from "../time";
 import { Button } from "./button";
 
@@ -11,9 +11,9 @@ const NAMES: Record<Beat, string> = {
 };
 
 /** Whether what is shown is of now. */
-export function LiveMark({ pulse }: { pulse: Pulse }) {
-  const beat = pulse.beat.value;
-  const at = pulse.overview.value?.at;
+export function LiveMark({ live }: { live: LiveOverview }) {
+  const beat = live.beat.value;
+  const at = live.overview.value?.at;
   const paused = beat === "paused";
   return (
     <>
@@ -24,7 +24,7 @@ export function LiveMark({ pulse }: { pulse: Pulse }) {
         </b>
         {at && beat !== "live" && <span class="muted">as of {relative(at, now.value)}</span>}
       </p>
-      <Button icon={paused ? "play" : "pause"} onClick={() => (paused ? void pulse.start() : pulse.pause())}>
+      <Button icon={paused ? "play" : "pause"} onClick={() => (paused ? void live.start() : live.pause())}>
         {paused ? "Go on" : "Pause"}
       </Button>
     </>

@@ -248,8 +248,8 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/me", VIEWER, "The caller and the role", job.Me, _who_am_i),
     Route("GET", "/api/overview", VIEWER, "Whether all is well", fleet.Overview,
           lambda call: call.service.overview(call.query.minutes), query=requests.OverviewQuestion),
-    Route("GET", "/api/pulse", VIEWER, "The overview of the last hour every two seconds, as Server-Sent Events: "
-          "messages with what /api/overview answers, and events `trouble` with a refusal", "text/event-stream",
+    Route("GET", "/api/overview/live", VIEWER, "The overview of the last hour every two seconds, as Server-Sent "
+          "Events: messages with what /api/overview answers, and events `trouble` with a refusal", "text/event-stream",
           _live_overview),
     Route("GET", "/api/jobs", VIEWER, "Jobs by a filter, newest first", job.JobPage,
           lambda call: call.service.jobs(call.query), query=requests.JobSearch),

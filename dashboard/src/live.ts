@@ -13,7 +13,7 @@ export interface Stream {
   close(): void;
 }
 
-export interface PulseParts {
+export interface LiveParts {
   load: (signal: AbortSignal) => Promise<Overview>;
   open: () => Stream;
 }
@@ -31,7 +31,7 @@ const CLOSED = 2;
  * again by the browser; one that is refused or silent begins anew, after a pause that doubles. Nothing is open while it is
  * paused.
  */
-export class Pulse {
+export class LiveOverview {
   readonly beat: Signal<Beat> = signal("connecting");
   readonly overview: Signal<Overview | null> = signal(null);
   readonly error: Signal<ApiError | null> = signal(null);
@@ -40,7 +40,7 @@ export class Pulse {
   private timer: ReturnType<typeof setTimeout> | undefined;
   private wait = FIRST_WAIT_MS;
 
-  constructor(private readonly parts: PulseParts) {}
+  constructor(private readonly parts: LiveParts) {}
 
   async start(): Promise<void> {
     this.close();

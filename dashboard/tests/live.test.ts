@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { ApiError } from "../src/client";
-import { Pulse, type Stream } from "../src/pulse";
+import { LiveOverview, type Stream } from "../src/live";
 import type { Overview } from "../src/types";
 
 const overview = (at: string) => ({ at }) as Overview;
@@ -37,7 +37,7 @@ class FakeStream implements Stream {
 function made(...answers: (Overview | Error)[]) {
   const streams: FakeStream[] = [];
   let asked = 0;
-  const pulse = new Pulse({
+  const live = new LiveOverview({
     load: () => {
       const answer = answers[Math.min(asked, answers.length - 1)] ?? overview("none");
       asked += 1;
@@ -49,61 +49,61 @@ function made(...answers: (Overview | Error)[]) {
       return stream;
     },
   });
-  return { pulse, streams, asked: () => asked };
+  return { live, streams, asked: () => asked };
 }
 
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-describe("the pulse", () => {
+describe("the live overview", () => {
   it("shows what was asked for, and is live once the stream tells something", async () => {
-    const { pulse, streams } = made(overview("1"));
-    await pulse.start();
-    expect(pulse.overview.value?.at).toBe("1");
-    expect(pulse.beat.value).toBe("connecting");
+    const { live, streams } = made(overview("1"));
+    await live.start();
+    expect(live.overview.value?.at).toBe("1");
+    expect(live.beat.value).toBe("connecting");
     streams[0]?.tell("2");
-    expect(pulse.beat.value).toBe("live");
-    expect(pulse.overview.value?.at).toBe("2");
+    expect(live.beat.value).toBe("live");
+    expect(live.overview.value?.at).toBe("2");
   });
 
   it("leaves it to the browser to open a stream again that merely ended", async () => {
-    const { pulse, streams, asked } = made(overview("1"));
-    await pulse.start();
+    const { live, streams, asked } = made(overview("1"));
+    await live.start();
     streams[0]?.tell("2");
     streams[0]?.fail(0);
-    expect(pulse.beat.value).toBe("reconnecting");
+    expect(live.beat.value).toBe("reconnecting");
     expect(streams[0]?.closed).toBe(false);
     streams[0]?.tell("3");
-    expect(pulse.beat.value).toBe("live");
+    expect(live.beat.value).toBe("live");
     expect(asked()).toBe(1);
   });
 
   it("begins anew when a stream is refused, and keeps what it shows meanwhile", async () => {
-    const { pulse, streams, asked } = made(overview("1"));
-    await pulse.start();
+    const { live, streams, asked } = made(overview("1"));
+    await live.start();
     streams[0]?.fail(2);
-    expect(pulse.beat.value).toBe("reconnecting");
-    expect(pulse.overview.value?.at).toBe("1");
+    expect(live.beat.value).toBe("reconnecting");
+    expect(live.overview.value?.at).toBe("1");
     await vi.advanceTimersByTimeAsync(2000);
     expect(asked()).toBe(2);
     expect(streams).toHaveLength(2);
   });
 
   it("waits longer after each failure, and not longer than half a minute or so", async () => {
-    const { pulse, asked } = made(new ApiError(503, "busy", "Busy."));
-    await pulse.start();
+    const { live, asked } = made(new ApiError(503, "busy", "Busy."));
+    await live.start();
     await vi.advanceTimersByTimeAsync(120_000);
     const early = asked();
     expect(early).toBeGreaterThan(5);
     expect(early).toBeLessThan(12);
     await vi.advanceTimersByTimeAsync(120_000);
     expect(asked() - early).toBeGreaterThanOrEqual(2);
-    expect(pulse.error.value?.code).toBe("busy");
+    expect(live.error.value?.code).toBe("busy");
   });
 
   it("waits as long as the server asks for", async () => {
-    const { pulse, asked } = made(new ApiError(429, "too_many", "Wait.", 60));
-    await pulse.start();
+    const { live, asked } = made(new ApiError(429, "too_many", "Wait.", 60));
+    await live.start();
     await vi.advanceTimersByTimeAsync(59_000);
     expect(asked()).toBe(1);
     await vi.advanceTimersByTimeAsync(2000);
@@ -111,47 +111,47 @@ describe("the pulse", () => {
   });
 
   it("does not ask again where it may not", async () => {
-    const { pulse, asked } = made(new ApiError(403, "forbidden", "No."));
-    await pulse.start();
+    const { live, asked } = made(new ApiError(403, "forbidden", "No."));
+    await live.start();
     await vi.advanceTimersByTimeAsync(300_000);
     expect(asked()).toBe(1);
   });
 
   it("begins anew when a stream is silent for too long", async () => {
-    const { pulse, streams } = made(overview("1"));
-    await pulse.start();
+    const { live, streams } = made(overview("1"));
+    await live.start();
     await vi.advanceTimersByTimeAsync(32_000);
     expect(streams[0]?.closed).toBe(true);
     expect(streams).toHaveLength(2);
   });
 
   it("says what the server has trouble with, and goes on listening", async () => {
-    const { pulse, streams } = made(overview("1"));
-    await pulse.start();
+    const { live, streams } = made(overview("1"));
+    await live.start();
     streams[0]?.tell("2");
     streams[0]?.complain('{"error": "too_slow", "message": "Too slow."}');
-    expect(pulse.error.value).toMatchObject({ code: "too_slow", message: "Too slow." });
-    expect(pulse.overview.value?.at).toBe("2");
+    expect(live.error.value).toMatchObject({ code: "too_slow", message: "Too slow." });
+    expect(live.overview.value?.at).toBe("2");
     streams[0]?.tell("3");
-    expect(pulse.error.value).toBeNull();
+    expect(live.error.value).toBeNull();
   });
 
   it("keeps nothing open while it is paused", async () => {
-    const { pulse, streams, asked } = made(overview("1"));
-    await pulse.start();
-    pulse.pause();
+    const { live, streams, asked } = made(overview("1"));
+    await live.start();
+    live.pause();
     await vi.advanceTimersByTimeAsync(300_000);
-    expect(pulse.beat.value).toBe("paused");
+    expect(live.beat.value).toBe("paused");
     expect(streams.every((stream) => stream.closed)).toBe(true);
     expect(asked()).toBe(1);
-    await pulse.start();
+    await live.start();
     expect(streams).toHaveLength(2);
   });
 
   it("passes over what it cannot read", async () => {
-    const { pulse, streams } = made(overview("1"));
-    await pulse.start();
+    const { live, streams } = made(overview("1"));
+    await live.start();
     streams[0]?.onmessage?.(new MessageEvent("message", { data: "{" }));
-    expect(pulse.overview.value?.at).toBe("1");
+    expect(live.overview.value?.at).toBe("1");
   });
 });
