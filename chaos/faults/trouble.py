@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from chaos.trouble import Trouble
 
 PATIENCE = 6.0
-# A handler that kills its worker is waited for, so that the death is not attributed to a later fault.
-LONG_PATIENCE = 30.0
+# A handler that kills its worker is waited for, so that every death is attributed to this fault: the jobs that were
+# lost with it run apart, one after the other, and the deadly one may be the last.
+LONG_PATIENCE = 90.0
 AT_ONCE = 4
 
 
