@@ -38,7 +38,7 @@ class Budget:
 
     >>> budget = Budget(items=10)
     >>> budget.spend(8)
-    >>> budget.most(100), budget.spent
+    >>> budget.limit(100), budget.spent
     (2, False)
     """
 
