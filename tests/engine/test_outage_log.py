@@ -6,8 +6,9 @@ import psycopg
 import pytest
 
 from holdfast._engine import link as module
-from holdfast._engine.link import Outage
+from holdfast._engine.link import Link, Outage
 from holdfast._logs.log import Log
+from holdfast._store.worker import identify_database
 
 log = Log("tests.outage")
 GONE = psycopg.OperationalError("connection to postgresql://app:hunter2@db/app failed: Connection refused")
@@ -45,6 +46,18 @@ def test_another_sort_of_failure_is_logged_at_once_and_odd_ones_with_a_traceback
         outage.failed(exc)
     assert [vars(line)["error"] for line in said.records] == ["OperationalError", "TimeoutError", "ValueError"]
     assert [line.exc_info is not None for line in said.records] == [False, False, True]
+
+
+async def test_a_statement_that_comes_after_the_stop_is_not_logged(
+    database: str, said: pytest.LogCaptureFixture
+) -> None:
+    outage = Outage(log, "it failed")
+    link = Link(database, timeout=5)
+    await link.abandon()
+    with pytest.raises(psycopg.OperationalError, match="given up") as given_up:
+        await link.run(identify_database())
+    outage.failed(given_up.value)
+    assert said.records == []
 
 
 def test_the_next_outage_is_logged_again(said: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,8 @@ _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 30
 # Connections. Below the usual limit of 1,024 open files per process.
 _MOST_AT_ONCE = 800
+# Requests of connections that were closed to make room, which have not ended yet.
+_ENDING = 400
 
 
 class OperationsServer(uvicorn.Server):
@@ -47,7 +49,7 @@ def make_server(application: Starlette, *, behind_proxy: bool) -> OperationsServ
         proxy_headers=behind_proxy,
         lifespan="on",
         ws="none",
-        limit_concurrency=_MOST_AT_ONCE,
+        limit_concurrency=_MOST_AT_ONCE + _ENDING,
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
@@ -139,7 +141,7 @@ class Connection(H11Protocol):
 
     def _make_room(self) -> None:
         limit = self.limit_concurrency
-        while limit is not None and len(self.connections) >= limit:
+        while limit is not None and len(self.connections) >= limit - _ENDING:
             others = [one for one in self.connections if isinstance(one, Connection) and one is not self]
             owing = [(one.owes_since, id(one), one) for one in others if one.owes_since is not None]
             if not owing:

@@ -54,6 +54,10 @@ LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnl
 on_statement: Callable[[], None] | None = None
 
 
+class GivenUp(psycopg.OperationalError):
+    """The link was abandoned at the stop of its worker: a statement came too late."""
+
+
 class Link:
     """Runs statements one at a time. After a failure the next statement reconnects."""
 
@@ -177,7 +181,7 @@ class Link:
 
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._abandoned:
-            raise psycopg.OperationalError("the connection was given up")
+            raise GivenUp("the connection was given up")
         if self._conn is None or self._conn.closed:
             try:
                 async with asyncio.timeout(self._timeout) as self._connecting:
@@ -363,7 +367,7 @@ class Outage:
             self._failing_since = now
         self.failures += 1
         error = type(exc).__name__
-        if now - self._said.get(error, -SAY_EVERY) >= SAY_EVERY:
+        if now - self._said.get(error, -SAY_EVERY) >= SAY_EVERY and not isinstance(exc, GivenUp):
             self._said[error] = now
             extra = {**self._extra, "error": error, "why": Failure.of(exc).text, "failures": self.failures}
             self._log.warning(self._message, extra=extra, exc_info=traceback_for(exc))
