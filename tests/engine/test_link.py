@@ -122,7 +122,7 @@ async def test_hurry_ends_a_statement_that_is_under_way(database: str, ledger: L
     async with Link(database, timeout=60) as link:
         running = asyncio.create_task(link.run_with(sleep))
         await until(lambda: ledger.rows(ASLEEP))
-        link.hurry(0.1)
+        link.hurry(0.5)
         with pytest.raises(psycopg.OperationalError):
             await asyncio.wait_for(running, 30)
         assert await link.run(identify_database())

@@ -154,10 +154,10 @@ class Link:
             self._give_up_after(self._timeout)
 
     def _give_up_after(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(max(0.0, seconds - CANCEL_SECONDS), self._give_up)
+        return asyncio.get_running_loop().call_later(seconds - min(CANCEL_SECONDS, seconds / 2), self._give_up)
 
     def _give_up(self) -> None:
-        if self._conn is not None and self._giving_up is None:
+        if self._conn is not None and self.busy and self._giving_up is None:
             # PgBouncer 1.18 may crash when it passes on a request to cancel.
             self._giving_up = asyncio.create_task(cancel_or_sever(self._conn, CANCEL_SECONDS, cancel=not self._pooled))
 
