@@ -17,6 +17,7 @@ from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.finish import Finisher
 from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.heartbeat import Heartbeat
+from holdfast._engine.jobs.held_jobs import Attempts
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.serving import Serving
 from holdfast._model.errors import AbortReason
@@ -144,7 +145,7 @@ def end_at_an_answer() -> None:
 
 
 def keep_at_the_stop() -> None:
-    def give_back(_self: Serving, attempts: Iterable[Attempt]) -> None:
+    def give_back(_self: Attempts, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
             attempt.signal.abort(AbortReason.shutdown)
 
@@ -152,7 +153,7 @@ def keep_at_the_stop() -> None:
         return None if attempt.signal.reason is AbortReason.shutdown else aborted(_self, attempt)
 
     aborted = Handlers.aborted
-    _replace(Serving, "_give_back", give_back)
+    _replace(Attempts, "_give_back", give_back)
     _replace(Handlers, "aborted", silent)
     # The last look for what a lost answer left to us would mend it.
     _replace(holdfast._engine.pipeline, "release_strays", lambda *_: Statement("SELECT WHERE false", {}, len))
@@ -163,14 +164,14 @@ def go_on_without_heartbeat() -> None:
 
 
 def give_up_in_time() -> None:
-    ended = Serving._ended
+    ended = Attempts.ended
 
-    def on_time(self: Serving, attempt: Attempt, outcome: Outcome | None) -> None:
+    def on_time(self: Attempts, attempt: Attempt, outcome: Outcome | None) -> None:
         deadline = attempt.deadline
         ended(self, attempt, outcome)
         attempt.deadline = deadline
 
-    _replace(Serving, "_ended", on_time)
+    _replace(Attempts, "ended", on_time)
 
 
 def begin_with_the_first_queue() -> None:

@@ -10,7 +10,7 @@ import pytest
 from psycopg import sql
 
 from holdfast._engine.runner import Budget, Tick
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._model.errors import HoldfastError
 from tests.engine.pace import QUICK
@@ -57,7 +57,7 @@ async def test_a_session_that_is_in_the_way_is_named_and_the_next_tick_goes_on(
 ) -> None:
     """The owner of the schema can lock whatever it likes, and may forget that it did."""
     owner = connect()
-    async with open_site(database, name="test", seconds=30.0) as site:
+    async with open_runner_database(database, name="test", seconds=30.0) as site:
         maintenance = Maintenance(site)
         with owner.transaction():
             owner.execute(LOCK)

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.schedule import Every
-from holdfast._store.schedule import begin_run, list_schedules, record_run, register_schedules
+from holdfast._store.schedule import list_schedules, record_run, register_schedules, start_run
 from holdfast._store.worker import register_worker
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import holdfast
@@ -25,8 +25,8 @@ def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[
     conn = connect()
     hourly = Every(timedelta(hours=1))
     run_sync(conn, register_schedules([("cleanup", hourly, None), ("reminders", hourly, None)]))
-    run_sync(conn, record_run(run_sync(conn, begin_run()), "cleanup", "completed", worker=0, counts={"deleted": 12}))
-    run_sync(conn, record_run(run_sync(conn, begin_run()), "outbox", "completed", worker=0, counts={"claimed": 3}))
+    run_sync(conn, record_run(run_sync(conn, start_run()), "cleanup", "completed", worker=0, counts={"deleted": 12}))
+    run_sync(conn, record_run(run_sync(conn, start_run()), "outbox", "completed", worker=0, counts={"claimed": 3}))
     return conn
 
 
@@ -70,7 +70,7 @@ def test_what_runs_now(database: str, conn: psycopg.Connection[Any]) -> None:
     look = "UPDATE holdfast.schedule SET started_at = '2026-05-01Z', locked_by = %s, locked_until = %s WHERE name = %s"
     conn.execute(look, [worker, "2126-05-01Z", "cleanup"])
     conn.execute(look, [dead, "2026-05-02Z", "reminders"])
-    run_sync(conn, record_run(run_sync(conn, begin_run()), "loop", None, worker=worker, counts={}))
+    run_sync(conn, record_run(run_sync(conn, start_run()), "loop", None, worker=worker, counts={}))
     said = {line.split()[0]: line for line in holdfast("runners", database=database).out.splitlines()}
     assert f"running since 2026-05-01 00:00:00Z on worker {worker}" in said["cleanup"]
     assert f"on worker {worker}" in said["loop"]

@@ -12,7 +12,7 @@ from holdfast._engine.application import Application
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.report.transition import Transition, Transitions
 from holdfast._engine.runners.builtin import assemble, in_background
-from holdfast._engine.runners.database import RunnerDatabase, open_site
+from holdfast._engine.runners.database import RunnerDatabase, open_runner_database
 from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def fast(**changes: Any) -> Settings:
 
 
 class Crew(NamedTuple):
-    site: RunnerDatabase
+    database: RunnerDatabase
     ticker: Ticker
     runners: dict[str, Runner]
     told: list[Transition]
@@ -68,15 +68,15 @@ async def crew(
 ) -> AsyncIterator[Crew]:
     """The parts that are needed to run single ticks by hand."""
     told: list[Transition] = []
-    async with open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site:
+    async with open_runner_database(url, name=f"test:{os.getpid()}", seconds=SOON) as database:
         ((ticker, made),) = assemble(
             _application(url, runners, periodic, settings or fast(), kinds=kinds),
-            [site],
+            [database],
             state=state,
             transitions=Transitions("test", [told.append]),
             outbox=outbox,
         )
-        yield Crew(site, ticker, {runner.name: runner for runner in made}, told)
+        yield Crew(database, ticker, {runner.name: runner for runner in made}, told)
 
 
 @asynccontextmanager
@@ -93,10 +93,10 @@ async def background(
     chosen = tuple(runner.name for runner in runners) if names is None else tuple(names)
     settings = replace(settings or fast(), tick_runners=chosen)
     async with (
-        open_site(url, name=f"test:{os.getpid()}", seconds=SOON) as site,
+        open_runner_database(url, name=f"test:{os.getpid()}", seconds=SOON) as database,
         in_background(
             _application(url, runners, periodic, settings),
-            [site],
+            [database],
             state=state,
             transitions=Transitions("test", []),
             keeper=Keeper("test"),

@@ -14,7 +14,7 @@ from psycopg import sql
 from holdfast import Holdfast, Job, SettingsError, WrongIsolation
 from holdfast._drivers import run_sync
 from holdfast._engine.pipeline import connections_held, headroom
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._model.settings import Settings
 from holdfast._store.inspect import ServerInfo, read_server
 from tests.engine.fleet import make_due
@@ -145,6 +145,6 @@ async def test_a_worker_is_refused_where_transactions_are_stricter_by_default(ap
         async with app.worker(**QUICK):
             pass
     with pytest.raises(WrongIsolation, match=says):
-        async with open_site(ledger.url, name="test", seconds=5):
+        async with open_runner_database(ledger.url, name="test", seconds=5):
             pass
     assert ledger.value("SELECT count(*) FROM holdfast.worker") == 0

@@ -58,7 +58,7 @@ async def test_a_horizon_is_taken_anew_only_where_the_record_of_sleep_was_broken
     """A record renewed in time cannot be missed. If it is renewed too late, a producer may have found none."""
     monkeypatch.setattr(sleep_record, "RECORD_SECONDS", 4.0)
     monkeypatch.setattr(claim, "RENEWED_AFTER", 0.5)
-    names = {statements()[name]: name for name in ("lie_down", "look_ahead", "rise")}
+    names = {statements()[name]: name for name in ("record_sleep", "look_ahead", "end_sleep")}
     asked: list[str] = []
 
     @app.job("act")
@@ -77,11 +77,11 @@ async def test_a_horizon_is_taken_anew_only_where_the_record_of_sleep_was_broken
             return answer
 
         monkeypatch.setattr(claimer._link, "run", run_and_tell)
-        await until(lambda: asked.count("lie_down") >= 2)
-        start = asked.index("lie_down") + 1  # what comes before may belong to the first sleep
+        await until(lambda: asked.count("record_sleep") >= 2)
+        start = asked.index("record_sleep") + 1  # what comes before may belong to the first sleep
         assert "look_ahead" not in asked[start:]
-        assert "rise" not in asked
+        assert "end_sleep" not in asked
         delay = 5.0
         await until(lambda: "look_ahead" in asked[start:])
         delay = 0.0
-        assert asked[asked.index("look_ahead", start) - 1] == "lie_down"
+        assert asked[asked.index("look_ahead", start) - 1] == "record_sleep"

@@ -11,7 +11,7 @@ from holdfast import Holdfast
 from holdfast._drivers import run_sync
 from holdfast._engine.runner import Budget, Counts, PeriodicJob, Runner, Tick
 from holdfast._engine.runners import maintenance
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import HoldfastError
@@ -62,7 +62,7 @@ def there(conn: psycopg.Connection[Any], *names: str) -> list[str]:
 
 
 async def maintained(url: str, **budget: Any) -> dict[str, int]:
-    async with open_site(url, name="test", seconds=SOON) as site:
+    async with open_runner_database(url, name="test", seconds=SOON) as site:
         return dict(await Maintenance(site).tick(Tick(name="maintenance", budget=Budget(**budget))))
 
 
@@ -256,7 +256,7 @@ async def test_a_waiter_that_missed_an_end_is_notified(
     alive, gone = enqueue(conn, job(), job())
     first, second = enqueue(conn, job(after=[alive]), job(after=[gone]))
     conn.execute("DELETE FROM holdfast.job WHERE id = %s", [gone])
-    async with open_site(database, name="test", seconds=SOON) as site:
+    async with open_runner_database(database, name="test", seconds=SOON) as site:
         maintenance_ = Maintenance(site)
         for counts in ({}, {"blockers_repaired": 1}, {}):
             assert await maintenance_.tick(Tick(name="maintenance", budget=Budget())) == counts
@@ -333,7 +333,7 @@ async def test_a_warning_is_logged_once_and_counted_every_time(
     conn = connect()
     publish_ago(conn, 10)
     run_sync(conn, subscribe("slow", target="t", topics=(), partitions=1, beginning=True))
-    async with open_site(database, name="test", seconds=SOON) as site:
+    async with open_runner_database(database, name="test", seconds=SOON) as site:
         maintenance_ = Maintenance(site)
         for _ in range(3):
             assert await maintenance_.tick(Tick(name="maintenance", budget=Budget())) == {"days_unread": 1}

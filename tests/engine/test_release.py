@@ -96,7 +96,7 @@ async def test_a_claim_under_way_while_its_queue_is_paused_is_given_back(app: Ho
         database = serving(worker)
 
         def pause(jobs: object, seconds: float) -> None:
-            database.paused = frozenset({"default"})
+            database.attempts.paused = frozenset({"default"})
 
         database.claimer._on_claim = pause
         ledger.enqueue(*[act.new() for _ in range(3)])

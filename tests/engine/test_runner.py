@@ -172,7 +172,7 @@ async def test_what_did_something_is_recorded_and_what_did_not_is_not(database: 
             assert (await at.ticker.tick(at.runners["work"], PLENTY)).outcome == "completed"
         assert runs(conn) == [("work", "completed", {"deleted": 3, "kept": 0}, None)]
         row = conn.execute("SELECT worker_id, finished_at >= started_at FROM holdfast.run").fetchone()
-        assert row == (at.site.worker, True)
+        assert row == (at.database.worker, True)
 
 
 @pytest.mark.parametrize(

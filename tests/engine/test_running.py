@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._engine.runner import Budget, Counts, Runner, Tick
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.schedule import Every
@@ -53,7 +53,7 @@ async def begun(at: Crew, slow: Slow, conn: psycopg.Connection[Any]) -> asyncio.
     task = asyncio.create_task(at.ticker.tick(slow.runner, PLENTY))
     await until(lambda: running(conn))
     [(runner, _, worker)] = running(conn)
-    assert (runner, worker) == ("slow", at.site.worker)
+    assert (runner, worker) == ("slow", at.database.worker)
     return task
 
 
@@ -77,10 +77,10 @@ async def test_a_tick_whose_worker_died_is_not_shown_and_is_recorded_as_lost(
     conn, slow = connect(), Slow()
     async with crew(database, slow.runner) as at:
         task = await begun(at, slow, conn)
-        conn.execute(died.encode(), [at.site.worker])
+        conn.execute(died.encode(), [at.database.worker])
         assert running(conn) == []
         conn.execute(OLD.encode())
-        async with open_site(database, name="other", seconds=SOON) as other:
+        async with open_runner_database(database, name="other", seconds=SOON) as other:
             tick = Tick(name="maintenance", budget=Budget())
             assert (await Maintenance(other).tick(tick)).get("runs_lost") == 1
         assert runs(conn) == [("slow", "lost", None, "lost")]
@@ -97,7 +97,7 @@ async def test_a_slot_whose_worker_died_is_not_shown(database: str, connect: Con
     conn, slow = connect(), Slow(every=Every(timedelta(hours=1)))
     async with crew(database, slow.runner) as at:
         task = await begun(at, slow, conn)
-        conn.execute(died.encode(), [at.site.worker])
+        conn.execute(died.encode(), [at.database.worker])
         assert running(conn) == []
         slow.go.set()
         await task
@@ -136,6 +136,6 @@ async def test_an_ending_that_could_not_be_written_is_written_before_the_next_ti
 
 async def test_the_worker_of_a_one_shot_tick_sends_heartbeats(database: str, connect: Connect) -> None:
     conn = connect()
-    async with open_site(database, name="once", seconds=0.4):
+    async with open_runner_database(database, name="once", seconds=0.4):
         heard = "SELECT FROM holdfast.worker WHERE heartbeat_at > started_at + interval '50 ms'"
         await until(lambda: conn.execute(heard).rowcount == 1)

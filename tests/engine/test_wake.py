@@ -258,12 +258,12 @@ async def test_a_trickle_does_not_end_the_sleep(app: Holdfast, ledger: Ledger, m
         assert len(looks) - len(by_itself) <= claimer._wakes - wakes == 5, looks
         assert by_itself == [f"{floor.REACHES[-1]} seconds"] * len(by_itself), looks
         assert len(by_itself) <= 5, looks
-        assert {"lie_down", "look_ahead", "rise"}.isdisjoint(asked)
+        assert {"record_sleep", "look_ahead", "end_sleep"}.isdisjoint(asked)
         # It is woken though it runs something, and a flood ends the sleep.
         ledger.enqueue(*[act.new() for _ in range(50)])
         ledger.enqueue(*[act.new() for _ in range(50)])
         await until(lambda: ledger.completed() == 105)
-        await until(lambda: "rise" in asked)
+        await until(lambda: "end_sleep" in asked)
 
 
 async def test_a_job_for_which_there_was_no_room_does_not_wait_for_the_sleeper(app: Holdfast, ledger: Ledger) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast import Holdfast, Job
 from holdfast._engine.jobs import handlers as attempt
 from holdfast._engine.runner import Budget, Tick
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from tests.engine.pace import QUICK, ms
 from tests.engine.waiting import until
@@ -51,7 +51,7 @@ async def test_a_due_kind_without_a_worker_is_logged_once(
     @app.job("pdf.render", queue="pdf")
     async def render(job: Job[None]) -> None: ...
 
-    async with open_site(database, name="test", seconds=30.0) as site:
+    async with open_runner_database(database, name="test", seconds=30.0) as site:
         maintenance = Maintenance(site)
 
         async def tick() -> list[str]:

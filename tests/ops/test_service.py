@@ -28,7 +28,7 @@ from holdfast._ops.requests import (
 )
 from holdfast._ops.responses.job import JobActionResult
 from holdfast._ops.service import Service
-from holdfast._store.schedule import begin_run, record_run
+from holdfast._store.schedule import record_run, start_run
 from holdfast._store.search import replay_job
 from holdfast._store.subscription import subscribe
 from holdfast._store.worker import register_worker
@@ -372,7 +372,7 @@ async def test_a_runner_is_shown_as_running_while_its_worker_lives(
         "('tidy', 'runner', 'every 60s', now(), now(), %s, now() + interval '1 min')",
         [worker],
     )
-    run_sync(conn, record_run(run_sync(conn, begin_run()), "loop", None, worker=worker, counts={}))
+    run_sync(conn, record_run(run_sync(conn, start_run()), "loop", None, worker=worker, counts={}))
     found = {line.name: line for line in (await service.runners()).runners}
     assert {name: line.running_on for name, line in found.items()} == {"dead": None, "loop": worker, "tidy": worker}
     assert [name for name, line in found.items() if line.running_since is not None] == ["loop", "tidy"]

@@ -13,7 +13,7 @@ from holdfast._model.new_job import OrderKey, Unique
 from holdfast._store.chain import complete_chain, delete_chains, read_chain
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held
-from holdfast._store.sleeper import lie_down, watch_chains
+from holdfast._store.sleeper import record_sleep, watch_chains
 from tests.protocol.faults import add_faults, break_at
 from tests.protocol.zombies import images
 from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, job, number, statuses
@@ -35,7 +35,7 @@ class Scene:
     def __init__(self, conn: Connection) -> None:
         self.worker = worker = Worker(conn)
         conn.execute("CREATE TABLE public.ledger (entry text)")
-        run_sync(conn, lie_down(worker.id, ["default"], ["k"]))
+        run_sync(conn, record_sleep(worker.id, ["default"], ["k"]))
         first, ended, alive = enqueue(conn, *[job()] * 3)
         self.chain, self.ended, self.alive = first, ended, alive
         worker.end([taken for taken in worker.claim() if taken.id == ended], DONE)

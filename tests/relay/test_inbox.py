@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from holdfast import InvalidEvent, NoTransaction, WrongIsolation, inbox
 from holdfast._engine.runner import Budget, Tick
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from tests.django_config import connected
 
@@ -326,7 +326,7 @@ async def test_a_message_is_forgotten_when_it_was_kept_long_enough(database: str
             "VALUES (now() - %s * interval '1 day', 'a', %s)",
             [days, f"of {days} days"],
         )
-    async with await aconnect(database) as other, open_site(database, name="test", seconds=SOON) as site:
+    async with await aconnect(database) as other, open_runner_database(database, name="test", seconds=SOON) as site:
         async with other.transaction(), inbox.once(other, "of 15 days", "a") as fresh:
             assert not fresh
         counts = await Maintenance(site).tick(Tick(name="maintenance", budget=Budget()))

@@ -11,7 +11,7 @@ from holdfast._drivers import run_sync
 from holdfast._model.job import Completed, Released, Rescheduled, Retried
 from holdfast._model.new_job import Unique
 from holdfast._store.claim import REACHES, Floors, claim_jobs
-from holdfast._store.sleeper import lie_down, look_ahead, worker_channel
+from holdfast._store.sleeper import look_ahead, record_sleep, worker_channel
 from tests.traps.plans import buffers
 from tests.traps.sessions import held_snapshot
 from tests.traps.workers import FAILURE, Worker, enqueue, fill, job, number, pass_time
@@ -224,7 +224,7 @@ def test_a_stuck_claimer_delays_others_only_briefly(connect: Connect) -> None:
 def test_a_worker_that_serves_a_promoted_job_is_woken(connect: Connect) -> None:
     foreign, worker = Worker(connect(), "foreign"), Worker(connect(), "k", "m")
     worker.conn.execute(f"LISTEN {worker_channel(worker.id)}".encode())
-    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    run_sync(worker.conn, record_sleep(worker.id, worker.queues, worker.leases))
     fill(foreign.conn, 1, kind="foreign", **PAST)
     foreign.claim()
     worker.conn.execute("SELECT 1")

@@ -9,7 +9,7 @@ from bench.cpu import cpu_seconds
 from holdfast._drivers import run_sync
 from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners import maintenance
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._model.new_job import Unique
 from holdfast._store.maintenance import delete_windows
@@ -60,7 +60,7 @@ async def test_windows_are_deleted_an_hour_after_their_end(
         enqueue(conn, job(unique=Unique("live", window=window)))
     add_ended_windows(conn, 25)
     conn.execute("INSERT INTO holdfast.unique_window VALUES (now() - interval '50 minutes', 1, 'a', 'recent')")
-    async with open_site(database, name="test", seconds=60) as site:
+    async with open_runner_database(database, name="test", seconds=60) as site:
         runner = Maintenance(site)
         assert await runner.tick(Tick(name="maintenance", budget=Budget())) == {"windows_deleted": 25}
         assert await runner.tick(Tick(name="maintenance", budget=Budget())) == {}

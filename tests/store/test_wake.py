@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast._drivers import run_sync
-from holdfast._store.sleeper import RECORD_SECONDS, lie_down, look_ahead, others_ended, rise, worker_channel
+from holdfast._store.sleeper import RECORD_SECONDS, end_sleep, look_ahead, others_ended, record_sleep, worker_channel
 from tests.traps.workers import Worker, enqueue, job, number
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def test_a_sleeper_is_a_row_per_queue_that_ends_by_itself(connect: Connect) -> None:
     worker = Worker(connect(), "k", "m", queues=["p", "q"])
-    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    run_sync(worker.conn, record_sleep(worker.id, worker.queues, worker.leases))
     rows = worker.conn.execute(
         "SELECT queue, kinds, worker_id, until <= clock_timestamp() + %s * interval '1 second' "
         "FROM holdfast.sleeper ORDER BY 1",
@@ -23,14 +23,14 @@ def test_a_sleeper_is_a_row_per_queue_that_ends_by_itself(connect: Connect) -> N
     ).fetchall()
     assert rows == [(queue, ["k", "m"], worker.id, True) for queue in ("p", "q")]
     assert RECORD_SECONDS <= 10
-    run_sync(worker.conn, rise(worker.id))
+    run_sync(worker.conn, end_sleep(worker.id))
     assert number(worker.conn, "SELECT count(*) FROM holdfast.sleeper") == 0
 
 
 def test_a_sleeper_is_notified_by_name(connect: Connect) -> None:
     worker = Worker(connect())
     worker.conn.execute(f"LISTEN {worker_channel(worker.id)}".encode())
-    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    run_sync(worker.conn, record_sleep(worker.id, worker.queues, worker.leases))
     enqueue(connect(), job())
     worker.conn.execute("SELECT 1")
     assert [note.payload for note in worker.conn.notifies(timeout=5, stop_after=1)] == ["default"]
@@ -60,7 +60,7 @@ def begin(conn: Connection[object]) -> None:
 def test_sleep_is_light_until_transactions_that_missed_the_record_end(connect: Connect) -> None:
     worker, before, after = Worker(connect()), connect(), connect()
     begin(before)
-    run_sync(worker.conn, lie_down(worker.id, worker.queues, worker.leases))
+    run_sync(worker.conn, record_sleep(worker.id, worker.queues, worker.leases))
     horizon = run_sync(worker.conn, look_ahead(worker.id))
     assert not run_sync(worker.conn, others_ended(horizon.xmax))
     begin(after)
@@ -76,7 +76,7 @@ def test_the_record_of_a_killed_worker_does_not_swallow_a_wake_up(connect: Conne
     for worker in (7, 8, 9):
         listening.execute(f"LISTEN holdfast_{worker}".encode())
     for worker in (9, 7, 8, 8):  # 8 lies down last, twice, and is killed
-        run_sync(conn, lie_down(worker, ["default"], ["k"]))
+        run_sync(conn, record_sleep(worker, ["default"], ["k"]))
     enqueue(conn, job())
     woken = {heard.channel for heard in listening.notifies(timeout=5, stop_after=2)}
     assert woken == {"holdfast_7", "holdfast_8"}

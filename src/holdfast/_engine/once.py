@@ -17,7 +17,7 @@ from holdfast._engine.link import LOST
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Ticked, Transitions
 from holdfast._engine.runners.builtin import MINUTE, OUTLASTED, UNLIMITED, assemble, summary
-from holdfast._engine.runners.database import open_site
+from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.ticker import Limits
 from holdfast._engine.worker import Worker
 from holdfast._logs.failure import Failure
@@ -68,7 +68,7 @@ async def run_tick(application: Application) -> TickResult:
         databases: list[RunnerDatabase] = []
         for url in application.urls:
             try:
-                database = open_site(url, name=name, seconds=settings.lease.total_seconds())
+                database = open_runner_database(url, name=name, seconds=settings.lease.total_seconds())
                 databases.append(await stack.enter_async_context(database))
             except (*LOST, TimeoutError) as exc:
                 done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=database_of(url)))
@@ -99,7 +99,7 @@ async def _in_turn(order: Sequence[tuple[Ticker, Runner]], settings: Settings, e
 async def _once(ticker: Ticker, runner: Runner, settings: Settings, ends: float) -> Ticked:
     left = ends - time.monotonic()
     if left <= 0:
-        return Ticked(runner=runner.name, outcome="skipped", why="no time left", database=ticker.site.name)
+        return Ticked(runner=runner.name, outcome="skipped", why="no time left", database=ticker.database.name)
     longest = min(settings.tick_runner_max, runner.max_runtime or settings.tick_runner_max)
     seconds = min(left, longest.total_seconds())
     # A runner whose jobs may run on ends by itself; its grace is for writing their outcomes.
@@ -107,7 +107,7 @@ async def _once(ticker: Ticker, runner: Runner, settings: Settings, ends: float)
     try:
         return await ticker.tick(runner, limits)
     except Exception as exc:  # noqa: BLE001 - whatever prevents a runner from running, the next one gets its turn
-        return Ticked(runner=runner.name, outcome="failed", failure=Failure.of(exc), database=ticker.site.name)
+        return Ticked(runner=runner.name, outcome="failed", failure=Failure.of(exc), database=ticker.database.name)
 
 
 def _in_order(names: Sequence[str], tickers: Sequence[tuple[Ticker, Sequence[Runner]]]) -> list[tuple[Ticker, Runner]]:

@@ -5,30 +5,23 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._engine.attempt import Attempt, ReadyJobs
 from holdfast._engine.jobs.claim import Claimer
-from holdfast._engine.jobs.complete import Completer
-from holdfast._engine.jobs.finish import Finisher
-from holdfast._engine.jobs.heartbeat import Heartbeat, database_of
-from holdfast._engine.jobs.held_jobs import HeldJobs
+from holdfast._engine.jobs.heartbeat import Heartbeat
+from holdfast._engine.jobs.held_jobs import Attempts, HeldJobs
 from holdfast._engine.jobs.isolation import Isolation
-from holdfast._engine.jobs.lending import Lending
 from holdfast._engine.jobs.reap import Reaper
 from holdfast._engine.keeper import in_thread
 from holdfast._engine.wake.broker import waker
 from holdfast._engine.wake.listen import EVENTS, Polling
 from holdfast._logs.log import Log
-from holdfast._model.errors import AbortReason
-from holdfast._model.job import Released
 from holdfast._model.kind import retries_of
 from holdfast._model.work import Lease
 from holdfast._store.claim import Shards
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from uuid import UUID
 
     from holdfast._engine.application import Application
@@ -38,9 +31,6 @@ if TYPE_CHECKING:
     from holdfast._engine.link import Links
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
-    from holdfast._model.job import Blocker, Outcome
-    from holdfast._store.claim import ClaimedJob
-    from holdfast._store.finish import Answers
     from holdfast._store.lease import Held, ReapedJob
     from holdfast._store.worker import QueueControlRow
 
@@ -112,36 +102,22 @@ class Serving:
         self.links = links
         self._on_events = on_events
         self.held_jobs = held_jobs = HeldJobs(parts.transitions)
-        self._stopping = False
-        lease = Lease(settings.lease.total_seconds())
-        self._leases = {name: kind.work.lease or lease for name, kind in kinds.items()}
-        self._queue_leases: dict[str, Lease] = {}
-        self.paused: frozenset[str] = frozenset()
-        """The queues that the control table pauses: none of their jobs start."""
-        self._ready = ReadyJobs(self._ended, self._give_back)
+        self.attempts = attempts = Attempts(parts.application, dispatcher, held_jobs, links, worker)
+        self.finisher = attempts.finisher
         self._obey(registered.queues)
         self._interval = self._heartbeat_interval()
-        self._lending = Lending(
-            (links.claim, links.finish),
-            dispatcher,
-            held_jobs.held,
-            database=database_of(links.url),
-            give_back=self.give_back_waiting,
-        )
         self._claim_loops: list[Kept] = []
         self.waker = self._make_waker(registered)
-        self.finisher = Finisher(links.finish, worker, self._written, held_jobs.refused, tracebacks=settings.tracebacks)
-        self._completer = Completer(links.finish, worker, parts.application.codec)
         self.claimer = Claimer(
             links.claim,
             worker=worker,
             identity=registered.identity,
-            leases=self._leases,
+            leases=attempts.leases,
             queues=dispatcher.slots.queues,
             limit=dispatcher.slots.batch,
-            queue_leases=lambda: self._queue_leases,
+            queue_leases=lambda: attempts.queue_leases,
             wanted=self._wanted,
-            hold=self._hold,
+            hold=attempts.hold,
             held=held_jobs.held,
             listener=self.waker,
             idle_min=settings.idle_min.total_seconds(),
@@ -150,17 +126,18 @@ class Serving:
             shards=Shards(settings.shard_index or 0, settings.shard_count or 1),
             on_claim=parts.transitions.looked,
         )
+        attempts.on_written = self.claimer.capacity_freed
         self._isolation = Isolation(
             links.claim,
             worker=worker,
             dispatcher=dispatcher,
             claimer=self.claimer,
-            queues=lambda: [name for name in dispatcher.slots.openings() if name not in self.paused],
-            leases=lambda: self._leases,
+            queues=lambda: [name for name in dispatcher.slots.openings() if name not in attempts.paused],
+            leases=lambda: attempts.leases,
             held=held_jobs.held,
-            start=self._start_held,
-            give_back=self.give_back_waiting,
-            flushed=self.finisher.flushed,
+            start=attempts.hold_apart,
+            give_back=attempts.give_back_waiting,
+            flushed=attempts.finisher.flushed,
         )
         self._reaper = Reaper(
             links.claim,
@@ -187,15 +164,15 @@ class Serving:
 
     def start(self, keeper: Keeper) -> None:
         """Start all loops."""
-        self._dispatcher.join(self._ready)
+        self._dispatcher.join(self.attempts.ready)
         self._dispatcher.held.append(self.held_jobs.held)
-        self._dispatcher.room.append(self.claimer.room)
+        self._dispatcher.on_capacity.append(self.claimer.capacity_freed)
         self.heartbeat.start(keeper)
         if self._parts.lending:
-            keeper.start("lending", self._lending.run)
+            keeper.start("lending", self.attempts.lending.run)
         keeper.start("reaper", self._reaper.run)
         keeper.start("finisher", self.finisher.run)
-        keeper.start("progress", self._completer.run)
+        keeper.start("progress", self.attempts.completer.run)
         keeper.start("heartbeat watch", self.heartbeat.watch)
         if self._parts.listening:
             keeper.start("listener", self.waker.run)
@@ -230,16 +207,16 @@ class Serving:
 
     def rename(self, worker: int) -> None:
         """Continue under another worker id."""
-        for part in (self, self.finisher, self._completer, self.claimer, self._isolation, self._reaper, self.heartbeat):
+        claiming = (self.claimer, self._isolation, self._reaper, self.heartbeat)
+        for part in (self, self.finisher, self.attempts.completer, *claiming):
             part.worker = worker
         self.waker.rename(worker)
 
     def stop_claiming(self) -> None:
         """Claim nothing more, and give back jobs that have not started. Their attempts do not count."""
-        self._stopping = True
         self.claimer.stop()
         self._isolation.stop()
-        self.give_back_waiting()
+        self.attempts.stop()
 
     async def claims_ended(self, seconds: float) -> None:
         """Wait at most `seconds` for a claim under way. The jobs it takes are given back."""
@@ -268,17 +245,6 @@ class Serving:
             unwritten=self.finisher.unwritten,
         )
 
-    def give_back_waiting(self) -> None:
-        """Give back jobs that have not started. Their attempts do not count."""
-        self._dispatcher.give_back(self._ready)
-
-    def give_up_running(self) -> None:
-        """Write the outcomes of aborted attempts whose handlers still run: these handlers are not waited for."""
-        for attempt in list(self.held_jobs.held.values()):
-            if attempt.has_started and not attempt.over and attempt.signal.aborted:
-                attempt.over = True
-                self._ended(attempt, self._dispatcher.handlers.aborted(attempt))
-
     async def claim_due(self, items: int, until: float) -> bool:
         """Claim and start at most `items` due jobs, none after `until` (monotonic clock).
 
@@ -292,60 +258,13 @@ class Serving:
 
     def _stalled(self, seconds: float, queues: set[str]) -> bool:
         """Return whether none of these queues can start a job within `seconds`: each is paused or rests for longer."""
-        return not self.finisher.full and self._dispatcher.stalled(seconds, queues - self.paused)
+        return not self.finisher.full and self._dispatcher.stalled(seconds, queues - self.attempts.paused)
 
     def _wanted(self) -> dict[str, int]:
         if self.finisher.full:
             return {}
         wanted = self._dispatcher.slots.wanted()
-        return {queue: count for queue, count in wanted.items() if queue not in self.paused}
-
-    def _hold(self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]]) -> None:
-        self._start_held(jobs, blockers, give_back=self._dispatcher.slots.closed)
-
-    def _start_held(
-        self, jobs: Sequence[ClaimedJob], blockers: Mapping[int, Sequence[Blocker]], *, give_back: bool = False
-    ) -> None:
-        attempts = []
-        for job in sorted(jobs, key=_URGENCY):
-            lease = self._queue_leases.get(job.queue) or self._leases[job.kind]
-            waited_for = tuple(blockers.get(job.id, ()))
-            attempts.append(Attempt(job, self._kinds[job.kind], lease, self._completer, waited_for))
-        self.held_jobs.add(attempts)
-        if self._stopping or give_back or not self.paused.isdisjoint(job.queue for job in jobs):
-            # The worker was stopped or the queue paused while the claim was under way.
-            none = self._stopping or give_back
-            left = [attempt for attempt in attempts if none or attempt.claimed.queue in self.paused]
-            self._give_back(left)
-            attempts = [attempt for attempt in attempts if attempt not in left]
-        self._dispatcher.hold(self._ready, attempts)
-
-    def _give_back(self, attempts: Iterable[Attempt]) -> None:
-        for attempt in attempts:
-            attempt.signal.abort(AbortReason.shutdown)
-            self._ended(attempt, Released())
-
-    def _ended(self, attempt: Attempt, outcome: Outcome | None) -> None:
-        """Hand the outcome of an attempt to the finisher, unless the claim is lost."""
-        # From here on it waits for the database or for another transaction; its lease is renewed meanwhile.
-        attempt.deadline = None
-        self._lending.ended(attempt)
-        if attempt.busy is not None:
-            seconds = attempt.busy.retry_after.total_seconds()
-            self._dispatcher.slots.rest(attempt.claimed.queue, seconds)
-            self._dispatcher.give_back_shut()
-            asyncio.get_running_loop().call_later(seconds, self._dispatcher.dispatch)
-        if outcome is None:
-            self.held_jobs.forget(attempt)
-        else:
-            attempt.outcome = outcome
-            self.finisher.add(attempt)
-
-    def _written(self, batch: Sequence[Attempt], answers: Answers) -> None:
-        try:
-            self.held_jobs.written(batch, answers, answers.next_ids)
-        finally:
-            self.claimer.room()
+        return {queue: count for queue, count in wanted.items() if queue not in self.attempts.paused}
 
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self.held_jobs.reaped(jobs)
@@ -360,29 +279,25 @@ class Serving:
 
     def _obey(self, queues: Sequence[QueueControlRow]) -> None:
         """Apply the control table."""
-        self.paused = frozenset(queue.name for queue in queues if queue.paused)
+        attempts = self.attempts
+        attempts.paused = frozenset(queue.name for queue in queues if queue.paused)
         served = self._dispatcher.slots.queues
         leases = {q.name: Lease(q.lease_ms / 1000) for q in queues if q.lease_ms and q.name in served}
-        if leases != self._queue_leases:
-            self._queue_leases = leases
+        if leases != attempts.queue_leases:
+            attempts.use_queue_leases(leases)
             for name, lease in leases.items():
                 for said in self._settings.too_long_for(f"queue {name}", lease.duration):
                     log.warning("settings do not go with the lease of a queue: %s", said)
-            for attempt in self.held_jobs.held.values():
-                attempt.lease = leases.get(attempt.claimed.queue) or self._leases[attempt.claimed.kind]
         tighter = self._dispatcher.slots.control(
             {q.name: q.concurrency for q in queues if q.concurrency is not None},
             {q.name: q.rate for q in queues if q.rate is not None},
             of=self.links.url,
         )
-        self._dispatcher.give_back(self._ready, self.paused)
+        self._dispatcher.give_back(attempts.ready, attempts.paused)
         self._dispatcher.give_back_of(tighter)
         self._dispatcher.dispatch()
 
     def _heartbeat_interval(self) -> float:
         """Return the setting, or a quarter of the shortest lease in use if that is less: it must stay below a third."""
-        leases = [*self._leases.values(), *self._queue_leases.values()]
+        leases = [*self.attempts.leases.values(), *self.attempts.queue_leases.values()]
         return min([self._settings.heartbeat.total_seconds(), *(lease.seconds / 4 for lease in leases)])
-
-
-_URGENCY = attrgetter("priority", "available_at", "id")

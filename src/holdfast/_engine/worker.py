@@ -260,7 +260,7 @@ class Worker:
     async def _run_on(self, ends: float) -> int:
         """Start nothing more and wait for running jobs. Abort those that still run at `ends`; return how many."""
         for serving in self._serving:
-            serving.give_back_waiting()
+            serving.attempts.give_back_waiting()
         outlasted = 0
         if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
             budget = self._application.settings.tick_overall_max / timedelta(milliseconds=1)
@@ -269,7 +269,7 @@ class Worker:
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
             await self._dispatcher.drained(ABORT_GRACE)
             for serving in self._serving:
-                serving.give_up_running()
+                serving.attempts.give_up_running()
         await self._flush()
         return outlasted
 

@@ -95,7 +95,7 @@ class Consumer:
         self._failures: Counter[int] = Counter()
         """Consecutive failures, by partition."""
         self._ended = asyncio.Event()
-        self._told: str | None = None
+        self._reported: str | None = None
 
     async def run(self, turn: Turn = unwatched) -> None:
         """Consume until cancelled, then deliver what was read and leave the subscription."""
@@ -139,7 +139,7 @@ class Consumer:
         if not self._parts.worker():
             raise TimeoutError("the worker is not registered yet")
         subscribed = self._subscribed or await self._subscribe()
-        begun = time.monotonic()
+        asked_at = time.monotonic()
         joining = join_subscription(subscribed.id, self._parts.worker(), lease_ms=round(self._lease * 1000))
         membership = await self._link.run(joining)
         if membership is None:
@@ -147,7 +147,7 @@ class Consumer:
             log.warning("a subscription was deleted while it is in use", extra=self._extra())
             self._subscribed = None
             return await self.join()
-        self._alive_until = begun + self._lease
+        self._alive_until = asked_at + self._lease
         self._say(membership)
         return membership
 
@@ -186,14 +186,14 @@ class Consumer:
                 # Its token is no longer valid, so nothing it does counts; do not wait for it in case it hangs.
                 self._serving[key].kept.cancel()
         unserved = [key for key in held if key not in self._serving]
-        room = max(0, membership.share - len(ours))
-        for key in unserved[:room]:
+        free = max(0, membership.share - len(ours))
+        for key in unserved[:free]:
             budget = Budget()
             serve = partial(self._serve, held[key], membership, budget)
             kept = self._parts.keeper.start("partition", serve, detail=f"{self._what.name} {key[0]}", once=True)
             kept.on_end = self._ended.set
             self._serving[key] = HeldTask(kept, budget)
-        return [held[key] for key in unserved[room:]]
+        return [held[key] for key in unserved[free:]]
 
     async def _give_up(self, held: HeldPartition) -> None:
         """Release the partition at once: while this lease lives, no other consumer would claim it."""
@@ -326,17 +326,17 @@ class Consumer:
                 "the server's identifier changed and its transactions did not: taken for a pg_upgrade",
                 extra=self._extra(),
             )
-        told = "elsewhere" if membership.elsewhere else "cut" if membership.partitions != self._what.partitions else ""
-        if told == self._told:
+        state = "elsewhere" if membership.elsewhere else "cut" if membership.partitions != self._what.partitions else ""
+        if state == self._reported:
             return
-        self._told = told
-        if told == "elsewhere":
+        self._reported = state
+        if state == "elsewhere":
             log.error(
                 "this database was restored from another server: run `holdfast events rebase %s`",
                 self._what.name,
                 extra=self._extra(),
             )
-        elif told == "cut":
+        elif state == "cut":
             log.warning(
                 "a subscription has %s partitions, and the code asks for %s: run `holdfast events repartition %s %s`",
                 membership.partitions,

@@ -58,11 +58,11 @@ class Partition:
         reading = asyncio.create_task(self._read(pages, budget))
         try:
             while not budget.over and (page := await self._next(pages, reading)) is not None:
-                begun = time.monotonic()
+                started = time.monotonic()
                 handed = await self._courier.hand_over(page.events)
                 confirmed += handed.confirmed
                 await self._move(page.after, handed)
-                self._pace(budget, time.monotonic() - begun, full=not page.last)
+                self._pace(budget, time.monotonic() - started, full=not page.last)
                 if time.monotonic() - looked > LOOK:
                     confirmed += await self._hand_over_released(budget)
                     looked = time.monotonic()
@@ -116,7 +116,7 @@ class Partition:
         """Retry the released events, in order per key, before newer events of those keys."""
         confirmed = 0
         while not budget.spent:
-            begun, limit = time.monotonic(), budget.limit(min(RELEASED, self._size))
+            started, limit = time.monotonic(), budget.limit(min(RELEASED, self._size))
             released = await self._link.run(released_events(self._subscription, self._cut.partition, limit=limit))
             budget.spend(len(released.events))
             if not released.events:
@@ -134,7 +134,7 @@ class Partition:
                 await self._move(self.held.position, Handed(0, [], handed.deliveries))
             confirmed += handed.confirmed
             self._courier.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
-            self._pace(budget, time.monotonic() - begun, full=len(released.events) == limit)
+            self._pace(budget, time.monotonic() - started, full=len(released.events) == limit)
         return confirmed
 
     def _pace(self, budget: Budget, seconds: float, *, full: bool) -> None:

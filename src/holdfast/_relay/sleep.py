@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
 from holdfast._store.sleeper import watch_horizon
-from holdfast._store.subscription import read_on
+from holdfast._store.subscription import record_reader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,7 +56,7 @@ class LogWaker:
         async with self._lock:
             if self.heard() and (now := time.monotonic()) >= self._renew_at:
                 worker = self._worker()
-                record = read_on(worker, self._topics)
+                record = record_reader(worker, self._topics)
                 if await follow(self._link, self._recorded.fall_asleep(worker, record, watch_horizon())) is not None:
                     self.changes += 1
                 self._renew_at = now + RENEWED_AFTER

@@ -248,7 +248,7 @@ def _job(job: NewJob[object] | None) -> str:
 RunOutcome: TypeAlias = Literal["completed", "failed", "cancelled", "lost"]
 
 
-class Begun(NamedTuple):
+class StartedRun(NamedTuple):
     """A run that is not recorded yet."""
 
     id: int
@@ -277,13 +277,13 @@ class Running(NamedTuple):
     worker: int
 
 
-def begin_run() -> Statement[Begun]:
+def start_run() -> Statement[StartedRun]:
     """Return a new run id and the time. Nothing is written."""
-    return statement("begin_run", one(Begun))
+    return statement("start_run", one(StartedRun))
 
 
 def record_run(  # noqa: PLR0913 - one keyword per field of a run
-    begun: Begun,
+    run: StartedRun,
     runner: str,
     outcome: RunOutcome | None,
     *,
@@ -295,8 +295,8 @@ def record_run(  # noqa: PLR0913 - one keyword per field of a run
     return statement(
         "record_run",
         nothing,
-        id=begun.id,
-        started_at=begun.started_at.isoformat(),
+        id=run.id,
+        started_at=run.started_at.isoformat(),
         worker=worker,
         runner=runner,
         outcome=outcome,

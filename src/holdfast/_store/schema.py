@@ -90,14 +90,14 @@ def script() -> str:
 
 def check(conn: psycopg.Connection[Any]) -> None:
     """Raise SchemaMissing, SchemaOutdated or SchemaUnknown unless this code can work with the schema."""
-    with _missing_told(), conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
+    with _missing_schema_reported(), conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statements()["applied_migrations"].encode(), prepare=False)
         verify(cursor.fetchall())
 
 
 async def check_async(conn: psycopg.AsyncConnection[Any]) -> None:
     """Check the schema on an asynchronous connection. See `check`."""
-    with _missing_told():
+    with _missing_schema_reported():
         async with conn.transaction(), psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
             await cursor.execute(statements()["applied_migrations"].encode(), prepare=False)
             verify(await cursor.fetchall())
@@ -190,7 +190,7 @@ def _text(*path: str) -> str:
 
 
 @contextmanager
-def _missing_told() -> Iterator[None]:
+def _missing_schema_reported() -> Iterator[None]:
     try:
         yield
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:

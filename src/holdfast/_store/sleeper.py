@@ -29,13 +29,13 @@ def worker_channel(worker: int) -> str:
     return f"{WORKER_CHANNEL}_{worker}"
 
 
-def lie_down(worker: int, queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
+def record_sleep(worker: int, queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:
     """Record that the worker sleeps. After the commit, check once more for due jobs before sleeping."""
-    return statement("lie_down", nothing, worker=worker, queues=text_array(queues), kinds=text_array(kinds))
+    return statement("record_sleep", nothing, worker=worker, queues=text_array(queues), kinds=text_array(kinds))
 
 
-def rise(worker: int) -> Statement[None]:
-    return statement("rise", nothing, worker=worker)
+def end_sleep(worker: int) -> Statement[None]:
+    return statement("end_sleep", nothing, worker=worker)
 
 
 def wake_sleepers(queues: Iterable[str], kinds: Iterable[str]) -> Statement[None]:

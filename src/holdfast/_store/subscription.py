@@ -260,9 +260,9 @@ def settle_parked(
     )
 
 
-def read_on(worker: int, topics: Iterable[str]) -> Statement[None]:
+def record_reader(worker: int, topics: Iterable[str]) -> Statement[None]:
     """Record for ten seconds that a reader of these topics sleeps and can be woken."""
-    return statement("read_on", nothing, worker=worker, topics=text_array(topics))
+    return statement("record_reader", nothing, worker=worker, topics=text_array(topics))
 
 
 def own_transaction() -> Statement[str]:

@@ -5,7 +5,7 @@ In the order in which a job passes through them:
     slots.py      decides how many jobs of each queue may run, and how many more to claim
     claim.py      takes due jobs from the database
     isolation.py  takes jobs whose worker was lost, and runs them apart
-    held_jobs.py  holds claimed jobs until their outcomes are written, and reports what became of them
+    held_jobs.py  makes attempts of claimed jobs, holds them until their outcomes are written, and reports the results
     heartbeat.py  renews the leases of held jobs from its own thread
     dispatch.py   starts ready jobs as slots become free
     lending.py    lends the slots of a database that does not answer

@@ -18,7 +18,7 @@ from holdfast._logs.log import Log
 from holdfast._store.chain import read_blockers
 from holdfast._store.claim import REACHES, WHOLE, Floors, Served, Shards, Windows, claim_jobs
 from holdfast._store.lease import release_strays
-from holdfast._store.sleeper import lie_down, look_ahead, rise, wake_sleepers
+from holdfast._store.sleeper import end_sleep, look_ahead, record_sleep, wake_sleepers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
@@ -111,7 +111,7 @@ class Claimer:
         self.jobs = 0
         """Jobs claimed so far."""
 
-    def room(self) -> None:
+    def capacity_freed(self) -> None:
         """Note that a slot became free: wake up if a queue that was full at the start of the sleep has capacity."""
         self._room.set()
         if self._asleep_for is not None and not self._wanted().keys() <= self._asleep_for:
@@ -319,7 +319,7 @@ class Claimer:
 
     async def _lie_down(self, wanted: Mapping[str, int], until: float) -> bool:
         """Record the sleep, and poll until all other transactions see the record. Return True when there was work."""
-        record = lie_down(self.worker, wanted, self._leases)
+        record = record_sleep(self.worker, wanted, self._leases)
         # Reading a horizon costs a transaction id.
         horizon = look_ahead(self.worker, self._served.unless_all(wanted))
         limits = await follow(self._link, self._recorded.fall_asleep((self.worker, frozenset(wanted)), record, horizon))
@@ -340,7 +340,7 @@ class Claimer:
     async def _get_up(self) -> None:
         """Delete the record: a busy worker needs no notifications."""
         if self._recorded.end():
-            await self._link.run(rise(self.worker))
+            await self._link.run(end_sleep(self.worker))
 
     async def _sleep_soundly(self, until: float) -> bool:
         """Sleep until `until`; claim when woken or when the next job is due. Return True when more work is left.

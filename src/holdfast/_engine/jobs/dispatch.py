@@ -65,7 +65,7 @@ class Dispatcher:
         self.held: list[Mapping[Held, Attempt]] = []
         """For each database, the jobs held until their outcomes are written."""
         self._deadlines = Deadlines(self.held, clock)
-        self.room: list[Callable[[], None]] = []
+        self.on_capacity: list[Callable[[], None]] = []
         """Called when more jobs may be wanted."""
 
     def join(self, ready: ReadyJobs) -> None:
@@ -140,7 +140,7 @@ class Dispatcher:
             self._dispatching = False
         if self.slots.paced:
             self._look_again()
-        for call in self.room:
+        for call in self.on_capacity:
             call()
 
     def _dispatch_soon(self) -> None:

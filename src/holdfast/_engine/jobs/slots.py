@@ -101,8 +101,8 @@ class Slots:
             return False
         if not self.paced:
             return True
-        room = self._pacing.room(queue, self._limits[queue] - self._running[queue])
-        return room is None or room > 0
+        free = self._pacing.free_slots(queue, self._limits[queue] - self._running[queue])
+        return free is None or free > 0
 
     def shut(self, queue: str) -> bool:
         """Return whether no job of this queue will start soon, whatever ends meanwhile."""
@@ -115,8 +115,8 @@ class Slots:
             return False
         if queue in self._resting:
             return True
-        room = self._pacing.room(queue, limit - self._running[queue])
-        return room is not None and room <= 0
+        free = self._pacing.free_slots(queue, limit - self._running[queue])
+        return free is not None and free <= 0
 
     def opens_in(self, queues: Iterable[str] | None = None) -> float | None:
         """Return in how many seconds one of these queues (default: all) can start more if nothing ends. None: never."""
@@ -166,7 +166,7 @@ class Slots:
             count = free * self._groups.get(queue, 1) + 2 * ahead - waiting
             if count == 0 and soon and not waiting and self._running[queue] < limit:
                 count = 1
-            if self.paced and (paced := self._pacing.room(queue, limit - self._running[queue])) is not None:
+            if self.paced and (paced := self._pacing.free_slots(queue, limit - self._running[queue])) is not None:
                 count = min(count, paced - waiting)
             if count > 0:
                 useful[queue] = min(count, self.batch)
@@ -306,7 +306,7 @@ class Pacing:
         self._buckets = buckets
         return {name for name, bucket in buckets.items() if name not in before or bucket.rate < before[name].rate}
 
-    def room(self, queue: str, slots: int) -> int | None:
+    def free_slots(self, queue: str, slots: int) -> int | None:
         """Return how many jobs of this queue may start now in `slots` free slots. None: no rate limit or delay."""
         resting, bucket = self._resting.get(queue), self._buckets.get(queue)
         if resting is None and bucket is None:

@@ -23,13 +23,13 @@ from holdfast._model.kind import retries_of
 from holdfast._model.schedule import Every, parse
 from holdfast._store.lease import ClaimAnswer
 from holdfast._store.schedule import (
-    Begun,
     PeriodicScan,
-    begin_run,
+    StartedRun,
     enqueue_slots,
     look_at_periodic_jobs,
     record_run,
     set_next,
+    start_run,
 )
 
 if TYPE_CHECKING:
@@ -79,9 +79,9 @@ def summary(counts: Mapping[str, int]) -> dict[str, int]:
 class Minutes:
     """Records work of background mode that has no ticks, as one row of `run` per minute."""
 
-    def __init__(self, site: RunnerDatabase, runner: str, counts: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, database: RunnerDatabase, runner: str, counts: Callable[[], Mapping[str, int]]) -> None:
         """Take `counts()`, which returns the totals so far, under their names in a run."""
-        self._site = site
+        self._database = database
         self._runner = runner
         self._counts = counts
         self._before: Counter[str] = Counter()
@@ -98,13 +98,13 @@ class Minutes:
     async def record(self) -> None:
         """Write the counts since the last call, if there are any."""
         now: Counter[str] = Counter(self._counts())
-        begun = await self._site.link.run(begin_run())
+        started = await self._database.link.run(start_run())
         if did := now - self._before:
             # A row of its own, for the time since the last one.
-            run = begun if self._since is None else Begun(begun.id, self._since)
-            row = record_run(run, self._runner, "completed", worker=self._site.worker, counts=did)
-            await self._site.link.run(row)
-        self._before, self._since = now, begun.started_at
+            run = started if self._since is None else StartedRun(started.id, self._since)
+            row = record_run(run, self._runner, "completed", worker=self._database.worker, counts=did)
+            await self._database.link.run(row)
+        self._before, self._since = now, started.started_at
 
 
 class Reaping:
@@ -112,12 +112,12 @@ class Reaping:
 
     def __init__(
         self,
-        site: RunnerDatabase,
+        database: RunnerDatabase,
         kinds: Mapping[str, Kind[..., Any]],
         settings: Settings,
         on_reaped: Callable[[Sequence[ReapedJob]], None],
     ) -> None:
-        self._site = site
+        self._database = database
         self._retries = retries_of(kinds, settings.retry)
         self._default_retry = settings.retry
         self._interval = settings.reap_interval
@@ -127,8 +127,8 @@ class Reaping:
     async def tick(self, tick: Tick) -> Counts:
         if self._reaper is None:
             self._reaper = Reaper(
-                self._site.link,
-                worker=self._site.worker,
+                self._database.link,
+                worker=self._database.worker,
                 retries=self._retries,
                 default=self._default_retry,
                 interval=0.0,
@@ -151,18 +151,18 @@ class PeriodicJobs:
     """Enqueues the jobs of due slots, each once, however many workers look."""
 
     def __init__(
-        self, site: RunnerDatabase, timetable: Timetable, names: Sequence[str], transitions: Transitions
+        self, database: RunnerDatabase, timetable: Timetable, names: Sequence[str], transitions: Transitions
     ) -> None:
-        self._site = site
+        self._database = database
         self._timetable = timetable
         self._names = names
         self._transitions = transitions
 
     async def tick(self, tick: Tick) -> Counts:
         await self._timetable.register()
-        looks, broken = _readable(await self._site.link.run(look_at_periodic_jobs(self._names)))
+        looks, broken = _readable(await self._database.link.run(look_at_periodic_jobs(self._names)))
         if new := {look.name: look.text for look in looks if look.next_at is None}:
-            await self._site.link.run(set_next(new, now=looks[0].now))
+            await self._database.link.run(set_next(new, now=looks[0].now))
         due = [look for look in looks if look.due and look.next_at is not None]
         tick.count("enqueued", 0)
         while due and not tick.budget.spent and not tick.signal.aborted:
@@ -183,7 +183,7 @@ class PeriodicJobs:
         return tick.counts
 
     async def _enqueue(self, batch: Sequence[PeriodicScan]) -> int:
-        filled = await self._site.link.run(enqueue_slots(batch))
+        filled = await self._database.link.run(enqueue_slots(batch))
         self._transitions.enqueued(filled.made, "schedule")
         return filled.slots
 
@@ -225,7 +225,7 @@ def _wait(look: PeriodicScan) -> timedelta:
 
 def assemble(  # noqa: PLR0913 - the application, and what the engine made for it
     application: Application,
-    sites: Sequence[RunnerDatabase],
+    databases: Sequence[RunnerDatabase],
     *,
     state: Any,
     transitions: Transitions,
@@ -234,35 +234,37 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
 ) -> list[tuple[Ticker, list[Runner]]]:
     """Return the runners of each database: the application's run against its first, the built-in ones against each.
 
-    `sites`: the databases that answer. Without the first one, the application's runners do not run. `outbox` serves all
+    `databases`: those that answer. Without the first one, the application's runners do not run. `outbox` serves all
     databases in one run. `outbox` and `relay` are the functions of these runners here; None: they do nothing.
     """
     settings, names = application.settings, application.selected
-    home = next((site for site in sites if site.url == application.urls[0]), None)
+    home = next((database for database in databases if database.url == application.urls[0]), None)
     found = []
-    for site in sites:
+    for database in databases:
         # A new database needs no maintenance at first.
-        maintenance = Runner("maintenance", Maintenance(site).tick, every=Every(MINUTE), singleton=True, at_start=False)
-        own = list(application.runners.values()) if site is home else []
-        periodic = list(application.schedules.values()) if site is home else []
+        maintenance = Runner(
+            "maintenance", Maintenance(database).tick, every=Every(MINUTE), singleton=True, at_start=False
+        )
+        own = list(application.runners.values()) if database is home else []
+        periodic = list(application.schedules.values()) if database is home else []
         timetable = Timetable(
-            site,
+            database,
             [runner for runner in (*own, maintenance) if runner.name in names],
             periodic,
             lease=settings.lease,
             heartbeat=settings.heartbeat,
         )
         ours = {runner.name: runner for runner in own}
-        ours["reaper"] = Runner("reaper", Reaping(site, application.kinds, settings, transitions.reaped).tick)
+        ours["reaper"] = Runner("reaper", Reaping(database, application.kinds, settings, transitions.reaped).tick)
         ours["maintenance"] = maintenance
         scheduled = [job.name for job in periodic]
-        ours["schedules"] = Runner("schedules", PeriodicJobs(site, timetable, scheduled, transitions).tick)
-        if outbox is not None and site is sites[0]:
+        ours["schedules"] = Runner("schedules", PeriodicJobs(database, timetable, scheduled, transitions).tick)
+        if outbox is not None and database is databases[0]:
             # The grace is for aborting running jobs and writing their outcomes.
             ours["outbox"] = Runner("outbox", outbox, grace=7.0, runs_on=True)
         if relay is not None:
-            ours["relay"] = Runner("relay", relay(site))
-        ticker = Ticker(site, timetable, settings=settings, state=state, transitions=transitions)
+            ours["relay"] = Runner("relay", relay(database))
+        ticker = Ticker(database, timetable, settings=settings, state=state, transitions=transitions)
         found.append((ticker, [ours[name] for name in names if name in ours]))
     return found
 
@@ -270,7 +272,7 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
 @asynccontextmanager
 async def in_background(  # noqa: PLR0913 - the application, and what the engine made for it
     application: Application,
-    sites: Sequence[RunnerDatabase],
+    databases: Sequence[RunnerDatabase],
     *,
     state: Any,
     transitions: Transitions,
@@ -282,17 +284,17 @@ async def in_background(  # noqa: PLR0913 - the application, and what the engine
 
     `relayed`: by database URL, a function that returns the totals of its relays.
     """
-    minutes = Minutes(sites[0], "outbox", lambda: summary(counts()))
+    minutes = Minutes(databases[0], "outbox", lambda: summary(counts()))
     tickers = assemble(
         application,
-        sites,
+        databases,
         state=state,
         transitions=transitions,
         outbox=minutes.tick,
-        relay=None if not relayed else lambda site: Minutes(site, "relay", relayed[site.url]).tick,
+        relay=None if not relayed else lambda database: Minutes(database, "relay", relayed[database.url]).tick,
     )
     async with Background(tickers, settings=application.settings, keeper=keeper) as background:
         yield background
-    if "outbox" in application.selected and sites[0].worker:
+    if "outbox" in application.selected and databases[0].worker:
         with suppress(*LOST, TimeoutError):
             await minutes.record()

@@ -61,7 +61,7 @@ class RunnerDatabase:
 
 
 @asynccontextmanager
-async def open_site(url: str, *, name: str, seconds: float) -> AsyncIterator[RunnerDatabase]:
+async def open_runner_database(url: str, *, name: str, seconds: float) -> AsyncIterator[RunnerDatabase]:
     """Connect, and register as a separate worker. `seconds`: the limit of a statement."""
     async with Link(url, timeout=seconds) as link:
         await link.run_with(check_async)

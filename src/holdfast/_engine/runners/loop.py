@@ -147,7 +147,7 @@ class Background:
             for ticker in self._tickers:
                 ticker.abort(AbortReason.shutdown)
                 # Cancelling a statement waits for the server. Closing its connection does not.
-                ticker.site.hurry(2 * ABORT_GRACE)
+                ticker.database.hurry(2 * ABORT_GRACE)
             # Time for the functions to end, and for their ends to be written.
             left = await self._ended(3 * ABORT_GRACE)
         for kept in left:

@@ -68,10 +68,10 @@ COMMAND_SECONDS = 5.0
 class Maintenance:
     """Maintains one database. Each step is bounded, and leaves the rest to the next tick."""
 
-    def __init__(self, site: RunnerDatabase) -> None:
-        self._site = site
-        self._link = site.link
-        self._told: list[str] = []
+    def __init__(self, database: RunnerDatabase) -> None:
+        self._database = database
+        self._link = database.link
+        self._warned_of: list[str] = []
         self._unserved: set[tuple[str, str]] = set()
         self._repaired = 0
         """The chain after which the next repair starts."""
@@ -81,7 +81,7 @@ class Maintenance:
 
     async def tick(self, tick: Tick) -> Counts:
         """Do all maintenance on a separate connection, so that outcomes do not wait for a count of a million jobs."""
-        async with self._site.apart() as self._link:
+        async with self._database.apart() as self._link:
             return await self._tick(tick)
 
     async def _tick(self, tick: Tick) -> Counts:
@@ -131,7 +131,7 @@ class Maintenance:
             return await self._link.run(ensure_partitions())
         except psycopg.errors.LockNotAvailable:
             for locker in await self._link.run(partition_lockers()):
-                extra = locker._asdict() | {"database": self._site.name}
+                extra = locker._asdict() | {"database": self._database.name}
                 log.warning("partitions could not be made: a session holds a lock", extra=extra)
             raise
 
@@ -150,7 +150,7 @@ class Maintenance:
         }
         for of in [of for of in found if of not in self._unserved][:MOST_UNSERVED]:
             extra = {"kind": found[of].kind, "queue": found[of].queue, "due": found[of].due}
-            log.warning("jobs are due, and no live worker takes them", extra=extra | {"database": self._site.name})
+            log.warning("jobs are due, and no live worker takes them", extra=extra | {"database": self._database.name})
         self._unserved = set(found)
         return 0
 
@@ -160,20 +160,20 @@ class Maintenance:
         if found:
             log.warning(
                 "jobs waited for chains that had ended, and are released now",
-                extra={"chains": found, "database": self._site.name},
+                extra={"chains": found, "database": self._database.name},
             )
         return found
 
     async def _warn(self) -> int:
         """Log when days of the event log stay too long: an operator must fix a subscription, or skip it."""
         unread = await self._link.run(unread_days(limit=MOST_PARTITIONS))
-        if unread and unread != self._told:
+        if unread and unread != self._warned_of:
             log.warning(
                 "events are kept past their time, since a subscription has not read them: see `holdfast events`, then "
                 "get it going, `skip` or `delete` it",
-                extra={"partitions": unread, "database": self._site.name},
+                extra={"partitions": unread, "database": self._database.name},
             )
-        self._told = unread
+        self._warned_of = unread
         return len(unread)
 
     async def _fold(self, tick: Tick) -> int:

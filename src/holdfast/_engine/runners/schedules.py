@@ -42,14 +42,14 @@ class Timetable:
 
     def __init__(
         self,
-        site: RunnerDatabase,
+        database: RunnerDatabase,
         runners: Sequence[Runner],
         periodic: Sequence[PeriodicJob],
         *,
         lease: timedelta,
         heartbeat: timedelta,
     ) -> None:
-        self._site = site
+        self._database = database
         self._declared = [(runner.name, runner.every, None) for runner in runners if runner.every is not None]
         self._at_start = {runner.name for runner in runners if runner.at_start}
         self._periodic = [(job.name, job.every, job.job) for job in periodic]
@@ -63,7 +63,7 @@ class Timetable:
             return
         declared = [*self._declared, *self._periodic]
         stored = register_schedules(declared, at_start=self._at_start)
-        changed = await self._site.link.run(stored) if declared else []
+        changed = await self._database.link.run(stored) if declared else []
         if changed:
             log.info("schedules stored: %s", ", ".join(changed))
         self._registered = True
@@ -71,16 +71,16 @@ class Timetable:
     async def take(self, name: str) -> Slot | float | None:
         """Take the runner's slot if it is due. Otherwise return the seconds until the next look; None: unknown."""
         await self.register()
-        look = await self._site.link.run(look_at_schedule(name))
+        look = await self._database.link.run(look_at_schedule(name))
         if look is None:
             self._registered = False
             return None
         if look.next_at is None:
-            await self._site.link.run(set_next({name: look.text}, now=look.now))
+            await self._database.link.run(set_next({name: look.text}, now=look.now))
             return (parse(look.text).next(look.now) - look.now).total_seconds()
         if not look.claimable:
             return _wait(look)
-        slot = await self._site.link.run(claim_slot(name, look, worker=self._site.worker, lease=self._lease))
+        slot = await self._database.link.run(claim_slot(name, look, worker=self._database.worker, lease=self._lease))
         return 0.0 if slot is None else slot
 
     async def hold(self, name: str, slot: Slot, abort: Callable[[AbortReason], None]) -> None:
@@ -93,7 +93,9 @@ class Timetable:
             await asyncio.sleep(rest)
             renewed_at = loop.time()
             try:
-                held = await self._site.link.run(renew_slot(name, slot, worker=self._site.worker, lease=self._lease))
+                held = await self._database.link.run(
+                    renew_slot(name, slot, worker=self._database.worker, lease=self._lease)
+                )
             except (*LOST, TimeoutError) as exc:
                 rest = outage.failed(exc)
                 if loop.time() + self._heartbeat > until:

@@ -16,7 +16,7 @@ from holdfast._engine.runners.schedules import singleton
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
-from holdfast._store.schedule import Begun, Slot, begin_run, counts_json, end_slot, record_run, take_singleton
+from holdfast._store.schedule import Slot, StartedRun, counts_json, end_slot, record_run, start_run, take_singleton
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transitions
@@ -50,9 +50,15 @@ class Ticker:
     """Runs ticks against one database."""
 
     def __init__(
-        self, site: RunnerDatabase, timetable: Timetable, *, settings: Settings, state: Any, transitions: Transitions
+        self,
+        database: RunnerDatabase,
+        timetable: Timetable,
+        *,
+        settings: Settings,
+        state: Any,
+        transitions: Transitions,
     ) -> None:
-        self.site = site
+        self.database = database
         self._timetable = timetable
         self._settings = settings
         self._state = state
@@ -67,7 +73,7 @@ class Ticker:
             log.warning("runner_already_running", extra={"runner": runner.name})
             self._transitions.tell("runner_already_running", runner=runner.name)
             return self._skipped(runner, "already running")
-        if not self.site.worker:
+        if not self.database.worker:
             raise psycopg.OperationalError("the database has not answered yet")
         runner.running = True
         call: _Call | None = None
@@ -77,11 +83,11 @@ class Ticker:
                 slot = await self._timetable.take(runner.name)
                 if not isinstance(slot, Slot):
                     return self._skipped(runner, "not due", slot)
-                call = self._call(runner, limits, Begun(slot.run_id, slot.started_at), slot)
-            elif runner.singleton and not await self.site.link.run(take_singleton(runner.name)):
+                call = self._call(runner, limits, StartedRun(slot.run_id, slot.started_at), slot)
+            elif runner.singleton and not await self.database.link.run(take_singleton(runner.name)):
                 return self._skipped(runner, "lock held elsewhere")
             else:
-                call = self._call(runner, limits, await self.site.link.run(begin_run()), None)
+                call = self._call(runner, limits, await self.database.link.run(start_run()), None)
             return await self._run(call)
         finally:
             # A function that ignores its abort signal prevents another start of the runner.
@@ -95,18 +101,18 @@ class Ticker:
         for call in list(self._calls):
             call.abort(reason)
 
-    def _call(self, runner: Runner, limits: Limits, begun: Begun, slot: Slot | None) -> _Call:
+    def _call(self, runner: Runner, limits: Limits, run: StartedRun, slot: Slot | None) -> _Call:
         budget = Budget(items=limits.items, seconds=limits.seconds * USABLE)
         tick = Tick(
             name=runner.name,
             state=self._state,
             budget=budget,
             settings=self._settings,
-            run_id=begun.id,
+            run_id=run.id,
             slot=slot and slot.at,
             attempt=slot.attempt if slot else 1,
         )
-        return _Call(runner, tick, begun, slot, limits.seconds if limits.longest is None else limits.longest)
+        return _Call(runner, tick, run, slot, limits.seconds if limits.longest is None else limits.longest)
 
     async def _run(self, call: _Call) -> Ticked:
         since = time.monotonic()
@@ -131,13 +137,13 @@ class Ticker:
             counts=ended.counts,
             seconds=time.monotonic() - since,
             failure=ended.failure,
-            database=self.site.name,
+            database=self.database.name,
             # With a schedule, the next look finds the time of the next slot.
             next_look=call.tick.next_look if call.slot is None else 0.0,
         )
         if not await self._write(call, ended):
             log.warning("the slot was lost", extra={"runner": call.runner.name})
-            lost = Ticked(runner=call.runner.name, outcome="lost", seconds=ticked.seconds, database=self.site.name)
+            lost = Ticked(runner=call.runner.name, outcome="lost", seconds=ticked.seconds, database=self.database.name)
             self._transitions.ticked(lost)
             return lost
         self._transitions.ticked(ticked)
@@ -147,7 +153,7 @@ class Ticker:
 
     async def _locked(self, call: _Call, stack: AsyncExitStack) -> bool:
         seconds = self._settings.lease.total_seconds() / 3
-        lock = singleton(self.site.url, call.runner.name, lambda: call.abort(AbortReason.error), seconds=seconds)
+        lock = singleton(self.database.url, call.runner.name, lambda: call.abort(AbortReason.error), seconds=seconds)
         try:
             return await stack.enter_async_context(lock)
         except (*LOST, TimeoutError):
@@ -156,26 +162,31 @@ class Ticker:
 
     async def _give_back(self, call: _Call) -> None:
         if call.slot is not None:
-            await self._persist(end_slot(call.runner.name, call.slot, worker=self.site.worker, again=True))
+            await self._persist(end_slot(call.runner.name, call.slot, worker=self.database.worker, again=True))
 
     async def _write(self, call: _Call, ended: _TickEnd) -> bool:
         """Record the run if it is notable, and end its slot. Return False if the slot was lost."""
         notable = call.shown or ended.outcome != "completed" or any(ended.counts.values())
-        told: RunOutcome | None = ended.outcome if notable else None
+        outcome: RunOutcome | None = ended.outcome if notable else None
         if call.slot is not None:
             statement = end_slot(
                 call.runner.name,
                 call.slot,
-                worker=self.site.worker,
-                outcome=told,
+                worker=self.database.worker,
+                outcome=outcome,
                 counts=counts_json(ended.counts),
                 failure=ended.failure,
                 again=ended.again,
             )
             return bool(await self._persist(statement))
-        if told is not None:
+        if outcome is not None:
             run = record_run(
-                call.begun, call.runner.name, told, worker=self.site.worker, counts=ended.counts, failure=ended.failure
+                call.started,
+                call.runner.name,
+                outcome,
+                worker=self.database.worker,
+                counts=ended.counts,
+                failure=ended.failure,
             )
             try:
                 await self._persist(run)
@@ -188,7 +199,7 @@ class Ticker:
         """Write an end that could not be written before: a finished tick must not be shown as running."""
         if (owed := self._owed.pop(runner, None)) is not None:
             try:
-                await self.site.link.run(owed)
+                await self.database.link.run(owed)
             except (*LOST, TimeoutError):
                 self._owed[runner] = owed
 
@@ -197,10 +208,10 @@ class Ticker:
 
         def row() -> Statement[None]:
             call.shown = True
-            return record_run(call.begun, call.runner.name, None, worker=self.site.worker, counts={})
+            return record_run(call.started, call.runner.name, None, worker=self.database.worker, counts={})
 
         with suppress(*LOST, TimeoutError):
-            await self.site.link.run_in_turn(row)
+            await self.database.link.run_in_turn(row)
 
     async def _shown(self, call: _Call, show: asyncio.Task[None]) -> None:
         # A write in progress is not cancelled: that would wait for the server. The end of the tick is written after it,
@@ -212,12 +223,12 @@ class Ticker:
     async def _persist(self, statement: Statement[Any]) -> Any:
         for failures in range(WRITES - 1):
             with suppress(*LOST, TimeoutError):
-                return await self.site.link.run(statement)
+                return await self.database.link.run(statement)
             await asyncio.sleep(pause(failures))
-        return await self.site.link.run(statement)
+        return await self.database.link.run(statement)
 
     def _skipped(self, runner: Runner, why: Skipped, next_look: float | None = None) -> Ticked:
-        return Ticked(runner=runner.name, outcome="skipped", why=why, next_look=next_look, database=self.site.name)
+        return Ticked(runner=runner.name, outcome="skipped", why=why, next_look=next_look, database=self.database.name)
 
 
 class _TickEnd(NamedTuple):
@@ -231,10 +242,10 @@ class _TickEnd(NamedTuple):
 class _Call:
     """The call of a runner's function, which can be aborted."""
 
-    def __init__(self, runner: Runner, tick: Tick, begun: Begun, slot: Slot | None, seconds: float) -> None:
+    def __init__(self, runner: Runner, tick: Tick, run: StartedRun, slot: Slot | None, seconds: float) -> None:
         self.runner = runner
         self.tick = tick
-        self.begun = begun
+        self.started = run
         self.slot = slot
         self.task: asyncio.Task[Counts | BaseException] | None = None
         self.shown = False
@@ -252,16 +263,16 @@ class _Call:
         self.task = asyncio.create_task(self._called(), name=f"holdfast-runner-{self.runner.name}")
         if self.tick.signal.aborted:
             self.task.cancel()
-        told = asyncio.create_task(self.tick.signal.wait())
+        aborted = asyncio.create_task(self.tick.signal.wait())
         try:
-            await asyncio.wait({self.task, told}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({self.task, aborted}, timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
             if not self.task.done():
                 self.abort(AbortReason.timeout)
         except asyncio.CancelledError:
             self.stopped = True
             self.abort(AbortReason.shutdown)
         finally:
-            await _cancelled(told)
+            await _cancelled(aborted)
         if not self.task.done():
             with suppress(asyncio.CancelledError):
                 await asyncio.wait({self.task}, timeout=max(ABORT_GRACE, self.runner.grace))

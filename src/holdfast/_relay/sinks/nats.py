@@ -148,9 +148,9 @@ def _check(answer: Any, subject: str) -> None:
     if not data and (answer.headers or {}).get("Status") == "503":
         raise Unavailable(f"no stream of JetStream listens for {subject}")
     try:
-        told = json.loads(data)
-        error = told.get("error")
-        if error is None and "seq" in told:
+        reply = json.loads(data)
+        error = reply.get("error")
+        if error is None and "seq" in reply:
             return
         code, number, text = error["code"], error.get("err_code"), error.get("description", "")
     except (ValueError, TypeError, KeyError, AttributeError):

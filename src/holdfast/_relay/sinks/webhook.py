@@ -192,12 +192,12 @@ class _Endpoint:
 
         try:
             async with self._client.post(self._sink.url, data=body, headers=headers, allow_redirects=False) as answer:
-                told = b""
-                while len(told) < _MOST_READ and (part := await answer.content.read(_MOST_READ - len(told))):
-                    told += part
+                body = b""
+                while len(body) < _MOST_READ and (part := await answer.content.read(_MOST_READ - len(body))):
+                    body += part
                 if not answer.content.at_eof():
                     answer.close()  # do not read the rest of the response
-                return Receipt(answer.status, readable(told)), _seconds(answer.headers.get("Retry-After"))
+                return Receipt(answer.status, readable(body)), _seconds(answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as exc:
             if _is_private(exc):
                 raise Refused("the endpoint is at an address of a private network") from None
@@ -245,9 +245,9 @@ class _Endpoint:
         return headers
 
 
-def readable(told: bytes) -> str:
+def readable(body: bytes) -> str:
     """Return the start of a response, without terminal control characters."""
-    return _UNPRINTABLE.sub(" ", told.decode(errors="replace"))[:LONGEST_TEXT].strip()
+    return _UNPRINTABLE.sub(" ", body.decode(errors="replace"))[:LONGEST_TEXT].strip()
 
 
 def _seconds(retry_after: str | None) -> float | None:

@@ -88,7 +88,7 @@ SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s,
 SELECT count(set_config(name, '0', true)) FROM pg_catalog.pg_settings
 WHERE name IN ('idle_in_transaction_session_timeout', 'transaction_timeout')
 
--- name: begin_run
+-- name: start_run
 SELECT pg_catalog.nextval('holdfast.run_id_seq'), pg_catalog.now()
 
 -- name: record_run

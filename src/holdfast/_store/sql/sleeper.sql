@@ -1,9 +1,9 @@
--- name: lie_down
+-- name: record_sleep
 INSERT INTO holdfast.sleeper (until, worker_id, queue, kinds)
 SELECT now() + interval '10 seconds', %(worker)s, queue, %(kinds)s::text[] FROM unnest(%(queues)s::text[]) AS queue
 RETURNING until
 
--- name: rise
+-- name: end_sleep
 DELETE FROM holdfast.sleeper WHERE worker_id = %(worker)s AND until > now() - interval '1 minute' RETURNING queue
 
 -- name: look_ahead

@@ -42,7 +42,7 @@ ORDER BY e.id
 -- name: settle_parked
 SELECT holdfast.settle_parked(%(subscription)s, %(partition)s, %(token)s::bigint, %(worker)s::bigint, %(outcomes)s::json)
 
--- name: read_on
+-- name: record_reader
 INSERT INTO holdfast.reader (until, worker_id, topics) VALUES (now() + interval '10 seconds', %(worker)s, %(topics)s::text[]) RETURNING until
 
 -- name: own_transaction
@@ -61,7 +61,7 @@ UPDATE holdfast.subscription SET paused = %(paused)s WHERE id = %(subscription)s
 SELECT holdfast.replay_subscription(%(subscription)s, %(since)s::text::timestamptz, %(after)s::bigint)
 
 -- name: skip_subscription
-SELECT holdfast.begin_here(%(subscription)s, NULL)::text
+SELECT holdfast.insert_positions(%(subscription)s, NULL)::text
 
 -- name: repartition_subscription
 SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)

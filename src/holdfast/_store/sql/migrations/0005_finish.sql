@@ -100,7 +100,7 @@ BEGIN
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error,
                 coalesce(ran_all, ran[width_bucket(j.id, (SELECT ids))]) AS ran_ms),
-        told AS (
+        attempts AS (
             INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
             SELECT id, now(), worker, lock_token, 'completed', attempt, ran_ms FROM gone WHERE attempt > 1),
         tallied AS (
@@ -123,7 +123,7 @@ BEGIN
             RETURNING j.id, j.created_at, j.available_at, j.lock_token, j.attempt, j.max_attempts, j.priority, j.payload_version, j.chain_id,
                 j.replay_of, j.queue, j.kind, j.payload, j.headers, j.unique_key, j.last_error_code, j.last_error, g.result,
                 coalesce(ran_all, g.ms) AS ran_ms),
-        told AS (
+        attempts AS (
             INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, ran_ms)
             SELECT id, now(), worker, lock_token, 'completed', attempt, ran_ms FROM gone WHERE attempt > 1),
         tallied AS (
@@ -312,7 +312,7 @@ BEGIN
             nullif(cardinality(n.blockers), 0), nullif(n.run_anyway, false), e.awaited, holdfast.is_later(n.at, n.delay_ms, clock)
         FROM ended e, LATERAL json_populate_record(NULL::holdfast.new_job, e.next) AS n WHERE e.next_id IS NOT NULL
         ON CONFLICT (unique_key, kind) WHERE unique_key IS NOT NULL DO NOTHING),
-    told AS (
+    attempts AS (
         INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback)
         SELECT id, clock, locked_by, lock_token, CASE WHEN outcome = 'lost' THEN 'lost' ELSE verdict::text::holdfast.outcome END,
             attempt, error_code, error, ran_ms, traceback
@@ -348,7 +348,7 @@ BEGIN
         FROM unnest(settled) AS s
         WHERE j.id = ANY (ARRAY(SELECT x.id FROM unnest(settled) AS x WHERE x.verdict = 'pending')) AND s.id = j.id
         RETURNING j.id, s.holder, s.token, s.outcome, s.error_code, s.error, s.ran_ms, s.traceback, j.attempt, j.queue, j.kind),
-    told AS (
+    attempts AS (
         INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt, error_code, error, ran_ms, traceback)
         SELECT id, clock, holder, token, outcome, attempt + CASE WHEN outcome IN ('released', 'reschedule') THEN 1 ELSE 0 END,
             error_code, error, ran_ms, traceback FROM back)

@@ -102,7 +102,7 @@ CREATE FUNCTION holdfast.update_waiters(waiters bigint[], ends holdfast.chain_en
     SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     -- Grouped first: of two updates of one row in one statement, one would be lost.
-    WITH told AS (
+    WITH updated AS (
         UPDATE holdfast.blocker b SET status = coalesce(e.status, 'cancelled'), result = e.result,
             error_code = CASE WHEN e.status IS NULL THEN 'not_found' ELSE e.error_code END, error = e.error
         FROM unnest(ends) AS e, unnest(waiters) AS w (id)
@@ -110,7 +110,7 @@ BEGIN
             AND b.job_id = w.id
         RETURNING b.job_id, b.status),
     counted AS MATERIALIZED (
-        SELECT t.job_id, count(*) AS ended, bool_or(t.status <> 'completed') AS failed FROM told t GROUP BY t.job_id)
+        SELECT t.job_id, count(*) AS ended, bool_or(t.status <> 'completed') AS failed FROM updated t GROUP BY t.job_id)
     UPDATE holdfast.job j SET
         blockers_left = CASE WHEN c.failed AND j.run_anyway IS NOT TRUE THEN 0 ELSE j.blockers_left - c.ended END,
         blocker_failed = CASE WHEN c.failed THEN true ELSE j.blocker_failed END,

@@ -98,7 +98,7 @@ CREATE FUNCTION holdfast.positions_are_valid(subscription integer) RETURNS boole
     WHERE s.id = subscription $$;
 
 -- Inserts positions that begin here and now, without a holder. `again`: deliver again all events after that id; null: none.
-CREATE FUNCTION holdfast.begin_here(subscription integer, again bigint) RETURNS void
+CREATE FUNCTION holdfast.insert_positions(subscription integer, again bigint) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     here bigint := holdfast.last_event_id();
@@ -137,7 +137,7 @@ BEGIN
         VALUES (subscribe.name, subscribe.target, subscribe.topics, subscribe.parts, holdfast.cluster(), subscribe.makes_jobs)
         ON CONFLICT (name) DO NOTHING RETURNING s.id INTO made;
         IF made IS NOT NULL THEN
-            PERFORM holdfast.begin_here(made, CASE WHEN beginning THEN 0 END);
+            PERFORM holdfast.insert_positions(made, CASE WHEN beginning THEN 0 END);
         END IF;
     END IF;
     RETURN QUERY SELECT s.id, s.partitions FROM holdfast.subscription s WHERE s.name = subscribe.name;
@@ -268,7 +268,7 @@ BEGIN
         (SELECT e.id FROM holdfast.event e WHERE e.published_at >= p.at - interval '10 minutes' ORDER BY e.id LIMIT 1)))
     INTO unread FROM holdfast.subscription s, generate_series(0, s.partitions - 1) AS k, holdfast.position_of(s.id, k) AS p WHERE s.id = subscription;
     UPDATE holdfast.subscription s SET cluster = holdfast.cluster(), base_id = holdfast.last_event_id() WHERE s.id = subscription;
-    PERFORM holdfast.begin_here(subscription, unread - 1);
+    PERFORM holdfast.insert_positions(subscription, unread - 1);
     RETURN unread;
 END $$;
 
