@@ -175,7 +175,7 @@ def _idle() -> None:
 
 @contextmanager
 def _worker(url: str) -> Iterator[int]:
-    settings = {"HOLDFAST_DATABASE_URL": url, "OUTBOX_BATCH_SIZE": "500", "OUTBOX_CONCURRENCY": "100"}
+    settings = {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_BATCH_SIZE": "500", "HOLDFAST_CONCURRENCY": "100"}
     command = [sys.executable, "-m", "holdfast", "worker", "bench.application:app", "--log-level", "warning"]
     worker = subprocess.Popen(command, env=os.environ | settings, stdout=subprocess.DEVNULL)
     try:

@@ -58,7 +58,7 @@ def _rate(conn: psycopg.Connection[Any], url: str, jobs: int, processes: int) ->
 
 @contextmanager
 def _workers(url: str, processes: int) -> Iterator[None]:
-    settings = {"HOLDFAST_DATABASE_URL": url, "OUTBOX_BATCH_SIZE": "500", "OUTBOX_CONCURRENCY": "100"}
+    settings = {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_BATCH_SIZE": "500", "HOLDFAST_CONCURRENCY": "100"}
     command = [sys.executable, "-m", "holdfast", "worker", "bench.application:app", "--log-level", "warning"]
     worker = subprocess.Popen(
         [*command, "--processes", str(processes)],

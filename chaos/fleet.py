@@ -169,12 +169,12 @@ class Fleet:
         self.code = _copied(folder / "code")
         """The code that the replicas run: a copy, so that edits during a long run have no effect."""
         ms = {
-            "OUTBOX_LEASE_DURATION_MS": pace.lease,
-            "OUTBOX_LEASE_HEARTBEAT_MS": pace.heartbeat,
-            "OUTBOX_REAP_INTERVAL_MS": pace.reap,
-            "WORKER_SHUTDOWN_TIMEOUT_MS": pace.lease,
-            "WORKER_IDLE_BACKOFF_MIN_MS": pace.idle / 2,
-            "WORKER_IDLE_BACKOFF_MAX_MS": pace.idle,
+            "HOLDFAST_LEASE_MS": pace.lease,
+            "HOLDFAST_HEARTBEAT_MS": pace.heartbeat,
+            "HOLDFAST_REAP_INTERVAL_MS": pace.reap,
+            "HOLDFAST_SHUTDOWN_TIMEOUT_MS": pace.lease,
+            "HOLDFAST_IDLE_MIN_MS": pace.idle / 2,
+            "HOLDFAST_IDLE_MAX_MS": pace.idle,
         }
         self.environment = {name: str(round(1000 * seconds)) for name, seconds in ms.items()}
         self.environment |= {
@@ -182,9 +182,9 @@ class Fleet:
             "PYTHONPATH": os.pathsep.join([str(self.code / "src"), str(self.code)]),
             "CHAOS_URL": ground.url,
             events.VARIABLE: ground.broker.url,
-            "OUTBOX_BATCH_SIZE": "50",
-            "WORKER_TICK_LOOP_ERROR_BACKOFF_MS": "500",
-            "WORKER_TICK_LOOP_MAX_JITTER_MS": "100",
+            "HOLDFAST_BATCH_SIZE": "50",
+            "HOLDFAST_ERROR_BACKOFF_MS": "500",
+            "HOLDFAST_ERROR_JITTER_MS": "100",
         }
         self.environment |= environment or {}
         # The last one is behind the pooler, where LISTEN does not work.

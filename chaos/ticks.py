@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PREFIX = "tick."
 """The names of their workers begin so."""
 # The time in which a tick starts work, and its lifetime: the longest handlers outlast the first and not the second.
-ENVIRONMENT = {"WORKER_TICK_RUNNER_MAX_MS": "1500", "WORKER_TICK_OVERALL_MAX_MS": "10000"}
+ENVIRONMENT = {"HOLDFAST_TICK_RUNNER_MAX_MS": "1500", "HOLDFAST_TICK_OVERALL_MAX_MS": "10000"}
 PAUSE = 3.0
 KILLED, STOPPED = 0.25, 0.1
 """Of all ticks."""

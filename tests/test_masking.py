@@ -91,8 +91,8 @@ def extra_of_a_line(text: str) -> str:
 
 
 def setting(text: str) -> str:
-    rows = Settings.load({"ARCHIVE_BUCKET": " ".join(text.split())}).rows()
-    return next(row.value for row in rows if row.name == "ARCHIVE_BUCKET")
+    rows = Settings.load({"HOLDFAST_ARCHIVE_BUCKET": " ".join(text.split())}).rows()
+    return next(row.value for row in rows if row.name == "HOLDFAST_ARCHIVE_BUCKET")
 
 
 WAYS: list[Callable[[str], str]] = [

@@ -298,7 +298,11 @@ FORGED = Play("a stranger sends notifications", forged, replicas=1, well=True, p
 FINISHER_ENDS = Play("the loop that writes endings ends", finisher_ends, replicas=1, well=True, patience=8)
 CUT_OFF = Play("a worker is cut off from the server", cut_off, patience=8)
 MANY_QUEUES = Play(
-    "more queues than a claim takes jobs", many_queues, replicas=1, patience=30, environment={"OUTBOX_BATCH_SIZE": "1"}
+    "more queues than a claim takes jobs",
+    many_queues,
+    replicas=1,
+    patience=30,
+    environment={"HOLDFAST_BATCH_SIZE": "1"},
 )
 TWO_VERSIONS = Play("a worker cannot read a new payload", two_versions, patience=8)
 GIVEN_AWAY = Play("a worker's id is given to another", given_away, patience=8)

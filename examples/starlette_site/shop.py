@@ -1,7 +1,7 @@
 """A shop on Starlette and psycopg. An order and the job that mails its receipt are committed together.
 
 createdb shop && psql -d shop -f orders.sql && export DATABASE_URL=postgresql://localhost/shop && holdfast migrate
-OUTBOX_WORKER_ENABLED=true uvicorn shop:web       (or, without it, and beside it: holdfast worker shop:app)
+HOLDFAST_WORKER_ENABLED=true uvicorn shop:web       (or, without it, and beside it: holdfast worker shop:app)
 """
 
 from __future__ import annotations

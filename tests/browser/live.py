@@ -30,18 +30,18 @@ NAMES = {Role.VIEWER: "vera", Role.OPERATOR: "oskar", Role.DEVELOPER: "dora"}
 DAY = timedelta(days=1)
 # Whatever the worker does is noticed within a test.
 _PACE = {
-    "OUTBOX_LEASE_DURATION_MS": "6000",
-    "OUTBOX_LEASE_HEARTBEAT_MS": "500",
-    "OUTBOX_REAP_INTERVAL_MS": "1000",
-    "WORKER_SHUTDOWN_TIMEOUT_MS": "500",
-    "WORKER_IDLE_BACKOFF_MIN_MS": "100",
-    "WORKER_IDLE_BACKOFF_MAX_MS": "500",
-    "WORKER_IDLE_BACKOFF_JITTER_MS": "0",
-    "WORKER_BUSY_LOOP_DELAY_MS": "50",
-    "WORKER_TICK_LOOP_ERROR_BACKOFF_MS": "100",
-    "WORKER_TICK_LOOP_MAX_JITTER_MS": "0",
-    "OUTBOX_QUEUE_CONCURRENCY": "pdf=4",
-    "OUTBOX_BATCH_SIZE": "200",  # enough for the free slots of every queue at once
+    "HOLDFAST_LEASE_MS": "6000",
+    "HOLDFAST_HEARTBEAT_MS": "500",
+    "HOLDFAST_REAP_INTERVAL_MS": "1000",
+    "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "500",
+    "HOLDFAST_IDLE_MIN_MS": "100",
+    "HOLDFAST_IDLE_MAX_MS": "500",
+    "HOLDFAST_JITTER_MS": "0",
+    "HOLDFAST_BUSY_DELAY_MS": "50",
+    "HOLDFAST_ERROR_BACKOFF_MS": "100",
+    "HOLDFAST_ERROR_JITTER_MS": "0",
+    "HOLDFAST_QUEUE_CONCURRENCY": "pdf=4",
+    "HOLDFAST_BATCH_SIZE": "200",  # enough for the free slots of every queue at once
 }
 
 

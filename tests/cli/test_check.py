@@ -52,7 +52,7 @@ def findings(said: Said) -> dict[str, tuple[str, str]]:
 
 
 def test_all_is_well(database: str, server_version: int) -> None:
-    said = holdfast("check", "--json", database=database, OUTBOX_BATCH_SIZE="70", PDF_RENDER_CONCURRENCY="4")
+    said = holdfast("check", "--json", database=database, HOLDFAST_BATCH_SIZE="70", PDF_RENDER_CONCURRENCY="4")
     assert (said.status, said.err) == (0, "")
     found = findings(said)
     assert list(found) == SUBJECTS
@@ -63,14 +63,14 @@ def test_all_is_well(database: str, server_version: int) -> None:
     assert said.json["ok"] is True
     settings = {row["name"]: row for row in said.json["settings"]}
     assert list(settings) == [setting.name for setting in SETTINGS]
-    assert settings["OUTBOX_BATCH_SIZE"]["value"] == "70"
-    assert settings["OUTBOX_BATCH_SIZE"]["source"] == "environment OUTBOX_BATCH_SIZE"
-    assert settings["OUTBOX_QUEUE_CONCURRENCY"]["source"] == "environment (alias) PDF_RENDER_CONCURRENCY"
-    assert settings["OUTBOX_CONCURRENCY"] == settings["OUTBOX_CONCURRENCY"] | {"value": "10", "source": "default"}
+    assert settings["HOLDFAST_BATCH_SIZE"]["value"] == "70"
+    assert settings["HOLDFAST_BATCH_SIZE"]["source"] == "HOLDFAST_BATCH_SIZE"
+    assert settings["HOLDFAST_QUEUE_CONCURRENCY"]["source"] == "alias PDF_RENDER_CONCURRENCY"
+    assert settings["HOLDFAST_CONCURRENCY"] == settings["HOLDFAST_CONCURRENCY"] | {"value": "10", "source": "default"}
 
 
 def test_for_people_with_an_application(database: str, shop: Path) -> None:
-    odd = {"OUTBOX_BATCH_SIZ": "1", "WORKER_API_SERVICE_TOKEN": "hush"}
+    odd = {"OUTBOX_BATCH_SIZ": "1", "HOLDFAST_API_SERVICE_TOKEN": "hush"}
     said = holdfast("check", "shop:app", database=database, cwd=shop, **odd)
     assert said.status == 0
     assert said.out.startswith("SETTING")
@@ -243,8 +243,6 @@ def test_behind_a_pooler(database: str, server: Server) -> None:
 
 
 def test_settings_that_are_refused(database: str) -> None:
-    said = holdfast("check", database=database, OUTBOX_LEASE_HEARTBEAT_MS="60000")
+    said = holdfast("check", database=database, HOLDFAST_HEARTBEAT_MS="60000")
     assert said.status == 1
-    assert said.err.startswith(
-        "holdfast check: the settings are refused: OUTBOX_LEASE_HEARTBEAT_MS (60000) must be below"
-    )
+    assert said.err.startswith("holdfast check: the settings are refused: HOLDFAST_HEARTBEAT_MS (60000) must be below")

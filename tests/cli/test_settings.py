@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast._model.settings_table import SETTINGS
 from tests.cli.commands import holdfast
 
 if TYPE_CHECKING:
@@ -26,29 +25,43 @@ ALIASES: dict[str, Any] = {
 def test_every_alias_is_read(database: str) -> None:
     said = holdfast("check", "--json", database=database, **ALIASES)
     assert said.status == 0
-    read = {row["source"]: row["value"] for row in said.json["settings"] if "(alias)" in row["source"]}
-    assert set(read) == {f"environment (alias) {alias}" for setting in SETTINGS for alias in setting.aliases}
+    read = {row["source"]: row["value"] for row in said.json["settings"] if row["source"].startswith("alias")}
+    assert set(read) == {f"alias {alias}" for alias in (*ALIASES, "DATABASE_URL")}
     for alias, text in ALIASES.items():
-        assert read[f"environment (alias) {alias}"] == ("pdf=3" if alias.startswith("PDF") else text)
+        assert read[f"alias {alias}"] == ("pdf=3" if alias.startswith("PDF") else text)
+
+
+def test_the_argument_wins_with_a_note(database: str, shop: Path) -> None:
+    text = f"from holdfast import Holdfast\napp = Holdfast({database!r})\n"
+    shop.joinpath("own.py").write_text(text)
+    other = "postgresql://me:hush@127.0.0.1:1/other"
+    said = holdfast("check", "own:app", "--queues", "default=3", "--json", cwd=shop, HOLDFAST_DATABASE_URL=other)
+    assert said.status == 0
+    rows = {row["name"]: (row["value"], row["source"]) for row in said.json["settings"]}
+    assert rows["HOLDFAST_DATABASE_URL"][1] == "argument"
+    assert rows["HOLDFAST_QUEUE_CONCURRENCY"] == ("default=3", "argument")
+    note = "HOLDFAST_DATABASE_URL is not used: database_urls (argument) has another value"
+    assert said.json["notes"] == [note]
+    assert "hush" not in said.out
 
 
 def test_the_first_name_wins_with_a_note(database: str) -> None:
-    said = holdfast("check", database=database, OUTBOX_BATCH_SIZE="8", **ALIASES)
+    said = holdfast("check", database=database, HOLDFAST_BATCH_SIZE="8", **ALIASES)
     assert said.status == 0
-    assert "note: OUTBOX_WORKER_BATCH_SIZE is not used: OUTBOX_BATCH_SIZE is set too" in said.out
-    assert "  8  " in next(line for line in said.out.splitlines() if line.startswith("OUTBOX_BATCH_SIZE"))
+    assert "note: OUTBOX_WORKER_BATCH_SIZE is not used: HOLDFAST_BATCH_SIZE has another value" in said.out
+    assert "  8  " in next(line for line in said.out.splitlines() if line.startswith("HOLDFAST_BATCH_SIZE"))
 
 
 @pytest.mark.parametrize("command", [["check"], ["worker", "shop:app"], ["tick", "cycles:app"]], ids=" ".join)
 def test_what_does_not_fit_together_is_refused(database: str, shop: Path, command: list[str]) -> None:
     wrong = {
-        "OUTBOX_LEASE_DURATION_MS": "30000",
-        "OUTBOX_LEASE_HEARTBEAT_MS": "10000",
-        "WORKER_SHUTDOWN_TIMEOUT_MS": "30001",
-        "OUTBOX_REAP_INTERVAL_MS": "30000",
+        "HOLDFAST_LEASE_MS": "30000",
+        "HOLDFAST_HEARTBEAT_MS": "10000",
+        "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "30001",
+        "HOLDFAST_REAP_INTERVAL_MS": "30000",
     }
     said = holdfast(*command, database=database, cwd=shop, **wrong)
     assert (said.status, said.out) == (1, "")
-    assert "OUTBOX_LEASE_HEARTBEAT_MS (10000) must be below a third of OUTBOX_LEASE_DURATION_MS (30000)" in said.err
-    assert "WORKER_SHUTDOWN_TIMEOUT_MS (30001) must be at most OUTBOX_LEASE_DURATION_MS (30000)" in said.err
-    assert "OUTBOX_REAP_INTERVAL_MS (30000) must be below OUTBOX_LEASE_DURATION_MS (30000)" in said.err
+    assert "HOLDFAST_HEARTBEAT_MS (10000) must be below a third of HOLDFAST_LEASE_MS (30000)" in said.err
+    assert "HOLDFAST_SHUTDOWN_TIMEOUT_MS (30001) must be at most HOLDFAST_LEASE_MS (30000)" in said.err
+    assert "HOLDFAST_REAP_INTERVAL_MS (30000) must be below HOLDFAST_LEASE_MS (30000)" in said.err

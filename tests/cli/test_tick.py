@@ -41,7 +41,7 @@ def test_every_runner_once_in_order(database: str, shop: Path, conn: psycopg.Con
 
 
 def test_a_table_for_people(database: str, shop: Path) -> None:
-    said = holdfast("tick", "cycles:app", database=database, cwd=shop, WORKER_TICK_RUNNERS="second,first")
+    said = holdfast("tick", "cycles:app", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="second,first")
     assert said.status == 0
     head, *lines = said.out.splitlines()
     assert head.split() == ["RUNNER", "OUTCOME", "TOOK", "COUNTS,", "OR", "WHY"]
@@ -52,7 +52,7 @@ def test_a_table_for_people(database: str, shop: Path) -> None:
 
 def test_the_budget_of_items(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("quick") for _ in range(20)))
-    options = {"WORKER_TICK_RUNNERS": "outbox,second", "WORKER_TICK_RUNNER_MAX_ITEMS": "5"}
+    options = {"HOLDFAST_TICK_RUNNERS": "outbox,second", "HOLDFAST_TICK_RUNNER_MAX_ITEMS": "5"}
     said = holdfast("tick", "cycles:app", "--json", database=database, cwd=shop, **options)
     assert said.status == 0
     assert sorted(statuses(conn).values()) == ["completed"] * 5 + ["pending"] * 15
@@ -61,7 +61,9 @@ def test_the_budget_of_items(database: str, shop: Path, conn: psycopg.Connection
 
 
 def test_a_runner_that_fails_does_not_stop_the_next(database: str, shop: Path) -> None:
-    said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, WORKER_TICK_RUNNERS="broken,after")
+    said = holdfast(
+        "tick", "cycles:failing", "--json", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="broken,after"
+    )
     assert said.status == 1
     assert outcomes(said) == {"broken": "failed", "after": "completed"}
     assert said.json["runners"][0]["error"] == "it broke, and the password=***"
@@ -70,7 +72,7 @@ def test_a_runner_that_fails_does_not_stop_the_next(database: str, shop: Path) -
 
 
 def test_the_time_of_one_runner(database: str, shop: Path) -> None:
-    options = {"WORKER_TICK_RUNNERS": "waiting,after", "WORKER_TICK_RUNNER_MAX_MS": "200"}
+    options = {"HOLDFAST_TICK_RUNNERS": "waiting,after", "HOLDFAST_TICK_RUNNER_MAX_MS": "200"}
     said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
     assert said.status == 1
     assert outcomes(said) == {"waiting": "failed", "after": "completed"}
@@ -78,7 +80,7 @@ def test_the_time_of_one_runner(database: str, shop: Path) -> None:
 
 
 def test_no_time_left_for_the_last(database: str, shop: Path) -> None:
-    options = {"WORKER_TICK_RUNNERS": "waiting,after", "WORKER_TICK_OVERALL_MAX_MS": "300"}
+    options = {"HOLDFAST_TICK_RUNNERS": "waiting,after", "HOLDFAST_TICK_OVERALL_MAX_MS": "300"}
     said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
     assert outcomes(said)["after"] == "skipped"
     assert said.json["runners"][1]["why"] == "no time left"
@@ -101,7 +103,7 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
     database: str, shop: Path, conn: psycopg.Connection[Any], kind: str, left: str
 ) -> None:
     enqueue(conn, job(kind, queue="slow"))
-    options = {"WORKER_TICK_RUNNERS": "outbox", "WORKER_SHUTDOWN_TIMEOUT_MS": "200"}
+    options = {"HOLDFAST_TICK_RUNNERS": "outbox", "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "200"}
     with Running("tick", "shop:app", database=database, cwd=shop, **options) as tick:
         tick.hear(kind)
         tick.signal(signal.SIGTERM)
@@ -111,9 +113,9 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
 
 
 def test_a_runner_that_is_not_there(database: str, shop: Path) -> None:
-    said = holdfast("tick", "cycles:app", database=database, cwd=shop, WORKER_TICK_RUNNERS="first,third")
+    said = holdfast("tick", "cycles:app", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="first,third")
     assert said.status == 1
-    assert said.err.startswith("holdfast tick: WORKER_TICK_RUNNERS: no runner is named third")
+    assert said.err.startswith("holdfast tick: HOLDFAST_TICK_RUNNERS: no runner is named third")
     assert said.err.count("\n") == 1
 
 

@@ -107,7 +107,7 @@ def test_stop_in_full_flow(database: str, shop: Path, conn: psycopg.Connection[A
 
 def test_what_does_not_finish_in_time_is_given_back(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("endless", queue="slow") for _ in range(3)))
-    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="200") as worker:
+    with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="200") as worker:
         worker.hear("endless", 3)
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
@@ -118,7 +118,7 @@ def test_what_does_not_finish_in_time_is_given_back(database: str, shop: Path, c
 
 def test_a_second_signal_stops_at_once(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("endless", queue="slow") for _ in range(3)))
-    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="60000") as worker:
+    with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="60000") as worker:
         worker.hear("endless", 3)
         worker.signal(signal.SIGINT)
         worker.hear("stopping")
@@ -134,7 +134,7 @@ def test_a_thread_that_does_not_listen_does_not_keep_the_process(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
     enqueue(conn, job("deaf", queue="slow"))
-    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="0") as worker:
+    with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="0") as worker:
         worker.hear("deaf")
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 1
@@ -158,7 +158,7 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
     status, left = LEFT_BEHIND[kind]
     enqueue(conn, job(kind, queue="slow"))
     timeout = "200" if signals == 1 else "60000"
-    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS=timeout) as worker:
+    with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS=timeout) as worker:
         worker.hear(kind)
         begun = time.monotonic()
         for _ in range(signals):
@@ -176,7 +176,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
     enqueue(conn, job("blocking", queue="slow"))
-    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="100") as worker:
+    with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="100") as worker:
         worker.hear("blocking")
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 3
@@ -188,7 +188,7 @@ def test_a_third_signal_ends_a_process_whose_event_loop_is_blocked(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
     enqueue(conn, job("blocking", queue="slow"))
-    with Running("worker", "shop:app", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="60000") as worker:
+    with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="60000") as worker:
         worker.hear("blocking")
         begun = time.monotonic()
         while worker.process.poll() is None and time.monotonic() - begun < PATIENCE:
@@ -269,7 +269,7 @@ def test_a_process_that_cannot_be_reached_is_killed_by_its_supervisor(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
     with Running(
-        "worker", "shop:app", "--processes", "1", database=database, cwd=shop, WORKER_SHUTDOWN_TIMEOUT_MS="0"
+        "worker", "shop:app", "--processes", "1", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="0"
     ) as supervisor:
         supervisor.hear("worker started")
         (pid,) = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
@@ -365,9 +365,9 @@ def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: s
             "cannot read the URL of DATABASE_URL: it must look like",
         ),
         (
-            {"DATABASE_URL": "postgresql://me@here/db", "OUTBOX_BATCH_SIZE": "many"},
+            {"DATABASE_URL": "postgresql://me@here/db", "HOLDFAST_BATCH_SIZE": "many"},
             1,
-            "the settings are refused: OUTBOX_BATCH_SIZE must be a whole number, not 'many'",
+            "the settings are refused: HOLDFAST_BATCH_SIZE must be a whole number, not 'many'",
         ),
     ],
 )
@@ -380,10 +380,10 @@ def test_a_worker_without_what_it_needs(shop: Path, variables: dict[str, str], s
 
 
 def test_several_problems_are_reported_together(shop: Path) -> None:
-    said = holdfast("worker", "shop:app", cwd=shop, OUTBOX_BATCH_SIZE="many", OUTBOX_CONCURRENCY="0")
+    said = holdfast("worker", "shop:app", cwd=shop, HOLDFAST_BATCH_SIZE="many", HOLDFAST_CONCURRENCY="0")
     assert said.status == 1
-    assert "\n  - OUTBOX_BATCH_SIZE must be" in said.err
-    assert "\n  - OUTBOX_CONCURRENCY must be" in said.err
+    assert "\n  - HOLDFAST_BATCH_SIZE must be" in said.err
+    assert "\n  - HOLDFAST_CONCURRENCY must be" in said.err
 
 
 @pytest.mark.parametrize("queues", ["", "default", "default=0", "default=x", "a=1,a=2", "=3", "default=99999"])

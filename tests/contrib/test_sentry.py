@@ -137,10 +137,10 @@ def test_a_job_that_kills_its_worker(database: str, sentry: Sentry, folder: Path
     job = enqueue(database, "die", 1)
     quick = {
         "SHOP_SENTRY": sentry.address,
-        "OUTBOX_LEASE_DURATION_MS": "3000",
-        "OUTBOX_LEASE_HEARTBEAT_MS": "750",
-        "OUTBOX_REAP_INTERVAL_MS": "750",
-        "WORKER_SHUTDOWN_TIMEOUT_MS": "2000",
+        "HOLDFAST_LEASE_MS": "3000",
+        "HOLDFAST_HEARTBEAT_MS": "750",
+        "HOLDFAST_REAP_INTERVAL_MS": "750",
+        "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "2000",
     }
     with Running("worker", "shop:app", database=database, cwd=folder, **quick) as worker:
         assert worker.ended() == 3, worker.log

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
     from tools.postgres import Server
 
-ENABLED = "OUTBOX_WORKER_ENABLED"
+ENABLED = "HOLDFAST_WORKER_ENABLED"
 
 
 class Shop:
@@ -130,12 +130,15 @@ async def test_switched_off_it_needs_no_database(monkeypatch: pytest.MonkeyPatch
         pass
 
 
-async def test_the_environment_wins_over_code(shop: Shop, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with shop.app.embedded_worker(worker_enabled=True, **QUICK):
-        await until(lambda: ledger.value("SELECT count(*) FROM holdfast.worker") == 1)
+async def test_an_argument_wins_over_the_environment(
+    shop: Shop, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ENABLED, "true")
+    async with shop.app.embedded_worker(worker_enabled=False, **QUICK):
+        assert ledger.value("SELECT count(*) FROM holdfast.worker") == 0
     monkeypatch.setenv(ENABLED, "false")
     async with shop.app.embedded_worker(worker_enabled=True, **QUICK):
-        assert ledger.value("SELECT count(*) FROM holdfast.worker") == 1
+        await until(lambda: ledger.value("SELECT count(*) FROM holdfast.worker") == 1)
 
 
 @pytest.mark.usefixtures("on")

@@ -172,7 +172,7 @@ async def test_an_unreachable_service_is_a_failed_tick() -> None:
 
 @pytest.mark.parametrize("given", [{}, {"api_base_url": "http://x"}, {"api_service_token": "t"}])
 async def test_settings_that_are_missing(given: dict[str, str]) -> None:
-    with pytest.raises(HoldfastError, match="WORKER_API_BASE_URL and WORKER_API_SERVICE_TOKEN"):
+    with pytest.raises(HoldfastError, match="HOLDFAST_API_BASE_URL and HOLDFAST_API_SERVICE_TOKEN"):
         await HttpCall("/x").tick(Tick(name="r", settings=fast(**given)))
 
 

@@ -192,6 +192,6 @@ async def test_a_tick_runs_suspects_too(ledger: Ledger, app: Holdfast) -> None:
 
     jobs = ledger.enqueue(*(work.new() for _ in range(5)))
     ledger.do("UPDATE holdfast.job SET suspect = 0 WHERE id <> %s", jobs[0])
-    result = await run_tick(application_of(app, Settings.load({"WORKER_TICK_RUNNERS": "outbox"}, **BRIEF)))
+    result = await run_tick(application_of(app, Settings.load({"HOLDFAST_TICK_RUNNERS": "outbox"}, **BRIEF)))
     assert dict(result.runners[0].counts)["completed"] == 5
     assert {ledger.status(job) for job in jobs} == {"completed"}

@@ -32,9 +32,8 @@ EXPIRE = (
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"MAX_ATTEMPTS": "7", "RETRY_BASE_MS": "3600000", "RETRY_MAX_MS": "3600000"}.items():
-        monkeypatch.setenv(f"OUTBOX_{name}", value)
-    monkeypatch.setenv("OUTBOX_RETRY_JITTER_MS", "0")
+    for name, value in {"MAX_ATTEMPTS": "7", "BASE_MS": "3600000", "MAXIMUM_MS": "3600000", "JITTER_MS": "0"}.items():
+        monkeypatch.setenv(f"HOLDFAST_RETRY_{name}", value)
 
 
 def waits(ledger: Ledger, job: int) -> timedelta:
@@ -61,12 +60,7 @@ async def test_a_kind_that_names_no_policy_has_that_of_the_settings(app: Holdfas
     assert ledger.rows(attempts) == [("plain", 7), ("own", 2)]
 
 
-async def test_a_worker_takes_the_retry_policy_from_code(
-    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("OUTBOX_RETRY_BASE_MS")
-    monkeypatch.delenv("OUTBOX_RETRY_MAX_MS")
-
+async def test_the_retry_policy_of_a_worker_in_code_wins(app: Holdfast, ledger: Ledger) -> None:
     @app.job("plain")
     async def plain(job: Job[None]) -> None:
         raise ConnectionError
@@ -93,7 +87,7 @@ async def test_the_reaper_of_unserved_kinds_uses_the_policy_too(app: Holdfast, l
     job = ledger.enqueue_one(elsewhere.new({}))
     ledger.do(EXPIRE, "elsewhere")
     await run_tick(
-        application_of(app, Settings.load({"OUTBOX_RETRY_BASE_MS": "100000", "WORKER_TICK_RUNNERS": "reaper"}))
+        application_of(app, Settings.load({"HOLDFAST_RETRY_BASE_MS": "100000", "HOLDFAST_TICK_RUNNERS": "reaper"}))
     )
     assert ms(10_000) < waits(ledger, job) <= ms(100_500)
 
@@ -103,13 +97,13 @@ def test_the_environment_is_read_when_the_first_job_is_made(app: Holdfast, monke
     async def plain(job: Job[None]) -> None: ...
 
     elsewhere = app.declare("elsewhere", dict[str, int])
-    monkeypatch.setenv("OUTBOX_MAX_ATTEMPTS", "8")
+    monkeypatch.setenv("HOLDFAST_RETRY_MAX_ATTEMPTS", "8")
     assert plain.new().as_json() == '{"kind":"plain","max_attempts":8,"payload":{}}'
     assert elsewhere.new({}).envelope.max_attempts == 8
     assert app.declare("other", dict[str, int], max_attempts=3).new({}).envelope.max_attempts == 3
     assert plain.new().options(max_attempts=2).envelope.max_attempts == 2
-    monkeypatch.setenv("OUTBOX_MAX_ATTEMPTS", "often")
-    with pytest.raises(SettingsError, match="OUTBOX_MAX_ATTEMPTS must be a whole number"):
+    monkeypatch.setenv("HOLDFAST_RETRY_MAX_ATTEMPTS", "often")
+    with pytest.raises(SettingsError, match="HOLDFAST_RETRY_MAX_ATTEMPTS must be a whole number"):
         app.declare("late", dict[str, int]).new({})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Settings
 from holdfast._engine.runner import Tick, left_out
 from tests.engine.pace import QUICK
 
@@ -24,11 +24,11 @@ def shop(url: str | None = None) -> Holdfast:
 
 
 def test_all_runners_leave_nothing_out() -> None:
-    assert left_out(None, shop().runners) == []
+    assert left_out(Settings.load({}), shop().runners) == []
 
 
 def test_a_selection_names_what_is_off_and_what_follows() -> None:
-    said = left_out(("outbox", "invoiceReminders"), shop().runners)
+    said = left_out(Settings.load({}, tick_runners=("outbox", "invoiceReminders")), shop().runners)
     assert [each.partition(" is off")[0] for each in said] == [
         "relay", "schedules", "reaper", "maintenance", "classesBilling",
     ]  # fmt: skip

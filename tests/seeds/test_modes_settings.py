@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Settings, SettingsError
 from holdfast._engine.runner import selected
-from tests.seeds.statement import DIFFERENCES, MODES, Document
+from tests.seeds.statement import DIFFERENCES, MODES, PRECEDENCE, Document
 
 doc = Document(MODES)
 
@@ -86,9 +86,12 @@ def test_a_shard(variable: str, field: str) -> None:
         Settings.load({variable: both[variable]})
 
 
-@doc.says("PDF_RENDER_CONCURRENCY, 2, bounds heavy handlers apart from the others")
+@doc.says(
+    "PDF_RENDER_CONCURRENCY, 2, bounds heavy handlers apart from the others: the queue pdf, and only if it is set",
+    differs=PRECEDENCE,
+)
 def test_pdf_concurrency() -> None:
-    assert loaded("queue_concurrency") == {"pdf": 2}
+    assert loaded("queue_concurrency") == {}
     assert loaded("queue_concurrency", PDF_RENDER_CONCURRENCY="3") == {"pdf": 3}
 
 

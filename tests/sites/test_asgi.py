@@ -38,7 +38,7 @@ def test_an_order_and_its_job_are_committed_or_rolled_back_together(name: str, d
     "name", ["fastapi_site", pytest.param("starlette_site", marks=pytest.mark.prove)], indirect=True
 )
 def test_the_embedded_worker_runs_what_the_site_enqueues(name: str, database: str) -> None:
-    with Site(name, *UVICORN, database=database, OUTBOX_WORKER_ENABLED="true") as site:
+    with Site(name, *UVICORN, database=database, HOLDFAST_WORKER_ENABLED="true") as site:
         _, answer = site.post("/orders", address="ada@example.org")
         site.until_sent(answer["id"])
     assert rows(database, "SELECT stop_reason FROM holdfast.worker") == [("stopped",)]

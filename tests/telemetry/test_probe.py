@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 # A lease so short that a loop which stands still for a while is noticed within a test.
 SHORT = {
-    "OUTBOX_LEASE_DURATION_MS": "1000",
-    "OUTBOX_LEASE_HEARTBEAT_MS": "200",
-    "OUTBOX_REAP_INTERVAL_MS": "300",
-    "WORKER_SHUTDOWN_TIMEOUT_MS": "500",
+    "HOLDFAST_LEASE_MS": "1000",
+    "HOLDFAST_HEARTBEAT_MS": "200",
+    "HOLDFAST_REAP_INTERVAL_MS": "300",
+    "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "500",
 }
 
 

@@ -81,7 +81,7 @@ class Holdfast(Registry, Client):
 
         `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `poll_interval`: the longest
         pause when idle. Default: the settings'. `next_job_delay`: by queue, the pause of a slot between two jobs.
-        Default: none. `settings`: fields of `Settings`; environment variables override them.
+        Default: none. `settings`: fields of `Settings`; they win over the environment.
         """
         loaded = Settings.load(os.environ, **settings)
         return self._worker(loaded, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
@@ -98,7 +98,7 @@ class Holdfast(Registry, Client):
         next_job_delay: Mapping[str, timedelta] | None = None,
         **settings: Any,
     ) -> AsyncGenerator[None, None]:
-        """Run a worker in a web process if OUTBOX_WORKER_ENABLED is true: the lifespan of an ASGI application.
+        """Run a worker in a web process if HOLDFAST_WORKER_ENABLED is true: the lifespan of an ASGI application.
 
         `FastAPI(lifespan=app.embedded_worker)`, or in a lifespan of your own: `async with app.embedded_worker(): …`. If
         the database does not respond, the web process starts after 1.5 seconds and the worker keeps trying to connect.

@@ -126,8 +126,8 @@ class Registry:
         """Declare a kind whose handler runs in another service.
 
         `model`: the type of its arguments: pydantic, dataclass or TypedDict. `priority`: 0 to 9, lower runs first.
-        Default: 5. `max_attempts`: attempts in all; None is no limit. Default: OUTBOX_MAX_ATTEMPTS of the process that
-        makes the job.
+        Default: 5. `max_attempts`: attempts in all; None is no limit. Default: HOLDFAST_RETRY_MAX_ATTEMPTS of the
+        process that makes the job.
         """
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
@@ -259,7 +259,7 @@ class Registry:
         timeout: timedelta | None = None,
         at_start: bool | None = None,
     ) -> None:
-        """Register a runner that calls a service: POST {WORKER_API_BASE_URL}{path}, which responds with JSON counts.
+        """Register a runner that calls a service: POST {HOLDFAST_API_BASE_URL}{path}, which responds with JSON counts.
 
         `timeout`: for the response. Default: 30 seconds. See `runner` for the other arguments.
         """

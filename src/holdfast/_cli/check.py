@@ -1,5 +1,6 @@
 """Print every setting with its value and source, and look at the databases: schema, rights, connections, LISTEN.
 
+The source is `argument` (the application's address, `--queues`), a variable, `alias` and a variable, or `default`.
 Changes nothing. Exit status: 0 when a worker could run so, 1 when something is wrong.
 """
 
@@ -65,8 +66,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    settings = Settings.load(os.environ)
     app = load.load(arguments.app) if arguments.app else None
+    given = {"database_urls": (app.url,) if app and app.url else None, "queue_concurrency": arguments.queues}
+    settings = Settings.load(os.environ, **given)
     findings = [*_coverage(app, arguments.queues), *_settings(app, settings), *_databases(app, settings)]
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if arguments.json:
@@ -91,7 +93,7 @@ def _coverage(app: Holdfast | None, named: Iterable[str]) -> Iterator[Finding]:
 def _settings(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
     """Check the settings against the application."""
     if app is not None:
-        for says in left_out(settings.tick_runners, app.runners):
+        for says in left_out(settings, app.runners):
             yield Finding("note", "-", "runners", says)
     for name, kind in sorted(app.kinds.items()) if app is not None else ():
         if isinstance(kind, Kind) and kind.work.lease is not None:
@@ -201,7 +203,7 @@ def _connections(server: ServerInfo, settings: Settings) -> Said:
 
 def _listening(conn: psycopg.Connection[Any], source: str, url: str, server: ServerInfo, settings: Settings) -> Said:
     if not settings.listen:
-        return "note", "listen", "off (HOLDFAST_LISTEN): idle workers find jobs by polling"
+        return "note", "listen", f"off ({settings.label('listen')}): idle workers find jobs by polling"
     if server.backend_pid != conn.info.backend_pid:
         return "wrong", "listen", _no_notification("another program answers for the server: a pooler")
     with _connected(source, url) as other:

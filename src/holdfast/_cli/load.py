@@ -50,7 +50,7 @@ def addresses(app: Holdfast | None, settings: Settings) -> dict[str, str]:
     if app is not None and app.url:
         named = {"the application": app.url}
     else:
-        source = settings.sources["HOLDFAST_DATABASE_URL"].split()[-1]
+        source = settings.label("database_urls")
         several = len(settings.database_urls) > 1
         named = {
             f"{source}, address {place}" if several else source: url

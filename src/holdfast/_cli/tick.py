@@ -1,6 +1,6 @@
 """Run the selected runners once, in order, within their budgets, and end. For cron and its kin.
 
-WORKER_TICK_RUNNERS selects and orders the runners. SIGINT and SIGTERM end it early, what runs being given back.
+HOLDFAST_TICK_RUNNERS selects and orders the runners. SIGINT and SIGTERM end it early, what runs being given back.
 Exit status: 0 when no runner failed and no job outlasted the tick, else 1.
 """
 

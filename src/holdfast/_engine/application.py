@@ -50,7 +50,7 @@ class Application:
     @property
     def selected(self) -> list[str]:
         """The names of the runners to run, in order."""
-        return selected(self.settings.tick_runners, self.runners)
+        return selected(self.settings.tick_runners, self.runners, label=self.settings.label("tick_runners"))
 
 
 class Relaying(AbstractAsyncContextManager["Relaying"], Protocol):

@@ -223,15 +223,20 @@ def checked(counts: object) -> Counts:
     return dict(counts)
 
 
-def selected(wanted: tuple[str, ...] | None, registered: Mapping[str, Runner]) -> list[str]:
-    """Return the runner names in order: `wanted`, else `outbox`, the application's, then the other built-in ones."""
+def selected(
+    wanted: tuple[str, ...] | None, registered: Mapping[str, Runner], *, label: str = "HOLDFAST_TICK_RUNNERS"
+) -> list[str]:
+    """Return the runner names in order: `wanted`, else `outbox`, the application's, then the other built-in ones.
+
+    `label`: the name under which `wanted` was set, for the message that refuses it.
+    """
     first, *others = BUILT_IN
     if wanted is None:
         return [first, *registered, *others]
     unknown = [name for name in wanted if name not in registered and name not in BUILT_IN]
     if unknown:
         known = ", ".join([*BUILT_IN, *registered])
-        raise HoldfastError(f"WORKER_TICK_RUNNERS: no runner is named {', '.join(unknown)}; there are {known}")
+        raise HoldfastError(f"{label}: no runner is named {', '.join(unknown)}; there are {known}")
     return list(wanted)
 
 
@@ -245,9 +250,10 @@ _WITHOUT = {
 }
 
 
-def left_out(wanted: tuple[str, ...] | None, registered: Mapping[str, Runner]) -> list[str]:
-    """Return a warning for each runner that WORKER_TICK_RUNNERS leaves out, with the consequence."""
-    chosen = selected(wanted, registered)
+def left_out(settings: Settings, registered: Mapping[str, Runner]) -> list[str]:
+    """Return a warning for each runner that HOLDFAST_TICK_RUNNERS leaves out, with the consequence."""
+    label = settings.label("tick_runners")
+    chosen = selected(settings.tick_runners, registered, label=label)
     off = {name: why for name, why in _WITHOUT.items() if name not in chosen}
     off |= {name: "it does not run" for name in registered if name not in chosen}
-    return [f"{name} is off (WORKER_TICK_RUNNERS): unless another worker runs it, {why}" for name, why in off.items()]
+    return [f"{name} is off ({label}): unless another worker runs it, {why}" for name, why in off.items()]

@@ -154,7 +154,7 @@ class Worker:
         self._transitions.tell("worker_started")
         queues, kinds = ",".join(self._dispatcher.slots.queues), self._application.kinds
         if self._has_background:
-            for said in left_out(self._application.settings.tick_runners, self._application.runners):
+            for said in left_out(self._application.settings, self._application.runners):
                 log.warning("%s", said, extra={"worker": self.id})
         log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(kinds)})
         for lacking in uncovered(kinds, self._given_queues) if "outbox" in self._runners else ():
@@ -264,7 +264,8 @@ class Worker:
         outlasted = 0
         if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
             budget = self._application.settings.tick_overall_max / timedelta(milliseconds=1)
-            why = f"the job still ran at the end of its one-shot tick (WORKER_TICK_OVERALL_MAX_MS, {budget:g})"
+            label = self._application.settings.label("tick_overall_max")
+            why = f"the job still ran at the end of its one-shot tick ({label}, {budget:g})"
             outlasted = sum(serving.held_jobs.outlasted(why) for serving in self._serving)
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
             await self._dispatcher.drained(ABORT_GRACE)

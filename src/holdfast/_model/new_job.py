@@ -236,9 +236,9 @@ class NewJob(Generic[R_co]):
 
         `delay` and `at`: when the job is due; one replaces the other. Default: at once. `expires`: cancel the job if it
         has not started by then. Default: never. `priority`: 0 to 9, lower runs first. Default: the kind's.
-        `max_attempts`: attempts in all; None is no limit. Default: the kind's, else OUTBOX_MAX_ATTEMPTS. `after`:
-        chains, by handle or id, that must complete before the job runs. If one does not complete, the job fails too, or
-        with `if_blocker_fails="run"` runs and finds it in `job.blockers`.
+        `max_attempts`: attempts in all; None is no limit. Default: the kind's, else HOLDFAST_RETRY_MAX_ATTEMPTS.
+        `after`: chains, by handle or id, that must complete before the job runs. If one does not complete, the job
+        fails too, or with `if_blocker_fails="run"` runs and finds it in `job.blockers`.
 
         >>> NewJob(Envelope("mail"), "{}").options(delay=timedelta(hours=1)).as_json()
         '{"kind":"mail","delay_ms":3600000,"payload":{}}'

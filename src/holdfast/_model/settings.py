@@ -1,4 +1,4 @@
-"""The settings: read from the environment, then from code, and checked together; each value has a source."""
+"""The settings: arguments, then the environment, then defaults, checked together; each value has a source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from holdfast._logs.masking import MASK, mask
 from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
-from holdfast._model.settings_table import SETTINGS
+from holdfast._model.settings_table import QUEUE_ALIASES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +24,11 @@ _MS = timedelta(milliseconds=1)
 _PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 _WAITS = ("retry.base", "retry.maximum")
 # The text for a setting that has a default but is None.
-_NONE = dict.fromkeys(_WAITS, "a table in code") | {"retry.max_attempts": "no limit"}
+_NONE = dict.fromkeys(_WAITS, "a table") | {"retry.max_attempts": "no limit"}
 _UNSET = "unset"
+_ARGUMENT, _DEFAULT = "argument", "default"
+_BY_FIELD = {setting.field: setting for setting in SETTINGS}
+_EMPTY: dict[Unit, Any] = {"addresses": (), "queues": {}}
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 _SHAPE = "postgresql://user:password@host:port/dbname"
@@ -45,7 +48,7 @@ class SettingsError(HoldfastError):
 
 
 class SettingRow(NamedTuple):
-    """A setting as `holdfast check` prints it; secrets are masked."""
+    """A setting as `holdfast check` prints it; secrets are masked. `Settings.sources` explains the source."""
 
     name: str
     value: str
@@ -59,7 +62,7 @@ class Settings:
 
     `holdfast check` prints each one with its value, unit and source; docs/settings.md lists the defaults.
 
-    >>> Settings.load({"OUTBOX_BATCH_SIZE": "100"}, batch_size=20, concurrency=4)
+    >>> Settings.load({"HOLDFAST_BATCH_SIZE": "100", "HOLDFAST_CONCURRENCY": "8"}, concurrency=4)
     Settings(batch_size=100, concurrency=4)
     """
 
@@ -97,7 +100,7 @@ class Settings:
     log_format: str
     log_level: str
     sources: Mapping[str, str] = field(compare=False)
-    """The source of each value, by variable."""
+    """The source of each value, by variable: `argument`, the variable itself, `alias` and its name, or `default`."""
     notes: tuple[str, ...] = field(compare=False)
     """Harmless oddities found in the environment."""
 
@@ -106,12 +109,12 @@ class Settings:
             raise SettingsError(problems)
 
     @classmethod
-    def load(cls, environ: Mapping[str, str], **overrides: object) -> Self:
-        """Return settings from the environment, else from `overrides` (by field; None is ignored), else the defaults.
+    def load(cls, environ: Mapping[str, str], **arguments: object) -> Self:
+        """Return settings from `arguments` (by field; None is ignored), else from the environment, else the defaults.
 
         All problems are reported together, in one `SettingsError`.
         """
-        reader = _Reader(environ, {name: value for name, value in overrides.items() if value is not None})
+        reader = _Reader(environ, {name: value for name, value in arguments.items() if value is not None})
         for setting in SETTINGS:
             reader.read(setting)
         reader.follow()
@@ -137,17 +140,19 @@ class Settings:
 
     def too_long_for(self, name: str, lease: timedelta) -> Iterator[str]:
         """Yield a problem for each explicit setting that is too long for the `lease` of `name`, a kind or a queue."""
-        table = {setting.field: setting for setting in SETTINGS}
         for left, right, agree, rule in _RULES:
             if right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left):
                 value = getattr(self, left)
                 if not agree(value, lease):
-                    setting = table[left]
-                    label = f"{_label(setting, self.sources)} ({_written(setting, {left: value})})"
-                    yield f"{label} must be {rule} the lease of {name} ({lease / _MS:.15g})"
+                    written = _written(_BY_FIELD[left], {left: value})
+                    yield f"{self.label(left)} ({written}) must be {rule} the lease of {name} ({lease / _MS:.15g})"
+
+    def label(self, name: str) -> str:
+        """Return the name under which the field `name` was set, for messages: a variable, or the argument."""
+        return _label(_BY_FIELD[name], self.sources)
 
     def _given(self, name: str) -> bool:
-        return self.sources[next(known.name for known in SETTINGS if known.field == name)] != "default"
+        return self.sources[_BY_FIELD[name].name] != _DEFAULT
 
     def rows(self) -> list[SettingRow]:
         """Return every setting, in the order of the table."""
@@ -158,7 +163,7 @@ class Settings:
 
     def __repr__(self) -> str:
         changed = zip(SETTINGS, self.rows(), strict=True)
-        shown = [f"{known.field}={row.value}" for known, row in changed if row.source != "default"]
+        shown = [f"{known.field}={row.value}" for known, row in changed if row.source != _DEFAULT]
         return f"{type(self).__name__}({', '.join(shown)})"
 
     def _values(self) -> dict[str, Any]:
@@ -199,8 +204,8 @@ class _Reader:
         self.problems += [f"{name} is not a setting{_suggestion(name, known)}" for name in given if name not in known]
         retry = given.get("retry")
         if not isinstance(retry, Retry | None):
-            self.problems.append("retry (code) must be a Retry")
-        self._retry = retry if isinstance(retry, Retry) else Retry()
+            self.problems.append("retry (argument) must be a Retry")
+        self._retry = retry if isinstance(retry, Retry) else None
 
     def read(self, setting: Setting) -> None:
         """Take the value of the highest layer that has one; for queues, merge the layers per queue."""
@@ -209,48 +214,46 @@ class _Reader:
         before = len(self.problems)
         for source, layer in self._layers(setting):
             if not layer.keys() <= found.keys():
-                found = layer | found
                 sources.append(source)
-            elif source.startswith("environment"):
-                self.notes.append(f"{source.split()[-1]} is not used: {setting.name} is set too")
-        self.sources[setting.name] = ", ".join([source for source in sources if source != "default"] or ["default"])
+            elif source != _DEFAULT and any(found[part] != value for part, value in layer.items()):
+                winner = _label(setting, {setting.name: sources[0]})
+                self.notes.append(f"{source.split()[-1]} is not used: {winner} has another value")
+            found = layer | found
+        self.sources[setting.name] = ", ".join([source for source in sources if source != _DEFAULT] or [_DEFAULT])
         if len(self.problems) == before:
             self.values[setting.field] = found if setting.unit == "queues" else found[""]
 
     def follow(self) -> None:
         """Adjust defaults that depend on another setting."""
-        names = {setting.field: setting.name for setting in SETTINGS}
         for name, other, follows in _FOLLOWS:
-            if {name, other} <= self.values.keys() and self.sources[names[name]] == "default":
+            if {name, other} <= self.values.keys() and self.sources[_BY_FIELD[name].name] == _DEFAULT:
                 value, leader = self.values[name], self.values[other]
                 if isinstance(value, timedelta) and isinstance(leader, timedelta):
                     self.values[name] = follows(value, leader)
 
     def _layers(self, setting: Setting) -> Iterator[tuple[str, dict[str, Any]]]:
-        parse, none = _PARSE.get(setting.unit, str), () if setting.unit == "addresses" else None
-        for variable in (setting.name, *setting.aliases):
-            if text := self._environ.get(variable, "").strip():
-                alias = variable != setting.name
-                try:
-                    value = {setting.queue: _whole(text)} if alias and setting.queue else parse(text)
-                    yield f"environment {'(alias) ' * alias}{variable}", _layer(setting, value)
-                except ValueError as error:
-                    self.problems.append(f"{variable} {error}")
         name, _, part = setting.field.partition(".")
         owner = self._given.get(name)
         given = getattr(owner, part, None) if part else owner
         if given is not None and setting.unit == "queues" and not _is_queues(given):
-            self.problems.append(f"{setting.field} (code) must be a mapping of queues to whole numbers")
+            self.problems.append(f"{setting.field} (argument) must be a mapping of queues to whole numbers")
         elif given is not None or (isinstance(owner, Retry) and part):
-            yield "code", _layer(setting, tuple(given) if isinstance(given, list) else given)
-        yield "default", _layer(setting, parse(setting.default) if setting.default else none)
+            yield _ARGUMENT, _layer(setting, tuple(given) if isinstance(given, list) else given)
+        parse = _PARSE.get(setting.unit, str)
+        for variable in (setting.name, *setting.aliases):
+            if text := self._environ.get(variable, "").strip():
+                queue = QUEUE_ALIASES.get(variable)
+                try:
+                    value = {queue: _whole(text)} if queue else parse(text)
+                    yield variable if variable == setting.name else f"alias {variable}", _layer(setting, value)
+                except ValueError as error:
+                    self.problems.append(f"{variable} {error}")
+        yield _DEFAULT, _layer(setting, parse(setting.default) if setting.default else _EMPTY.get(setting.unit))
 
     def made_retry(self) -> Retry:
-        """Return the retry policy; a table given in code is kept unless the environment sets the delays."""
+        """Return the retry policy: the argument, else that of the environment and the defaults."""
         values = {name.removeprefix("retry."): self.values[name] for name in self.values if name.startswith("retry.")}
-        waits = (self.sources["OUTBOX_RETRY_BASE_MS"], self.sources["OUTBOX_RETRY_MAX_MS"])
-        steps = () if any(source.startswith("environment") for source in waits) else self._retry.steps
-        return replace(self._retry, **values, steps=steps)
+        return self._retry or Retry(**values)
 
 
 def _layer(setting: Setting, value: Any) -> dict[str, Any]:
@@ -346,7 +349,7 @@ _FOLLOWS: tuple[tuple[str, str, Callable[[timedelta, timedelta], timedelta]], ..
 
 def _problems(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
     """Yield a problem for each invalid value, then for each pair of valid values that conflict."""
-    table = {setting.field: setting for setting in SETTINGS}
+    table = _BY_FIELD
     wrong = {name: said for name in values if (said := next(_faults(table[name], values[name]), ""))}
     for name, said in wrong.items():
         yield f"{_label(table[name], sources)} {said}"
@@ -382,16 +385,16 @@ def _faults(setting: Setting, value: Any) -> Iterator[str]:
 
 
 def _label(setting: Setting, sources: Mapping[str, str]) -> str:
-    """Return the name under which the value was set."""
+    """Return the name under which the value was set; for a default, the name under which it can be set."""
     source = sources[setting.name]
-    if source == "code":
-        return f"{setting.field} (code)"
-    return source.split()[-1] if source.startswith("environment") and "," not in source else setting.name
+    if source == _ARGUMENT:
+        return f"{setting.field} (argument)"
+    return setting.name if source == _DEFAULT or "," in source else source.split()[-1]
 
 
 def _written(setting: Setting, values: Mapping[str, Any]) -> str:
     """Return a value in the form of its environment variable, secrets masked."""
     value = values[setting.field]
-    if value is None or value == ():
+    if value is None or value in ((), {}):
         return _NONE.get(setting.field, _UNSET)
     return _WRITE.get(setting.unit, str)(value)

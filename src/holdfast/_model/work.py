@@ -61,7 +61,7 @@ class Work:
     """How the jobs of a kind are run."""
 
     retry: Retry | None = None
-    """Default: the worker's, with OUTBOX_MAX_ATTEMPTS of the process that makes the job."""
+    """Default: the worker's, with HOLDFAST_RETRY_MAX_ATTEMPTS of the process that makes the job."""
     lease: Lease | None = None
     """Default: the worker's."""
     max_runtime: timedelta | None = None

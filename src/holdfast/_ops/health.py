@@ -227,7 +227,7 @@ def _troubles_of_fleet(found: Readiness, interval: float) -> Iterator[Trouble]:
         yield Trouble(
             code="no_maintenance",
             text=f"No live worker has run `maintenance` for {late:.0f} s: partitions are neither made ahead nor "
-            "dropped. See WORKER_TICK_RUNNERS.",
+            "dropped. See HOLDFAST_TICK_RUNNERS.",
             deployment_blocker=True,
         )
 

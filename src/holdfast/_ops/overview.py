@@ -200,7 +200,7 @@ def _workers(seen: Seen) -> Iterator[Problem]:
     young = all(seen.census.now - worker.started_at < timedelta(seconds=REAPED_SECONDS) for worker in live)
     if live and not young and (last is None or seen.census.now - last > timedelta(seconds=REAPED_SECONDS)):
         text = "No live worker takes expired leases away: jobs of a worker that dies would wait for ever. "
-        yield _critical("no_reaper", text + "Let the runner `reaper` run: WORKER_TICK_RUNNERS.")
+        yield _critical("no_reaper", text + "Let the runner `reaper` run: HOLDFAST_TICK_RUNNERS.")
     stuck = sum(line.stuck for line in seen.census.lines)
     if stuck:
         yield _warning("stuck", f"{stuck:,} jobs have an expired lease and wait for a reaper.")

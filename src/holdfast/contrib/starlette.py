@@ -19,7 +19,7 @@ __all__ = ["holdfast_of", "lifespan"]
 
 
 def lifespan(app: Holdfast, **options: Any) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
-    """Return a lifespan that sets `request.state.holdfast`, and runs a worker if OUTBOX_WORKER_ENABLED is true.
+    """Return a lifespan that sets `request.state.holdfast`, and runs a worker if HOLDFAST_WORKER_ENABLED is true.
 
     `options` are those of `app.embedded_worker`.
     """

@@ -33,7 +33,7 @@ class HttpCallFailed(HoldfastError):  # noqa: N818 - the name states what happen
 
 
 class HttpCall:
-    """POST {WORKER_API_BASE_URL}{path} with the header `x-service-token`; the answer is a JSON object of counts.
+    """POST {HOLDFAST_API_BASE_URL}{path} with the header `x-service-token`; the answer is a JSON object of counts.
 
     The request carries the budget: `{"runner": …, "run_id": …, "max_items": …, "max_ms": …}`.
     """
@@ -49,7 +49,8 @@ class HttpCall:
     async def tick(self, tick: Tick) -> Counts:
         settings = tick.settings
         if settings is None or not settings.api_base_url or not settings.api_service_token:
-            raise HoldfastError("set WORKER_API_BASE_URL and WORKER_API_SERVICE_TOKEN for runners that call over HTTP")
+            needed = "HOLDFAST_API_BASE_URL and HOLDFAST_API_SERVICE_TOKEN"
+            raise HoldfastError(f"set {needed} for runners that call over HTTP")
         left = tick.budget.seconds_left
         seconds = self.timeout.total_seconds() if left is None else min(self.timeout.total_seconds(), left)
         exchange = _Exchange(f"{settings.api_base_url.rstrip('/')}{self.path}", settings.api_service_token, seconds)
