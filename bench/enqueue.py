@@ -132,7 +132,7 @@ def _many_by_turns(conn: psycopg.Connection[Any], chunk: int, times: int) -> Wat
 
     def ours() -> None:
         with watch("ours"):
-            handles = app.enqueue_many_sync(conn, jobs)
+            handles = app.sync.enqueue_many(conn, jobs)
         assert len(handles) == chunk
 
     def copy() -> None:

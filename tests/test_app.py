@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob, Job, KindTaken, Lease, NewJob, Retry
+from holdfast import Holdfast, InvalidJob, Job, KindTaken, Lease, NewJob, Retry, SyncClient, SyncJob, inbox
+from holdfast._app.client import Client
 from holdfast._model.settings import SettingsError
 from holdfast._store.enqueue import enqueue_jobs
+from holdfast.testing import SyncTesting, Testing
 
 
 def test_kinds_are_registered_once() -> None:
@@ -116,7 +119,33 @@ def test_many_jobs_are_one_statement() -> None:
 async def test_no_jobs_are_no_statement() -> None:
     nowhere: Any = None
     assert await Holdfast().enqueue_many(nowhere, []) == []
-    assert Holdfast().enqueue_many_sync(nowhere, []) == []
+    assert Holdfast().sync.enqueue_many(nowhere, []) == []
+
+
+@pytest.mark.parametrize(
+    ("of_async", "of_sync"),
+    [(Client, SyncClient), (Testing, SyncTesting), (Job, SyncJob), (inbox, inbox.sync)],
+    ids=lambda of: of.__name__,
+)
+def test_a_sync_verb_has_the_name_and_the_arguments_of_its_async_twin(of_async: Any, of_sync: Any) -> None:
+    verbs, twins = _verbs(of_async), _verbs(of_sync)
+    if of_async is Job:
+        verbs = {"complete": verbs["complete"]}
+    assert twins == verbs
+    assert twins
+
+
+def _verbs(of: Any) -> dict[str, list[tuple[str, Any, Any]]]:
+    """Return the public functions of a class or module, each with its parameters: names, kinds and defaults."""
+    return {
+        name: [(given.name, given.kind, given.default) for given in inspect.signature(verb).parameters.values()]
+        for name, verb in vars(of).items()
+        if inspect.isfunction(verb) and not name.startswith("_") and verb.__module__ == _home(of)
+    }
+
+
+def _home(of: Any) -> str:
+    return str(of.__name__ if inspect.ismodule(of) else of.__module__)
 
 
 async def test_a_kind_is_not_a_job() -> None:
@@ -130,7 +159,7 @@ async def test_a_kind_is_not_a_job() -> None:
     with pytest.raises(TypeError, match=r"Kind given where a NewJob is needed: call its \.new"):
         await app.enqueue(nowhere, wrong)
     with pytest.raises(TypeError, match="str given"):
-        app.enqueue_many_sync(nowhere, [handle.new(), "a"])  # type: ignore[arg-type]
+        app.sync.enqueue_many(nowhere, [handle.new(), "a"])  # type: ignore[arg-type]
 
 
 def test_the_constant_part_of_a_job_is_shared() -> None:

@@ -20,7 +20,8 @@ NAMES = {
     "holdfast.contrib.flask": {"init_app"},
     "holdfast.contrib.sentry": {"report_to_sentry"},
     "holdfast.contrib.starlette": {"holdfast_of", "lifespan"},
-    "holdfast.inbox": {"consumer", "consumer_sync", "once", "once_sync"},
+    "holdfast.inbox": {"consumer", "once", "sync"},
+    "holdfast.inbox.sync": {"consumer", "once"},
     "holdfast.logs": {"ContextFilter", "HumanFormatter", "JsonFormatter", "bound", "configure", "mask"},
     "holdfast.ops": {"JwtAccess", "Person", "Role", "end_streams", "operations"},
     "holdfast.schedules": {
@@ -54,7 +55,7 @@ NAMES = {
         "verify",
     },
     "holdfast.telemetry": {"INSTRUMENTS", "Instrument", "Telemetry", "instrument"},
-    "holdfast.testing": {"Drained", "Enqueued", "Ran", "Testing"},
+    "holdfast.testing": {"Drained", "Enqueued", "Ran", "SyncTesting", "Testing"},
     "holdfast.wake": {"NatsWake", "RedisWake"},
 }
 # Django and Flask find these by their places: nothing is to be imported from them but the models.

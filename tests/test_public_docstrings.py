@@ -32,7 +32,7 @@ _UNITS = re.compile(
     r"streams|entries|failures|schedules|times|0 to 9|0 to 1\b|concurrency|number",
     re.IGNORECASE,
 )
-_REFERENCE = re.compile(r"See `(\w+)`")
+_REFERENCE = re.compile(r"See `([\w.]+)`")
 
 
 class Documented(NamedTuple):
@@ -94,6 +94,8 @@ def _public() -> Iterator[Documented]:
             if id(value) in seen:
                 continue
             seen.add(id(value))
+            if inspect.ismodule(value):
+                continue  # a public module, which is in NAMES itself
             if not inspect.isclass(value) and not inspect.isfunction(value):
                 yield Documented(path, value, _assigned(module, name))
                 continue
@@ -149,10 +151,15 @@ def _explained(of: Documented, parameter: str) -> str | None:
         if clause is not None:
             return " ".join(clause["text"].split())
         for other in _REFERENCE.findall(text):
-            beside = PUBLIC.get(f"{of.name.rpartition('.')[0]}.{other}")
+            beside = PUBLIC.get(f"{of.name.rpartition('.')[0]}.{other}") or PUBLIC.get(_beside(of.name, other))
             if beside is not None and (explained := _explained(beside, parameter)) is not None:
                 return explained
     return None
+
+
+def _beside(name: str, other: str) -> str:
+    """Return the full name of a method of another class of the same module: `Holdfast.wait` for `SyncClient.wait`."""
+    return f"{name.rsplit('.', 2)[0]}.{other}"
 
 
 def _written(default: Any) -> str:

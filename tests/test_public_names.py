@@ -54,6 +54,8 @@ PUBLIC = {
     "Settings",
     "SettingsError",
     "SubscriptionTaken",
+    "SyncClient",
+    "SyncJob",
     "Tick",
     "Topic",
     "Unique",

@@ -49,7 +49,7 @@ def stubborn(job: Job[State], again: float = 0.8, zombie: str | None = None) -> 
     with closing(psycopg.connect(url)) as conn:
         for amount in (-1, 1):
             conn.execute(_ENTRY, [job.id, amount, signed["token"], signed["attempt"], signed["worker"]])
-        job.complete_sync(conn, signed)
+        job.sync.complete(conn, signed)
         conn.commit()
     return signed
 

@@ -57,7 +57,7 @@ def place_order() -> tuple[dict[str, int], int]:
         order = Order(address=form["address"])
         session.add(order)
         session.flush()
-        app.enqueue_sync(session, send_receipt.new(order.id))
+        app.sync.enqueue(session, send_receipt.new(order.id))
         if form.get("card") == "declined":
             abort(409)  # rolls back: there is no order, and no job
     return {"id": order.id}, 201

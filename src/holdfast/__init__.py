@@ -1,6 +1,7 @@
 """Holdfast keeps jobs and events in PostgreSQL, committed in the same transaction as your data."""
 
 from holdfast._app.app import Holdfast
+from holdfast._app.sync import SyncClient
 from holdfast._engine.report.hook import FailedAttempt
 from holdfast._engine.runner import Budget, Counts, Tick
 from holdfast._model.codec import JsonCodec
@@ -29,7 +30,7 @@ from holdfast._model.errors import (
     WrongIsolation,
 )
 from holdfast._model.event import Event, NewEvent, Topic
-from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule
+from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
 from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
 from holdfast._model.new_job import Continue, NewJob, OrderKey, Unique
 from holdfast._model.retry import Retry
@@ -89,6 +90,8 @@ __all__ = [
     "Settings",
     "SettingsError",
     "SubscriptionTaken",
+    "SyncClient",
+    "SyncJob",
     "Tick",
     "Topic",
     "Unique",

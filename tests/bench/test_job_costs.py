@@ -72,13 +72,13 @@ def test_the_counters_count(conn: psycopg.Connection[Any]) -> None:
 def test_enqueueing_one_job(conn: psycopg.Connection[Any]) -> None:
     app, [job] = Holdfast(), jobs(1)
     for _ in range(20):
-        app.enqueue_sync(conn, job)
+        app.sync.enqueue(conn, job)
     with recorded(conn) as wire:
-        app.enqueue_sync(conn, job)
+        app.sync.enqueue(conn, job)
     assert (wire.calls, wire.round_trips) == (1, 1)
     with written(conn) as found:
         for _ in range(100):
-            app.enqueue_sync(conn, job)
+            app.sync.enqueue(conn, job)
     cost = found.per(100)
     assert cost.commits == 1
     assert cost.tuples == 1
@@ -87,9 +87,9 @@ def test_enqueueing_one_job(conn: psycopg.Connection[Any]) -> None:
 
 def test_enqueueing_many(conn: psycopg.Connection[Any]) -> None:
     app = Holdfast()
-    app.enqueue_many_sync(conn, jobs(BATCH))
+    app.sync.enqueue_many(conn, jobs(BATCH))
     with written(conn) as found:
-        app.enqueue_many_sync(conn, jobs(BATCH))
+        app.sync.enqueue_many(conn, jobs(BATCH))
     assert found.commits == 1
     assert found.tuples == BATCH
     assert found.wal / BATCH <= ENQUEUE_BYTES, found.per(BATCH)
@@ -123,7 +123,7 @@ def test_a_whole_drain(quiet: Server, url: str, conn: psycopg.Connection[Any]) -
     before = statements(quiet, url)
     with written(conn) as found:
         for _ in range(0, JOBS, BATCH):
-            app.enqueue_many_sync(conn, jobs(BATCH))
+            app.sync.enqueue_many(conn, jobs(BATCH))
         asyncio.run(drain(app))
     cost = found.per(JOBS)
     # Enqueue, claim, out of the live table, into history; a little for the worker's own rows.

@@ -73,7 +73,7 @@ class Live:
     conn: psycopg.Connection[Any]
 
     def enqueue(self, *jobs: NewJob[Any]) -> list[int]:
-        return [handle.id for handle in shop.app.enqueue_many_sync(self.conn, jobs)]
+        return [handle.id for handle in shop.app.sync.enqueue_many(self.conn, jobs)]
 
     def wait(self, *jobs: NewJob[Any], delay: timedelta = DAY) -> list[int]:
         """Enqueue jobs whose time is far off, so that they wait."""
@@ -84,7 +84,7 @@ class Live:
             shop.paid.new(shop.InvoicePaid(invoice, 100 + invoice, note), key=key or str(invoice))
             for invoice in invoices
         ]
-        return shop.app.publish_many_sync(self.conn, events)
+        return shop.app.sync.publish_many(self.conn, events)
 
     def statuses(self, ids: Sequence[int]) -> list[str]:
         """Return what became of each job; `gone` when it was deleted."""
@@ -123,7 +123,7 @@ class Live:
     def cancel_all(self, kind: str) -> None:
         """Call off what waits or runs, and wait until it has ended."""
         for (job_id,) in self.conn.execute("SELECT id FROM holdfast.job WHERE kind = %s", [kind]).fetchall():
-            shop.app.cancel_sync(self.conn, job_id)
+            shop.app.sync.cancel(self.conn, job_id)
         left = "SELECT count(*) FROM holdfast.job WHERE kind = %s"
         until(lambda: self.conn.execute(left, [kind]).fetchone() == (0,), f"no job of {kind} is left")
 
@@ -169,7 +169,7 @@ class Storefront(threading.Thread):
         with psycopg.connect(self._database, autocommit=True) as conn:
             while not self._closed.wait(self._every):
                 number += 1
-                shop.app.enqueue_many_sync(conn, self._customer(number))
+                shop.app.sync.enqueue_many(conn, self._customer(number))
 
     def __enter__(self) -> Self:
         self.start()

@@ -93,7 +93,7 @@ def test_of_a_long_chain_the_last_thousand_jobs(app: Holdfast, ledger: Ledger) -
         "SELECT n, nullif(1, n), nullif(n, 1500) + 1, now(), now(), now(), 'completed', 1, 3, 5, 1, 'default', 'turn', "
         "to_json(n) FROM generate_series(1, 1500) AS n"
     )
-    chain = app.get_chain_sync(ledger.conn, 1)
+    chain = app.sync.get_chain(ledger.conn, 1)
     assert chain is not None
     assert [job.id for job in chain.jobs] == list(range(501, 1501))
     assert (chain.status, chain.result) == ("completed", 1500)
@@ -215,19 +215,19 @@ async def test_deleting_a_chain_stops_its_running_job(app: Holdfast, conn: Conne
 
 async def test_the_same_on_a_sync_connection(app: Holdfast, ledger: Ledger, approve: Kind[[], str]) -> None:
     conn = ledger.conn
-    first, second = app.enqueue_many_sync(conn, [approve.new(), approve.new()])
-    assert app.complete_chain_sync(conn, first, "yes") == "completed"
-    assert app.complete_chain_sync(conn, second.id, Continue(approve.new())) == "completed"
-    assert app.wait_sync(first) == app.wait_sync(first.id) == "yes"
-    chain = app.get_chain_sync(conn, second)
+    first, second = app.sync.enqueue_many(conn, [approve.new(), approve.new()])
+    assert app.sync.complete_chain(conn, first, "yes") == "completed"
+    assert app.sync.complete_chain(conn, second.id, Continue(approve.new())) == "completed"
+    assert app.sync.wait(first) == app.sync.wait(first.id) == "yes"
+    chain = app.sync.get_chain(conn, second)
     assert chain is not None
     assert (chain.status, len(chain.jobs)) == ("pending", 2)
-    assert [line.id for line in app.list_chains_sync(conn, status="completed")] == [first.id]
-    assert app.delete_chains_sync(conn, [first, second.id]) == [first.id, second.id]
+    assert [line.id for line in app.sync.list_chains(conn, status="completed")] == [first.id]
+    assert app.sync.delete_chains(conn, [first, second.id]) == [first.id, second.id]
     with pytest.raises(ChainFailed, match="not_found"):
-        app.wait_sync(first)
+        app.sync.wait(first)
     with pytest.raises(TimeoutError, match=r"has not ended within 0\.1 s"):
-        app.wait_sync(app.enqueue_sync(conn, approve.new()), timeout=timedelta(seconds=0.1))
+        app.sync.wait(app.sync.enqueue(conn, approve.new()), timeout=timedelta(seconds=0.1))
     await until(lambda: ledger.sessions() == 0)
     await until(lambda: ledger.rows("SELECT FROM holdfast.watcher WHERE until > now()") == [])
 
@@ -245,7 +245,7 @@ async def test_a_stopped_order_key_is_let_go_on(app: Holdfast, conn: Connection,
         await until(lambda: ledger.value(stops) == 1)
         assert await app.resume_order_key(conn, "customer 7")
         await until(lambda: ledger.value(stops) == 1)
-        assert app.resume_order_key_sync(ledger.conn, "customer 7")
+        assert app.sync.resume_order_key(ledger.conn, "customer 7")
         assert await app.wait(last) == "done"
     assert not await app.resume_order_key(conn, "customer 7")
 
@@ -254,10 +254,10 @@ async def test_a_stopped_order_key_is_let_go_on(app: Holdfast, conn: Connection,
 async def test_an_id_that_no_job_can_have_is_not_found(
     app: Holdfast, conn: Connection, ledger: Ledger, nobody: int
 ) -> None:
-    assert await app.cancel(conn, nobody) == app.cancel_sync(ledger.conn, nobody) == "not_found"
-    assert await app.get_chain(conn, nobody) is app.get_chain_sync(ledger.conn, nobody) is None
+    assert await app.cancel(conn, nobody) == app.sync.cancel(ledger.conn, nobody) == "not_found"
+    assert await app.get_chain(conn, nobody) is app.sync.get_chain(ledger.conn, nobody) is None
     assert await app.complete_chain(conn, nobody, "x") == "not_found"
-    assert app.complete_chain_sync(ledger.conn, nobody, "x") == "not_found"
-    assert await app.delete_chains(conn, [nobody]) == app.delete_chains_sync(ledger.conn, [nobody]) == []
+    assert app.sync.complete_chain(ledger.conn, nobody, "x") == "not_found"
+    assert await app.delete_chains(conn, [nobody]) == app.sync.delete_chains(ledger.conn, [nobody]) == []
     with pytest.raises(ChainFailed, match=f"chain {nobody} not_found"):
-        app.wait_sync(nobody)
+        app.sync.wait(nobody)

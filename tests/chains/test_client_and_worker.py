@@ -93,8 +93,8 @@ async def test_a_transaction_sends_one_notification(app: Holdfast, ledger: Ledge
         with psycopg.connect(database) as conn:
             conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")  # always tells everybody
             for _ in range(10):
-                app.enqueue_sync(conn, act.new())
-            app.enqueue_many_sync(conn, [act.new() for _ in range(10)])
+                app.sync.enqueue(conn, act.new())
+            app.sync.enqueue_many(conn, [act.new() for _ in range(10)])
         assert len(list(listener.notifies(timeout=5, stop_after=1))) == 1
         assert list(listener.notifies(timeout=0)) == []
 

@@ -110,21 +110,21 @@ def test_sync(
     app: Holdfast, database: str, act: Kind[[], str], connected: Callable[[str], AbstractContextManager[Any]]
 ) -> None:
     with connected(database) as conn:
-        handle = app.enqueue_sync(conn, act.new())
-        last = app.enqueue_group_sync(conn, [act.new()], then=act.new().options(after=[handle]))
-        assert app.complete_chain_sync(conn, handle, Continue(act.new())) == "completed"
-        assert app.complete_chain_sync(conn, handle, "done") == "completed"
-        assert app.complete_chain_sync(conn, handle, "again") == "already_ended"
-        chain = app.get_chain_sync(conn, handle)
+        handle = app.sync.enqueue(conn, act.new())
+        last = app.sync.enqueue_group(conn, [act.new()], then=act.new().options(after=[handle]))
+        assert app.sync.complete_chain(conn, handle, Continue(act.new())) == "completed"
+        assert app.sync.complete_chain(conn, handle, "done") == "completed"
+        assert app.sync.complete_chain(conn, handle, "again") == "already_ended"
+        chain = app.sync.get_chain(conn, handle)
         assert chain is not None
         assert (len(chain.jobs), chain.result) == (2, "done")
-        lines = app.list_chains_sync(conn, kind="act", status="blocked", before=last.id + 1, limit=5)
+        lines = app.sync.list_chains(conn, kind="act", status="blocked", before=last.id + 1, limit=5)
         assert [(line.id, line.last_id) for line in lines] == [(last.id, last.id)]
-        assert app.delete_chains_sync(conn, [last, handle], cascade=True) == [handle.id, last.id]
-        blocker = app.enqueue_sync(conn, act.new())
-        waiter = app.enqueue_sync(conn, act.new().options(after=[blocker]))
+        assert app.sync.delete_chains(conn, [last, handle], cascade=True) == [handle.id, last.id]
+        blocker = app.sync.enqueue(conn, act.new())
+        waiter = app.sync.enqueue(conn, act.new().options(after=[blocker]))
         with pytest.raises(ChainAwaited) as caught:
-            app.delete_chains_sync(conn, [blocker])
+            app.sync.delete_chains(conn, [blocker])
         assert caught.value.waiters == (waiter.id,)
         if hasattr(conn, "rollback"):
             conn.rollback()

@@ -96,7 +96,7 @@ def test_on_a_sync_connection_in_ones_own_transaction(
     app: Holdfast, ledger: Ledger, page: Kind[..., Any], book: Kind[..., Any]
 ) -> None:
     with ledger.conn.transaction(force_rollback=True):
-        app.enqueue_group_sync(ledger.conn, [page.new(0)], then=book.new("Never"))
+        app.sync.enqueue_group(ledger.conn, [page.new(0)], then=book.new("Never"))
         assert ledger.statuses() == {"pending": 1, "blocked": 1}
     assert ledger.statuses() == {}
 
@@ -119,7 +119,7 @@ async def test_all_of_a_group_or_nothing(
     with pytest.raises(DuplicateJob):
         await app.enqueue_group(conn, [page.new(0)], then=taken)
     with pytest.raises(DuplicateJob):
-        app.enqueue_group_sync(ledger.conn, [page.new(0)], then=taken)
+        app.sync.enqueue_group(ledger.conn, [page.new(0)], then=taken)
     assert ledger.statuses() == {"pending": 1}
 
 
@@ -128,5 +128,5 @@ def test_too_many_to_wait_for_are_refused_before_anything_is_sent(
 ) -> None:
     with ledger.conn.transaction():
         with pytest.raises(InvalidJob, match="after: at most 10000 chains"):
-            app.enqueue_group_sync(ledger.conn, [page.new(0)] * 10_000, then=book.new("Long").options(after=[1]))
+            app.sync.enqueue_group(ledger.conn, [page.new(0)] * 10_000, then=book.new("Long").options(after=[1]))
         assert ledger.statuses() == {}

@@ -39,7 +39,7 @@ def own_server(server_version: int) -> Iterator[Server]:
 
 
 def waiting(app: Holdfast, handle: Handle[int], *, sync: bool, **how: Any) -> asyncio.Task[int]:
-    wait = partial(app.wait_sync, handle, **how)
+    wait = partial(app.sync.wait, handle, **how)
     return asyncio.create_task(asyncio.to_thread(wait) if sync else app.wait(handle, **how))
 
 
@@ -59,7 +59,7 @@ async def test_a_restart(own_server: Server, mode: Literal["fast", "immediate"],
     app = Holdfast(own_server.url())
     act = acting(app)
     with Ledger(app.url or "") as ledger:
-        handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(3)])
+        handles = app.sync.enqueue_many(ledger.conn, [act.new(number) for number in range(3)])
         waits = [waiting(app, handle, sync=sync) for handle in handles]
         await until(lambda: ledger.value(RECORDS) == 3)
         last = ledger.value("SELECT max(until) FROM holdfast.watcher")
@@ -76,14 +76,14 @@ async def test_a_restart(own_server: Server, mode: Literal["fast", "immediate"],
 @pytest.mark.usefixtures("seldom")
 async def test_terminated_backends(app: Holdfast, ledger: Ledger, sync: bool) -> None:
     act = acting(app)
-    handle = app.enqueue_sync(ledger.conn, act.new(7))
+    handle = app.sync.enqueue(ledger.conn, act.new(7))
     wait = waiting(app, handle, sync=sync)
     for _ in range(3):
         await until(lambda: ledger.value(RECORDS))
         ledger.do("TRUNCATE holdfast.watcher")
         ledger.terminate_sessions()
     await until(lambda: ledger.value(RECORDS))
-    assert app.complete_chain_sync(ledger.conn, handle, 7) == "completed"
+    assert app.sync.complete_chain(ledger.conn, handle, 7) == "completed"
     async with Stopwatch() as watch:
         assert await wait == 7
     assert watch.seconds < 10
@@ -94,7 +94,7 @@ async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
     app: Holdfast, ledger: Ledger, database: str, sync: bool
 ) -> None:
     act = acting(app)
-    handle = app.enqueue_sync(ledger.conn, act.new(7))
+    handle = app.sync.enqueue(ledger.conn, act.new(7))
     async with Line(database) as line:
         how: dict[str, Any] = {"timeout": timedelta(seconds=5), "url": line.url}
         wait = waiting(app, handle, sync=sync, **how)
@@ -108,7 +108,7 @@ async def test_a_line_that_is_frozen_is_no_reason_to_wait_for_ever(
 
 
 async def test_a_wait_without_a_database_fails_at_its_timeout(app: Holdfast, ledger: Ledger, database: str) -> None:
-    handle = app.enqueue_sync(ledger.conn, acting(app).new(7))
+    handle = app.sync.enqueue(ledger.conn, acting(app).new(7))
     async with Line(database) as line:
         line.refuse()
         how: dict[str, Any] = {"timeout": timedelta(seconds=3), "url": line.url}
@@ -119,7 +119,7 @@ async def test_a_wait_without_a_database_fails_at_its_timeout(app: Holdfast, led
         def wait_sync() -> None:
             # Caught in the thread: asyncio on Python 3.11 makes another error of it, without the cause.
             with pytest.raises(TimeoutError) as caught:
-                app.wait_sync(handle, **how)
+                app.sync.wait(handle, **how)
             assert isinstance(caught.value.__cause__, psycopg.OperationalError)
 
         await asyncio.to_thread(wait_sync)
@@ -139,7 +139,7 @@ async def test_behind_pgbouncer_in_transaction_mode(
     sent = count(monkeypatch)
     app = Holdfast(bouncer.url(database.rpartition("/")[2]))
     act = acting(app)
-    handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(20)])
+    handles = app.sync.enqueue_many(ledger.conn, [act.new(number) for number in range(20)])
     waits = [waiting(app, handle, sync=sync) for handle in handles[: 4 if sync else 20]]
     async with app.worker(**PATIENT):
         assert await asyncio.gather(*waits) == list(range(len(waits)))
@@ -153,13 +153,13 @@ async def test_a_watcher_that_ends_before_its_time_is_followed_by_another(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, end: str
 ) -> None:
     act = acting(app)
-    handles = app.enqueue_many_sync(ledger.conn, [act.new(number) for number in range(2)])
+    handles = app.sync.enqueue_many(ledger.conn, [act.new(number) for number in range(2)])
     waits = [asyncio.create_task(app.wait(handle)) for handle in handles]
     await until(lambda: ledger.value(RECORDS) == 2)
     if end == "raises":
         with monkeypatch.context() as struck:
             struck.setattr(Watcher, "_round", _struck)
-            app.complete_chain_sync(ledger.conn, handles[0], 7)
+            app.sync.complete_chain(ledger.conn, handles[0], 7)
             await until(lambda: "waiting for chains interrupted" in caplog.text)
     else:
         for _ in range(2):
@@ -167,7 +167,7 @@ async def test_a_watcher_that_ends_before_its_time_is_followed_by_another(
             task.cancel()
             await until(task.done)
             await until(lambda: any(task.get_name() == "holdfast-watcher" for task in asyncio.all_tasks()))
-        app.complete_chain_sync(ledger.conn, handles[0], 7)
+        app.sync.complete_chain(ledger.conn, handles[0], 7)
     assert await waits[0] == 7
     waits[1].cancel()
     await asyncio.gather(waits[1], return_exceptions=True)

@@ -67,12 +67,12 @@ def test_an_application_that_is_none_is_refused(django_database: str, name: str 
 
 def test_each_alias_commits_and_rolls_back_by_itself(django_database: str, orders: str) -> None:
     with transaction.atomic():
-        app.enqueue_sync(connection, new("book.print"))
+        app.sync.enqueue(connection, new("book.print"))
         with suppress(BackOutError), transaction.atomic(using="orders"):
-            app.enqueue_sync(connections["orders"], new("book.print"))
+            app.sync.enqueue(connections["orders"], new("book.print"))
             raise BackOutError
         with transaction.atomic(using="orders"):
-            app.enqueue_sync(connections["orders"], new("book.ship"))
+            app.sync.enqueue(connections["orders"], new("book.ship"))
         assert (live(django_database), live(orders)) == (0, 1)
     assert (live(django_database), live(orders)) == (1, 1)
 

@@ -63,7 +63,7 @@ def test_a_database_that_is_not_postgresql_is_passed_over() -> None:
 
 
 def test_undone_it_loses_no_job_and_can_be_done_again(django_database: str) -> None:
-    app.enqueue_sync(connection, new("book.print"))
+    app.sync.enqueue(connection, new("book.print"))
     call_command("migrate", "holdfast", "zero", verbosity=0)
     assert Job.objects.count() == 1
     call_command("migrate", "holdfast", verbosity=0)

@@ -132,7 +132,7 @@ async def test_cancelling(conn: asyncpg.Connection[Any]) -> None:
 async def test_sync_verbs_are_refused(conn: asyncpg.Connection[Any]) -> None:
     wrong: Any = conn
     with pytest.raises(UnsupportedConnection, match="async connections only"):
-        app.enqueue_sync(wrong, send_receipt.new(1))
+        app.sync.enqueue(wrong, send_receipt.new(1))
 
 
 async def test_placeholders_are_numbered(conn: asyncpg.Connection[Any]) -> None:

@@ -35,7 +35,7 @@ def insert_invoice() -> None:
 def test_atomic_commits_jobs_with_its_own_writes(database: str) -> None:
     with transaction.atomic():
         insert_invoice()
-        handles = app.enqueue_many_sync(connection, [send_receipt.new(1), send_receipt.new(2)])
+        handles = app.sync.enqueue_many(connection, [send_receipt.new(1), send_receipt.new(2)])
         assert seen(database) == ([], 0)
     assert handles[0].id < handles[1].id
     assert seen(database) == ([1, 2], 1)
@@ -44,32 +44,32 @@ def test_atomic_commits_jobs_with_its_own_writes(database: str) -> None:
 def test_an_exception_rolls_jobs_back(database: str) -> None:
     with suppress(BackOutError), transaction.atomic():
         insert_invoice()
-        app.enqueue_sync(connection, send_receipt.new(1))
+        app.sync.enqueue(connection, send_receipt.new(1))
         raise BackOutError
     assert seen(database) == ([], 0)
 
 
 def test_a_nested_atomic_takes_its_jobs_along(database: str) -> None:
     with transaction.atomic():
-        app.enqueue_sync(connection, send_receipt.new(1))
+        app.sync.enqueue(connection, send_receipt.new(1))
         with suppress(BackOutError), transaction.atomic():
-            app.enqueue_sync(connection, send_receipt.new(2))
+            app.sync.enqueue(connection, send_receipt.new(2))
             raise BackOutError
         with transaction.atomic():
-            app.enqueue_sync(connection, send_receipt.new(3))
+            app.sync.enqueue(connection, send_receipt.new(3))
     assert seen(database)[0] == [1, 3]
 
 
 def test_without_atomic_the_job_is_there_at_once(database: str) -> None:
-    handle = app.enqueue_sync(connections["default"], send_receipt.new(1))
+    handle = app.sync.enqueue(connections["default"], send_receipt.new(1))
     assert handle == Handle(handle.id, handle.id, created=True)
     assert seen(database)[0] == [1]
 
 
 def test_what_the_database_refuses() -> None:
-    first = app.enqueue_sync(connection, send_receipt.new(1).options(unique=Unique("k")))
+    first = app.sync.enqueue(connection, send_receipt.new(1).options(unique=Unique("k")))
     with pytest.raises(DuplicateJob) as caught, transaction.atomic():
-        app.enqueue_sync(connection, send_receipt.new(2).options(unique=Unique("k", on_conflict="raise")))
+        app.sync.enqueue(connection, send_receipt.new(2).options(unique=Unique("k", on_conflict="raise")))
     assert caught.value.existing_id == first.id
     raising = "DO $$ BEGIN RAISE EXCEPTION 'priority: no' USING ERRCODE = 'HF002'; END $$"
     with pytest.raises(InvalidJob, match=r"^priority: no$"):
@@ -79,9 +79,9 @@ def test_what_the_database_refuses() -> None:
 
 
 def test_cancelling() -> None:
-    handle = app.enqueue_sync(connection, send_receipt.new(1))
-    assert app.cancel_sync(connection, handle.id) == "cancelled"
-    assert app.cancel_sync(connection, 2**40) == "not_found"
+    handle = app.sync.enqueue(connection, send_receipt.new(1))
+    assert app.sync.cancel(connection, handle.id) == "cancelled"
+    assert app.sync.cancel(connection, 2**40) == "not_found"
 
 
 def test_percent_signs(database: str) -> None:
@@ -92,14 +92,14 @@ def test_percent_signs(database: str) -> None:
 
 async def test_the_async_verb_is_refused() -> None:
     wrong: Any = connection
-    with pytest.raises(UnsupportedConnection, match="use the verb that ends in _sync"):
+    with pytest.raises(UnsupportedConnection, match=r"use the same verb of \.sync"):
         await app.enqueue(wrong, send_receipt.new(1))
 
 
 def test_what_is_no_postgresql_connection_is_refused() -> None:
     wrong: Any = connections
     with pytest.raises(UnsupportedConnection, match=r"give django\.db\.connection"):
-        app.enqueue_sync(wrong, send_receipt.new(1))
+        app.sync.enqueue(wrong, send_receipt.new(1))
     other = ConnectionHandler({"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}})["default"]
     with pytest.raises(UnsupportedConnection, match="to sqlite, and Holdfast needs PostgreSQL"):
-        app.enqueue_sync(other, send_receipt.new(1))
+        app.sync.enqueue(other, send_receipt.new(1))

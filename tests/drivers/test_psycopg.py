@@ -100,13 +100,13 @@ async def test_pipeline_mode(conn: psycopg.AsyncConnection[Any], database: str) 
 
 def test_sync_commit_rollback_and_savepoint(sync: psycopg.Connection[Any], database: str) -> None:
     sync.execute(INSERT)
-    app.enqueue_sync(sync, send_receipt.new(1))
+    app.sync.enqueue(sync, send_receipt.new(1))
     sync.rollback()
     assert seen(database) == ([], 0)
     sync.execute(INSERT)
     with sync.transaction(force_rollback=True):
-        app.enqueue_sync(sync, send_receipt.new(2))
-    handles = app.enqueue_many_sync(sync, [send_receipt.new(3), send_receipt.new(4)])
+        app.sync.enqueue(sync, send_receipt.new(2))
+    handles = app.sync.enqueue_many(sync, [send_receipt.new(3), send_receipt.new(4)])
     sync.commit()
     assert handles[0].id < handles[1].id
     assert seen(database) == ([3, 4], 1)
@@ -114,7 +114,7 @@ def test_sync_commit_rollback_and_savepoint(sync: psycopg.Connection[Any], datab
 
 def test_sync_pipeline_and_dict_rows(database: str) -> None:
     with psycopg.connect(database, row_factory=dict_row) as conn, conn.pipeline():
-        assert app.enqueue_sync(conn, send_receipt.new(1)).created
+        assert app.sync.enqueue(conn, send_receipt.new(1)).created
     assert seen(database)[0] == [1]
 
 
@@ -129,7 +129,7 @@ async def test_a_duplicate_is_kept_or_raised(conn: psycopg.AsyncConnection[Any],
         await app.enqueue(conn, raising)
     assert caught.value.existing_id == first.id
     with pytest.raises(DuplicateJob) as caught:
-        app.enqueue_sync(sync, raising)
+        app.sync.enqueue(sync, raising)
     assert caught.value.existing_id == first.id
 
 
@@ -151,21 +151,21 @@ def test_a_name_may_be_repeated(sync: psycopg.Connection[Any]) -> None:
 
 def test_a_database_that_was_not_migrated_says_so(server: Server, sync: psycopg.Connection[Any]) -> None:
     with psycopg.connect(server.url()) as conn, pytest.raises(SchemaMissing, match="holdfast migrate"):
-        app.enqueue_sync(conn, send_receipt.new(1))
+        app.sync.enqueue(conn, send_receipt.new(1))
     sync.execute("DROP FUNCTION holdfast.enqueue_jobs CASCADE")
     with pytest.raises(SchemaOutdated):
-        app.enqueue_many_sync(sync, [send_receipt.new(1)])
+        app.sync.enqueue_many(sync, [send_receipt.new(1)])
 
 
 async def test_a_connection_of_the_other_colour_is_refused(
     conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any]
 ) -> None:
     other: Any = sync
-    with pytest.raises(UnsupportedConnection, match=r"use the verb that ends in _sync"):
+    with pytest.raises(UnsupportedConnection, match=r"use the same verb of \.sync"):
         await app.enqueue(other, send_receipt.new(1))
     other = conn
-    with pytest.raises(UnsupportedConnection, match="without _sync, and await it"):
-        app.enqueue_sync(other, send_receipt.new(1))
+    with pytest.raises(UnsupportedConnection, match=r"without \.sync, and await it"):
+        app.sync.enqueue(other, send_receipt.new(1))
 
 
 async def test_a_cursor_is_no_connection(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any]) -> None:
@@ -174,7 +174,7 @@ async def test_a_cursor_is_no_connection(conn: psycopg.AsyncConnection[Any], syn
         await app.enqueue(other, send_receipt.new(1))
     other = sync.cursor()
     with pytest.raises(UnsupportedConnection, match="give the connection itself"):
-        app.enqueue_sync(other, send_receipt.new(1))
+        app.sync.enqueue(other, send_receipt.new(1))
 
 
 async def test_what_is_no_connection_at_all_is_refused() -> None:
@@ -189,4 +189,4 @@ async def test_what_is_no_connection_at_all_is_refused() -> None:
         with pytest.raises(UnsupportedConnection, match=said):
             await app.enqueue(wrong, send_receipt.new(1))
         with pytest.raises(UnsupportedConnection, match=said):
-            app.enqueue_sync(wrong, send_receipt.new(1))
+            app.sync.enqueue(wrong, send_receipt.new(1))

@@ -79,12 +79,12 @@ async def test_psycopg(database: str) -> None:
 
 def test_psycopg_sync(database: str) -> None:
     with psycopg.connect(database) as conn:
-        app.publish_sync(conn, paid.new(Paid(1)))
+        app.sync.publish(conn, paid.new(Paid(1)))
         conn.rollback()
-        first = app.publish_sync(conn, paid.new(Paid(2)))
-        rest = app.publish_many_sync(conn, [paid.new(Paid(3)), paid.new(Paid(4))])
+        first = app.sync.publish(conn, paid.new(Paid(2)))
+        rest = app.sync.publish_many(conn, [paid.new(Paid(3)), paid.new(Paid(4))])
         assert first < rest[0] < rest[1]
-        assert app.publish_many_sync(conn, []) == []
+        assert app.sync.publish_many(conn, []) == []
         assert log(database) == []
     assert log(database) == [2, 3, 4]
 
@@ -103,7 +103,7 @@ async def test_asyncpg(database: str) -> None:
     await app.publish(conn, paid.new(Paid(5)))
     wrong: Any = conn
     with pytest.raises(UnsupportedConnection):
-        app.publish_sync(wrong, paid.new(Paid(6)))
+        app.sync.publish(wrong, paid.new(Paid(6)))
     await conn.close()
     assert log(database) == [2, 3, 4, 5]
 
@@ -123,7 +123,7 @@ async def test_sqlalchemy(database: str, driver: str) -> None:
         await session.commit()
     async with engine.begin() as conn:
         await app.publish(conn, paid.new(Paid(6)))
-        await conn.run_sync(lambda sync: app.publish_sync(sync, paid.new(Paid(7))))
+        await conn.run_sync(lambda sync: app.sync.publish(sync, paid.new(Paid(7))))
     await engine.dispose()
     assert log(database) == [2, 4, 5, 6, 7]
 
@@ -131,12 +131,12 @@ async def test_sqlalchemy(database: str, driver: str) -> None:
 def test_sqlalchemy_sync(database: str) -> None:
     engine = sa.create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as session:
-        app.publish_sync(session, paid.new(Paid(1)))
+        app.sync.publish(session, paid.new(Paid(1)))
         session.rollback()
-        app.publish_many_sync(session, [paid.new(Paid(2)), paid.new(Paid(3))])
+        app.sync.publish_many(session, [paid.new(Paid(2)), paid.new(Paid(3))])
         session.commit()
     with engine.begin() as conn:
-        app.publish_sync(conn, paid.new(Paid(4)))
+        app.sync.publish(conn, paid.new(Paid(4)))
     engine.dispose()
     assert log(database) == [2, 3, 4]
 
@@ -144,11 +144,11 @@ def test_sqlalchemy_sync(database: str) -> None:
 def test_django(database: str) -> None:
     with connected(default=database):
         with suppress(BackOutError), transaction.atomic():
-            app.publish_sync(connection, paid.new(Paid(1)))
+            app.sync.publish(connection, paid.new(Paid(1)))
             raise BackOutError
         with transaction.atomic():
-            app.publish_sync(connection, paid.new(Paid(2)))
-            app.publish_many_sync(connection, [paid.new(Paid(3)), paid.new(Paid(4))])
+            app.sync.publish(connection, paid.new(Paid(2)))
+            app.sync.publish_many(connection, [paid.new(Paid(3)), paid.new(Paid(4))])
             assert log(database) == []
     assert log(database) == [2, 3, 4]
 
@@ -156,8 +156,8 @@ def test_django(database: str) -> None:
 async def test_other_things_are_refused(database: str) -> None:
     async with await psycopg.AsyncConnection.connect(database) as conn:
         wrong: Any = conn
-        with pytest.raises(UnsupportedConnection, match="without _sync"):
-            app.publish_sync(wrong, paid.new(Paid(1)))
+        with pytest.raises(UnsupportedConnection, match=r"without \.sync"):
+            app.sync.publish(wrong, paid.new(Paid(1)))
         for given in (paid, Paid(1), "invoice.paid"):
             wrong = given
             with pytest.raises(TypeError, match=r"where a NewEvent is needed: call its topic's \.new"):
@@ -196,13 +196,13 @@ def test_every_column_arrives(connect: Connect, many: bool) -> None:
     event = shipped.new(Shipped(order=7), key='k "1"', headers={"tenant": "a\nb"})
     with trace.use_span(trace.NonRecordingSpan(SPAN)), conn.transaction():
         if many:
-            app.publish_many_sync(conn, [event, shipped.new(Shipped(order=8), key='k "1"')])
+            app.sync.publish_many(conn, [event, shipped.new(Shipped(order=8), key='k "1"')])
         else:
-            app.publish_sync(conn, event)
+            app.sync.publish(conn, event)
         first, *rest = conn.execute(f"{COLUMNS} ORDER BY id".encode()).fetchall()
     assert first[:7] == ("order.shipped", {"order": 7}, 3, 'k "1"', {"tenant": "a\nb"}, TRACEPARENT, True)
     assert all(row[-1] == first[-1] for row in rest), "events of one key are of one shard"
-    app.publish_sync(conn, shipped.new(Shipped(order=9)))
+    app.sync.publish(conn, shipped.new(Shipped(order=9)))
     last = conn.execute(f"{COLUMNS} ORDER BY id DESC LIMIT 1".encode()).fetchone()
     assert last is not None
     assert last[3:6] == (None, None, None)
@@ -214,9 +214,9 @@ def test_any_text_survives(connect: Connect, text: str, many: bool) -> None:
     conn = connect()
     event = said.new({"text": text, "n": 10**30}, key=text.partition("\n")[0], headers={"h": text})
     if many:
-        app.publish_many_sync(conn, [event])
+        app.sync.publish_many(conn, [event])
     else:
-        app.publish_sync(conn, event)
+        app.sync.publish(conn, event)
     row = conn.execute("SELECT payload::text, key, headers FROM holdfast.event").fetchone()
     assert row is not None
     assert said.read(row[0]) == {"text": text, "n": 10**30}

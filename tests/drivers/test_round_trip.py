@@ -28,7 +28,7 @@ def handle(job: Job[None], value: Any) -> None: ...
 def test_any_payload_survives(value: object, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     conn = connect()
     job = handle.new(value)
-    handle_id = app.enqueue_sync(conn, job).id
+    handle_id = app.sync.enqueue(conn, job).id
     row = conn.execute("SELECT payload::text, payload_version FROM holdfast.job WHERE id = %s", [handle_id]).fetchone()
     assert row is not None
     assert row[0] == job.payload
@@ -46,7 +46,7 @@ def test_every_option_arrives(connect: Callable[..., psycopg.Connection[Any]]) -
         headers={"tenant": "a\nb"},
         max_attempts=4,
     )
-    app.enqueue_sync(conn, job)
+    app.sync.enqueue(conn, job)
     row = conn.execute(
         "SELECT kind, queue, priority, max_attempts, payload_version, available_at, expires_at, "
         "order_key, order_block, unique_key, headers FROM holdfast.job"
@@ -57,7 +57,7 @@ def test_every_option_arrives(connect: Callable[..., psycopg.Connection[Any]]) -
 
 def test_spans_count_from_now_on_the_databases_clock(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     conn = connect()
-    app.enqueue_sync(conn, handle.new(1).options(delay=timedelta(hours=1), expires=timedelta(hours=2)))
+    app.sync.enqueue(conn, handle.new(1).options(delay=timedelta(hours=1), expires=timedelta(hours=2)))
     row = conn.execute("SELECT available_at - created_at, expires_at - created_at FROM holdfast.job").fetchone()
     assert row == (timedelta(hours=1), timedelta(hours=2))
 
@@ -65,15 +65,15 @@ def test_spans_count_from_now_on_the_databases_clock(connect: Callable[..., psyc
 def test_a_unique_window(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     conn = connect()
     unique = Unique("k", window=timedelta(days=31), on_conflict="raise")
-    first = app.enqueue_sync(conn, handle.new(1).options(unique=unique))
+    first = app.sync.enqueue(conn, handle.new(1).options(unique=unique))
     with pytest.raises(DuplicateJob) as caught:
-        app.enqueue_sync(conn, handle.new(1).options(unique=unique))
+        app.sync.enqueue(conn, handle.new(1).options(unique=unique))
     assert caught.value.existing_id == first.id
 
 
 def test_ten_thousand_jobs_are_one_statement_in_order(connect: Callable[..., psycopg.Connection[Any]]) -> None:
     conn = connect()
-    handles = app.enqueue_many_sync(conn, [handle.new(n) for n in range(10_000)])
+    handles = app.sync.enqueue_many(conn, [handle.new(n) for n in range(10_000)])
     rows = conn.execute("SELECT id, (payload ->> 'value')::int FROM holdfast.job ORDER BY id").fetchall()
     assert rows == [(handle.id, n) for n, handle in enumerate(handles)]
 
@@ -82,10 +82,10 @@ async def test_cancelling(connect: Callable[..., psycopg.Connection[Any]], datab
     import psycopg
 
     conn = connect()
-    job_id = app.enqueue_sync(conn, handle.new(1)).id
-    assert app.cancel_sync(conn, job_id) == "cancelled"
-    assert app.cancel_sync(conn, job_id) == "not_found"
-    second = app.enqueue_sync(conn, handle.new(2)).id
+    job_id = app.sync.enqueue(conn, handle.new(1)).id
+    assert app.sync.cancel(conn, job_id) == "cancelled"
+    assert app.sync.cancel(conn, job_id) == "not_found"
+    second = app.sync.enqueue(conn, handle.new(2)).id
     async with await psycopg.AsyncConnection.connect(database) as other:
         assert await app.cancel(other, second) == "cancelled"
         await other.rollback()

@@ -115,7 +115,7 @@ async def test_sync_objects_and_engines_are_refused(engine: AsyncEngine, sync_en
     with Session(sync_engine) as session, sync_engine.connect() as conn:
         for wrong in (session, conn):
             given: Any = wrong
-            with pytest.raises(UnsupportedConnection, match="use the verb that ends in _sync"):
+            with pytest.raises(UnsupportedConnection, match=r"use the same verb of \.sync"):
                 await app.enqueue(given, send_receipt.new(1))
     for opener in (engine, sync_engine, async_sessionmaker(engine)):
         given = opener
@@ -126,20 +126,20 @@ async def test_sync_objects_and_engines_are_refused(engine: AsyncEngine, sync_en
 def test_sync_session_connection_and_scoped_session(sync_engine: sa.Engine, database: str) -> None:
     with Session(sync_engine) as session:
         session.execute(sa.text(INSERT))
-        app.enqueue_sync(session, send_receipt.new(1))
+        app.sync.enqueue(session, send_receipt.new(1))
         session.rollback()
         assert seen(database) == ([], 0)
         session.execute(sa.text(INSERT))
         nested = session.begin_nested()
-        app.enqueue_sync(session, send_receipt.new(2))
+        app.sync.enqueue(session, send_receipt.new(2))
         nested.rollback()
-        app.enqueue_sync(session, send_receipt.new(3))
+        app.sync.enqueue(session, send_receipt.new(3))
         session.commit()
     with sync_engine.begin() as conn:
-        app.enqueue_many_sync(conn, [send_receipt.new(4), send_receipt.new(5)])
+        app.sync.enqueue_many(conn, [send_receipt.new(4), send_receipt.new(5)])
         assert run_sync(conn, PLAIN) == [("x", 3, "%", ":x", False)]
     scoped = scoped_session(sessionmaker(sync_engine))
-    app.enqueue_sync(scoped, send_receipt.new(6))
+    app.sync.enqueue(scoped, send_receipt.new(6))
     scoped.commit()
     scoped.remove()
     assert seen(database) == ([3, 4, 5, 6], 1)
@@ -147,16 +147,16 @@ def test_sync_session_connection_and_scoped_session(sync_engine: sa.Engine, data
 
 async def test_sync_code_inside_an_async_session(engine: AsyncEngine, database: str) -> None:
     async with AsyncSession(engine) as session, session.begin():
-        await session.run_sync(lambda inner: app.enqueue_sync(inner, send_receipt.new(1)))
+        await session.run_sync(lambda inner: app.sync.enqueue(inner, send_receipt.new(1)))
     assert seen(database)[0] == [1]
 
 
 def test_what_the_database_refuses_sync(sync_engine: sa.Engine) -> None:
     with sync_engine.begin() as conn:
-        first = app.enqueue_sync(conn, send_receipt.new(1).options(unique=Unique("k")))
+        first = app.sync.enqueue(conn, send_receipt.new(1).options(unique=Unique("k")))
     with sync_engine.connect() as conn:
         with pytest.raises(DuplicateJob) as caught:
-            app.enqueue_sync(conn, send_receipt.new(2).options(unique=Unique("k", on_conflict="raise")))
+            app.sync.enqueue(conn, send_receipt.new(2).options(unique=Unique("k", on_conflict="raise")))
         conn.rollback()
         with pytest.raises(InvalidJob, match=r"^priority: no$"):
             run_sync(conn, Statement(RAISING, {}, len))
@@ -167,5 +167,5 @@ async def test_async_objects_are_refused_by_sync_verbs(engine: AsyncEngine) -> N
     async with AsyncSession(engine) as session, engine.connect() as conn:
         for wrong in (session, conn):
             given: Any = wrong
-            with pytest.raises(UnsupportedConnection, match="without _sync, and await it"):
-                app.enqueue_sync(given, send_receipt.new(1))
+            with pytest.raises(UnsupportedConnection, match=r"without \.sync, and await it"):
+                app.sync.enqueue(given, send_receipt.new(1))

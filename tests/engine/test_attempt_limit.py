@@ -68,7 +68,7 @@ async def test_jobs_of_events_and_declared_kinds(app: Holdfast, ledger: Ledger) 
         raise ConnectionError
 
     elsewhere = app.declare("elsewhere", dict[str, int], max_attempts=None)
-    app.publish_sync(ledger.conn, said.new({}))
+    app.sync.publish(ledger.conn, said.new({}))
     ledger.enqueue(elsewhere.new({}), app.declare("limited", dict[str, int]).new({}))
     async with app.worker(**QUICK) as worker:
         await until(lambda: worker.counts.get("job_retried") == 1)
@@ -82,9 +82,9 @@ def test_the_kit_for_tests(app: Holdfast, ledger: Ledger) -> None:
 
     conn: psycopg.Connection[Any] = ledger.conn
     kit = Testing(app, conn)
-    app.enqueue_sync(conn, sync.new())
-    kit.assert_enqueued_sync(sync.new().options(max_attempts=None))
+    app.sync.enqueue(conn, sync.new())
+    kit.sync.assert_enqueued(sync.new().options(max_attempts=None))
     with pytest.raises(AssertionError, match="max_attempts"):
-        kit.assert_enqueued_sync(sync.new().options(max_attempts=3))
+        kit.sync.assert_enqueued(sync.new().options(max_attempts=3))
     with pytest.raises(AssertionError, match="20 attempts were made and more is due"):
-        kit.drain_sync(limit=20, raise_errors=False)
+        kit.sync.drain(limit=20, raise_errors=False)

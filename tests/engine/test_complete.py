@@ -238,7 +238,7 @@ async def test_on_every_async_connection(
 def _psycopg(database: str, job: Job[Any]) -> None:
     with psycopg.connect(database) as conn:
         conn.execute(WRITE, [job.id])
-        job.complete_sync(conn, "done")
+        job.sync.complete(conn, "done")
 
 
 def _session(database: str, job: Job[Any]) -> None:
@@ -248,7 +248,7 @@ def _session(database: str, job: Job[Any]) -> None:
     engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
     with Session(engine) as session, session.begin():
         session.execute(text(WRITE.replace("%s", ":job")), {"job": job.id})
-        job.complete_sync(session, "done")
+        job.sync.complete(session, "done")
     engine.dispose()
 
 
@@ -287,7 +287,7 @@ async def test_in_a_process_of_its_own(app: Holdfast, ledger: Ledger, database: 
 def test_a_job_that_no_worker_runs_cannot_be_completed(ledger: Ledger) -> None:
     job: Job[None] = Job(id=7, kind="act", state=None)
     with pytest.raises(Exception, match="not run by a worker"):
-        job.complete_sync(ledger.conn, None)
+        job.sync.complete(ledger.conn, None)
     job.progress(0.5)
     assert job.blockers == ()
 

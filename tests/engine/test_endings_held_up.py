@@ -45,7 +45,7 @@ async def test_an_open_transaction_holds_up_one_ending_and_no_lease(
         await until(lambda: ledger.statuses().get("processing") == 51)
         with psycopg.connect(ledger.url) as user:
             if kept == "unique key":
-                app.enqueue_sync(user, following.new().options(unique=Unique("u"), queue="elsewhere"))
+                app.sync.enqueue(user, following.new().options(unique=Unique("u"), queue="elsewhere"))
             else:
                 user.execute("SELECT holdfast.delete_job(%s)", [behind])
             lease = ledger.value(until_when, special)
@@ -73,7 +73,7 @@ async def test_an_ending_may_be_held_up_for_longer_than_its_handler_may_run(app:
         return Continue(following.new().options(unique=Unique("u")))
 
     with psycopg.connect(ledger.url) as user:
-        app.enqueue_sync(user, following.new().options(unique=Unique("u"), queue="elsewhere"))
+        app.sync.enqueue(user, following.new().options(unique=Unique("u"), queue="elsewhere"))
         async with app.worker(**BRIEF):
             job = ledger.enqueue_one(act.new())
             await until(lambda: ledger.status(job) == "processing")

@@ -71,7 +71,7 @@ async def test_a_subscription(app: Holdfast, ledger: Ledger, told: Told) -> None
 
     async with app.worker(**QUICKLY):
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.position WHERE locked_by IS NOT NULL") > 0)
-        app.publish_many_sync(ledger.conn, [paid.new(n) for n in range(3)])
+        app.sync.publish_many(ledger.conn, [paid.new(n) for n in range(3)])
         await until(lambda: ledger.completed() == 3)
         await until(lambda: len(told.of("book")) == 3)
     ids = [job["id"] for job in told.of("book")]
@@ -104,7 +104,7 @@ async def test_a_chain(app: Holdfast, ledger: Ledger, told: Told, database: str)
         ledger.enqueue_one(own.new())
         await until(lambda: told.counted("slow", "second") == 2)
     waiting = ledger.enqueue_one(first.new())
-    assert app.complete_chain_sync(ledger.conn, waiting, Continue(second.new())) == "completed"
+    assert app.sync.complete_chain(ledger.conn, waiting, Continue(second.new())) == "completed"
     assert told.counted("slow", "second") == 3
     assert len(told.of("second")) == 1
 
@@ -142,5 +142,5 @@ async def test_what_the_application_enqueues(app: Holdfast, ledger: Ledger, told
     @app.job("act")
     async def act(job: Job[Any]) -> None: ...
 
-    job = app.enqueue_sync(ledger.conn, act.new())
+    job = app.sync.enqueue(ledger.conn, act.new())
     assert told.of("act") == [{"id": job.id, "queue": "default", "cause": "call", "source": None}]

@@ -104,7 +104,7 @@ async def test_suspects_and_others_run_while_an_ending_is_held_up(
 
     with psycopg.connect(ledger.url) as user:
         for key in ("a", "b"):
-            app.enqueue_sync(user, following.new().options(unique=Unique(key), queue="elsewhere"))
+            app.sync.enqueue(user, following.new().options(unique=Unique(key), queue="elsewhere"))
         kept, first, second, other, *rest = ledger.enqueue(act.new("a"), act.new(), act.new("b"), act.new(), act.new())
         ledger.do("UPDATE holdfast.job SET suspect = 1 WHERE id = ANY (%s)", [first, second, other])
         async with app.worker(**QUICK):

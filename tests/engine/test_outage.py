@@ -59,7 +59,7 @@ class Load:
         while self._feeding:
             try:
                 conn = conn or psycopg.connect(self.url, autocommit=True, connect_timeout=5)
-                self.enqueued.append(self.app.enqueue_sync(conn, self.act.new(0.01)).id)
+                self.enqueued.append(self.app.sync.enqueue(conn, self.act.new(0.01)).id)
                 time.sleep(0.004)
             except psycopg.OperationalError:
                 if conn is not None:

@@ -114,7 +114,7 @@ async def test_jobs_made_of_events_have_as_many_attempts(app: Holdfast, ledger: 
     async def hear(job: Job[None], event: Event[dict[str, int]]) -> None:
         raise ConnectionError
 
-    app.publish_sync(ledger.conn, said.new({}))
+    app.sync.publish(ledger.conn, said.new({}))
     async with app.worker(**PATIENT) as worker:
         await until(lambda: worker.counts.get("job_retried") == 1)
     assert ledger.value("SELECT max_attempts FROM holdfast.job") == 7
@@ -127,8 +127,8 @@ def test_the_kit_for_tests_too(app: Holdfast, connect: Callable[..., psycopg.Con
 
     conn = connect()
     kit = Testing(app, conn)
-    assert kit.run_job_sync(plain.new(), raise_errors=False).outcome == "retry"
-    kit.advance_sync(HOUR - timedelta(minutes=1))
-    assert len(kit.drain_sync(raise_errors=False)) == 0
-    kit.advance_sync(timedelta(minutes=1))
-    assert len(kit.drain_sync(raise_errors=False)) == 1
+    assert kit.sync.run_job(plain.new(), raise_errors=False).outcome == "retry"
+    kit.sync.advance(HOUR - timedelta(minutes=1))
+    assert len(kit.sync.drain(raise_errors=False)) == 0
+    kit.sync.advance(timedelta(minutes=1))
+    assert len(kit.sync.drain(raise_errors=False)) == 1

@@ -105,5 +105,5 @@ async def test_a_job_that_was_completed_from_outside_has_no_attempt(app: Holdfas
     async def act(job: Job[None]) -> None: ...
 
     job = ledger.enqueue_one(act.new())
-    app.complete_chain_sync(ledger.conn, job, None)
+    app.sync.complete_chain(ledger.conn, job, None)
     assert run_sync(ledger.conn, list_attempts(job)) == []

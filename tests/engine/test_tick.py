@@ -37,7 +37,7 @@ def other(server: Server, template: str) -> Iterator[str]:
 
 def enqueue(app: Holdfast, conn: psycopg.Connection[Any], kind: str, jobs: int) -> None:
     new = app.kinds[kind].new()  # type: ignore[call-arg]
-    app.enqueue_many_sync(conn, [new] * jobs)
+    app.sync.enqueue_many(conn, [new] * jobs)
 
 
 def mail(app: Holdfast) -> list[int]:
@@ -157,7 +157,7 @@ async def test_what_becomes_due_by_an_ending_is_run_too(database: str, connect: 
 
     conn = connect()
     ordered = [step.new(0).options(order_key="a") for _ in range(3)]
-    app.enqueue_many_sync(conn, [*ordered, step.new(2)])
+    app.sync.enqueue_many(conn, [*ordered, step.new(2)])
     result = await run_tick(
         application_of(app, fast(tick_runners=("outbox",), lease=10_000 * MS, heartbeat=1_000 * MS))
     )

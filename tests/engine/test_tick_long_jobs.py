@@ -50,7 +50,7 @@ async def test_a_job_longer_than_the_budget_of_its_runner_completes(database: st
         return {"opened": 1}
 
     conn = connect()
-    app.enqueue_sync(conn, long.new())
+    app.sync.enqueue(conn, long.new())
     result = await run_tick(application_of(app, short(tick_runners=("outbox", "next"), tick_overall_max=60_000 * MS)))
     assert [(each.runner, dict(each.counts)) for each in result.runners] == [
         ("outbox", {"processed": 1, "completed": 1}),
@@ -71,7 +71,7 @@ async def test_what_outlasts_the_whole_tick_is_a_failed_attempt(database: str, c
             reasons.append(job.signal.reason)
 
     conn = connect()
-    app.enqueue_many_sync(conn, [endless.new()] * 3)
+    app.sync.enqueue_many(conn, [endless.new()] * 3)
     result = await run_tick(application_of(app, short()))
     assert reasons == [AbortReason.timeout] * 3
     assert (result.runners[0].outcome, dict(result.runners[0].counts)) == (
@@ -93,7 +93,7 @@ async def test_it_is_retried_while_attempts_are_left(database: str, connect: Con
         await asyncio.Event().wait()
 
     conn = connect()
-    app.enqueue_sync(conn, endless.new())
+    app.sync.enqueue(conn, endless.new())
     result = await run_tick(application_of(app, short()))
     assert (result.exit_code, dict(result.runners[0].counts)) == (1, {"processed": 1, "retried": 1, "outlasted": 1})
     assert conn.execute("SELECT status::text, attempt FROM holdfast.job").fetchall() == [("pending", 1)]
@@ -107,7 +107,7 @@ async def test_what_has_not_started_is_given_back_uncounted(database: str, conne
         await asyncio.Event().wait()
 
     conn = connect()
-    app.enqueue_many_sync(conn, [endless.new()] * 50)
+    app.sync.enqueue_many(conn, [endless.new()] * 50)
     result = await run_tick(application_of(app, short(concurrency=4, batch_size=50)))
     assert result.runners[0].counts["outlasted"] == 4
     left = "SELECT status::text, attempt, count(*) FROM holdfast.job GROUP BY 1, 2 ORDER BY 2"
@@ -123,7 +123,7 @@ async def test_a_thread_that_ignores_its_signal_is_a_failed_attempt_too(database
         stubborn.wait()
 
     conn = connect()
-    app.enqueue_sync(conn, deaf.new())
+    app.sync.enqueue(conn, deaf.new())
     try:
         result = await run_tick(application_of(app, short(shutdown_timeout=12_000 * MS)))
     finally:
@@ -142,7 +142,7 @@ async def test_each_job_of_a_batch_that_outlasts_the_tick_is_a_failed_attempt(da
         await asyncio.Event().wait()
 
     conn = connect()
-    app.enqueue_many_sync(conn, [endless.new({"number": number}) for number in range(3)])
+    app.sync.enqueue_many(conn, [endless.new({"number": number}) for number in range(3)])
     result = await run_tick(application_of(app, short()))
     assert dict(result.runners[0].counts) == {"processed": 3, "failed": 3, "outlasted": 3}
     assert {code for code, _ in errors(conn)} == {"TimeoutError"}

@@ -35,8 +35,8 @@ async def test_enqueueing_and_cancelling_are_reported_and_counted(app: Holdfast,
         group = await app.enqueue_group(conn, [act.new(), act.new()], then=act.new())
         assert await app.cancel(conn, many[0].id) == "cancelled"
         assert await app.cancel(conn, 10**9) == "not_found"
-    last = app.enqueue_sync(ledger.conn, act.new())
-    assert app.cancel_sync(ledger.conn, last.id) == "cancelled"
+    last = app.sync.enqueue(ledger.conn, act.new())
+    assert app.sync.cancel(ledger.conn, last.id) == "cancelled"
     assert not again.created
     assert [(one.name, one.job, one.kind) for one in told] == [
         ("job_enqueued", first.id, "act"),
@@ -63,6 +63,6 @@ async def test_a_job_completed_from_outside_is_not_reported_as_lost(app: Holdfas
     async with app.worker(**(QUICK | {"heartbeat": ms(200)})):
         job = ledger.enqueue_one(act.new())
         await began.wait()
-        app.complete_chain_sync(ledger.conn, job, None)
+        app.sync.complete_chain(ledger.conn, job, None)
         await until(lambda: "job_completed_elsewhere" in told)
     assert "job_lost" not in told

@@ -88,7 +88,7 @@ def returning(app: Holdfast, kind: str, hint: Any, value: object) -> Kind[[], An
 
 async def test_a_result_comes_back_as_what_it_was(app: Holdfast, ledger: Ledger) -> None:
     kinds = [returning(app, f"kind{number}", hint, value) for number, (hint, value) in enumerate(VALUES)]
-    handles = [app.enqueue_sync(ledger.conn, kind.new()) for kind in kinds]
+    handles = [app.sync.enqueue(ledger.conn, kind.new()) for kind in kinds]
     async with app.worker(**QUICK):
         found = [await app.wait(handle, timeout=WAIT) for handle in handles]
     assert found == [value for _, value in VALUES]
@@ -110,18 +110,18 @@ async def test_so_do_those_of_processes_batches_and_own_transactions(app: Holdfa
             return await job.complete(conn, INVOICE)
 
     process = app.job("process", executor="process")(in_process)
-    handles = [app.enqueue_sync(ledger.conn, new) for new in (batch.new(LINE), completes.new(), process.new())]
+    handles = [app.sync.enqueue(ledger.conn, new) for new in (batch.new(LINE), completes.new(), process.new())]
     async with app.worker(**QUICK):
         assert [await app.wait(handle, timeout=WAIT) for handle in handles] == [INVOICE] * 3
 
 
 async def test_so_do_those_that_complete_a_chain_from_outside(app: Holdfast, ledger: Ledger) -> None:
     kinds = [returning(app, f"kind{number}", hint, None) for number, (hint, _) in enumerate(VALUES)]
-    handles = [app.enqueue_sync(ledger.conn, kind.new().options(priority=1)) for kind in kinds]
-    handles += app.enqueue_many_sync(ledger.conn, [kind.new() for kind in kinds])
+    handles = [app.sync.enqueue(ledger.conn, kind.new().options(priority=1)) for kind in kinds]
+    handles += app.sync.enqueue_many(ledger.conn, [kind.new() for kind in kinds])
     values = [value for _, value in VALUES] * 2
     for handle, value in zip(handles, values, strict=True):
-        assert app.complete_chain_sync(ledger.conn, handle, value) == "completed"
+        assert app.sync.complete_chain(ledger.conn, handle, value) == "completed"
     found = [await app.wait(handle, timeout=WAIT) for handle in handles]
     assert found == values
     assert [type(one) for one in found] == [type(value) for value in values]
@@ -129,17 +129,17 @@ async def test_so_do_those_that_complete_a_chain_from_outside(app: Holdfast, led
 
 async def test_by_its_id_a_chain_takes_what_json_has(app: Holdfast, ledger: Ledger) -> None:
     kind = returning(app, "kind", datetime, None)
-    handle = app.enqueue_sync(ledger.conn, kind.new())
+    handle = app.sync.enqueue(ledger.conn, kind.new())
     with pytest.raises(InvalidJob, match=r"^chain \d+: "):
-        app.complete_chain_sync(ledger.conn, handle.chain_id, AT)
-    assert app.complete_chain_sync(ledger.conn, handle.chain_id, AT.isoformat()) == "completed"
+        app.sync.complete_chain(ledger.conn, handle.chain_id, AT)
+    assert app.sync.complete_chain(ledger.conn, handle.chain_id, AT.isoformat()) == "completed"
     assert await app.wait(handle, timeout=WAIT) == AT
 
 
 async def test_a_value_of_another_type_is_stored_as_what_it_is(app: Holdfast, ledger: Ledger) -> None:
     """The work is done: the reader gets the error, and the job is no dead letter."""
     kind = returning(app, "other", Line, {"sku": 7})
-    handle = app.enqueue_sync(ledger.conn, kind.new())
+    handle = app.sync.enqueue(ledger.conn, kind.new())
     async with app.worker(**QUICK):
         with pytest.raises(InvalidJob, match="other: "):
             await app.wait(handle, timeout=WAIT)
@@ -148,7 +148,7 @@ async def test_a_value_of_another_type_is_stored_as_what_it_is(app: Holdfast, le
 
 async def test_a_name_for_type_checkers_only_is_no_dead_letter(app: Holdfast, ledger: Ledger) -> None:
     kind = returning(app, "unnamed", "Nowhere", Line("a", Decimal(1)))
-    handle = app.enqueue_sync(ledger.conn, kind.new())
+    handle = app.sync.enqueue(ledger.conn, kind.new())
     async with app.worker(**QUICK):
         with pytest.raises(InvalidJob, match="an annotation names Nowhere"):
             await app.wait(handle, timeout=WAIT)
@@ -160,7 +160,7 @@ async def test_without_an_annotation_a_result_is_plain_json(app: Holdfast, ledge
     async def plain(job: Job[None], moment: bool):  # type: ignore[no-untyped-def]  # noqa: ANN202 - the point of it
         return AT if moment else [1]
 
-    good, bad = (app.enqueue_sync(ledger.conn, plain.new(moment)) for moment in (False, True))
+    good, bad = (app.sync.enqueue(ledger.conn, plain.new(moment)) for moment in (False, True))
     async with app.worker(**QUICK):
         assert await app.wait(good, timeout=WAIT) == [1]
         await until(lambda: ledger.status(bad.id) == "failed")

@@ -95,7 +95,7 @@ async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker
     def produce() -> None:
         with psycopg.connect(ledger.url, autocommit=True) as conn:
             for _ in range(jobs // 2):
-                app.enqueue_sync(conn, act.new())
+                app.sync.enqueue(conn, act.new())
 
     async with app.worker(**worker_options, **QUICK) as worker:
         with psycopg.connect(ledger.url, autocommit=True) as ear:
@@ -310,7 +310,7 @@ async def test_what_is_committed_late_below_the_floors_is_found_by_the_sleeper(
     async with app.worker(**MINUTE):
         for _ in range(3):
             with psycopg.connect(ledger.url) as conn:
-                late = app.enqueue_sync(conn, act.new()).id
+                late = app.sync.enqueue(conn, act.new()).id
                 await after(0.4)
                 await completed(ledger.enqueue_one(act.new()), 10)
                 await until(lambda: ledger.value(ASLEEP))
@@ -363,7 +363,7 @@ async def test_a_listener_whose_server_is_in_recovery_goes_on_trying(
                 conn.execute("SELECT pg_promote()")
             await until(lambda: worker.pipelines[0].listening)
             with psycopg.connect(url, autocommit=True) as conn:
-                app.enqueue_sync(conn, act.new())
+                app.sync.enqueue(conn, act.new())
             await until(lambda: worker.counts.get("job_completed") == 1)
 
 

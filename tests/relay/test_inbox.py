@@ -167,9 +167,9 @@ async def test_outside_of_a_transaction_it_is_refused_and_nothing_is_received(da
 
 
 def test_outside_of_a_transaction_sync_connections_are_refused_too(database: str, connect: Connect) -> None:
-    with pytest.raises(NoTransaction), inbox.once_sync(connect(), "m4", "a"):
+    with pytest.raises(NoTransaction), inbox.sync.once(connect(), "m4", "a"):
         pass
-    with connected(default=database), pytest.raises(NoTransaction), inbox.once_sync(connection, "m5", "a"):
+    with connected(default=database), pytest.raises(NoTransaction), inbox.sync.once(connection, "m5", "a"):
         pass
     assert connect().execute("SELECT count(*) FROM holdfast.inbox").fetchone() == (0,)
 
@@ -237,18 +237,18 @@ async def test_sqlalchemy(database: str, driver: str) -> None:
 def test_sync_connections(database: str) -> None:
     with psycopg.connect(database) as conn:
         for _ in range(2):
-            with conn.transaction(), inbox.once_sync(conn, "m", "a") as fresh:
+            with conn.transaction(), inbox.sync.once(conn, "m", "a") as fresh:
                 if fresh:
                     conn.execute(BOOK)
     engine = sa.create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
-    with Session(engine) as session, session.begin(), inbox.once_sync(session, "m", "a") as fresh:
+    with Session(engine) as session, session.begin(), inbox.sync.once(session, "m", "a") as fresh:
         assert not fresh
-    with engine.begin() as begun, inbox.once_sync(begun, "n", "a") as fresh:
+    with engine.begin() as begun, inbox.sync.once(begun, "n", "a") as fresh:
         assert fresh
     engine.dispose()
     with connected(default=database):
         for expected in (True, False):
-            with transaction.atomic(), inbox.once_sync(connection, "d", "a") as fresh:
+            with transaction.atomic(), inbox.sync.once(connection, "d", "a") as fresh:
                 assert fresh is expected
     assert booked(database) == 1
 
@@ -300,7 +300,7 @@ async def test_a_consumer_that_fails_receives_it_again(database: str) -> None:
 
 
 def test_a_plain_consumer(database: str) -> None:
-    @inbox.consumer_sync("billing")
+    @inbox.sync.consumer("billing")
     def book(conn: psycopg.Connection[Any], message_id: str) -> int:
         conn.execute(BOOK)
         return 7
@@ -308,7 +308,7 @@ def test_a_plain_consumer(database: str) -> None:
     def id_of(message: tuple[int, str]) -> str:
         return str(message[0])
 
-    @inbox.consumer_sync("ledger", id_of=id_of)
+    @inbox.sync.consumer("ledger", id_of=id_of)
     def enter(conn: psycopg.Connection[Any], message: tuple[int, str]) -> str:
         return message[1]
 

@@ -224,7 +224,7 @@ async def test_choreography(database: str, ledger: Ledger) -> None:
 
     @ingest.runner("ingest.tenders")
     def cycle(tick: Tick) -> Counts:
-        ingest.enqueue_sync(ledger.conn, declared.new({"delivery": 1}))
+        ingest.sync.enqueue(ledger.conn, declared.new({"delivery": 1}))
         return {"new": 1}
 
     @dispatch.job("push.send")

@@ -121,7 +121,7 @@ def test_unique(app: Holdfast, ledger: Ledger) -> None:
     def new(installation: int) -> Any:
         return act.new(installation).options(unique=Unique(f"event:1:{installation}"))
 
-    handles = app.enqueue_many_sync(ledger.conn, [new(1), new(2), new(1)])
+    handles = app.sync.enqueue_many(ledger.conn, [new(1), new(2), new(1)])
     assert [handle.created for handle in handles] == [True, True, False]
     assert handles[2].id == handles[0].id
 
@@ -133,7 +133,7 @@ async def test_unique_concurrently(app: Holdfast, ledger: Ledger) -> None:
 
     def insert() -> bool:
         with psycopg.connect(ledger.url) as conn:
-            return app.enqueue_sync(conn, act.new().options(unique=Unique("same"))).created
+            return app.sync.enqueue(conn, act.new().options(unique=Unique("same"))).created
 
     created = await asyncio.gather(*[asyncio.to_thread(insert) for _ in range(6)])
     assert sum(created) == 1
@@ -161,7 +161,7 @@ def test_atomic(app: Holdfast, ledger: Ledger) -> None:
     ledger.do("CREATE TABLE tender (id int)")
     with ledger.conn.transaction(force_rollback=True):  # as after a crash
         ledger.do("INSERT INTO tender VALUES (1)")
-        app.enqueue_sync(ledger.conn, act.new())
+        app.sync.enqueue(ledger.conn, act.new())
     assert ledger.value("SELECT count(*) FROM tender") == 0
     assert ledger.value("SELECT count(*) FROM holdfast.job WHERE kind = 'atomic'") == 0
 

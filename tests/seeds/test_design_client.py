@@ -42,37 +42,37 @@ def greet(app: Holdfast) -> Greet:
 @doc.says("the client starts a chain of jobs without a worker, in the caller's transaction")
 def test_start(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     with ledger.conn.transaction(force_rollback=True):
-        undone = app.enqueue_sync(ledger.conn, greet.new("a"))
-    kept = app.enqueue_sync(ledger.conn, greet.new("b"))
+        undone = app.sync.enqueue(ledger.conn, greet.new("a"))
+    kept = app.sync.enqueue(ledger.conn, greet.new("b"))
     assert ledger.rows("SELECT id FROM holdfast.job WHERE id = ANY (%s)", [undone.id, kept.id]) == [(kept.id,)]
 
 
 @doc.says("the client retrieves a chain")
 def test_get(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
-    handle = app.enqueue_sync(ledger.conn, greet.new("a"))
-    chain = app.get_chain_sync(ledger.conn, handle)
+    handle = app.sync.enqueue(ledger.conn, greet.new("a"))
+    chain = app.sync.get_chain(ledger.conn, handle)
     assert chain is not None
     assert [(one.id, one.status) for one in chain.jobs] == [(handle.id, "pending")]
 
 
 @doc.says("the client deletes chains")
 def test_delete(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
-    handle = app.enqueue_sync(ledger.conn, greet.new("a"))
-    assert app.delete_chains_sync(ledger.conn, [handle]) == [handle.chain_id]
-    assert app.get_chain_sync(ledger.conn, handle) is None
+    handle = app.sync.enqueue(ledger.conn, greet.new("a"))
+    assert app.sync.delete_chains(ledger.conn, [handle]) == [handle.chain_id]
+    assert app.sync.get_chain(ledger.conn, handle) is None
 
 
 @doc.says("the client completes a chain from outside, without a worker")
 def test_complete(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
-    handle = app.enqueue_sync(ledger.conn, greet.new("a"))
-    app.complete_chain_sync(ledger.conn, handle, "by hand")
+    handle = app.sync.enqueue(ledger.conn, greet.new("a"))
+    app.sync.complete_chain(ledger.conn, handle, "by hand")
     assert ledger.job(handle.id)[:3] == ("completed", 0, "by hand")
-    assert app.wait_sync(handle) == "by hand"
+    assert app.sync.wait(handle) == "by hand"
 
 
 @doc.says("the client waits for a chain to complete, within a bound")
 async def test_wait(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
-    handle = app.enqueue_sync(ledger.conn, greet.new("you").options(delay=timedelta(hours=1)))
+    handle = app.sync.enqueue(ledger.conn, greet.new("you").options(delay=timedelta(hours=1)))
     with pytest.raises(TimeoutError):
         await app.wait(handle, timeout=ms(50))
     ledger.do(
@@ -93,8 +93,8 @@ def test_one_notification(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     with psycopg.connect(ledger.url, autocommit=True) as listener:
         listener.execute(f"LISTEN holdfast_{worker}".encode())
         with ledger.conn.transaction():
-            app.enqueue_many_sync(ledger.conn, [greet.new(str(n)) for n in range(20)])
-            app.enqueue_sync(ledger.conn, greet.new("one more"))
+            app.sync.enqueue_many(ledger.conn, [greet.new(str(n)) for n in range(20)])
+            app.sync.enqueue(ledger.conn, greet.new("one more"))
         heard = list(listener.notifies(timeout=1, stop_after=2))
     assert len(heard) == 1
 
@@ -108,7 +108,7 @@ async def test_separate(database: str, ledger: Ledger) -> None:
     async def act(job: Job[Any], n: int) -> int:
         return n + 1
 
-    handle = producer.enqueue_sync(ledger.conn, declared.new({"n": 1}))
+    handle = producer.sync.enqueue(ledger.conn, declared.new({"n": 1}))
     async with consumer.worker(**QUICK):
         await until(lambda: ledger.status(handle.id) == "completed")
     assert ledger.job(handle.id).result == 2
@@ -117,7 +117,7 @@ async def test_separate(database: str, ledger: Ledger) -> None:
 @doc.says("client and worker can be used together in one process, and share one registry of kinds")
 async def test_together(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     async with app.worker(**QUICK):
-        handle = app.enqueue_sync(ledger.conn, greet.new("both"))
+        handle = app.sync.enqueue(ledger.conn, greet.new("both"))
         assert await app.wait(handle) == "hello both"
 
 
@@ -191,7 +191,7 @@ async def test_swallowed(app: Holdfast, ledger: Ledger) -> None:
         job = ledger.enqueue_one(act.new())
         async with asyncio.timeout(SOON):
             await began.wait()
-            app.complete_chain_sync(ledger.conn, job, "outside")
+            app.sync.complete_chain(ledger.conn, job, "outside")
             await ended.wait()
     assert ledger.job(job)[:5] == ("completed", 1, "outside", None, None)
     assert {"retry", "failed"}.isdisjoint(outcome for _, outcome in ledger.attempts(job))

@@ -104,11 +104,11 @@ def test_guards(ledger: Ledger) -> None:
 
 
 def complete(app: Holdfast, ledger: Ledger, job: int) -> None:
-    app.complete_chain_sync(ledger.conn, job, "outside")
+    app.sync.complete_chain(ledger.conn, job, "outside")
 
 
 def delete(app: Holdfast, ledger: Ledger, job: int) -> None:
-    app.delete_chains_sync(ledger.conn, [job])
+    app.sync.delete_chains(ledger.conn, [job])
 
 
 def take(_: Holdfast, ledger: Ledger, job: int) -> None:

@@ -325,7 +325,7 @@ async def test_transitions(app: Holdfast, ledger: Ledger) -> None:
 
     app.listeners.append(told.append)
     async with app.worker(**QUICK, retry=AT_ONCE):
-        one = app.enqueue_sync(ledger.conn, act.new()).id
+        one = app.sync.enqueue(ledger.conn, act.new()).id
         await until(lambda: "job_completed" in {each.name for each in told if each.job == one})
     names = {each.name for each in told if each.job == one}
     assert names == {"job_enqueued", "job_claimed", "job_retried", "job_completed"}
@@ -340,6 +340,6 @@ async def test_cancelling_is_reported(app: Holdfast, ledger: Ledger) -> None:
     async def act(job: Job[Any]) -> None: ...
 
     app.listeners.append(told.append)
-    one = app.enqueue_sync(ledger.conn, act.new()).id
-    app.cancel_sync(ledger.conn, one)
+    one = app.sync.enqueue(ledger.conn, act.new()).id
+    app.sync.cancel(ledger.conn, one)
     assert [each.name for each in told if each.job == one] == ["job_enqueued", "job_cancelled"]

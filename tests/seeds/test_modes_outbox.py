@@ -235,7 +235,7 @@ def test_idempotent_request(app: Holdfast, ledger: Ledger) -> None:
     async def render(held: Job[Any], invoice: int) -> None: ...
 
     new = render.new(7).options(unique=Unique("invoice:7"))
-    first, second = app.enqueue_sync(ledger.conn, new), app.enqueue_sync(ledger.conn, new)
+    first, second = app.sync.enqueue(ledger.conn, new), app.sync.enqueue(ledger.conn, new)
     assert (first.created, second.created, second.id) == (True, False, first.id)
 
 

@@ -101,7 +101,7 @@ async def work(url: str) -> None:
         await app.publish(conn, paid.new(Paid(invoice=8), key="8"))
     async with app.worker(id="w", queues={"mail": 2, "default": 2}):
         await app.wait(chain, timeout=timedelta(seconds=20))
-        await asyncio.to_thread(app.wait_sync, chain, timeout=timedelta(seconds=20))
+        await asyncio.to_thread(app.sync.wait, chain, timeout=timedelta(seconds=20))
     await tick(app)
 
 

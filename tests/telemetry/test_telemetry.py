@@ -235,7 +235,7 @@ async def test_events_that_became_jobs_are_counted(app: Holdfast, ledger: Ledger
     @app.on(said, name="heard", start="beginning")
     async def heard(job: Job[Any], event: Event[dict[str, int]]) -> None: ...
 
-    app.publish_many_sync(ledger.conn, [said.new({"n": n}) for n in range(7)])
+    app.sync.publish_many(ledger.conn, [said.new({"n": n}) for n in range(7)])
     async with app.worker(id="w", **PATIENT):
         await until(lambda: ledger.completed() == 7)
     assert value(registry, "holdfast_relay_published_total", subscription="heard") == 7

@@ -67,20 +67,20 @@ def job(kind: str = "k", **given: str) -> NewJob[Any]:
 
 def test_outside_of_a_trace_no_trace_is_logged(app: Holdfast, ledger: Ledger) -> None:
     assert current_trace() is None
-    app.enqueue_sync(ledger.conn, job())
+    app.sync.enqueue(ledger.conn, job())
     assert headers(ledger, "k") == [None]
 
 
 def test_a_job_carries_the_span_in_which_it_was_enqueued(app: Holdfast, ledger: Ledger, span: str) -> None:
-    app.enqueue_sync(ledger.conn, job())
-    app.enqueue_many_sync(ledger.conn, [job(), job()])
-    app.enqueue_sync(ledger.conn, job().options(unique=Unique("u")))
-    app.enqueue_sync(ledger.conn, job(tenant="7"))
+    app.sync.enqueue(ledger.conn, job())
+    app.sync.enqueue_many(ledger.conn, [job(), job()])
+    app.sync.enqueue(ledger.conn, job().options(unique=Unique("u")))
+    app.sync.enqueue(ledger.conn, job(tenant="7"))
     assert headers(ledger, "k") == [{"traceparent": span}] * 4 + [{"tenant": "7", "traceparent": span}]
 
 
 def test_the_trace_that_a_caller_names_wins(app: Holdfast, ledger: Ledger, span: str) -> None:
-    app.enqueue_sync(ledger.conn, job(traceparent=OTHER))
+    app.sync.enqueue(ledger.conn, job(traceparent=OTHER))
     assert headers(ledger, "k") == [{"traceparent": OTHER}]
 
 

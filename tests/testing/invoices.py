@@ -34,7 +34,7 @@ def pay(number: int) -> None:
     """Do as a view does: data and job in one transaction."""
     with transaction.atomic():
         invoice = Invoice.objects.create(number=number)
-        app.enqueue_sync(connection, charge.new(invoice.pk))
+        app.sync.enqueue(connection, charge.new(invoice.pk))
 
 
 @app.job("charge", retry=Retry(max_attempts=1))
@@ -43,7 +43,7 @@ def charge(job: Job[None], pk: int) -> None:
         invoice = Invoice.objects.select_for_update().get(pk=pk)
         invoice.paid = True
         invoice.save()
-        app.enqueue_sync(connection, send_receipt.new(pk))
+        app.sync.enqueue(connection, send_receipt.new(pk))
         if invoice.number < 0:
             Invoice.objects.create(number=invoice.number)
 

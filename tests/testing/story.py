@@ -63,16 +63,16 @@ class Story:
     def tell_sync(self, kit: Testing) -> None:
         conn: Any = kit.connection
         for job in self.jobs:
-            self.app.enqueue_sync(conn, job)
-            kit.assert_enqueued_sync(job)
-        assert not self.app.enqueue_sync(conn, self.later).created
-        self.check_first(kit.drain_sync(raise_errors=False))
-        assert kit.run_job_sync(self.alone).result == "alone"
-        kit.advance_sync(HOUR)
-        self.check_second(kit.drain_sync(raise_errors=False))
-        kit.advance_sync(timedelta(days=30))
-        assert self.app.enqueue_sync(conn, self.later).created
-        kit.assert_enqueued_sync(self.later, times=1)
+            self.app.sync.enqueue(conn, job)
+            kit.sync.assert_enqueued(job)
+        assert not self.app.sync.enqueue(conn, self.later).created
+        self.check_first(kit.sync.drain(raise_errors=False))
+        assert kit.sync.run_job(self.alone).result == "alone"
+        kit.sync.advance(HOUR)
+        self.check_second(kit.sync.drain(raise_errors=False))
+        kit.sync.advance(timedelta(days=30))
+        assert self.app.sync.enqueue(conn, self.later).created
+        kit.sync.assert_enqueued(self.later, times=1)
 
     def check_first(self, drained: Drained) -> None:
         assert [ran.result for ran in drained if ran.outcome == "completed"] == ["first", "second"]

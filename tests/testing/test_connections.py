@@ -124,8 +124,8 @@ def test_plain_handlers_of_a_sync_drain_run_in_the_tests_own_thread(sync_conn: s
         seen["async"] = threading.current_thread()
 
     with sync_conn.begin() as transaction:
-        app.enqueue_many_sync(sync_conn, [plain.new(), on_loop.new()])
-        assert len(Testing(app, sync_conn).drain_sync().completed) == 2
+        app.sync.enqueue_many(sync_conn, [plain.new(), on_loop.new()])
+        assert len(Testing(app, sync_conn).sync.drain().completed) == 2
         transaction.rollback()
     assert seen["plain"] is threading.current_thread()
     assert seen["async"] is not threading.current_thread()
@@ -145,7 +145,7 @@ def test_a_lifespan_of_a_sync_drain(sync_conn: sa.Connection) -> None:
         return await job.state.wait()
 
     with sync_conn.begin() as transaction:
-        assert Testing(app, sync_conn).run_job_sync(put.new()).result is True
+        assert Testing(app, sync_conn).sync.run_job(put.new()).result is True
         transaction.rollback()
 
 
@@ -166,13 +166,13 @@ def test_what_a_handler_raises_reaches_a_sync_test(sync_conn: sa.Connection) -> 
     with sync_conn.begin() as transaction:
         kit = Testing(app, sync_conn)
         with pytest.raises(LookupError, match="plain") as caught:
-            kit.run_job_sync(plain.new())
+            kit.sync.run_job(plain.new())
         assert caught.traceback[-1].name == "plain"
         with pytest.raises(Quit):
-            kit.run_job_sync(on_loop.new())
-        app.enqueue_sync(sync_conn, plain.new())
+            kit.sync.run_job(on_loop.new())
+        app.sync.enqueue(sync_conn, plain.new())
         with pytest.raises(AssertionError, match="more is due"):
-            kit.drain_sync(limit=0)
+            kit.sync.drain(limit=0)
         transaction.rollback()
 
 
@@ -193,7 +193,7 @@ def test_a_sync_drain_is_bounded(sync_conn: sa.Connection) -> None:
         kit = Testing(app, sync_conn)
         for job in (on_loop.new(), plain.new()):
             with pytest.raises(AssertionError, match="was still running when the time was up"):
-                kit.run_job_sync(job, timeout=timedelta(milliseconds=20))
+                kit.sync.run_job(job, timeout=timedelta(milliseconds=20))
         transaction.rollback()
     assert reasons == [AbortReason.timeout], "a plain function is told, and waited for"
 
@@ -208,7 +208,7 @@ def test_ctrl_c_ends_a_drain_at_once(database: str) -> None:
     threads = set(threading.enumerate())
     with psycopg.connect(database) as conn:
         with pytest.raises(KeyboardInterrupt):
-            Testing(app, conn).run_job_sync(plain.new(), raise_errors=False)
+            Testing(app, conn).sync.run_job(plain.new(), raise_errors=False)
         conn.rollback()
     for left in set(threading.enumerate()) - threads:
         left.join(10)
@@ -220,10 +220,10 @@ async def test_the_wrong_verb_says_which_is_right(database: str) -> None:
     with psycopg.connect(database) as conn:
         kit = Testing(story.app, conn)
         for verb in (kit.drain, lambda: kit.run_job(story.first), lambda: kit.assert_enqueued(story.first)):
-            with pytest.raises(UnsupportedConnection, match="use the verb that ends in _sync"):
+            with pytest.raises(UnsupportedConnection, match=r"use the same verb of \.sync"):
                 await verb()
     async with await psycopg.AsyncConnection.connect(database) as other:
         kit = Testing(story.app, other)
-        for wrong in (kit.drain_sync, lambda: kit.assert_enqueued_sync(story.first)):
-            with pytest.raises(UnsupportedConnection, match="without _sync, and await it"):
+        for wrong in (kit.sync.drain, lambda: kit.sync.assert_enqueued(story.first)):
+            with pytest.raises(UnsupportedConnection, match=r"without \.sync, and await it"):
                 wrong()

@@ -44,23 +44,23 @@ class InvoiceTests(TestCase):
     def test_jobs_run_on_the_tests_own_data(self) -> None:
         pay(7)
         invoice = Invoice.objects.get()
-        self.holdfast.assert_enqueued_sync(charge.new(invoice.pk))
-        drained = self.holdfast.drain_sync()
+        self.holdfast.sync.assert_enqueued(charge.new(invoice.pk))
+        drained = self.holdfast.sync.drain()
         assert len(drained.completed) == 2
-        self.holdfast.assert_enqueued_sync(send_receipt.new(invoice.pk))
+        self.holdfast.sync.assert_enqueued(send_receipt.new(invoice.pk))
         invoice.refresh_from_db()
         assert (invoice.paid, invoice.receipts) == (True, 1)
 
     def test_what_a_handler_raises_undoes_its_own_block_only(self) -> None:
         pay(-1)
         with pytest.raises(IntegrityError):
-            self.holdfast.drain_sync()
+            self.holdfast.sync.drain()
         assert not Invoice.objects.get().paid
-        self.holdfast.assert_enqueued_sync(send_receipt.new(Invoice.objects.get().pk), times=0)
+        self.holdfast.sync.assert_enqueued(send_receipt.new(Invoice.objects.get().pk), times=0)
 
     async def test_an_async_test(self) -> None:
         await sync_to_async(pay)(7)
-        drained = await sync_to_async(self.holdfast.drain_sync)()
+        drained = await sync_to_async(self.holdfast.sync.drain)()
         assert len(drained.completed) == 2
         assert (await Invoice.objects.aget()).receipts == 1
 
@@ -109,13 +109,13 @@ def holdfast_connection(db: None) -> Any:
 def test_plain_fixtures(holdfast: Testing) -> None:
     pay(7)
     pay(8)
-    assert len(holdfast.drain_sync().completed) == 4
+    assert len(holdfast.sync.drain().completed) == 4
     assert list(Invoice.objects.values_list("number", "paid", "receipts")) == [(7, True, 1), (8, True, 1)]
 
 
 def test_handlers_use_the_connection_of_the_test(holdfast: Testing, connect: Any) -> None:
     pay(7)
-    holdfast.drain_sync()
+    holdfast.sync.drain()
     count = (
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
         " AND backend_type = 'client backend'"

@@ -36,7 +36,7 @@ def test_every_block_is_python() -> None:
 
 
 def test_the_public_names_are_these() -> None:
-    assert set(holdfast.testing.__all__) == {"Drained", "Enqueued", "Ran", "Testing"}
+    assert set(holdfast.testing.__all__) == {"Drained", "Enqueued", "Ran", "SyncTesting", "Testing"}
 
 
 def test_every_verb_is_listed() -> None:

@@ -35,12 +35,12 @@ from conftest import app, double
 from holdfast.testing import Testing
 
 def test_one(holdfast: Testing) -> None:
-    app.enqueue_sync(holdfast.connection, double.new(21))
-    holdfast.assert_enqueued_sync(double.new(21))
-    assert [ran.result for ran in holdfast.drain_sync()] == [EXPECTED]
+    app.sync.enqueue(holdfast.connection, double.new(21))
+    holdfast.sync.assert_enqueued(double.new(21))
+    assert [ran.result for ran in holdfast.sync.drain()] == [EXPECTED]
 
 def test_none_is_left(holdfast: Testing) -> None:
-    holdfast.assert_enqueued_sync(double.new(21), times=0)
+    holdfast.sync.assert_enqueued(double.new(21), times=0)
 """
 
 # Warnings are errors, and pytest-asyncio would warn of its own configuration.
@@ -74,12 +74,12 @@ def test_the_state_can_be_given(pytester: pytest.Pytester, database: str) -> Non
 def test_a_failure_points_at_the_line_of_the_test(pytester: pytest.Pytester, database: str) -> None:
     pytester.makeconftest(CONFTEST.replace("DATABASE", database))
     pytester.makepyfile(
-        "from conftest import double\ndef test_one(holdfast):\n    holdfast.assert_enqueued_sync(double.new(21))"
+        "from conftest import double\ndef test_one(holdfast):\n    holdfast.sync.assert_enqueued(double.new(21))"
     )
     ran = pytester.runpytest_subprocess(*STRICT)
     ran.assert_outcomes(failed=1)
     ran.stdout.fnmatch_lines(
-        [">   *holdfast.assert_enqueued_sync(double.new(21))", "E *was enqueued 0 times, not once."]
+        [">   *holdfast.sync.assert_enqueued(double.new(21))", "E *was enqueued 0 times, not once."]
     )
     ran.stdout.no_fnmatch_line("*kit.py*")
 

@@ -141,10 +141,10 @@ def test_sync_sessions(sync_outer: sa.Connection) -> None:
     sessions = sessionmaker(sync_outer, join_transaction_mode="create_savepoint")
     with sessions() as session:
         session.add(Invoice(id=7))
-        app.enqueue_sync(session, charge_sync.new(7))
+        app.sync.enqueue(session, charge_sync.new(7))
         session.commit()
         holdfast = Testing(app, session, state=sessions)
-        holdfast.assert_enqueued_sync(charge_sync.new(7))
-        assert len(holdfast.drain_sync().completed) == 1
+        holdfast.sync.assert_enqueued(charge_sync.new(7))
+        assert len(holdfast.sync.drain().completed) == 1
         session.expire_all()
         assert session.get_one(Invoice, 7).paid

@@ -29,7 +29,7 @@ def place_order(request: HttpRequest) -> HttpResponse:
     try:
         with transaction.atomic():
             order = Order.objects.create(address=form["address"])
-            app.enqueue_sync(connection, send_receipt.new(order.pk))
+            app.sync.enqueue(connection, send_receipt.new(order.pk))
             if form.get("card") == "declined":
                 raise CardDeclined  # rolls back: there is no order, and no job
     except CardDeclined:

@@ -1,6 +1,8 @@
 """The application object: registration of handlers, and the methods that callers use.
 
-app.py       the Holdfast class: a registry and a client side by side, and workers
+app.py       the Holdfast class: a registry and the clients side by side, and workers
 registry.py  registers kinds, topics, subscriptions, runners, schedules and hooks
-client.py    enqueues, publishes, cancels, and reads, completes and waits for chains
+client.py    the verbs for async connections: enqueues, publishes, cancels, and reads, completes and waits for chains
+sync.py      the same verbs for sync connections, as `app.sync`
+verbs.py     the checks and statements of the verbs, and what their rows become, once for both clients
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
@@ -10,6 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._app.client import Client
 from holdfast._app.registry import Registry
+from holdfast._app.sync import SyncClient
+from holdfast._app.verbs import Verbs
 from holdfast._engine.application import Application
 from holdfast._engine.worker import START_SECONDS, Worker
 from holdfast._model.codec import JsonCodec
@@ -53,20 +54,12 @@ class Holdfast(Registry, Client):
         `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN.
         """
         Registry.__init__(self, codec or JsonCodec())
-        Client.__init__(self, url)
+        verbs = Verbs(url, codec=self.codec, listeners=self.listeners, carrier=wake)
+        Client.__init__(self, verbs)
+        self.sync = SyncClient(verbs)
+        """The same verbs for synchronous connections: `app.sync.enqueue(conn, job)`."""
         self.lifespan = lifespan
         self._wake = wake
-
-    async def wake(self, *queues: str) -> bool:
-        """Wake the sleeping workers of these queues, or of all, through the broker; return whether it was reached.
-
-        Call it after your commit, and only where workers cannot LISTEN. Without a broker it returns False.
-        """
-        return self._wake is not None and await self._wake.wake(*queues)
-
-    def wake_sync(self, *queues: str) -> bool:
-        """Wake workers where no event loop runs. See `wake`."""
-        return asyncio.run(self.wake(*queues))
 
     def worker(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from asyncpg import Connection
 from asyncpg.pool import PoolConnectionProxy
 
+from holdfast._model.connection import USE_ASYNC
 from holdfast._model.errors import UnsupportedConnection
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ async def fetch(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
 
 
 def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:  # noqa: ARG001 - all drivers share it
-    raise UnsupportedConnection("asyncpg has async connections only: use the verb without _sync, and await it")
+    raise UnsupportedConnection(f"asyncpg has async connections only: {USE_ASYNC}")
 
 
 @lru_cache(maxsize=256)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
+from holdfast._model.connection import USE_SYNC
 from holdfast._model.errors import UnsupportedConnection
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
 
 async def fetch(conn: object, statement: Statement[Any]) -> Sequence[Row]:  # noqa: ARG001 - all drivers share it
-    raise UnsupportedConnection(
-        "Django's connections are sync: use the verb that ends in _sync, if need be in sync_to_async"
-    )
+    raise UnsupportedConnection(f"Django's connections are sync: {USE_SYNC}, if need be in sync_to_async")
 
 
 def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from holdfast._model.connection import USE_ASYNC, USE_SYNC
 from holdfast._model.errors import UnsupportedConnection
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 async def fetch(conn: object, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, psycopg.AsyncConnection):
-        raise _unsupported(conn, "a psycopg.AsyncConnection", "the verb that ends in _sync")
+        raise _unsupported(conn, "a psycopg.AsyncConnection", USE_SYNC)
     async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
         await cursor.execute(statement.sql.encode(), statement.params, binary=True)
         return await cursor.fetchall()
@@ -25,7 +26,7 @@ async def fetch(conn: object, statement: Statement[Any]) -> Sequence[Row]:
 
 def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, psycopg.Connection):
-        raise _unsupported(conn, "a psycopg.Connection", "the verb without _sync, and await it")
+        raise _unsupported(conn, "a psycopg.Connection", USE_ASYNC)
     with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
         cursor.execute(statement.sql.encode(), statement.params, binary=True)
         return cursor.fetchall()
@@ -34,5 +35,5 @@ def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:
 def _unsupported(conn: object, needed: str, other: str) -> UnsupportedConnection:
     given = f"psycopg.{type(conn).__qualname__}"
     if isinstance(conn, psycopg.AsyncConnection | psycopg.Connection):
-        return UnsupportedConnection(f"{given} given where {needed} is needed: use {other}")
+        return UnsupportedConnection(f"{given} given where {needed} is needed: {other}")
     return UnsupportedConnection(f"{given} given where {needed} is needed: give the connection itself")

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
+from holdfast._model.connection import USE_ASYNC, USE_SYNC
 from holdfast._model.errors import UnsupportedConnection
 
 if TYPE_CHECKING:
@@ -25,14 +26,14 @@ _SYNC = (Session, Connection, scoped_session)
 
 async def fetch(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, _ASYNC):
-        raise _unsupported(conn, "an AsyncSession or AsyncConnection", _SYNC, "the verb that ends in _sync")
+        raise _unsupported(conn, "an AsyncSession or AsyncConnection", _SYNC, USE_SYNC)
     result = await conn.execute(bound(statement.sql), dict(statement.params))
     return [tuple(row) for row in result.all()]
 
 
 def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, _SYNC):
-        raise _unsupported(conn, "a Session or Connection", _ASYNC, "the verb without _sync, and await it")
+        raise _unsupported(conn, "a Session or Connection", _ASYNC, USE_ASYNC)
     return [tuple(row) for row in conn.execute(bound(statement.sql), dict(statement.params)).all()]
 
 
@@ -50,5 +51,5 @@ def bound(sql: str) -> TextClause:
 
 def _unsupported(conn: object, needed: str, others: tuple[type[Any], ...], other: str) -> UnsupportedConnection:
     given = f"SQLAlchemy's {type(conn).__qualname__}"
-    advice = f"use {other}" if isinstance(conn, others) else "open one, and give that"
+    advice = other if isinstance(conn, others) else "open one, and give that"
     return UnsupportedConnection(f"{given} given where {needed} is needed: {advice}")

@@ -9,6 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from holdfast._drivers import run, run_sync
 from holdfast._model.errors import AbortReason, AbortSignal
 from holdfast._store.finish import Ending
 from holdfast._store.lease import Held
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast._model.work import Lease
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
+    from holdfast._store.statement import Statement
 
 
 class AttemptOwner(Protocol):
@@ -31,11 +33,9 @@ class AttemptOwner(Protocol):
     worker: int
     """The id of the worker's row."""
 
-    async def complete(self, attempt: Attempt, conn: AsyncConnection, result: object) -> None:
-        """Complete the job in the transaction of an asynchronous connection."""
-
-    def complete_sync(self, attempt: Attempt, conn: SyncConnection, result: object) -> None:
-        """Complete the job in the transaction of a synchronous connection."""
+    def complete(self, attempt: Attempt, result: object) -> Statement[None]:
+        """Return the statement that completes the job."""
+        ...
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Record the job's progress. May be called from any thread."""
@@ -110,10 +110,10 @@ class Attempt(Ending):
             self.cancel()
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:
-        await self.completer.complete(self, conn, result)
+        await run(conn, self.completer.complete(self, result))
 
     def complete_sync(self, conn: SyncConnection, result: object) -> None:
-        self.completer.complete_sync(self, conn, result)
+        run_sync(conn, self.completer.complete(self, result))
 
     def report(self, progress: Progress) -> None:
         self.completer.report(self, progress)

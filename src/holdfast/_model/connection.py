@@ -58,3 +58,7 @@ class DjangoProxy(Protocol):
 
 AsyncConnection: TypeAlias = psycopg.AsyncConnection[Any] | AsyncpgConnection | SqlalchemyAsync
 SyncConnection: TypeAlias = psycopg.Connection[Any] | SqlalchemySync | DjangoConnection | DjangoProxy
+
+# The advice when a connection of the other sort was given.
+USE_SYNC = "use the same verb of .sync, as in app.sync.enqueue(conn, job)"
+USE_ASYNC = "use the same verb without .sync, and await it, as in await app.enqueue(conn, job)"

@@ -153,13 +153,13 @@ class Job(Generic[S_co]):
         Call it as the last statement before the commit: earlier writes then commit together with the completion, or not
         at all. Raises LeaseLost when this worker no longer holds the job: then roll back.
         """
-        await self._running.complete(conn, result)
+        await _running(self.id, self._run).complete(conn, result)
         return result
 
-    def complete_sync(self, conn: SyncConnection, result: T) -> T:
-        """Complete this job on a synchronous connection. See `complete`."""
-        self._running.complete_sync(conn, result)
-        return result
+    @property
+    def sync(self) -> SyncJob:
+        """The same for synchronous connections: `job.sync.complete(conn, result)`."""
+        return SyncJob(self.id, self._run)
 
     def progress(self, fraction: float, note: str | None = None) -> None:
         """Report how far the job has come. Call it as often as you like: it is stored about once a second.
@@ -171,11 +171,26 @@ class Job(Generic[S_co]):
         if self._run is not None:
             self._run.report(Progress(fraction, note))
 
-    @property
-    def _running(self) -> Run:
-        if self._run is None:
-            raise HoldfastError(f"job {self.id} is not run by a worker")
-        return self._run
+
+class SyncJob:
+    """The verbs of a job for synchronous connections: `job.sync`. See the same verb of `Job`."""
+
+    __slots__ = ("_id", "_run")
+
+    def __init__(self, id: int, run: Run | None) -> None:  # noqa: A002 - the usual name
+        self._id = id
+        self._run = run
+
+    def complete(self, conn: SyncConnection, result: T) -> T:
+        """Complete this job in the transaction of `conn` and return the result. See `Job.complete`."""
+        _running(self._id, self._run).complete_sync(conn, result)
+        return result
+
+
+def _running(job_id: int, run: Run | None) -> Run:
+    if run is None:
+        raise HoldfastError(f"job {job_id} is not run by a worker")
+    return run
 
 
 LONGEST_WAIT = timedelta(days=366)

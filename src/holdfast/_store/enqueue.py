@@ -31,8 +31,7 @@ def enqueue_job(job: NewJob[Any]) -> Statement[Handle[Any]]:
     """Insert one job and return its handle."""
     envelope = job.envelope
     if not envelope.plain:
-        jobs = enqueue_jobs([job])
-        return Statement(jobs.sql, jobs.params, lambda rows: jobs.read(rows)[0])
+        return enqueue_jobs([job]).then(lambda handles: handles[0])
     trace = current_trace()
     return statement(
         "enqueue_job",

@@ -44,6 +44,10 @@ class Statement(Generic[T_co]):
     params: Mapping[str, Parameter]
     read: Callable[[Sequence[Row]], T_co]
 
+    def then(self, make: Callable[[T_co], T]) -> Statement[T]:
+        """Return the same statement, whose value is what `make` returns for the value of this one."""
+        return Statement(self.sql, self.params, lambda rows: make(self.read(rows)))
+
 
 def statement(name: str, read: Callable[[Sequence[Row]], T], /, **params: Parameter) -> Statement[T]:
     """Return the statement of this name in `sql/`, with how its rows become a value, and its parameters."""

@@ -38,7 +38,7 @@ LONGEST = timedelta(seconds=30)
 class Testing:
     """Inspects jobs, runs them and advances their time, on one connection and in its current transaction.
 
-    Methods that end in _sync are for sync connections. The others are for async ones and must be awaited.
+    Its verbs are for async connections and must be awaited. `kit.sync` has the same verbs for sync connections.
     """
 
     __test__: ClassVar[bool] = False
@@ -48,8 +48,10 @@ class Testing:
         """`state`: what handlers get as `job.state`. Default: the application's lifespan, entered for each drain."""
         self.app = app
         self.connection = connection
-        self._state = state
-        self._clock = Clock()
+        verbs = KitVerbs(app, state)
+        self.sync = SyncTesting(verbs, cast("SyncConnection", connection))
+        """The same verbs for synchronous connections: `kit.sync.drain()`."""
+        self._verbs = verbs
 
     async def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
         """Fail unless this job was enqueued: with its kind, payload and given options, whether it waits or has ended.
@@ -57,20 +59,11 @@ class Testing:
         `times`: how many such jobs there must be. Default: 1.
         """
         __tracebackhide__ = True
-        await self._assert_enqueued(self._await, job, times)
-
-    def assert_enqueued_sync(self, job: NewJob[Any], *, times: int = 1) -> None:
-        """Assert on a sync connection. See `assert_enqueued` for the arguments."""
-        __tracebackhide__ = True
-        at_once(self._assert_enqueued(self._run, job, times))
+        await self._verbs.assert_enqueued(self._run, job, times)
 
     async def enqueued(self, kind: AnyKind) -> list[Enqueued]:
         """Return the jobs of a kind, waiting or ended, oldest first; at most the last 10,000."""
-        return await self._enqueued(self._await, kind.name)
-
-    def enqueued_sync(self, kind: AnyKind) -> list[Enqueued]:
-        """Return the jobs of a kind on a sync connection. See `enqueued`."""
-        return at_once(self._enqueued(self._run, kind.name))
+        return await self._verbs.enqueued(self._run, kind.name)
 
     async def drain(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
         """Run the due jobs and those they enqueue, one after another, until none is due; return the attempts.
@@ -78,11 +71,7 @@ class Testing:
         A handler's exception is raised here after its outcome is written, or only reported without `raise_errors`.
         Raises AssertionError if jobs are still due after `limit` attempts (default 1000) or `timeout` (default 30 s).
         """
-        return await self._staged(self._await, _in_thread, _drain(limit, timeout, raise_errors=raise_errors))
-
-    def drain_sync(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:
-        """Drain on a sync connection. See `drain`. Plain handlers run in this thread, where nothing can stop them."""
-        return self._staged_sync(_drain(limit, timeout, raise_errors=raise_errors))
+        return await self._verbs.staged(self._run, _in_thread, _drain(limit, timeout, raise_errors=raise_errors))
 
     async def run_job(
         self,
@@ -95,53 +84,86 @@ class Testing:
 
         `timeout`: for the handler. Default: 30 seconds. See `drain` for `raise_errors`.
         """
-        return await self._staged(self._await, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
-
-    def run_job_sync(
-        self, job: NewJob[Any] | Handle[Any], *, timeout: timedelta = LONGEST, raise_errors: bool = True
-    ) -> Ran:
-        """Run one job on a sync connection. See `run_job` for the arguments."""
-        return self._staged_sync(_run_job(job, timeout, raise_errors=raise_errors))
+        return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
     async def advance(self, span: timedelta) -> None:
         """Advance time by `span` for the stored jobs, without waiting: delays, retries, expiry, leases, windows."""
-        await self._clock.advance(self._await, span)
-
-    def advance_sync(self, span: timedelta) -> None:
-        """Advance time on a sync connection. See `advance`."""
-        at_once(self._clock.advance(self._run, span))
-
-    async def _await(self, statement: Statement[T]) -> T:
-        return await run(cast("AsyncConnection", self.connection), as_text(statement))
+        await self._verbs.clock.advance(self._run, span)
 
     async def _run(self, statement: Statement[T]) -> T:
-        return run_sync(cast("SyncConnection", self.connection), as_text(statement))
+        return await run(cast("AsyncConnection", self.connection), as_text(statement))
 
-    async def _enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
-        return [enqueued_of(row, self.app.codec) for row in await run(enqueued_jobs(kind))]
 
-    async def _assert_enqueued(self, run: StageRun, job: NewJob[Any], times: int) -> None:
+class SyncTesting:
+    """The verbs of a test for synchronous connections: `kit.sync`. See the same verb of `Testing`."""
+
+    def __init__(self, verbs: KitVerbs, connection: SyncConnection) -> None:
+        self._verbs = verbs
+        self._connection = connection
+
+    def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
+        """Fail unless this job was enqueued. See `Testing.assert_enqueued`."""
         __tracebackhide__ = True
-        if job.kind not in self.app.kinds:
+        at_once(self._verbs.assert_enqueued(self._run, job, times))
+
+    def enqueued(self, kind: AnyKind) -> list[Enqueued]:
+        """Return the jobs of a kind, waiting or ended, oldest first. See `Testing.enqueued`."""
+        return at_once(self._verbs.enqueued(self._run, kind.name))
+
+    def drain(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:
+        """Run the due jobs and those they enqueue, and return the attempts. See `Testing.drain`.
+
+        Plain handlers run in this thread, where nothing can stop them.
+        """
+        return self._staged(_drain(limit, timeout, raise_errors=raise_errors))
+
+    def run_job(
+        self, job: NewJob[Any] | Handle[Any], *, timeout: timedelta = LONGEST, raise_errors: bool = True
+    ) -> Ran:
+        """Run only this job, due or not. See `Testing.run_job`."""
+        return self._staged(_run_job(job, timeout, raise_errors=raise_errors))
+
+    def advance(self, span: timedelta) -> None:
+        """Advance time by `span` for the stored jobs, without waiting. See `Testing.advance`."""
+        at_once(self._verbs.clock.advance(self._run, span))
+
+    async def _run(self, statement: Statement[T]) -> T:
+        return run_sync(self._connection, as_text(statement))
+
+    def _staged(self, work: Work[T]) -> T:
+        def begin(call: Call) -> Coroutine[Any, Any, T]:
+            async def run(statement: Statement[Any]) -> Any:
+                return await call(partial(run_sync, self._connection, as_text(statement)))
+
+            return self._verbs.staged(run, call, work)
+
+        return drive(begin, of=self._connection)
+
+
+class KitVerbs:
+    """The verbs of a test, once for both sorts of connection; `run` runs a statement on the test's own."""
+
+    def __init__(self, app: Holdfast, state: Any) -> None:
+        self._app = app
+        self._state = state
+        self.clock = Clock()
+
+    async def enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
+        return [enqueued_of(row, self._app.codec) for row in await run(enqueued_jobs(kind))]
+
+    async def assert_enqueued(self, run: StageRun, job: NewJob[Any], times: int) -> None:
+        __tracebackhide__ = True
+        if job.kind not in self._app.kinds:
             raise UnknownKind(f"{job.kind} is no kind of this application")
-        expected = Expected(job, self.app.kinds[job.kind].envelope, self.app.codec)
-        jobs = await self._enqueued(run, job.kind)
+        expected = Expected(job, self._app.kinds[job.kind].envelope, self._app.codec)
+        jobs = await self.enqueued(run, job.kind)
         if sum(expected.fits(found) for found in jobs) != times:
             kinds = {} if jobs else await run(enqueued_kinds())
             raise AssertionError(expected.complaint(jobs, kinds, times))
 
-    async def _staged(self, run: StageRun, call: Call, work: Work[T]) -> T:
-        async with Stage(self.app, run, call, state=self._state) as stage:
+    async def staged(self, run: StageRun, call: Call, work: Work[T]) -> T:
+        async with Stage(self._app, run, call, state=self._state) as stage:
             return await work(stage)
-
-    def _staged_sync(self, work: Work[T]) -> T:
-        def begin(call: Call) -> Coroutine[Any, Any, T]:
-            async def run(statement: Statement[Any]) -> Any:
-                return await call(partial(run_sync, cast("SyncConnection", self.connection), as_text(statement)))
-
-            return self._staged(run, call, work)
-
-        return drive(begin, of=self.connection)
 
 
 def _drain(limit: int, timeout: timedelta, *, raise_errors: bool) -> Work[Drained]:

@@ -211,7 +211,7 @@ class Waking:
             await _claimed(worker)
             for number in range(3):
                 await app.app.enqueue(app.conn, app.note.new(number))
-                sender = app.app.wake("default") if number else asyncio.to_thread(app.app.wake_sync, "default")
+                sender = app.app.wake("default") if number else asyncio.to_thread(app.app.sync.wake, "default")
                 assert await sender
                 assert await asyncio.wait_for(app.started.get(), AT_ONCE) == number
             assert not listening(worker)

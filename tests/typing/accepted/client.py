@@ -55,8 +55,8 @@ async def waiting(conn: psycopg.AsyncConnection[Any]) -> None:
     repr(await app.wait(line))
     assert_type(await app.wait(7), object)
     await app.wait(await app.enqueue(conn, forget.new()))
-    assert_type(app.wait_sync(line, timeout=timedelta(minutes=5)), str)
-    assert_type(app.wait_sync(7), object)
+    assert_type(app.sync.wait(line, timeout=timedelta(minutes=5)), str)
+    assert_type(app.sync.wait(7), object)
 
 
 async def looking(conn: asyncpg.Connection[Any], session: AsyncSession, handle: Handle[str]) -> None:
@@ -71,10 +71,10 @@ async def looking(conn: asyncpg.Connection[Any], session: AsyncSession, handle: 
 
 
 def looking_sync(session: Session, handle: Handle[str]) -> None:
-    assert_type(app.get_chain_sync(connection, handle), Chain[str] | None)
-    assert_type(app.get_chain_sync(session, 7), Chain[object] | None)
-    assert_type(app.list_chains_sync(session), list[ChainLine])
-    assert_type(app.delete_chains_sync(connection, {handle.chain_id}), list[int])
+    assert_type(app.sync.get_chain(connection, handle), Chain[str] | None)
+    assert_type(app.sync.get_chain(session, 7), Chain[object] | None)
+    assert_type(app.sync.list_chains(session), list[ChainLine])
+    assert_type(app.sync.delete_chains(connection, {handle.chain_id}), list[int])
 
 
 async def completing(conn: psycopg.AsyncConnection[Any], handle: Handle[str], nothing: Handle[None]) -> None:
@@ -86,11 +86,11 @@ async def completing(conn: psycopg.AsyncConnection[Any], handle: Handle[str], no
 
 
 def completing_sync(session: Session, handle: Handle[str]) -> None:
-    assert_type(app.complete_chain_sync(session, handle, "approved"), Completion)
-    assert_type(app.complete_chain_sync(connection, handle, Continue(ship.new(1))), Completion)
-    app.complete_chain_sync(session, 7, 7)
+    assert_type(app.sync.complete_chain(session, handle, "approved"), Completion)
+    assert_type(app.sync.complete_chain(connection, handle, Continue(ship.new(1))), Completion)
+    app.sync.complete_chain(session, 7, 7)
 
 
 async def fanning(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], jobs: list[NewJob[str]]) -> None:
     assert_type(await app.enqueue_group(conn, [ship.new(1), count.new(1)], then=check.new(1)), Handle[str])
-    assert_type(app.enqueue_group_sync(sync, jobs, then=count.new(1).options(if_blocker_fails="run")), Handle[int])
+    assert_type(app.sync.enqueue_group(sync, jobs, then=count.new(1).options(if_blocker_fails="run")), Handle[int])

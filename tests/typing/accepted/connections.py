@@ -41,9 +41,9 @@ async def with_psycopg(conn: psycopg.AsyncConnection[TupleRow], dicts: psycopg.A
 
 
 def with_psycopg_sync(conn: psycopg.Connection[TupleRow], dicts: psycopg.Connection[DictRow]) -> None:
-    assert_type(app.enqueue_sync(conn, send_receipt.new(1)), Handle[str])
-    assert_type(app.enqueue_many_sync(dicts, (make_thumbnail.new(),)), list[Handle[int]])
-    assert_type(app.cancel_sync(conn, 1), Literal["cancelled", "requested", "not_found"])
+    assert_type(app.sync.enqueue(conn, send_receipt.new(1)), Handle[str])
+    assert_type(app.sync.enqueue_many(dicts, (make_thumbnail.new(),)), list[Handle[int]])
+    assert_type(app.sync.cancel(conn, 1), Literal["cancelled", "requested", "not_found"])
 
 
 async def with_asyncpg(
@@ -64,11 +64,11 @@ async def with_sqlalchemy(
 
 
 def with_sqlalchemy_sync(session: Session, conn: Connection, scoped: scoped_session[Session]) -> None:
-    assert_type(app.enqueue_sync(session, send_receipt.new(1)), Handle[str])
-    assert_type(app.enqueue_sync(conn, send_receipt.new(1)), Handle[str])
-    assert_type(app.enqueue_sync(scoped, send_receipt.new(1)), Handle[str])
+    assert_type(app.sync.enqueue(session, send_receipt.new(1)), Handle[str])
+    assert_type(app.sync.enqueue(conn, send_receipt.new(1)), Handle[str])
+    assert_type(app.sync.enqueue(scoped, send_receipt.new(1)), Handle[str])
 
 
 def with_django() -> None:
-    assert_type(app.enqueue_sync(connection, send_receipt.new(1)), Handle[str])
-    assert_type(app.enqueue_sync(connections["default"], send_receipt.new(1)), Handle[str])
+    assert_type(app.sync.enqueue(connection, send_receipt.new(1)), Handle[str])
+    assert_type(app.sync.enqueue(connections["default"], send_receipt.new(1)), Handle[str])

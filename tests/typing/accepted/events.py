@@ -54,9 +54,9 @@ async def publishing(
 
 
 def publishing_sync(conn: psycopg.Connection[Any], session: Session) -> None:
-    assert_type(app.publish_sync(conn, paid.new(Paid(invoice=7))), int)
-    assert_type(app.publish_sync(connection, paid.new(Paid(invoice=7))), int)
-    assert_type(app.publish_many_sync(session, (shipped.new(Shipped(1)),)), list[int])
+    assert_type(app.sync.publish(conn, paid.new(Paid(invoice=7))), int)
+    assert_type(app.sync.publish(connection, paid.new(Paid(invoice=7))), int)
+    assert_type(app.sync.publish_many(session, (shipped.new(Shipped(1)),)), list[int])
 
 
 @app.on(paid, name="ledger", start="beginning", ordered=True, queue="books", retry=Retry(max_attempts=9))
@@ -104,7 +104,7 @@ async def receiving(conn: psycopg.AsyncConnection[Any], session: AsyncSession, p
 
 
 def receiving_sync(conn: psycopg.Connection[Any], session: Session) -> None:
-    with inbox.once_sync(conn, "id", "billing") as fresh, inbox.once_sync(connection, "id", "billing"):
+    with inbox.sync.once(conn, "id", "billing") as fresh, inbox.sync.once(connection, "id", "billing"):
         assert_type(fresh, bool)
     assert_type(handle_sync(session, "id"), str | None)
 
@@ -123,6 +123,6 @@ async def enter(session: AsyncSession, message: Shipped, *, note: str) -> int:
     return message.order
 
 
-@inbox.consumer_sync("billing")
+@inbox.sync.consumer("billing")
 def handle_sync(session: Session, message_id: str) -> str:
     return message_id

@@ -45,8 +45,8 @@ def bill(job: Job[State]) -> int:
     [first, second] = job.blockers
     assert_type(ship.result(first), str)
     assert_type(charge.result(second), str)
-    job.complete_sync(job.state.session, 7)
-    return job.complete_sync(job.state.sync, 7)
+    job.sync.complete(job.state.session, 7)
+    return job.sync.complete(job.state.sync, 7)
 
 
 @app.batch("mail.send", size=50)

@@ -38,11 +38,11 @@ async def awaited(holdfast: Testing) -> None:
 
 
 def at_once(holdfast: Testing) -> None:
-    holdfast.assert_enqueued_sync(charge.new(7), times=0)
-    assert_type(holdfast.enqueued_sync(charge), list[Enqueued])
-    assert_type(holdfast.drain_sync(), Drained)
-    assert_type(holdfast.run_job_sync(charge.new(7), raise_errors=False), Ran)
-    holdfast.advance_sync(timedelta(days=1))
+    holdfast.sync.assert_enqueued(charge.new(7), times=0)
+    assert_type(holdfast.sync.enqueued(charge), list[Enqueued])
+    assert_type(holdfast.sync.drain(), Drained)
+    assert_type(holdfast.sync.run_job(charge.new(7), raise_errors=False), Ran)
+    holdfast.sync.advance(timedelta(days=1))
 
 
 def async_connections(

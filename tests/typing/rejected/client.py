@@ -34,7 +34,7 @@ async def waiting(conn: psycopg.AsyncConnection[Any], handle: Handle[str]) -> No
     await app.wait(handle, timeout=30)  # rejected: a number has no unit
     await app.wait(conn, handle)  # rejected: it waits on a connection of its own
     await app.wait(ship.new(1))  # rejected: nobody has enqueued it
-    await app.wait_sync(handle)  # rejected: not async
+    await app.sync.wait(handle)  # rejected: not async
     print(text, number, through)
 
 
@@ -46,8 +46,8 @@ async def completing(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connectio
     await app.complete_chain(conn, handle)  # rejected: no result
     await app.complete_chain(conn, handle, ship.new(1))  # rejected: a job is no Continue
     await app.complete_chain(sync, handle, "approved")  # rejected: a sync connection
-    app.complete_chain_sync(sync, handle, 7)  # rejected: the chain ends with a str
-    app.complete_chain_sync(conn, handle, "approved")  # rejected: an async connection
+    app.sync.complete_chain(sync, handle, 7)  # rejected: the chain ends with a str
+    app.sync.complete_chain(conn, handle, "approved")  # rejected: an async connection
 
 
 async def looking(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], handle: Handle[str]) -> None:
@@ -57,9 +57,34 @@ async def looking(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[A
     await app.delete_chains(conn, [handle], True)  # rejected: by position
     await app.list_chains(conn, kind=ship)  # rejected: a kind is not its name
     wrong: Chain[int] | None = await app.get_chain(conn, handle)  # rejected: the chain ends with a str
-    chain = app.get_chain_sync(sync, handle)
+    chain = app.sync.get_chain(sync, handle)
     print(chain.result)  # rejected: there may be none
     print(wrong)
+
+
+async def mixing(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], handle: Handle[str]) -> None:
+    handles: list[Handle[str]] = app.enqueue_many(conn, [ship.new(1)])  # rejected: forgotten await
+    enqueued: Handle[str] = app.enqueue(conn, ship.new(1))  # rejected: forgotten await
+    app.enqueue(conn, ship.new(1))  # rejected: forgotten await
+    app.cancel(conn, 1)  # rejected: forgotten await
+    app.resume_order_key(conn, "customer 7")  # rejected: forgotten await
+    app.wake("mail")  # rejected: forgotten await
+    await app.sync.enqueue(sync, ship.new(1))  # rejected: not async
+    await app.sync.cancel(sync, 1)  # rejected: not async
+    await app.sync.get_chain(sync, handle)  # rejected: not async
+    await app.sync.wake("mail")  # rejected: not async
+    app.sync.enqueue_group(conn, [ship.new(1)], then=count.new())  # rejected: an async connection
+    app.sync.get_chain(conn, handle)  # rejected: an async connection
+    app.sync.list_chains(conn)  # rejected: an async connection
+    app.sync.delete_chains(conn, [handle])  # rejected: an async connection
+    app.sync.resume_order_key(conn, "customer 7")  # rejected: an async connection
+    app.sync.wait(handle, timeout=30)  # rejected: a number has no unit
+    await app.enqueue_group(sync, [ship.new(1)], then=count.new())  # rejected: a sync connection
+    await app.get_chain(sync, handle)  # rejected: a sync connection
+    await app.list_chains(sync)  # rejected: a sync connection
+    await app.delete_chains(sync, [handle])  # rejected: a sync connection
+    await app.resume_order_key(sync, "customer 7")  # rejected: a sync connection
+    print(handles, enqueued)
 
 
 async def fanning(conn: psycopg.AsyncConnection[Any]) -> None:

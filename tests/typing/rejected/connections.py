@@ -44,13 +44,13 @@ def async_given_to_sync(
     conn: AsyncConnection,
     scoped: async_scoped_session[AsyncSession],
 ) -> None:
-    app.enqueue_sync(psycopg_async, new)  # rejected
-    app.enqueue_many_sync(psycopg_async, [new])  # rejected
-    app.cancel_sync(psycopg_async, 1)  # rejected
-    app.enqueue_sync(asyncpg_conn, new)  # rejected
-    app.enqueue_sync(session, new)  # rejected
-    app.enqueue_sync(conn, new)  # rejected
-    app.enqueue_sync(scoped, new)  # rejected
+    app.sync.enqueue(psycopg_async, new)  # rejected
+    app.sync.enqueue_many(psycopg_async, [new])  # rejected
+    app.sync.cancel(psycopg_async, 1)  # rejected
+    app.sync.enqueue(asyncpg_conn, new)  # rejected
+    app.sync.enqueue(session, new)  # rejected
+    app.sync.enqueue(conn, new)  # rejected
+    app.sync.enqueue(scoped, new)  # rejected
 
 
 async def no_connections(
@@ -68,10 +68,10 @@ async def no_connections(
     await app.enqueue(conn.cursor(), new)  # rejected
     await app.enqueue("postgresql://", new)  # rejected
     await app.enqueue(None, new)  # rejected
-    app.enqueue_sync(engine, new)  # rejected
-    app.enqueue_sync(maker, new)  # rejected
-    app.enqueue_sync(sync.cursor(), new)  # rejected
-    app.enqueue_sync("postgresql://", new)  # rejected
+    app.sync.enqueue(engine, new)  # rejected
+    app.sync.enqueue(maker, new)  # rejected
+    app.sync.enqueue(sync.cursor(), new)  # rejected
+    app.sync.enqueue("postgresql://", new)  # rejected
 
 
 async def no_jobs(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any]) -> None:
@@ -80,8 +80,8 @@ async def no_jobs(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[A
     await app.enqueue_many(conn, new)  # rejected: one
     await app.enqueue(conn, "receipt.send", 1)  # rejected: names and arguments
     await app.enqueue(conn, send_receipt(Job(id=1, kind="", state=None), 1))  # rejected: a call is not a job
-    app.enqueue_sync(sync, send_receipt)  # rejected: a kind is not a job
-    app.enqueue_sync(sync, new, delay=1)  # rejected: options are the job's
+    app.sync.enqueue(sync, send_receipt)  # rejected: a kind is not a job
+    app.sync.enqueue(sync, new, delay=1)  # rejected: options are the job's
 
 
 async def results(conn: psycopg.AsyncConnection[Any]) -> None:

@@ -41,8 +41,8 @@ async def publishing(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connectio
     await app.publish(conn, paid)  # rejected: not an event
     await app.publish_many(conn, paid.new(Paid(1)))  # rejected: one
     await app.publish(sync, paid.new(Paid(1)))  # rejected: a sync connection
-    app.publish_sync(conn, paid.new(Paid(1)))  # rejected: an async connection
-    await app.publish_sync(sync, paid.new(Paid(1)))  # rejected: not async
+    app.sync.publish(conn, paid.new(Paid(1)))  # rejected: an async connection
+    await app.sync.publish(sync, paid.new(Paid(1)))  # rejected: not async
 
 
 @app.on(paid, name="a")  # rejected: a handler of another topic
@@ -71,7 +71,7 @@ async def receiving(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection
         pass
     with inbox.once(conn, "id", "billing"):  # rejected: it is async
         pass
-    with inbox.once_sync(conn, "id", "billing"):  # rejected: an async connection
+    with inbox.sync.once(conn, "id", "billing"):  # rejected: an async connection
         pass
     async with inbox.once(conn, 7, "billing"):  # rejected: a number
         pass

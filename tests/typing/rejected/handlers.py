@@ -41,7 +41,12 @@ async def mixes(job: Job[State]) -> str:
 
 @app.job("mixes.too")
 def mixes_too(job: Job[State]) -> str:
-    return job.complete_sync(job.state.conn, "an async connection")  # rejected
+    return job.sync.complete(job.state.conn, "an async connection")  # rejected
+
+
+@app.job("awaits")
+async def awaits(job: Job[State]) -> str:
+    return await job.sync.complete(job.state.sync, "not async")  # rejected
 
 
 @app.job("count")

@@ -29,17 +29,17 @@ async def forgotten(holdfast: Testing) -> None:
 
 
 async def awaited(holdfast: Testing) -> None:
-    await holdfast.drain_sync()  # rejected
-    await holdfast.assert_enqueued_sync(charge.new(7))  # rejected
+    await holdfast.sync.drain()  # rejected
+    await holdfast.sync.assert_enqueued(charge.new(7))  # rejected
 
 
 def arguments(holdfast: Testing, conn: psycopg.Connection[Any], engine: Engine) -> None:
-    holdfast.assert_enqueued_sync(charge)  # rejected: a kind is not a job
-    holdfast.assert_enqueued_sync(charge.new("seven"))  # rejected: not the handler's arguments
-    holdfast.enqueued_sync("charge")  # rejected: a name is not a kind
-    holdfast.advance_sync(60)  # rejected: of what
-    holdfast.run_job_sync(7)  # rejected: an id is not a job
-    holdfast.drain_sync(1000)  # rejected: by name
+    holdfast.sync.assert_enqueued(charge)  # rejected: a kind is not a job
+    holdfast.sync.assert_enqueued(charge.new("seven"))  # rejected: not the handler's arguments
+    holdfast.sync.enqueued("charge")  # rejected: a name is not a kind
+    holdfast.sync.advance(60)  # rejected: of what
+    holdfast.sync.run_job(7)  # rejected: an id is not a job
+    holdfast.sync.drain(1000)  # rejected: by name
     Testing(conn, app)  # rejected: the other way round
     Testing(app, engine)  # rejected: no connection
     Testing(app, "postgresql://")  # rejected

@@ -7,7 +7,6 @@ import math
 import time
 from typing import TYPE_CHECKING, assert_never
 
-from holdfast._drivers import run, run_sync
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import traceback_for
 from holdfast._logs.log import TRACEPARENT, Log, current_trace, trace_in
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast._engine.keeper import Turn
     from holdfast._engine.link import Link
     from holdfast._model.codec import JsonCodec, Result
-    from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.new_job import NewJob
     from holdfast._store.lease import Held
     from holdfast._store.statement import Statement
@@ -53,16 +51,15 @@ class Completer:
         self._asked: set[str] = set()
         self._served: dict[str, int] = {}
 
-    async def complete(self, attempt: Attempt, conn: AsyncConnection, result: object) -> None:
+    def complete(self, attempt: Attempt, result: object) -> Statement[None]:
+        """Return the statement that completes a job; its value is None, or it raises because the lease was lost."""
         completion = self._completion(attempt)
-        answer = await run(conn, completion.statement(result))
-        self._check(attempt, completion, answer)
-        attempt.follower = completion.follower(result)
 
-    def complete_sync(self, attempt: Attempt, conn: SyncConnection, result: object) -> None:
-        completion = self._completion(attempt)
-        self._check(attempt, completion, run_sync(conn, completion.statement(result)))
-        attempt.follower = completion.follower(result)
+        def check(answer: ClaimAnswer) -> None:
+            self._check(attempt, completion, answer)
+            attempt.follower = completion.follower(result)
+
+        return completion.statement(result).then(check)
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Store the progress for the next write. Safe to call from any thread."""

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._model.connection import AsyncConnection, SyncConnection
     from holdfast._model.job import Blocker, Progress
+    from holdfast._store.lease import ClaimAnswer
+    from holdfast._store.statement import Statement
 
 log = Log(__name__)
 
@@ -234,15 +236,20 @@ class ChildRun:
         self.blockers = blockers
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:
-        self._completion.check(await run(conn, self._completion.statement(result)))
-        self._pipe.send(("completed", self._completion.follower(result)))
+        await run(conn, self._complete(result))
 
     def complete_sync(self, conn: SyncConnection, result: object) -> None:
-        self._completion.check(run_sync(conn, self._completion.statement(result)))
-        self._pipe.send(("completed", self._completion.follower(result)))
+        run_sync(conn, self._complete(result))
 
     def report(self, progress: Progress) -> None:
         self._pipe.send(("progress", progress))
+
+    def _complete(self, result: object) -> Statement[None]:
+        def check(answer: ClaimAnswer) -> None:
+            self._completion.check(answer)
+            self._pipe.send(("completed", self._completion.follower(result)))
+
+        return self._completion.statement(result).then(check)
 
 
 @contextmanager

@@ -1,0 +1,109 @@
+"""The same verbs for code without an event loop, as `app.sync`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar, overload
+
+from holdfast._app.client import WAIT
+from holdfast._drivers import run_sync
+from holdfast._engine.wake.chains import wait_for_end
+from holdfast._store.chain import list_chains
+from holdfast._store.search import resume_order_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from datetime import timedelta
+
+    from holdfast._app.verbs import Verbs
+    from holdfast._model.connection import SyncConnection
+    from holdfast._model.event import NewEvent
+    from holdfast._model.job import Handle, HasResult
+    from holdfast._model.new_job import Continue, NewJob
+    from holdfast._store.chain import Chain, ChainLine, Completion
+    from holdfast._store.search import Cancellation
+
+R = TypeVar("R")
+
+
+class SyncClient:
+    """The verbs of an application for synchronous connections: `app.sync`. See the same verb of `Holdfast`."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        """Create it beside a `Client`, which runs the same verbs."""
+        self._verbs = verbs
+
+    def enqueue(self, conn: SyncConnection, job: NewJob[R]) -> Handle[R]:
+        """Enqueue a job in the transaction of `conn` and return its handle. See `Holdfast.enqueue`."""
+        return run_sync(conn, self._verbs.enqueue(job))
+
+    def enqueue_many(self, conn: SyncConnection, jobs: Sequence[NewJob[R]]) -> list[Handle[R]]:
+        """Enqueue any number of jobs with one statement. See `Holdfast.enqueue_many`."""
+        return run_sync(conn, self._verbs.enqueue_many(jobs)) if jobs else []
+
+    def enqueue_group(self, conn: SyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
+        """Enqueue jobs that run in parallel, and `then`, which runs after them. See `Holdfast.enqueue_group`."""
+        return run_sync(conn, self._verbs.enqueue_group(jobs, then))
+
+    def publish(self, conn: SyncConnection, event: NewEvent) -> int:
+        """Publish an event in the transaction of `conn`. See `Holdfast.publish`."""
+        return run_sync(conn, self._verbs.publish(event))
+
+    def publish_many(self, conn: SyncConnection, events: Sequence[NewEvent]) -> list[int]:
+        """Publish any number of events with one statement. See `Holdfast.publish_many`."""
+        return run_sync(conn, self._verbs.publish_many(events)) if events else []
+
+    def cancel(self, conn: SyncConnection, job_id: int) -> Cancellation:
+        """Cancel a waiting job, or ask the worker that runs it to stop. See `Holdfast.cancel`."""
+        return run_sync(conn, self._verbs.cancel(job_id))
+
+    def resume_order_key(self, conn: SyncConnection, key: str) -> bool:
+        """Unblock an order key that a failed job blocked. See `Holdfast.resume_order_key`."""
+        return run_sync(conn, resume_order_key(key))
+
+    @overload
+    def get_chain(self, conn: SyncConnection, chain: Handle[R]) -> Chain[R] | None: ...
+    @overload
+    def get_chain(self, conn: SyncConnection, chain: int) -> Chain[object] | None: ...
+    def get_chain(self, conn: SyncConnection, chain: Handle[Any] | int) -> Chain[Any] | None:
+        """Return a chain and its jobs. See `Holdfast.get_chain`."""
+        return run_sync(conn, self._verbs.get_chain(chain))
+
+    def list_chains(
+        self,
+        conn: SyncConnection,
+        *,
+        kind: str | None = None,
+        status: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[ChainLine]:
+        """Return chains by kind and status, newest first. See `Holdfast.list_chains`."""
+        return run_sync(conn, list_chains(kind=kind, status=status, before=before, limit=limit))
+
+    def delete_chains(
+        self, conn: SyncConnection, chains: Iterable[Handle[Any] | int], *, cascade: bool = False
+    ) -> list[int]:
+        """Delete up to 1,000 chains, ended or live, with all their data. See `Holdfast.delete_chains`."""
+        return run_sync(conn, self._verbs.delete_chains(chains, cascade=cascade))
+
+    @overload
+    def complete_chain(self, conn: SyncConnection, chain: Handle[R], result: R | Continue[R]) -> Completion: ...
+    @overload
+    def complete_chain(self, conn: SyncConnection, chain: int, result: object) -> Completion: ...
+    def complete_chain(self, conn: SyncConnection, chain: Handle[Any] | int, result: object) -> Completion:
+        """Complete a chain from outside, with a result or a Continue. See `Holdfast.complete_chain`."""
+        return run_sync(conn, self._verbs.complete_chain(chain, result))
+
+    @overload
+    def wait(self, chain: HasResult[R], *, timeout: timedelta = WAIT, url: str | None = None) -> R: ...
+    @overload
+    def wait(self, chain: int, *, timeout: timedelta = WAIT, url: str | None = None) -> object: ...
+    def wait(self, chain: HasResult[Any] | int, *, timeout: timedelta = WAIT, url: str | None = None) -> object:
+        """Wait until a chain ends and return its result; each call opens a connection. See `Holdfast.wait`."""
+        wait = self._verbs.wait(chain, timeout, url)
+        return wait.result(wait_for_end(wait.url, wait.chain, seconds=wait.seconds, listen=wait.listen))
+
+    def wake(self, *queues: str) -> bool:
+        """Wake the sleeping workers of these queues, or of all, through the broker. See `Holdfast.wake`."""
+        return asyncio.run(self._verbs.wake(*queues))

@@ -1,0 +1,184 @@
+"""The verbs of an application, once for both clients: the checks, the statement, and what the rows become."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from functools import partial
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from holdfast._engine.jobs.complete import completed, follower
+from holdfast._engine.report.transition import Transitions
+from holdfast._model.event import NewEvent
+from holdfast._model.job import Handle
+from holdfast._model.new_job import LAST_ID, Continue, check_new_job
+from holdfast._model.settings import Settings, SettingsError, check_address
+from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, read_chain, result_of
+from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
+from holdfast._store.event import publish_event, publish_events
+from holdfast._store.search import Cancellation, cancel_job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from holdfast._engine.report.transition import Listener
+    from holdfast._engine.wake.carriers import Carrier
+    from holdfast._model.codec import JsonCodec
+    from holdfast._model.job import HasResult
+    from holdfast._model.new_job import NewJob
+    from holdfast._store.chain import ChainEnd, ChainJob
+    from holdfast._store.statement import Statement
+
+R = TypeVar("R")
+
+LONGEST_WAIT = timedelta(days=1)
+
+
+class Wait(NamedTuple):
+    """A wait for the end of a chain: where, for which, how long, and what the end becomes."""
+
+    url: str
+    chain: int
+    seconds: float
+    listen: bool
+    result: Callable[[ChainEnd], Any]
+
+
+class Verbs:
+    """Makes the statements of the verbs. `Client` runs them on async connections, `SyncClient` on sync ones."""
+
+    def __init__(
+        self, url: str | None, *, codec: JsonCodec, listeners: list[Listener], carrier: Carrier | None = None
+    ) -> None:
+        self.url = url
+        self._codec = codec
+        self._listeners = listeners
+        self._carrier = carrier
+        self._loaded: Settings | None = None
+
+    @property
+    def url(self) -> str | None:
+        """The address of the database; None: that of the settings."""
+        return self._url
+
+    @url.setter
+    def url(self, url: str | None) -> None:
+        if url is not None:
+            check_address(url)
+        self._url = url
+
+    def enqueue(self, job: NewJob[R]) -> Statement[Handle[R]]:
+        check_jobs([job])
+        return enqueue_job(job).then(partial(self._enqueued_one, [job]))
+
+    def enqueue_many(self, jobs: Sequence[NewJob[R]]) -> Statement[list[Handle[R]]]:
+        check_jobs(jobs)
+        return enqueue_jobs(jobs).then(partial(self._enqueued, jobs))
+
+    def enqueue_group(self, jobs: Sequence[NewJob[Any]], last: NewJob[R]) -> Statement[Handle[R]]:
+        check_jobs([*jobs, last])
+        statement = enqueue_group(jobs, last) if jobs else enqueue_job(last)
+        return statement.then(partial(self._enqueued_one, [last, *jobs]))
+
+    def publish(self, event: NewEvent) -> Statement[int]:
+        check_events([event])
+        return publish_event(event)
+
+    def publish_many(self, events: Sequence[NewEvent]) -> Statement[list[int]]:
+        check_events(events)
+        return publish_events(events)
+
+    def cancel(self, job_id: int) -> Statement[Cancellation]:
+        return cancel_job(_id(job_id)).then(partial(self._cancelled, job_id))
+
+    def get_chain(self, chain: Handle[Any] | int) -> Statement[Chain[Any] | None]:
+        return read_chain(_id(chain)).then(partial(self._chain, chain))
+
+    def delete_chains(self, chains: Iterable[Handle[Any] | int], *, cascade: bool) -> Statement[list[int]]:
+        return delete_chains(map(_id, chains), cascade=cascade)
+
+    def complete_chain(self, chain: Handle[Any] | int, result: object) -> Statement[Completion]:
+        given = result
+        if isinstance(chain, Handle) and chain.encode is not None and not isinstance(result, Continue):
+            given = chain.encode(result)
+        outcome = completed(given, self._codec, f"chain {_id(chain)}")
+        statement = complete_chain(_id(chain), outcome.result, outcome.next)
+        return statement.then(partial(self._completed, chain, result))
+
+    def wait(self, chain: HasResult[Any] | int, timeout: timedelta, url: str | None) -> Wait:
+        address, listen = self._address(url)
+        result = partial(result_of, _given(chain), decode=self._decode(chain))
+        return Wait(address, _id(chain), _seconds(timeout), listen, result)
+
+    async def wake(self, *queues: str) -> bool:
+        return self._carrier is not None and await self._carrier.wake(*queues)
+
+    def _enqueued_one(self, jobs: Sequence[NewJob[Any]], handle: Handle[R]) -> Handle[R]:
+        self._enqueued(jobs, [handle])
+        return handle
+
+    def _enqueued(self, jobs: Sequence[NewJob[Any]], handles: list[Handle[R]]) -> list[Handle[R]]:
+        """Report enqueued jobs to the listeners of this process, if any. In a group only the last job has a handle."""
+        if self._listeners:
+            made = [
+                EnqueuedJob(None if handle is None else handle.id, job.kind, job.envelope.queue)
+                for job, handle in zip_longest(jobs, handles)
+                if handle is None or handle.created
+            ]
+            Transitions("", self._listeners).enqueued(made, "call")
+        return handles
+
+    def _completed(self, chain: Handle[Any] | int, result: object, answer: Completion) -> Completion:
+        """Report the job that continues a chain to the listeners; its id is unknown here."""
+        if self._listeners and answer == "completed" and (made := follower(_id(chain), result)) is not None:
+            Transitions("", self._listeners).enqueued([made], "chain")
+        return answer
+
+    def _cancelled(self, job_id: int, answer: Cancellation) -> Cancellation:
+        """Report a job that was cancelled while it waited; for a running job, its worker does this."""
+        if self._listeners and answer == "cancelled":
+            Transitions("", self._listeners).tell("job_cancelled", job_id)
+        return answer
+
+    def _chain(self, chain: Handle[Any] | int, jobs: Sequence[ChainJob]) -> Chain[Any] | None:
+        return Chain(_id(chain), tuple(jobs), self._decode(chain)) if jobs else None
+
+    def _decode(self, chain: HasResult[Any] | int) -> Callable[[str | None], Any]:
+        decode = None if isinstance(chain, int) else chain.decode
+        return decode or (lambda text: self._codec.decode(text or "null"))
+
+    def _address(self, url: str | None) -> tuple[str, bool]:
+        """Return the address of the database, and whether to LISTEN there."""
+        if self._loaded is None:
+            self._loaded = Settings.load(os.environ)
+        urls = [given] if (given := url or self.url) else self._loaded.database_urls
+        if len(urls) != 1:
+            raise SettingsError([f"{len(urls)} databases: give Holdfast an address, or say which, wait(…, url=…)"])
+        return urls[0], self._loaded.listen
+
+
+def _given(chain: HasResult[Any] | int) -> int:
+    return chain if isinstance(chain, int) else chain.chain_id
+
+
+def _id(chain: HasResult[Any] | int) -> int:
+    """Return the chain's id, or 0, which no job has, if it is outside the range of job ids."""
+    return given if 1 <= (given := _given(chain)) <= LAST_ID else 0
+
+
+def _seconds(timeout: timedelta) -> float:
+    if not timedelta(0) < timeout <= LONGEST_WAIT:
+        raise ValueError("timeout: more than nothing, and at most a day")
+    return timeout.total_seconds()
+
+
+def check_events(events: Sequence[NewEvent]) -> None:
+    for event in events:
+        if not isinstance(event, NewEvent):
+            raise TypeError(f"{type(event).__name__} given where a NewEvent is needed: call its topic's .new(...)")
+
+
+def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
+    for job in jobs:
+        check_new_job(job)
