@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import sys
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
@@ -12,7 +11,6 @@ from cronsim import CronSim
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast._model.errors import HoldfastError
 from holdfast._model.schedule import Cron, Every, InvalidSchedule, Schedule, parse
 
 MS = timedelta(milliseconds=1)
@@ -247,10 +245,3 @@ def test_what_is_no_schedule_is_refused_with_the_reason(text: str, said: str) ->
 def test_any_text_is_read_or_refused(text: str) -> None:
     with contextlib.suppress(InvalidSchedule):
         assert parse(parse(text).text) == parse(text)
-
-
-def test_without_cronsim_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cronsim", None)
-    with pytest.raises(HoldfastError, match=r"pip install 'holdfast\[cron\]'"):
-        Cron("17 3 * * *")
-    assert parse("every 5s") == Every(timedelta(seconds=5))

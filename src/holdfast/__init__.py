@@ -1,5 +1,14 @@
 """Holdfast keeps jobs and events in PostgreSQL, committed in the same transaction as your data."""
 
+from holdfast._distribution import missing as _missing
+
+try:
+    import psycopg as _psycopg  # noqa: F401 - its import fails without libpq
+except ModuleNotFoundError:
+    raise
+except ImportError as _error:
+    raise ImportError(_missing("holdfast", "binary", "libpq (PostgreSQL's client library)")) from _error
+
 from holdfast._app.app import Holdfast
 from holdfast._app.sync import SyncClient
 from holdfast._engine.report.hook import FailedAttempt

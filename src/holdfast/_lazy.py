@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from holdfast._distribution import needed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,11 +21,7 @@ def lazy(module: str, homes: Mapping[str, str], *, extra: str = "") -> Callable[
     def load(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        try:
+        with needed(f"{module}.{name}", extra) if extra else nullcontext():
             return getattr(import_module(homes[name]), name)
-        except ModuleNotFoundError as exc:
-            if not extra:
-                raise
-            raise ImportError(f"{module}.{name} needs the extra: pip install holdfast[{extra}]") from exc
 
     return load

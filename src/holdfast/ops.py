@@ -1,4 +1,4 @@
-"""The operations API and dashboard as an ASGI application. Needs the extra `holdfast[ops]`."""
+"""The operations API and dashboard as an ASGI application. Needs the extra `holdfast-pg[ops]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks: where a relay publishes events. Each needs the extra of its broker, such as `holdfast[nats]`."""
+"""Sinks: where a relay publishes events. Each needs the extra of its broker, such as `holdfast-pg[nats]`."""
 
 from __future__ import annotations
 

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
 from holdfast._cli import main
+from holdfast._distribution import version
 from holdfast._store.schema import migrations, script
 from tests.databases import clone
 
@@ -153,4 +153,4 @@ def test_called_wrongly(arguments: list[str], capsys: pytest.CaptureFixture[str]
 
 def test_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "holdfast", "--version"], capture_output=True, text=True, check=True)
-    assert done.stdout == f"holdfast {version('holdfast')}\n"
+    assert done.stdout == f"holdfast {version()}\n"

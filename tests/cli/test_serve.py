@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast._distribution import missing
 from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.cli.serving import Serving, token
 from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
@@ -178,7 +179,7 @@ def test_what_is_not_installed_is_named_in_one_line(database: str, command: list
         check=False,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"holdfast {command[0]}: {module} is not installed: pip install 'holdfast[{extra}]'\n"
+    assert done.stderr == f"holdfast {command[0]}: {missing('this command', extra, module)}\n"
 
 
 @pytest.mark.parametrize("command", ["queues", "events", "runners", "jobs list", "jobs cancel --kind k"])

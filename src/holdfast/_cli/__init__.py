@@ -34,10 +34,10 @@ import argparse
 import os
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from holdfast._cli.session import CommandError
+from holdfast._distribution import version
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import SettingsError
 
@@ -96,7 +96,7 @@ def main_with(app: str, argv: Sequence[str]) -> int:
 def _parser(called: Collection[str | None] = _COMMANDS) -> argparse.ArgumentParser:
     """Return the tree of commands. Only the called commands are loaded with their options."""
     parser = argparse.ArgumentParser(prog="holdfast", description="Jobs and events that commit with your data.")
-    parser.add_argument("--version", action="version", version=f"holdfast {version('holdfast')}")
+    parser.add_argument("--version", action="version", version=f"holdfast {version()}")
     parser.set_defaults(tree=parser)
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     for name, help_ in _COMMANDS.items():

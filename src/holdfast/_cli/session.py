@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast._distribution import missing
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
 from holdfast._ops.caller import Person, RequestRefused, Role
@@ -92,11 +93,11 @@ def person() -> Person:
     return Person(f"cli:{name}", Role.DEVELOPER, f"uid:{uid}", socket.gethostname())
 
 
-def require(extra: str, *modules: str) -> None:
-    """Raise CommandError with the extra to install if a module is missing."""
-    missing = [module for module in modules if find_spec(module) is None]
-    if missing:
-        raise CommandError(f"{' and '.join(missing)} is not installed: pip install 'holdfast[{extra}]'")
+def require(extra: str, *libraries: str) -> None:
+    """Raise CommandError with the extra to install if a library is missing."""
+    absent = [library for library in libraries if find_spec(library) is None]
+    if absent:
+        raise CommandError(missing("this command", extra, *absent))
 
 
 @contextmanager

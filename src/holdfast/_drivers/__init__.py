@@ -14,6 +14,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast._distribution import needed
 from holdfast._model.connection import AsyncConnection, SyncConnection
 from holdfast._model.errors import (
     AlreadyReplayed,
@@ -74,7 +75,8 @@ def _driver_of(cls: type[Any]) -> Any:
     for ancestor in cls.__mro__:
         match ancestor.__module__.partition(".")[0]:
             case "psycopg" | "asyncpg" | "sqlalchemy" | "django" as library:
-                return import_module(f"holdfast._drivers.{library}")
+                with needed(f"a connection of {library}", library):
+                    return import_module(f"holdfast._drivers.{library}")
             case "psycopg_pool":
                 raise UnsupportedConnection(_POOL.format(cls.__qualname__))
             case _:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
+
+import cronsim
 
 from holdfast._model.errors import HoldfastError
 
@@ -61,7 +63,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """A crontab line of five fields, read in a time zone. Needs the extra `cron`.
+    """A crontab line of five fields, read in a time zone.
 
     When clocks change, a line with fixed minutes and hours still runs once a day: at the end of the gap if its time is
     skipped, and the first time if it occurs twice. A line whose minute or hour begins with `*` follows the local clock:
@@ -121,7 +123,6 @@ class Cron:
             since, after = change, change - _SECOND
 
     def _from(self, wall: datetime) -> Iterator[datetime]:
-        cronsim = _cronsim()
         try:
             times: Iterator[datetime] = cronsim.CronSim(self.expression, wall)
         except cronsim.CronSimError as error:
@@ -193,11 +194,3 @@ def _zone(name: str) -> tzinfo:
 
 def _shown(text: str) -> str:
     return repr(text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…")
-
-
-def _cronsim() -> Any:
-    try:
-        import cronsim
-    except ModuleNotFoundError as error:
-        raise HoldfastError("Cron needs the extra `cron`: pip install 'holdfast[cron]'") from error
-    return cronsim

@@ -176,7 +176,7 @@ def _next(schedule: ScheduleLine, now: datetime) -> list[datetime]:
         every = parse(schedule.schedule)
         while len(times) < _SHOWN_TIMES:
             times.append(every.next(times[-1] if times else now))
-    except InvalidSchedule:  # edited by hand, or the extra that parses it is not installed
+    except InvalidSchedule:  # edited by hand
         pass
     return times
 

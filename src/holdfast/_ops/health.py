@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from starlette.responses import PlainTextResponse, Response
 
+from holdfast._distribution import missing
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._ops.caller import RequestRefused
@@ -255,7 +256,7 @@ class Probes:
 
     async def metrics(self, service: Service, headers: Mapping[str, str]) -> Response:
         if find_spec("prometheus_client") is None:
-            raise RequestRefused(404, "not_installed", "Metrics need the extra `prometheus`.")
+            raise RequestRefused(404, "not_installed", missing("/metrics", "prometheus", "prometheus_client") + ".")
         if self._measured is None:
             self._measured = _measured(self._app)
         registry, gauges = self._measured

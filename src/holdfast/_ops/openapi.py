@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
 
+from holdfast._distribution import version
 from holdfast._ops.access import COOKIE
 from holdfast._ops.requests import PATH
 from holdfast._ops.responses.job import Answer, Refusal
@@ -50,7 +50,7 @@ def document(routes: tuple[Route, ...]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Holdfast operations",
-            "version": version("holdfast"),
+            "version": version(),
             "description": "Ids are strings; times are UTC; durations are seconds unless the name says otherwise.",
         },
         "servers": [{"url": "../"}],

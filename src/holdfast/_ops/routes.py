@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from starlette.responses import JSONResponse, Response
 
+from holdfast._distribution import version
 from holdfast._logs.log import Log
 from holdfast._ops import health, requests
 from holdfast._ops.access import COOKIE, Access, check_header
@@ -174,7 +174,7 @@ class OpenService:
 
 
 def _me(person: Person) -> job.Me:
-    return job.Me(name=person.name, role=person.role, version=version("holdfast"))
+    return job.Me(name=person.name, role=person.role, version=version())
 
 
 async def _who_am_i(call: Call) -> job.Me:

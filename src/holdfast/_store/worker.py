@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
+from holdfast._distribution import version
 from holdfast._store.statement import Row, Statement, json_text, many, nothing, statement, text_array, value
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def register_worker(  # noqa: PLR0913 - one keyword per column
         name=name,
         host=socket.gethostname(),
         pid=os.getpid(),
-        version=version("holdfast"),
+        version=version(),
         queues=text_array(sorted(queues)),
         kinds=text_array(sorted(kinds)),
         identity=_text(identity),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from contextlib import contextmanager
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from opentelemetry import context as otel
@@ -22,6 +21,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from holdfast._distribution import version
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log, trace_in
 from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
@@ -63,7 +63,7 @@ class Tracing:
     """
 
     def __init__(self, provider: TracerProvider, traces: Traces = "linked") -> None:
-        self._tracer = provider.get_tracer("holdfast", version("holdfast"))
+        self._tracer = provider.get_tracer("holdfast", version())
         self._traces = traces
 
     @contextmanager
@@ -214,7 +214,7 @@ class SeriesMeter:
 
     def __init__(self, provider: MeterProvider, series: Series) -> None:
         self._series = series
-        meter = provider.get_meter("holdfast", version("holdfast"))
+        meter = provider.get_meter("holdfast", version())
         self._histograms: dict[Instrument, Histogram] = {}
         self._allowed: dict[tuple[Instrument, Labels], tuple[float, float]] = {}
         """The remaining allowance, and the time at which it was computed."""

@@ -6,6 +6,7 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+from holdfast._distribution import needed
 from holdfast._engine.report.transition import Observer
 from holdfast._store.claim import ClaimedJob
 from holdfast._store.lease import ClaimAnswer
@@ -68,15 +69,18 @@ class Telemetry(Observer):
         self._fields: dict[str, set[str]] = {}
         self._meter = None
         if registry is not None:
-            from holdfast._telemetry.prometheus import SeriesCollector
+            with needed("telemetry for Prometheus", "prometheus"):
+                from holdfast._telemetry.prometheus import SeriesCollector
 
             registry.register(SeriesCollector(self.series))
         if meter_provider is not None:
-            from holdfast._telemetry.opentelemetry import SeriesMeter
+            with needed("telemetry for OpenTelemetry", "opentelemetry"):
+                from holdfast._telemetry.opentelemetry import SeriesMeter
 
             self._meter = SeriesMeter(meter_provider, self.series)
         if tracer_provider is not None:
-            from holdfast._telemetry.opentelemetry import Tracing
+            with needed("telemetry for OpenTelemetry", "opentelemetry"):
+                from holdfast._telemetry.opentelemetry import Tracing
 
             self.spans = Tracing(tracer_provider, traces)
 

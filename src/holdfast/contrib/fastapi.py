@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from fastapi import Depends
-from fastapi.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
-
 from holdfast._app.app import Holdfast
+from holdfast._distribution import needed
 from holdfast.contrib.starlette import holdfast_of, lifespan
+
+with needed("holdfast.contrib.fastapi", "fastapi"):
+    from fastapi import Depends
+    from fastapi.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
 
 __all__ = ["App", "lifespan"]
 

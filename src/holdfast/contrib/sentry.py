@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import sentry_sdk
-from sentry_sdk.integrations.logging import ignore_logger
-from sentry_sdk.utils import event_from_exception
-
+from holdfast._distribution import needed
 from holdfast._logs.failure import Failure
+
+with needed("holdfast.contrib.sentry", "sentry"):
+    import sentry_sdk
+    from sentry_sdk.integrations.logging import ignore_logger
+    from sentry_sdk.utils import event_from_exception
 
 if TYPE_CHECKING:
     from sentry_sdk.types import Event, Hint

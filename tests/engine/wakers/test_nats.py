@@ -30,7 +30,7 @@ class TestNats(Waking):
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nats", None)
-    with pytest.raises(ImportError, match=r"pip install holdfast\[nats\]"):
+    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[nats\]'"):
         NatsWake("nats://127.0.0.1")
 
 

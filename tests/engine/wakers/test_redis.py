@@ -30,7 +30,7 @@ class TestRedis(Waking):
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    with pytest.raises(ImportError, match=r"pip install holdfast\[redis\]"):
+    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[redis\]'"):
         RedisWake("redis://127.0.0.1")
 
 

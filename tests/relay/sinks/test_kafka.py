@@ -130,5 +130,5 @@ def test_the_name_says_where() -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiokafka", None)
-    with pytest.raises(ImportError, match=r"pip install holdfast\[kafka\]"):
+    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[kafka\]'"):
         KafkaSink("127.0.0.1")

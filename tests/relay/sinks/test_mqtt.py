@@ -159,5 +159,5 @@ def test_what_is_no_address(url: str) -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
-    with pytest.raises(ImportError, match=r"pip install holdfast\[mqtt\]"):
+    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[mqtt\]'"):
         MqttSink("mqtt://127.0.0.1")

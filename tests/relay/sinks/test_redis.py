@@ -122,5 +122,5 @@ def test_the_name_has_no_password() -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis.asyncio", None)
-    with pytest.raises(ImportError, match=r"pip install holdfast\[redis\]"):
+    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[redis\]'"):
         RedisSink("redis://127.0.0.1")

@@ -375,5 +375,5 @@ async def test_the_page_is_true(endpoint: Endpoint) -> None:
 
 def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(ImportError, match=r"pip install holdfast\[webhook\]"):
+    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[webhook\]'"):
         WebhookSink("https://example.com/", SECRET)

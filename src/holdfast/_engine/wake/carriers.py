@@ -6,9 +6,9 @@ import asyncio
 import re
 from abc import ABC, abstractmethod
 from contextlib import asynccontextmanager
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from holdfast._distribution import require
 from holdfast._logs.log import Log
 
 if TYPE_CHECKING:
@@ -40,14 +40,11 @@ class Carrier(ABC):
     """A broker and its address. `name` is the prefix of every channel; one broker may serve several names."""
 
     needs: ClassVar[tuple[str, str, str]]
-    """The library, the broker's name, and the extra to install."""
+    """The broker's name, the extra to install, and its library."""
 
     def __init__(self, url: str, *, name: str = "holdfast") -> None:
-        library, broker, extra = self.needs
-        try:
-            import_module(library)  # a missing library is noticed at once, not by a worker that polls
-        except ImportError as exc:
-            raise ImportError(f"wake-ups over {broker} need the extra: pip install holdfast[{extra}]") from exc
+        broker, extra, library = self.needs
+        require(f"a carrier of wake-ups over {broker}", extra, library)  # noticed at once, not by a worker that polls
         if not _NAME.fullmatch(name):
             raise ValueError(f"the name {name!r} is not 1 to 50 letters, digits, hyphens and underscores")
         self.url = url
@@ -81,7 +78,7 @@ def _ignore(_channel: str, _data: bytes) -> None:
 class RedisWake(Carrier):
     """`Holdfast(url, wake=RedisWake("redis://127.0.0.1"))`. Two connections to Redis for each worker and database."""
 
-    needs = ("redis.asyncio", "Redis", "redis")
+    needs = ("Redis", "redis", "redis.asyncio")
 
     def __init__(self, url: str, *, name: str = "holdfast") -> None:
         super().__init__(url, name=name)
@@ -137,7 +134,7 @@ class _RedisWakeSession:
 class NatsWake(Carrier):
     """`Holdfast(url, wake=NatsWake("nats://127.0.0.1"))`; several addresses are separated by commas."""
 
-    needs = ("nats", "NATS", "nats")
+    needs = ("NATS", "nats", "nats")
 
     @asynccontextmanager
     async def open(self, on_message: Callable[[str, bytes], None]) -> AsyncIterator[CarrierSession]:

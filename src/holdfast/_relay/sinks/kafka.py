@@ -1,4 +1,4 @@
-"""Kafka. Needs the extra `holdfast[kafka]`."""
+"""Kafka. Needs the extra `holdfast-pg[kafka]`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from holdfast._distribution import require
 from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
-from holdfast._relay.sinks.session import Pattern, keep, public, require
+from holdfast._relay.sinks.session import Pattern, keep, public
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -44,7 +45,7 @@ class KafkaSink(Sink):
     """For `aiokafka.AIOKafkaProducer`, for example `security_protocol`, `sasl_plain_password`, `compression_type`."""
 
     def __post_init__(self) -> None:
-        require("aiokafka", "Kafka", "kafka")
+        require("a relay to Kafka", "kafka", "aiokafka")
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""MQTT 5, quality of service 1. Needs the extra `holdfast[mqtt]`."""
+"""MQTT 5, quality of service 1. Needs the extra `holdfast-pg[mqtt]`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class MqttSink(BrokerSink):
     MQTT keeps a message only for persistent sessions that subscribed. Without any it is confirmed and dropped.
     """
 
-    needs = ("paho.mqtt.client", "MQTT", "mqtt")
+    needs = ("MQTT", "mqtt", "paho.mqtt.client")
 
     _: KW_ONLY
     topic: str = "{topic}"

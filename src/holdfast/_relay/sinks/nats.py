@@ -1,4 +1,4 @@
-"""NATS JetStream. Needs the extra `holdfast[nats]`."""
+"""NATS JetStream. Needs the extra `holdfast-pg[nats]`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NatsSink(BrokerSink):
     Several addresses are separated by commas.
     """
 
-    needs = ("nats", "NATS", "nats")
+    needs = ("NATS", "nats", "nats")
 
     _: KW_ONLY
     subject: str = "{topic}"

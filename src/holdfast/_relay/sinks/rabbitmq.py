@@ -1,4 +1,4 @@
-"""RabbitMQ. Needs the extra `holdfast[rabbitmq]`."""
+"""RabbitMQ. Needs the extra `holdfast-pg[rabbitmq]`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RabbitMQSink(BrokerSink):
     Messages are persistent, and refused if they reach no queue.
     """
 
-    needs = ("aio_pika", "RabbitMQ", "rabbitmq")
+    needs = ("RabbitMQ", "rabbitmq", "aio_pika")
 
     _: KW_ONLY
     exchange: str = ""

@@ -1,4 +1,4 @@
-"""Redis Streams. Needs the extra `holdfast[redis]`."""
+"""Redis Streams. Needs the extra `holdfast-pg[redis]`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RedisSink(BrokerSink):
     An entry has the fields `id`, `topic`, `key`, `content-type`, `time`, `body` and the headers.
     """
 
-    needs = ("redis.asyncio", "Redis", "redis")
+    needs = ("Redis", "redis", "redis.asyncio")
 
     _: KW_ONLY
     stream: str = "{topic}"

@@ -9,10 +9,10 @@ from abc import abstractmethod
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
+from holdfast._distribution import require
 from holdfast._engine.keeper import Keeper
 from holdfast._logs.log import Log
 from holdfast._logs.masking import mask
@@ -46,20 +46,12 @@ class BrokerSession(Protocol):
 Connect: TypeAlias = "Callable[[], AbstractAsyncContextManager[BrokerSession]]"
 
 
-def require(library: str, what: str, extra: str) -> None:
-    """Raise if a library is missing: at once, not later in the relay."""
-    try:
-        import_module(library)
-    except ImportError as exc:
-        raise ImportError(f"a relay to {what} needs the extra: pip install holdfast[{extra}]") from exc
-
-
 @dataclass(frozen=True)
 class BrokerSink(Sink):
     """A sink that keeps a connection to a broker."""
 
     needs: ClassVar[tuple[str, str, str]]
-    """The library, the broker's name, and the extra to install."""
+    """The broker's name, the extra to install, and its library."""
 
     url: str = field(repr=False)
     _: KW_ONLY
@@ -67,7 +59,8 @@ class BrokerSink(Sink):
     """For connecting and for each confirmation. Default 10 s."""
 
     def __post_init__(self) -> None:
-        require(*self.needs)
+        broker, extra, library = self.needs
+        require(f"a relay to {broker}", extra, library)
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""HTTP webhooks of the Standard Webhooks specification. Needs the extra `holdfast[webhook]`."""
+"""HTTP webhooks of the Standard Webhooks specification. Needs the extra `holdfast-pg[webhook]`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
+from holdfast._distribution import require
 from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
 from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
-from holdfast._relay.sinks.session import public, require
+from holdfast._relay.sinks.session import public
 from holdfast._relay.sinks.signature import secret_key, sign
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class WebhookSink(Sink):
     """Whether the endpoint may be in a private network or on this host. Default no."""
 
     def __post_init__(self) -> None:
-        require("aiohttp", "a webhook", "webhook")
+        require("a relay to a webhook", "webhook", "aiohttp")
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.fragment:
             raise ValueError("an endpoint is http:// or https://, with a host, without a user and a fragment")

@@ -2,3 +2,7 @@
 
 HOLDFAST_APP in the settings is the dotted path of the site's Holdfast, e.g. "shop.jobs.app".
 """
+
+from holdfast._distribution import require
+
+require("holdfast.contrib.django", "django", "django")

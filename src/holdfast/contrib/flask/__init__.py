@@ -6,9 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-import click
-
 from holdfast._cli import main_with
+from holdfast._distribution import require
 
 if TYPE_CHECKING:
     from flask import Flask
@@ -18,11 +17,15 @@ if TYPE_CHECKING:
 
 __all__ = ["init_app"]
 
+require("holdfast.contrib.flask", "flask", "flask")
+
 _THROUGH = {"ignore_unknown_options": True, "allow_interspersed_args": False}
 
 
 def init_app(web: Flask, app: Holdfast) -> None:
     """Set `web.extensions["holdfast"]` to the application, and add the command `flask holdfast …`."""
+    import click
+
     web.extensions["holdfast"] = app
 
     @web.cli.command("holdfast", with_appcontext=False, add_help_option=False, context_settings=_THROUGH)
