@@ -3,12 +3,13 @@ PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
 CODE := src tests tools hatch_build.py $(wildcard bench chaos examples)
 
-.PHONY: help setup dashboard check format test browser prove bench chaos lock
+.PHONY: help setup dashboard check docs format test browser prove bench chaos lock
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
 	@echo "make dashboard  the front end: installed, checked, tested, built into the package"
 	@echo "make check    ruff, mypy, pyright, import-linter"
+	@echo "make docs     the documentation site, built into site/ (warnings are errors)"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
 	@echo "make browser  end to end: a shop under load, the dashboard, a real browser (after make dashboard)"
 	@echo "make prove    on each PostgreSQL: the suite, what is marked prove, and 5,000 examples of every Hypothesis test"
@@ -40,6 +41,11 @@ check:
 	$(BIN)/mypy $(CODE)
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports --no-logo
+
+# Everything the site shows is in site/: open site/index.html.
+docs:
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	$(BIN)/python -m tools.site.check
 
 format:
 	$(BIN)/ruff check --fix $(CODE)

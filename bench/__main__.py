@@ -1,6 +1,6 @@
 """Run the measurements: all or some, in full, or smaller to try.
 
-python -m bench                     everything; writes the figures into docs/benchmarks.md
+python -m bench                     everything; writes the figures into docs/explanation/benchmarks.md
 python -m bench pair wal            some of it
 python -m bench --scale 0.1         smaller; writes nothing
 python -m bench peers               the same work against every peer; see bench/peers/run.py

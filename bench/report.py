@@ -1,4 +1,4 @@
-"""docs/benchmarks.md: the text is written by people, the figures between the markers by the measurements."""
+"""docs/explanation/benchmarks.md: people write the text, the measurements the figures between the markers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.ground import version
 if TYPE_CHECKING:
     from bench.figure import Section
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "benchmarks.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "explanation" / "benchmarks.md"
 
 
 def write(name: str, section: Section) -> None:

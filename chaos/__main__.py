@@ -1,6 +1,6 @@
 """Run the faults.
 
-python -m chaos                               the full run: a million jobs, 300 faults; writes docs/chaos.md
+python -m chaos                               a million jobs, 300 faults; writes docs/explanation/chaos.md
 python -m chaos --jobs 20000 --faults 30      smaller; writes nothing
 python -m chaos --only "worker killed"        some of the faults
 python -m chaos --list                        their names

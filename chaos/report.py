@@ -1,4 +1,4 @@
-"""docs/chaos.md: the text is written by people, the figures between the markers by the full run."""
+"""docs/explanation/chaos.md: the text is written by people, the figures between the markers by the full run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from chaos.breaks import results
 if TYPE_CHECKING:
     from chaos.lab import Findings
 
-DOCUMENT = Path(__file__).parent.parent / "docs" / "chaos.md"
+DOCUMENT = Path(__file__).parent.parent / "docs" / "explanation" / "chaos.md"
 
 
 def write(findings: Findings, document: Path = DOCUMENT) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "frameworks.md"
+PAGE = ROOT / "docs" / "how-to" / "frameworks.md"
 
 
 def test_every_block_of_python_stands_in_a_sample_site() -> None:

@@ -72,7 +72,8 @@ PLACES = {
     "holdfast.contrib.flask.site",
 }
 IMPORTED = re.compile(r"^\s*(?:from|import) (holdfast(?:\.\w+)*)", re.MULTILINE)
-SHOWN = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.py"))]
+PAGES = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent.name != "decisions"]
+SHOWN = [ROOT / "README.md", *PAGES, *sorted((ROOT / "examples").rglob("*.py"))]
 
 
 def _modules() -> set[str]:

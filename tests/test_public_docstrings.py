@@ -200,7 +200,7 @@ def test_a_measure_has_its_unit_and_default() -> None:
 
 
 def test_a_setting_has_its_unit_and_default_in_the_table() -> None:
-    """The fields of `Settings` are explained by the table that `holdfast check` and docs/settings.md show."""
+    """The fields of `Settings` are explained by the table that `holdfast check` and docs/reference/settings.md show."""
     table = {setting.field: setting for setting in SETTINGS}
     for parameter in _measures(holdfast.Settings, settings=True):
         setting = table[parameter.name]

@@ -19,7 +19,7 @@ from holdfast._model.settings import Settings, SettingsError, read_retry
 from holdfast._model.settings_table import QUEUE_ALIASES, SETTINGS, Setting
 from holdfast._model.work import LONGEST_SECONDS, SHORTEST_SECONDS
 
-PAGE = Path(__file__).parent.parent / "docs" / "settings.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 MS = timedelta(milliseconds=1)
 URL = "postgresql://app:hunter2@db.example.org:5432/shop?sslpassword=hunter3"
 BY_NAME = {setting.name: setting for setting in SETTINGS}

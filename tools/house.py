@@ -1,7 +1,7 @@
 """The house, drawn from the code: which room of the package imports which, and on which floor each stands.
 
 python -m tools.house           print the picture and what it is made of
-python -m tools.house --write   put it into docs/architecture.md
+python -m tools.house --write   put it into docs/explanation/architecture.md
 
 A room is a folder or a file directly in the package. Every import counts, also those for type checkers only.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "src" / "holdfast"
-PAGE = ROOT / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 BEGIN, END = "<!-- the house: begin -->\n", "<!-- the house: end -->\n"
 
 
@@ -151,7 +151,7 @@ def write() -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.house", description="The house, drawn from the code.")
-    parser.add_argument("--write", action="store_true", help="put it into docs/architecture.md")
+    parser.add_argument("--write", action="store_true", help="put it into docs/explanation/architecture.md")
     if parser.parse_args().write:
         write()
         return 0

@@ -1,4 +1,4 @@
-"""Take the pictures of docs/dashboard.md: `python -m tools.screenshots`, all or those that are named: `job chain`.
+"""Take the pictures of docs/how-to/dashboard.md: `python -m tools.screenshots`, all or those named: `job chain`.
 
 The shop of the browser tests works meanwhile, with a worker process under load. Its past hour is made of jobs that the
 worker really ran a moment before: only their times were moved back.

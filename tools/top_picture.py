@@ -1,6 +1,6 @@
-"""Draw docs/top.svg: `holdfast top` over a live worker.
+"""Draw docs/screenshots/top.svg: `holdfast top` over a live worker.
 
-    python tools/top_picture.py [docs/top.svg [KEYS]]
+    python tools/top_picture.py [docs/screenshots/top.svg [KEYS]]
 
 KEYS are pressed first, e.g. "t 7" for jobs on a light ground. An hour is not waited for: after each round of work,
 what was tallied is moved to a minute of the past.
@@ -134,7 +134,7 @@ def main() -> None:
     from holdfast._store.schema import migrate
     from tools.postgres import Server
 
-    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/top.svg")
+    target = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/screenshots/top.svg")
     keys = sys.argv[2].split() if len(sys.argv) > 2 else []
     with Server(15, jit="off") as server:
         with psycopg.connect(server.url(), autocommit=True) as conn:

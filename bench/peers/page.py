@@ -1,4 +1,4 @@
-"""docs/peers.md: the text is written by people; tables, verdicts and charts between the markers come from here."""
+"""docs/explanation/peers.md: people write the text; tables, verdicts and charts between the markers come from here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bench.report import replaced
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
+DOCS = Path(__file__).parent.parent.parent / "docs" / "explanation"
 PAGE = DOCS / "peers.md"
 RAW = DOCS / "benchmarks" / "peers.json"
 PICKUP_MOST = 1.5

@@ -14,7 +14,7 @@ from tests.engine.pace import PATIENT
 if TYPE_CHECKING:
     import psycopg
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "chains.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "chains.md"
 
 
 async def test_the_page_is_true(database: str, conn: psycopg.AsyncConnection[Any]) -> None:

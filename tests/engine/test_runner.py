@@ -278,7 +278,7 @@ async def test_two_ticks_at_once_are_one(database: str) -> None:
 
 
 def documented() -> list[str]:
-    text = Path(__file__).parents[2].joinpath("docs", "runners.md").read_text("utf-8")
+    text = Path(__file__).parents[2].joinpath("docs", "how-to", "runners.md").read_text("utf-8")
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
@@ -289,7 +289,7 @@ async def test_the_examples_of_the_page_run(database: str, connect: Connect) -> 
     conn.execute("INSERT INTO cart SELECT n, now() - n * interval '1 day' FROM generate_series(0, 59) AS n")
     module: dict[str, Any] = {"URL": database}
     for block in documented():
-        exec(compile(block, "docs/runners.md", "exec"), module)  # noqa: S102 - our own page
+        exec(compile(block, "docs/how-to/runners.md", "exec"), module)  # noqa: S102 - our own page
     app: Holdfast = module["app"]
     result = await run_tick(application_of(app, fast(tick_runners=("carts",))))
     (ticked,) = result.runners

@@ -1,4 +1,4 @@
-"""The examples of docs/worker.md run."""
+"""The examples of docs/how-to/worker.md run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast import Holdfast
     from tests.engine.ledger import Ledger
 
-PAGE = Path(__file__).parents[2] / "docs" / "worker.md"
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "worker.md"
 
 
 async def test_the_examples_of_the_page_run(database: str, ledger: Ledger, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The page on operations names every route and its role, and leads somewhere."""
+"""The page on the HTTP API names every route and its role."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast._ops.routes import ROUTES
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "operations.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "reference" / "http-api.md"
 
 
 def test_the_page_lists_every_route_with_its_role() -> None:

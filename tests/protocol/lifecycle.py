@@ -1,4 +1,4 @@
-"""The drawn diagram: which status may follow which, and through what. docs/lifecycle.md is compared with this."""
+"""The drawn diagram: which status may follow which, and through what. The page on the lifecycle is compared with it."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast._model.errors import AbortReason
 from tests.protocol.lifecycle import ENDED, LIVE, NOWHERE, TRANSITIONS
 
-PAGE = (Path(__file__).parents[2] / "docs" / "lifecycle.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "explanation" / "lifecycle.md").read_text(encoding="utf-8")
 
 
 def test_the_diagram_is_the_one_that_is_tested() -> None:

@@ -17,7 +17,7 @@ from tests.relay.conftest import stream
 if TYPE_CHECKING:
     from tools.nats import NatsServer
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "events.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "how-to" / "events.md"
 TEXT = PAGE.read_text()
 
 

@@ -1,4 +1,7 @@
-"""The table of statements and their tests, read from the marks; `python -m tests.seeds.table` writes docs/seeds.md."""
+"""The table of statements and their tests, read from the marks.
+
+`python -m tests.seeds.table` writes docs/explanation/seeds.md.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent.parent / "docs"
-PAGE = DOCS / "seeds.md"
+PAGE = DOCS / "explanation" / "seeds.md"
 
 _HEAD = """\
 # The statements of the documents, and their tests
@@ -84,7 +87,7 @@ def _cell(text: str) -> str:
 
 
 def _link(decision: str) -> str:
-    return f"[{decision[:4]}](decisions/{decision})" if decision else ""
+    return f"[{decision[:4]}](../decisions/{decision})" if decision else ""
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ def test_no_two_instruments_share_a_name() -> None:
 
 
 def test_the_page_lists_every_instrument_and_no_other() -> None:
-    page = (ROOT / "docs" / "telemetry.md").read_text()
+    page = (ROOT / "docs" / "reference" / "telemetry.md").read_text()
     rows = re.findall(r"^\| `(holdfast\.[a-z._]+)` \| `(\w+)` \| (\w+) \| (.*?) \| (.*?) \|$", page, re.MULTILINE)
     assert rows == [
         (i.name, i.prometheus, i.sort, ", ".join(f"`{label}`" for label in i.labels) or "none", i.description)
@@ -65,7 +65,10 @@ def known() -> set[str]:
 
 @pytest.mark.parametrize(
     "path",
-    ["docs/telemetry.md", *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "monitoring").rglob("*.[jy]*")))],
+    [
+        "docs/reference/telemetry.md",
+        *(str(p.relative_to(ROOT)) for p in sorted((ROOT / "monitoring").rglob("*.[jy]*"))),
+    ],
 )
 def test_every_name_that_is_written_somewhere_is_in_the_list(path: str) -> None:
     text = (ROOT / path).read_text()

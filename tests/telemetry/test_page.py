@@ -1,4 +1,4 @@
-"""The example of docs/telemetry.md runs."""
+"""The example of docs/reference/telemetry.md runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.engine.waiting import until
 if TYPE_CHECKING:
     from tests.engine.ledger import Ledger
 
-PAGE = Path(__file__).parents[2] / "docs" / "telemetry.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "telemetry.md"
 
 
 async def test_the_example_of_the_page_runs(database: str, ledger: Ledger) -> None:

@@ -1,4 +1,4 @@
-"""The example of docs/testing.md runs as it stands there."""
+"""The example of docs/how-to/testing.md runs as it stands there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["pytester"]
 
-PAGE = (Path(__file__).parent.parent.parent / "docs" / "testing.md").read_text()
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "how-to" / "testing.md").read_text()
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 FILES = {match[1]: block for block in BLOCKS if (match := re.match(r"# (\w+\.py)\n", block))}
 

@@ -60,7 +60,7 @@ class SettingRow(NamedTuple):
 class Settings:
     """The settings of a worker: immutable, created by `load` and validated together.
 
-    `holdfast check` prints each one with its value, unit and source; docs/settings.md lists the defaults.
+    `holdfast check` prints each one with its value, unit and source; docs/reference/settings.md lists the defaults.
 
     >>> Settings.load({"HOLDFAST_BATCH_SIZE": "100", "HOLDFAST_CONCURRENCY": "8"}, concurrency=4)
     Settings(batch_size=100, concurrency=4)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from holdfast._relay.message import Publish, Sink
     from tools.broker import Broker
 
-PAGE = Path(__file__).parents[3] / "docs" / "sinks.md"
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "sinks.md"
 MANY = 2_000
 WINDOW = 256
 KEYS = 300

@@ -1,0 +1,138 @@
+"""Hooks of mkdocs: generated pages, and links from pages to files of the repository.
+
+A page may link to any file of the repository, as on a code host. The site then has a page with that file's text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mkdocs.structure.files import File, Files
+
+from tools.site import generated, scripts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parent.parent.parent
+DOCS = ROOT / "docs"
+SOURCE = "source"
+_ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_LINK = re.compile(r"(?<!!)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+_CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+_LANGUAGES = {".py": "python", ".sql": "sql", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Replace `folder/*` in the navigation by the pages of the folder."""
+    config.nav = _expanded(config.nav)
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the generated pages, the pages of source files, and the scripts."""
+    for place, text in generated.pages().items():
+        files.append(File.generated(config, place, content=text))
+    for path in _linked_files(files):
+        files.append(File.generated(config, _page_of(path), content=_shown(path)))
+    for place, script in scripts.SCRIPTS.items():
+        files.append(File.generated(config, place, abs_src_path=str(scripts.provide(script))))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs passes these by name
+    """Fill in the generated parts, and lead links that leave docs/ to the pages of source files."""
+    place = page.file.src_uri
+    markdown = generated.filled(markdown)
+    if place.startswith(f"{SOURCE}/"):
+        return markdown
+    here = Path(place).parent
+
+    def led(match: re.Match[str]) -> str:
+        path = _outside(DOCS / here, match[1])
+        if path is None:
+            return match[0]
+        return f"]({os.path.relpath(_page_of(path), here)})"
+
+    return _outside_code(markdown, led)
+
+
+def _expanded(nav: Any) -> Any:
+    if isinstance(nav, list):
+        return [_expanded(item) for item in nav]
+    if isinstance(nav, dict):
+        return {title: _expanded(item) for title, item in nav.items()}
+    if not nav.endswith("/*"):
+        return nav
+    folder = nav.removesuffix("*")
+    pages = {str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")}
+    pages |= {place for place in generated.pages() if place.startswith(folder)}
+    return sorted(pages, key=lambda place: (Path(place).stem not in {"index", "README"}, place))
+
+
+def _linked_files(files: Files) -> list[str]:
+    """Return the files outside docs/ to which a page links, from the repository's root."""
+    found = set(_ALWAYS)
+    for file in files.documentation_pages():
+        if file.generated_by is None and (source := file.abs_src_path):
+            folder = Path(source).parent
+            found |= {path for match in _LINK.finditer(file.content_string) if (path := _outside(folder, match[1]))}
+    return sorted(found)
+
+
+def _page_of(path: str) -> str:
+    return f"{SOURCE}/{path.removesuffix('.md')}.md"
+
+
+def _outside(folder: Path, link: str) -> str | None:
+    if re.match(r"[a-z]+:", link):
+        return None
+    target = (folder / link).resolve()
+    if target.is_relative_to(DOCS) or not target.is_relative_to(ROOT) or not target.exists():
+        return None
+    return str(target.relative_to(ROOT))
+
+
+def _shown(path: str) -> str:
+    """Return the page of a file or a folder."""
+    place = ROOT / path
+    if path.endswith(".md"):
+        return _led_from_root(place.read_text("utf-8"))
+    head = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n"
+    if place.is_dir():
+        inside = sorted(str(file.relative_to(place)) for file in place.rglob("*") if _is_source(file))
+        return head + "\n".join(f"- `{name}`" for name in inside) + "\n"
+    return f"{head}````{_LANGUAGES.get(place.suffix, 'text')}\n{place.read_text('utf-8')}\n````\n"
+
+
+def _is_source(path: Path) -> bool:
+    return path.is_file() and path.suffix != ".pyc" and "node_modules" not in path.parts
+
+
+def _led_from_root(text: str) -> str:
+    """Return a document of the root with links that are right where its page is."""
+
+    def led(match: re.Match[str]) -> str:
+        link, anchor = match[1], match[2] or ""
+        if re.match(r"[a-z]+:", link):
+            return match[0]
+        if link.startswith("docs/"):
+            return f"](../{link.removeprefix('docs/')}{anchor})"
+        return f"]({link}{anchor})" if link in _ALWAYS else "](../index.md)"
+
+    return _outside_code(text, led)
+
+
+def _outside_code(text: str, led: Callable[[re.Match[str]], str]) -> str:
+    """Replace the links of a page, without those inside of code blocks."""
+    parts, end = [], 0
+    for block in _CODE.finditer(text):
+        parts += [_LINK.sub(led, text[end : block.start()]), block[0]]
+        end = block.end()
+    return "".join([*parts, _LINK.sub(led, text[end:])])
