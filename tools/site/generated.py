@@ -24,16 +24,18 @@ _LEVELS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 def pages() -> dict[str, str]:
     """Return the generated pages by their places: one for each public module."""
-    found = {f"reference/api/{name}.md": _module_page(name) for name in public_modules()}
-    lines = [f"| [`{name}`]({name}.md) | {_summary(name)} |" for name in public_modules()]
-    said = "These modules are public. Everything else may change without notice."
-    index = "\n".join(["# Python API", "", said, "", "| module | |", "|---|---|", *lines])
-    return found | {"reference/api/index.md": f"{index}\n"}
+    return {f"reference/api/{name}.md": _module_page(name) for name in public_modules()}
+
+
+def modules() -> str:
+    """Return a table of the public modules."""
+    rows = [(f"[`{name}`]({name}.md)", _summary(name)) for name in public_modules()]
+    return "\n".join(_table(("module", ""), rows))
 
 
 def filled(markdown: str) -> str:
     """Return the page with its generated parts."""
-    parts = {"http-api": http_api, "log-events": log_events}
+    parts = {"http-api": http_api, "log-events": log_events, "modules": modules}
     return _MARKER.sub(lambda match: parts[match[1]](), markdown)
 
 
