@@ -67,12 +67,15 @@ def test_an_option_of_another_type_is_refused_with_what_to_write(option: dict[st
 def test_where_a_handler_runs_is_checked() -> None:
     app = Holdfast()
     wrong: Any = "proces"
-    with pytest.raises(ValueError, match="executor: one of thread, process"):
+    with pytest.raises(ValueError, match="executor: expected one of thread, process, got 'proces'"):
         app.job("a", executor=wrong)
     with pytest.raises(TypeError, match='a: executor="process" is for a plain function: write def'):
 
         @app.job("a", executor="process")
         async def handle(job: Job[None]) -> None: ...
+
+    with pytest.raises(TypeError, match=r"imports the handler in another process, and .*<lambda> cannot be imported"):
+        app.job("a", executor="process")(lambda _: None)
 
 
 @pytest.mark.parametrize("every", [timedelta(hours=1), "0 2 * * *", 3600], ids=str)
@@ -156,9 +159,9 @@ async def test_a_kind_is_not_a_job() -> None:
 
     wrong: Any = handle
     nowhere: Any = None
-    with pytest.raises(TypeError, match=r"Kind given where a NewJob is needed: call its \.new"):
+    with pytest.raises(TypeError, match=r"app\.enqueue: a is a Kind, not a job: call its \.new"):
         await app.enqueue(nowhere, wrong)
-    with pytest.raises(TypeError, match="str given"):
+    with pytest.raises(TypeError, match=r"expected a job, got str: make one with a kind's \.new"):
         app.sync.enqueue_many(nowhere, [handle.new(), "a"])  # type: ignore[arg-type]
 
 

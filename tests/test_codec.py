@@ -56,7 +56,7 @@ def test_a_foreign_object_with_our_key_is_left_alone() -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, {1, 2}, object(), b"bytes"])
 def test_what_json_cannot_say_is_refused(value: object) -> None:
-    with pytest.raises(InvalidJob, match=r"mail: JSON cannot say this"):
+    with pytest.raises(InvalidJob, match=r"mail: a value is not JSON-serializable"):
         codec.encode({"a": value}, kind="mail")
 
 

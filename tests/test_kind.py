@@ -59,8 +59,8 @@ def test_arguments_come_by_position_and_by_name() -> None:
     [
         ((1, 2, 3), {}, "3 arguments by position, and it takes 2"),
         ((1,), {"invoice_id": 1}, "invoice_id given twice"),
-        ((1,), {}, "to: Field required"),
-        ((1,), {"to": "a", "cc": "b"}, "cc: "),
+        ((1,), {}, r"the argument to is missing: write send.new\(invoice_id, to\)"),
+        ((1,), {"to": "a", "cc": "b"}, "the handler has no parameter cc: "),
         (("hunter2", "a"), {}, "invoice_id: Input should be a valid integer"),
     ],
 )
@@ -303,7 +303,10 @@ def test_a_type_that_cannot_be_validated_is_named() -> None:
     @Holdfast().job("a")
     def handle(job: Job[None], holdfast: Holdfast) -> None: ...
 
-    with pytest.raises(InvalidJob, match=r"a: an argument of a type that cannot be validated: .*Holdfast"):
+    with pytest.raises(
+        InvalidJob,
+        match=r"a: an argument cannot be stored as JSON: holdfast.*Holdfast is not a type that pydantic knows: use",
+    ):
         handle.new(Holdfast())
 
 
@@ -391,7 +394,7 @@ def test_upgrades_must_be_known_and_make_sense() -> None:
     with pytest.raises(InvalidJob, match="no upgrade from payload version 1"):
         handle.arguments("{}", 1)
     for wrong in (0, 2):
-        with pytest.raises(ValueError, match="from_version must be from 1 to 1"):
+        with pytest.raises(ValueError, match="from_version: expected a number from 1 to 1, got"):
             handle.upgrade(from_version=wrong)
 
     @handle.upgrade(from_version=1)

@@ -173,7 +173,7 @@ async def test_a_result_that_json_cannot_say_is_refused_before_anything_is_sent(
     app: Holdfast, conn: Connection, approve: Kind[[], str]
 ) -> None:
     handle = await app.enqueue(conn, approve.new().options(delay=DAY))
-    with pytest.raises(InvalidJob, match=f"chain {handle.id}: JSON cannot say this"):
+    with pytest.raises(InvalidJob, match=f"chain {handle.id}: a value is not JSON-serializable"):
         await app.complete_chain(conn, handle.id, object())
     with pytest.raises(PayloadTooLarge):
         await app.complete_chain(conn, handle, "x" * 300_000)

@@ -178,7 +178,7 @@ async def test_settings_that_are_missing(given: dict[str, str]) -> None:
 
 @pytest.mark.parametrize("path", ["x", "", "/a b", "/ż", "/a\r\nx-service-token: other"])
 def test_paths_that_cannot_be(path: str) -> None:
-    with pytest.raises(ValueError, match="a path begins with /"):
+    with pytest.raises(ValueError, match="path: expected percent-encoded ASCII that begins with /"):
         HttpCall(path)
 
 

@@ -189,7 +189,10 @@ async def test_going_on_with_a_kind_is_an_error_that_says_what_to_write(app: Hol
     job = ledger.enqueue_one(goes_on.new())
     async with app.worker(**PATIENT):
         await until(lambda: ledger.status(job) == "failed")
-    assert ledger.job(job)[3:5] == ("TypeError", "Kind given where a NewJob is needed: call its .new(...)")
+    assert ledger.job(job)[3:5] == (
+        "TypeError",
+        "Continue: goes.on is a Kind, not a job: call its .new(…) and give what it returns",
+    )
 
 
 ODD = ("\ud800", "\x00", "a\x00\ud83d", "\udfff' {\\", "é 漢 😀", '"}, {"', "${x} %s %(a)s")

@@ -240,13 +240,11 @@ async def test_a_payload_that_does_not_fit_fails_the_test(app: Holdfast, conn: C
 
 
 async def test_a_handler_for_a_process_runs_here_without_a_state(app: Holdfast, conn: Conn) -> None:
-    seen = []
-
-    @app.job("render", executor="process")
-    def render(job: Job[Any], page: int) -> int:
-        seen.append(job.state)
-        return page
-
+    render = app.job("render", executor="process")(page_and_state)
     await app.enqueue(conn, render.new(3))
     (ran,) = await Testing(app, conn, state="given").drain()
-    assert (ran.result, seen) == (3, [None])
+    assert ran.result == [3, None]
+
+
+def page_and_state(job: Job[Any], page: int) -> list[Any]:
+    return [page, job.state]

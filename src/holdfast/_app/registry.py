@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
+from holdfast._app.arguments import check_model, check_registered_name, topic_names
 from holdfast._engine.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast._engine.runners.http import HttpCall
+from holdfast._model.call import callers_place, explained
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast._model.event import Event, Subscriber, Topic
 from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
@@ -16,7 +18,7 @@ from holdfast._model.work import Executor, Work
 from holdfast._relay.subscription import Feed, Relay
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
     from datetime import timedelta
 
     from holdfast._engine.application import Middleware
@@ -50,6 +52,7 @@ class Registry:
         self.failure_hooks: list[Hook] = []
         self.dead_letter_hooks: list[Hook] = []
         self._kinds: dict[str, AnyKind] = {}
+        self._places: dict[tuple[str, str], str] = {}
         self._runners: dict[str, Runner] = {}
         self._schedules: dict[str, PeriodicJob] = {}
         self._topics: dict[str, Topic[Any]] = {}
@@ -60,6 +63,7 @@ class Registry:
         """All kinds of this application by name."""
         return MappingProxyType(self._kinds)
 
+    @explained("app.job")
     def job(  # noqa: PLR0913 - one keyword per setting
         self,
         name: str,
@@ -78,6 +82,7 @@ class Registry:
         longer attempt is aborted with `timeout` and fails. Default: three times the lease. `version`: of the payload.
         `executor`: where a plain function runs. Default: in a thread.
         """
+        check_registered_name("app.job", name)
         work = Work(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
@@ -86,6 +91,7 @@ class Registry:
 
         return register
 
+    @explained("app.batch")
     def batch(  # noqa: PLR0913 - one keyword per setting
         self,
         name: str,
@@ -105,6 +111,7 @@ class Registry:
         them. Use a separate queue, so that batches fill up. `size`: the most jobs per call. Default: 100. See `job` for
         the other arguments.
         """
+        check_registered_name("app.batch", name)
         work = Work(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
@@ -113,6 +120,7 @@ class Registry:
 
         return register
 
+    @explained("app.declare")
     def declare(  # noqa: PLR0913 - one keyword per setting
         self,
         name: str,
@@ -129,15 +137,19 @@ class Registry:
         Default: 5. `max_attempts`: attempts in all; None is no limit. Default: HOLDFAST_RETRY_MAX_ATTEMPTS of the
         process that makes the job.
         """
+        check_registered_name("app.declare", name)
+        check_model("app.declare", name, model)
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
         own_limit = max_attempts is not OMITTED
         return self._register(DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit))
 
+    @explained("app.event")
     def event(self, name: str, model: type[A], *, version: int = 1) -> Topic[A]:
         """Declare a topic; `model` is the type of its payloads: pydantic, dataclass or TypedDict."""
-        if name in self._topics:
-            raise HoldfastError(f"{name}: a topic of this name is declared already")
+        check_registered_name("app.event", name)
+        check_model("app.event", name, model)
+        self._take("topic", name, HoldfastError, taken=name in self._topics)
         self._topics[name] = Topic(name, model, version=version, codec=self.codec)
         return self._topics[name]
 
@@ -151,6 +163,7 @@ class Registry:
         """All subscriptions of this application by name."""
         return MappingProxyType(self._subscriptions)
 
+    @explained("app.on")
     def on(  # noqa: PLR0913 - one keyword per setting
         self,
         *topics: Topic[A],
@@ -168,6 +181,7 @@ class Registry:
         `name`: of the subscription, and the kind of its jobs. `start`: `now` or `beginning`. Default: `now`. `ordered`:
         run the jobs of one key one at a time, in order. Default: False. See `job` for the other arguments.
         """
+        names = topic_names("app.on", topics)
         work = Work(retry=retry, lease=lease, max_runtime=max_runtime)
         envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
@@ -175,11 +189,12 @@ class Registry:
             kind: Kind[[Event[A]], T] = Subscriber(handler, envelope, work=work, codec=self.codec)
             if list(kind.parameters) != ["event"]:
                 raise TypeError(f"{name}: the handler of a subscription takes the job and the event: (job, event)")
-            self._subscribe(Feed(name, _names(topics), kind, start=start, ordered=ordered))
+            self._subscribe(Feed(name, names, kind, start=start, ordered=ordered))
             return self._register(kind)
 
         return register
 
+    @explained("app.relay")
     def relay(  # noqa: PLR0913 - one keyword per setting
         self,
         name: str,
@@ -199,9 +214,10 @@ class Registry:
         later events of its key (`park_key`), or alone (`skip`). `window`: events in flight. Default: 256. `lease`: if a
         process dies, its partitions are reassigned after this time. Default: the worker's lease.
         """
+        check_registered_name("app.relay", name)
         relay = Relay(
             name,
-            _names(topics),
+            topic_names("app.relay", topics),
             to,
             start=start,
             partitions=partitions,
@@ -222,6 +238,7 @@ class Registry:
         """The periodic jobs by the name of their schedule."""
         return MappingProxyType(self._schedules)
 
+    @explained("app.runner")
     def runner(
         self,
         name: str,
@@ -239,6 +256,7 @@ class Registry:
         `at_start`: run once when the schedule is first stored, before its first slot. Default: True for `Every`, False
         for `Cron`.
         """
+        check_registered_name("app.runner", name)
 
         def register(function: F) -> F:
             runner = Runner(
@@ -249,6 +267,7 @@ class Registry:
 
         return register
 
+    @explained("app.http_runner")
     def http_runner(  # noqa: PLR0913 - one keyword per option
         self,
         name: str,
@@ -263,15 +282,19 @@ class Registry:
 
         `timeout`: for the response. Default: 30 seconds. See `runner` for the other arguments.
         """
+        check_registered_name("app.http_runner", name)
         call = HttpCall(path) if timeout is None else HttpCall(path, timeout=timeout)
         self._add_runner(Runner(name, call.tick, every=every, singleton=singleton, at_start=at_start))
 
+    @explained("app.schedule")
     def schedule(self, name: str, job: NewJob[Any], *, every: Schedule) -> None:
         """Enqueue this job once per slot of a schedule, however many workers run."""
-        check_new_job(job)
+        check_registered_name("app.schedule", name)
+        check_new_job(job, "app.schedule")
         self._check_name_free(name)
         self._schedules[name] = PeriodicJob(name, job, every=every)
 
+    @explained("app.on_failure")
     def on_failure(self, hook: H) -> H:
         """Register a hook, `async def` or plain, that is called once with every `FailedAttempt` of this process.
 
@@ -280,6 +303,7 @@ class Registry:
         self.failure_hooks.append(hook)
         return hook
 
+    @explained("app.on_dead_letter")
     def on_dead_letter(self, hook: H) -> H:
         """Register a hook that is called when a worker of this process makes a dead letter. See `on_failure`."""
         self.dead_letter_hooks.append(hook)
@@ -290,22 +314,31 @@ class Registry:
         self._runners[runner.name] = runner
 
     def _check_name_free(self, name: str) -> None:
-        if name in BUILT_IN or name in self._runners or name in self._schedules:
-            raise HoldfastError(f"{name}: a runner or schedule of this name is there already")
+        if name in BUILT_IN:
+            raise HoldfastError(f"{name}: a built-in runner has this name: choose another one")
+        self._take("runner or schedule", name, HoldfastError, taken=name in self._runners or name in self._schedules)
 
     def _subscribe(self, subscription: Feed | Relay) -> None:
-        if subscription.name in self._subscriptions:
-            raise SubscriptionTaken(f"{subscription.name} is subscribed already")
+        taken = subscription.name in self._subscriptions
+        self._take("subscription", subscription.name, SubscriptionTaken, taken=taken)
         self._subscriptions[subscription.name] = subscription
 
     def _register(self, kind: K) -> K:
-        if kind.name in self._kinds:
-            raise KindTaken(f"{kind.name} is registered already")
+        self._take("kind", kind.name, KindTaken, taken=kind.name in self._kinds)
         if isinstance(kind, Kind):
             kind.returns.check()
         self._kinds[kind.name] = kind
         return kind
 
-
-def _names(topics: Sequence[Topic[Any]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(topic.name for topic in topics))
+    def _take(self, what: str, name: str, error: type[HoldfastError], *, taken: bool) -> None:
+        """Remember where this name was registered; raise the error, with both places, if it is taken."""
+        here = callers_place()
+        if not taken:
+            self._places[what, name] = here
+            return
+        first = self._places[what, name]
+        if first == here:
+            cure = f"registered twice, at {here}: that module is imported under two names, or its code runs again"
+        else:
+            cure = f"registered at {first}, and again at {here}: give one of them another name"
+        raise error(f"{name}: a {what} of this name is {cure}")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
+from holdfast._model.address import check_address
 from holdfast._model.event import NewEvent
 from holdfast._model.job import Handle
 from holdfast._model.new_job import LAST_ID, Continue, check_new_job
-from holdfast._model.settings import Settings, SettingsError, check_address
+from holdfast._model.settings import Settings, SettingsError
 from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, read_chain, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
 from holdfast._store.event import publish_event, publish_events
@@ -181,4 +182,4 @@ def check_events(events: Sequence[NewEvent]) -> None:
 
 def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
     for job in jobs:
-        check_new_job(job)
+        check_new_job(job, "app.enqueue")

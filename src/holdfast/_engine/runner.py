@@ -173,6 +173,7 @@ class Runner:
         check_name(self.name)
         if self.every is not None:
             check_schedule(self.every)
+        self._check_function()
         check_option("at_start", self.at_start, bool, "False")
         if self.at_start is None:
             self.at_start = isinstance(self.every, Every)
@@ -180,11 +181,20 @@ class Runner:
             raise ValueError("at_start: only a runner with a schedule has a first start, give every= too")
         check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
         if self.max_runtime is not None and self.max_runtime.total_seconds() <= 0:
-            raise ValueError("max_runtime must be longer than nothing")
+            raise ValueError("max_runtime: expected more than 0 seconds")
         self.is_async = inspect.iscoroutinefunction(self.function)
 
     def __repr__(self) -> str:
         return f"<Runner {self.name}>"
+
+    def _check_function(self) -> None:
+        if not callable(self.function):
+            raise TypeError(f"{self.name}: a runner is a function of the tick, not a {type(self.function).__name__}")
+        try:
+            inspect.signature(self.function).bind(None)
+        except TypeError:
+            own = getattr(self.function, "__name__", "run")
+            raise TypeError(f"{self.name}: a runner takes one argument, the tick: write def {own}(tick)") from None
 
     async def call(self, tick: Tick) -> Counts:
         """Call the function, a plain one in its own thread. Return `tick.counts` merged with its return value."""
@@ -210,9 +220,10 @@ class PeriodicJob:
             raise ValueError(f"{self.name}: a periodic job that raises on a conflict would stop its schedule")
 
 
-def check_name(name: str) -> None:
-    if not name.isprintable() or not 1 <= len(name.encode()) <= NAME_LIMIT or "," in name:
-        raise ValueError(f"a name is 1 to {NAME_LIMIT} bytes of text without commas or control characters")
+def check_name(name: object) -> None:
+    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name.encode()) <= NAME_LIMIT or "," in name:
+        said = f"a name is text of 1 to {NAME_LIMIT} bytes without commas or control characters"
+        raise ValueError(f"{name!r:.60}: {said}")
 
 
 def checked(counts: object) -> Counts:

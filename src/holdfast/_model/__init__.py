@@ -2,7 +2,9 @@
 
 settings_table.py  lists the settings: name, unit, default and meaning
 settings.py        reads and checks the settings
+address.py         checks the address of a database
 kind.py            holds a handler under its name, for one job or for many in one call, and makes jobs for it
+handler.py         checks the function that runs the jobs of a kind, and reads its parameters
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
 new_job.py         holds a validated job and its options before it is enqueued
@@ -11,5 +13,6 @@ job.py             holds the handle of an enqueued job, the job that a handler r
 retry.py           computes the delay before the next attempt
 event.py           holds topics and events
 schedule.py        computes when recurring work runs
+call.py            explains calls with wrong arguments, and finds the line of the caller
 errors.py          defines the errors that Holdfast raises, and the signal that asks a handler to stop
 """

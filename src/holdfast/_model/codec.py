@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import warnings
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -49,7 +50,11 @@ class JsonCodec:
             if "\\u0000" in text or text.startswith(_WRAPPED_START) or not _is_utf8(text):
                 text = _READABLE.encode({WRAPPED: _ASCII.encode(value)})
         except (TypeError, ValueError, RecursionError) as exc:
-            raise InvalidJob(f"{kind or 'payload'}: JSON cannot say this ({type(exc).__name__})") from exc
+            why = str(exc) if isinstance(exc, TypeError) else type(exc).__name__
+            raise InvalidJob(
+                f"{kind or 'payload'}: a value is not JSON-serializable ({why}): give text, numbers, lists and dicts, "
+                "or annotate its type"
+            ) from exc
         size = len(text) if text.isascii() else len(text.encode())
         if size > self.max_bytes:
             raise PayloadTooLarge(kind=kind, size=size, limit=self.max_bytes)
@@ -87,6 +92,7 @@ def _refuse(constant: str) -> NoReturn:
     raise ValueError(f"{constant} is not JSON")
 
 
+_UNKNOWN_TYPE = re.compile(r"Unable to generate pydantic-core schema for (?:<class ')?(.+?)(?:'>)?\. Set ")
 _HIDDEN = '"**********"'
 
 
@@ -102,7 +108,7 @@ def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
     try:
         return TypeAdapter(model)
     except Exception as exc:
-        raise InvalidJob(f"{kind}: an argument of a type that cannot be validated: {Failure.of(exc).text}") from exc
+        raise InvalidJob(f"{kind}: an argument cannot be stored as JSON: {_unfit(exc)}") from exc
 
 
 def from_json(kind: str, adapter: TypeAdapter[A], text: str) -> A:
@@ -220,7 +226,7 @@ class Result:
             with warnings.catch_warnings(action="ignore"):
                 secrets = _has_secrets(adapter)
         except PydanticUserError as exc:
-            raise _cannot_travel(self._kind, Failure.of(exc).text) from None
+            raise _cannot_travel(self._kind, _unfit(exc)) from None
         if secrets:
             raise _cannot_travel(self._kind, "a SecretStr or SecretBytes is stored as asterisks")
 
@@ -230,11 +236,21 @@ def _adapter(kind: str, hint: Any) -> TypeAdapter[Any]:
         return TypeAdapter(hint, config=_CONFIG)
     except PydanticUserError as exc:
         if exc.code != "type-adapter-config-unused":
-            raise _cannot_travel(kind, Failure.of(exc).text) from None
+            raise _cannot_travel(kind, _unfit(exc)) from None
     try:
         return TypeAdapter(hint)
     except PydanticUserError as exc:
-        raise _cannot_travel(kind, Failure.of(exc).text) from None
+        raise _cannot_travel(kind, _unfit(exc)) from None
+
+
+def _unfit(exc: Exception) -> str:
+    """Return which type pydantic does not know, and what to use instead; for other problems, its own text."""
+    text = Failure.of(exc).text
+    if (found := _UNKNOWN_TYPE.match(text)) is None:
+        return text
+    return (
+        f"{found[1]} is not a type that pydantic knows: use plain types, a dataclass, a TypedDict or a pydantic model"
+    )
 
 
 def _cannot_travel(kind: str, why: str) -> InvalidJob:

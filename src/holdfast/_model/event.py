@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from holdfast._logs.log import current_trace
+from holdfast._model.call import explained
 from holdfast._model.codec import WRAPPED, JsonCodec, adapter_of, as_json_data, check_secrets, from_json
 from holdfast._model.errors import InvalidEvent, InvalidJob
 from holdfast._model.kind import Kind
@@ -93,6 +94,7 @@ class Topic(Generic[M]):
     def __repr__(self) -> str:
         return f"<Topic {self.name}>"
 
+    @explained("topic.new")
     def new(self, payload: M, *, key: str | None = None, headers: Mapping[str, str] | None = None) -> NewEvent:
         """Validate a payload and return an event that can be published.
 

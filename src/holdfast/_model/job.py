@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from holdfast._logs.failure import CODE_LIMIT, Failure, only_leaf, retryable
+from holdfast._model.call import explains
 from holdfast._model.errors import AbortSignal, HoldfastError
 
 if TYPE_CHECKING:
@@ -250,6 +251,7 @@ class Cancelled:
 Outcome: TypeAlias = Completed | Retried | Rescheduled | Released | Failed | Cancelled
 
 
+@explains
 class Fail(Exception):
     """Raise or return it to end the job as failed, even if attempts are left.
 
@@ -266,6 +268,7 @@ class Fail(Exception):
         self.code = type(self).__name__ if code is None else code
 
 
+@explains
 class Reschedule(Exception):
     """Raise or return it to run the job again, after a delay or at a given time. The attempt does not count.
 
@@ -283,6 +286,7 @@ class Reschedule(Exception):
         self.after = _moment("after", after) if isinstance(after, datetime) else _wait("after", after, " or a datetime")
 
 
+@explains
 class Busy(Exception):
     """Raise or return it when a service is overloaded: the job returns to its queue, and the queue pauses.
 

@@ -10,20 +10,21 @@ from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass, replace
 from functools import cached_property
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Union, get_args, get_origin, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Union, get_args, get_origin, overload
 
 from pydantic import ConfigDict, TypeAdapter
 
 from holdfast._logs.failure import Failure
+from holdfast._model.call import explained, suggestion, written
 from holdfast._model.codec import Result, adapter_of, as_json_data, check_secrets, from_json, hints_of
 from holdfast._model.errors import ChainFailed, InvalidJob
-from holdfast._model.job import Blocker, Job
+from holdfast._model.handler import check_importable, is_async, parameters_of
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.settings import read_retry
 
 if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
-    from holdfast._model.job import Signal
+    from holdfast._model.job import Blocker, Job, Signal
     from holdfast._model.new_job import Continue
     from holdfast._model.retry import Retry
     from holdfast._model.work import Work
@@ -37,13 +38,13 @@ T_co = TypeVar("T_co", covariant=True)
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
-_Parameter = inspect.Parameter
+# The options of a job, which newcomers pass as arguments of the handler.
+_OPTIONS = frozenset(inspect.signature(NewJob.options).parameters) - {"self"}
+# The names of methods that enqueue in other libraries.
+_ELSEWHERE = frozenset(
+    {"apply_async", "defer", "defer_async", "delay", "enqueue", "insert", "kiq", "kicker", "s", "send"}
+)
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
-
-
-def is_async(handler: Callable[..., Any]) -> bool:
-    """Return whether the handler returns a coroutine: an `async def`, or an object whose `__call__` is one."""
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)
 
 
 class Kind(Generic[P, T_co]):
@@ -58,9 +59,9 @@ class Kind(Generic[P, T_co]):
         self.is_async = is_async(handler)
         self.codec = codec
         self._envelope = envelope
-        self.parameters = _parameters(handler)
-        if self.is_async and work.executor == "process":
-            raise TypeError(f'{self.name}: executor="process" is for a plain function: write def, or leave it out')
+        self.parameters = parameters_of(handler)
+        if work.executor == "process":
+            check_importable(self.name, handler, is_async=self.is_async)
         self._upgrades: dict[int, Upgrade] = {}
 
     def __repr__(self) -> str:
@@ -82,8 +83,23 @@ class Kind(Generic[P, T_co]):
         return self._envelope if self.work.retry is not None else _with_attempts(self._envelope)
 
     def __call__(self, job: Job[Any], /, *args: P.args, **kwargs: P.kwargs) -> T_co:
-        result: T_co = self.handler(job, *args, **kwargs)
+        try:
+            result: T_co = self.handler(job, *args, **kwargs)
+        except TypeError as exc:
+            # The only entry of the traceback is the call itself: the handler was never entered.
+            if exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
+                raise
+            raise TypeError(
+                f"{self.name}: calling a kind runs its handler, and the arguments do not fit. To make a job, "
+                f"write {self._written()}"
+            ) from None
         return result
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            cure = f": to enqueue a job, write app.enqueue(conn, {self._written()})" if name in _ELSEWHERE else ""
+            raise AttributeError(f"the kind {self.name} has no {name}{cure}", name=name, obj=self)
 
     # The overloads are here and not where the handler is registered: there, an Any among a handler's parameters would
     # match several of them, and mypy would infer Any for the whole kind. A handler that always returns Continue has its
@@ -103,12 +119,38 @@ class Kind(Generic[P, T_co]):
     def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob[Any]:
         """Validate the handler's arguments (without the job) and return a job that can be enqueued."""
         if len(args) > len(self._positional):
-            raise InvalidJob(f"{self.name}: {len(args)} arguments by position, and it takes {len(self._positional)}")
+            taken = len(self._positional)
+            raise InvalidJob(
+                f"{self.name}: {len(args)} arguments by position, and it takes {taken}: write {self._written()}"
+            )
         given: dict[str, object] = dict(zip(self._positional, args, strict=False))
         if not given.keys().isdisjoint(kwargs):
-            raise InvalidJob(f"{self.name}: {', '.join(sorted(given.keys() & kwargs))} given twice")
+            twice = ", ".join(sorted(given.keys() & kwargs))
+            raise InvalidJob(f"{self.name}: {twice} given twice: write {self._written()}")
         given.update(kwargs)
-        return self._job(as_json_data(self.name, self._adapter, given, strict=False))
+        try:
+            value = as_json_data(self.name, self._adapter, given, strict=False)
+        except InvalidJob:
+            self._check_names(given)
+            raise
+        return self._job(value)
+
+    def _check_names(self, given: Mapping[str, object]) -> None:
+        """Raise InvalidJob for an argument that the handler does not have, and for one that is missing."""
+        for unknown in (name for name in given if name not in self.parameters):
+            if unknown in _OPTIONS:
+                cure = f"it is an option of the job: write {self._written()}.options({unknown}=…)"
+            else:
+                cure = suggestion(unknown, self.parameters) or f"write {self._written()}"
+            raise InvalidJob(f"{self.name}: the handler has no parameter {unknown}: {cure}")
+        for name, parameter in self.parameters.items():
+            if parameter.default is parameter.empty and name not in given:
+                raise InvalidJob(f"{self.name}: the argument {name} is missing: write {self._written()}")
+
+    def _written(self) -> str:
+        """Return the call that makes a job, for messages: `mail.new(to, copies=…)`."""
+        own = getattr(self.handler, "__name__", "kind")
+        return f"{own}.new({', '.join(written(parameter) for parameter in self.parameters.values())})"
 
     def _job(self, value: object) -> NewJob[Any]:
         """Return the job with this payload, after checking that a worker can read it."""
@@ -141,12 +183,13 @@ class Kind(Generic[P, T_co]):
         """Return the result of a chain that started with this kind; InvalidJob when it is not of the annotated type."""
         return self.returns.read(self.codec.plain(text or "null"))
 
+    @explained("upgrade")
     def upgrade(self, *, from_version: int) -> Callable[[UpgradeT], UpgradeT]:
         """Register the function that converts a payload of `from_version` to the next version."""
         if not 1 <= from_version < self.version:
-            raise ValueError(
-                f"{self.name}: from_version must be from 1 to {self.version - 1}, as its version is {self.version}"
-            )
+            older = f"expected a number from 1 to {self.version - 1}, got {from_version}"
+            first = "the kind has version 1: set version=2 in app.job first"
+            raise ValueError(f"{self.name}: from_version: {older if self.version > 1 else first}")
         if from_version in self._upgrades:
             raise ValueError(f"{self.name}: version {from_version} has an upgrade already")
 
@@ -241,29 +284,6 @@ def retries_of(kinds: Mapping[str, Kind[..., Any]], default: Retry) -> dict[str,
 
 def _with_attempts(envelope: Envelope) -> Envelope:
     return replace(envelope, max_attempts=read_retry(os.environ).max_attempts)
-
-
-def _parameters(handler: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the handler's parameters after the job; raises TypeError when it cannot be a handler."""
-    name = getattr(handler, "__qualname__", repr(handler))
-    parameters = list(inspect.signature(handler).parameters.values())
-    if not parameters or parameters[0].kind not in {_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD}:
-        raise TypeError(f"{name}: a handler's first parameter is the job")
-    first, *rest = parameters
-    annotation = first.annotation
-    if (
-        isinstance(annotation, type)
-        and annotation is not first.empty
-        and (get_origin(annotation) or annotation) is not Job
-    ):
-        raise TypeError(f"{name}: a handler's first parameter is the job, and {first.name} is annotated otherwise")
-    for parameter in rest:
-        if parameter.kind in {_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD}:
-            raise TypeError(
-                f"{name}: {str(parameter).partition(':')[0]}: the payload names every argument, so positional-only, "
-                "*args and **kwargs parameters are not possible"
-            )
-    return {parameter.name: parameter for parameter in rest}
 
 
 def _field(parameter: inspect.Parameter) -> Any:

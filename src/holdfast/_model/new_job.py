@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -11,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast._logs.log import TRACEPARENT
+from holdfast._model.call import explained, explains
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 
@@ -34,6 +36,13 @@ LONGEST_WINDOW = timedelta(days=31)
 LONGEST_DELAY = timedelta(days=3_660)
 _MILLISECOND = timedelta(milliseconds=1)
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+_EXAMPLES = {
+    "at": "at=datetime.now(UTC) + timedelta(hours=1)",
+    "expires": "expires=timedelta(hours=1)",
+    "headers": 'headers={"tenant": "acme"}',
+    "order_key": 'order_key="customer-7"',
+    "unique": 'unique=Unique("invoice-7")',
+}
 _UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
@@ -46,6 +55,7 @@ class Omitted(Enum):
 OMITTED: Final = Omitted.OMITTED
 
 
+@explains
 @dataclass(frozen=True, slots=True)
 class Unique:
     """Allows one job of this kind with this key: while it is live or, with `window`, within that time.
@@ -71,6 +81,7 @@ class Unique:
                 raise InvalidJob("window: whole milliseconds, please")
 
 
+@explains
 @dataclass(frozen=True, slots=True)
 class OrderKey:
     """Makes jobs with the same key run one at a time, in the order in which they were enqueued."""
@@ -150,7 +161,7 @@ class Envelope:
     def _times(self) -> dict[str, object]:
         members: dict[str, object] = {}
         if self.delay is not None and self.at is not None:
-            raise InvalidJob("delay, at: give one of them")
+            raise InvalidJob("delay, at: both say when the job is due: give one of them")
         if self.delay is not None:
             members["delay_ms"] = _check_span("delay", self.delay, LONGEST_DELAY)
         elif self.at is not None:
@@ -161,11 +172,11 @@ class Envelope:
             case datetime():
                 members["expires_at"] = _check_time("expires", self.expires)
                 if self.at is not None and self.expires <= self.at:
-                    raise InvalidJob("expires: before the job is due")
+                    raise InvalidJob("expires: the job would expire before it is due: give a later time")
             case _:
                 members["expires_ms"] = _check_span("expires", self.expires, LONGEST_DELAY, least=_MILLISECOND)
                 if self.delay is not None and self.expires <= self.delay:
-                    raise InvalidJob("expires: before the job is due")
+                    raise InvalidJob("expires: the job would expire before it is due: give a later time")
         return members
 
     def _keys(self) -> dict[str, object]:
@@ -217,6 +228,7 @@ class NewJob(Generic[R_co]):
         """The version of the payload's format."""
         return self.envelope.payload_version
 
+    @explained("options")
     def options(  # noqa: PLR0913 - one keyword per option
         self,
         *,
@@ -273,9 +285,23 @@ class NewJob(Generic[R_co]):
         return f'{head},"payload":{self.payload}}}'
 
 
-def check_new_job(job: object) -> None:
-    if not isinstance(job, NewJob):
-        raise TypeError(f"{type(job).__name__} given where a NewJob is needed: call its .new(...)")
+def check_new_job(job: object, function: str) -> None:
+    """Raise a TypeError that shows the right spelling unless `job` is one. `function`: as users write it."""
+    if isinstance(job, NewJob):
+        return
+    name = getattr(job, "name", None)
+    if inspect.iscoroutine(job):
+        job.close()
+        said = f"{job.__name__}(…) calls the handler: write {job.__name__}.new(…), which makes a job"
+    elif callable(getattr(job, "new", None)) and isinstance(name, str):
+        said = f"{name} is a {type(job).__name__}, not a job: call its .new(…) and give what it returns"
+    elif type(job).__name__ == "NewEvent":
+        said = "this is an event: use app.publish(conn, event)"
+    elif hasattr(job, "cursor"):
+        said = f"a {type(job).__name__} is given where the job is expected: the connection comes first, then the job"
+    else:
+        said = f"expected a job, got {type(job).__name__}: make one with a kind's .new(…)"
+    raise TypeError(f"{function}: {said}")
 
 
 def _chosen(given: T | Omitted, now: T) -> T:
@@ -284,24 +310,28 @@ def _chosen(given: T | Omitted, now: T) -> T:
 
 def _check_type(option: str, value: object, expected: type[Any]) -> Any:
     if not isinstance(value, expected):
-        raise InvalidJob(f"{option}: {expected.__name__} expected, not {type(value).__name__}")
+        example = f", such as {_EXAMPLES[option]}" if option in _EXAMPLES else ""
+        wanted = "text" if expected is str else expected.__name__
+        raise InvalidJob(f"{option}: expected {wanted}{example}, got {type(value).__name__}")
     return value
 
 
 def check_text(option: str, value: str, limit: int) -> None:
     _check_type(option, value, str)
     if not value or _UNFIT.search(value) or (len(value) * 4 > limit and len(value.encode()) > limit):
-        raise InvalidJob(f"{option}: 1 to {limit} bytes of text without control characters")
+        got = f"{len(value.encode(errors='replace'))} bytes{' with one' * bool(_UNFIT.search(value))}"
+        raise InvalidJob(f"{option}: expected 1 to {limit} bytes of text without control characters, got {got}")
 
 
-def check_number(option: str, value: int, least: int, limit: int) -> None:
+def check_number(option: str, value: object, least: int, limit: int) -> None:
     if type(value) is not int or not least <= value <= limit:
-        raise InvalidJob(f"{option}: a whole number from {least} to {limit}")
+        got = f"{value!r:.40}" if isinstance(value, int | float | str) else type(value).__name__
+        raise InvalidJob(f"{option}: expected a whole number from {least} to {limit}, got {got}")
 
 
 def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise InvalidJob(f"{option}: one of {', '.join(choices)}")
+        raise InvalidJob(f"{option}: expected one of {', '.join(choices)}, got {value!r:.40}")
 
 
 def _check_span(option: str, value: timedelta, limit: timedelta, *, least: timedelta = timedelta(0)) -> int:
@@ -314,15 +344,21 @@ def _check_span(option: str, value: timedelta, limit: timedelta, *, least: timed
 def _check_time(option: str, value: datetime) -> str:
     _check_type(option, value, datetime)
     if value.utcoffset() is None:
-        raise InvalidJob(f"{option}: a time with a time zone")
+        raise InvalidJob(f"{option}: the datetime has no time zone: write {_EXAMPLES['at']}, or give it tzinfo=UTC")
     try:
         return value.astimezone(UTC).isoformat()
     except OverflowError:
-        raise InvalidJob(f"{option}: out of the calendar") from None
+        raise InvalidJob(f"{option}: the datetime is outside the calendar, in UTC the years 1 to 9999") from None
 
 
 def _chain_ids(after: Iterable[Handle[Any] | int]) -> tuple[int, ...]:
-    return tuple(chain.chain_id if isinstance(chain, Handle) else chain for chain in after)
+    if isinstance(after, Handle | int | NewJob) or not isinstance(after, Iterable):
+        given = type(after).__name__
+        raise InvalidJob(f"after: expected a list of handles or ids, such as after=[handle], got {given}")
+    chains = tuple(chain.chain_id if isinstance(chain, Handle) else chain for chain in after)
+    if any(isinstance(chain, NewJob) for chain in chains):
+        raise InvalidJob("after: a job that is not enqueued yet has no id: enqueue it first, and give its handle")
+    return chains
 
 
 def frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -330,7 +366,9 @@ def frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for name, value in pairs:
         check_text("headers", name, KEY_LIMIT)
         if not isinstance(value, str) or "\x00" in value:
-            raise InvalidJob("headers: text without NUL characters as values")
+            raise InvalidJob(
+                f"headers: expected text without NUL characters as the value of {name}, got {type(value).__name__}"
+            )
     return tuple(sorted(pairs))
 
 
@@ -346,6 +384,7 @@ def checked_headers(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 # No slots, for the same reason as NewJob.
+@explains
 @dataclass(frozen=True)
 class Continue(Generic[R_co]):
     """Return it from a handler to complete this job and enqueue the next one of the chain in the same transaction."""
@@ -353,7 +392,7 @@ class Continue(Generic[R_co]):
     job: NewJob[R_co]
 
     def __post_init__(self) -> None:
-        check_new_job(self.job)
+        check_new_job(self.job, "Continue")
         unique = self.job.envelope.unique
         if unique is not None and unique.window is not None:
             raise InvalidJob(f"{self.job.kind}: a job that goes on a chain has no unique window")

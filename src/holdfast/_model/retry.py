@@ -8,6 +8,8 @@ from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast._model.call import explains
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -18,6 +20,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 _LAST_EXPONENT = 1_000_000
 
 
+@explains
 @dataclass(frozen=True, slots=True)
 class Retry:
     """Exponential backoff: wait `base`, then `factor` times as long after each failure, at most `maximum`, plus jitter.

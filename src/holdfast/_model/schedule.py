@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import cronsim
 
+from holdfast._model.call import explains
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class InvalidSchedule(HoldfastError, ValueError):  # noqa: N818 - names describe
     """This is not a schedule."""
 
 
+@explains
 @dataclass(frozen=True, slots=True)
 class Every:
     """A schedule with slots of equal length, counted from 1970 in UTC, so that all processes compute the same slots.
@@ -61,6 +63,7 @@ class Every:
         return f"every {seconds}{f'.{rest:03}'.rstrip('0') if rest else ''}s"
 
 
+@explains
 @dataclass(frozen=True, slots=True)
 class Cron:
     """A crontab line of five fields, read in a time zone.

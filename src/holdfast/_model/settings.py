@@ -31,8 +31,7 @@ _BY_FIELD = {setting.field: setting for setting in SETTINGS}
 _EMPTY: dict[Unit, Any] = {"addresses": (), "queues": {}}
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-_SHAPE = "postgresql://user:password@host:port/dbname"
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,40})://", re.IGNORECASE)
+ADDRESS_SHAPE = "postgresql://user:password@host:port/dbname"
 _ADDRESS = re.compile(r"postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
 
 
@@ -181,14 +180,6 @@ def read_retry(environ: Mapping[str, str]) -> Retry:
     if problems := [*reader.problems, *_problems(reader.values, reader.sources)]:
         raise SettingsError(problems)
     return reader.made_retry()
-
-
-def check_address(url: str) -> None:
-    """Raise SettingsError for an address with a driver's name, `postgresql+psycopg://…`; libpq checks the rest."""
-    scheme = _SCHEME.match(url)
-    if scheme and scheme[1] not in {"postgresql", "postgres"}:
-        said = f"the address given to Holdfast begins with {scheme[0]}"
-        raise SettingsError([f"{said}: it must look like {_SHAPE}, without the name of a driver"])
 
 
 class _Reader:
@@ -375,7 +366,7 @@ def _faults(setting: Setting, value: Any) -> Iterator[str]:
     elif setting.unit == "names" and not value:
         yield "must name at least one"
     elif setting.unit == "addresses" and not all(map(_ADDRESS.fullmatch, value)):
-        yield f"must be like {_SHAPE}, several separated by spaces"
+        yield f"must be like {ADDRESS_SHAPE}, several separated by spaces"
     elif setting.unit == "word" and value not in setting.words:
         yield f"must be one of {', '.join(setting.words)}, not {_cut(value)}"
     elif kind is str and not value.isprintable():

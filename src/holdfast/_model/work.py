@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal, get_args
 
+from holdfast._model.call import explains
 from holdfast._model.retry import Retry
 
 Executor = Literal["thread", "process"]
@@ -18,6 +19,7 @@ SHORTEST_SECONDS = 0.1
 LONGEST_SECONDS = 86_400.0
 
 
+@explains
 @dataclass(frozen=True, slots=True)
 class Lease:
     """The time after which a job that was not renewed is taken from its worker.
@@ -76,11 +78,11 @@ class Work:
         check_option("lease", self.lease, Lease, "Lease(seconds=30)")
         check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
         if self.executor not in get_args(Executor):
-            raise ValueError(f"executor: one of {', '.join(get_args(Executor))}")
+            raise ValueError(f"executor: expected one of {', '.join(get_args(Executor))}, got {self.executor!r:.40}")
         if self.batch is not None and (type(self.batch) is not int or not 1 <= self.batch <= MOST_IN_A_BATCH):
-            raise ValueError(f"a batch is of 1 to {MOST_IN_A_BATCH} jobs")
+            raise ValueError(f"size: expected a whole number from 1 to {MOST_IN_A_BATCH}, got {self.batch!r:.40}")
         if self.max_runtime is not None and self.max_runtime <= timedelta(0):
-            raise ValueError("max_runtime must be longer than nothing")
+            raise ValueError("max_runtime: expected more than 0 seconds")
 
     def limit(self, lease: Lease) -> dict[str, int]:
         """Return the setting that limits the handler's time, in milliseconds. `lease`: used if the kind has none."""

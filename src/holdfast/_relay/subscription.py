@@ -20,6 +20,14 @@ Start: TypeAlias = Literal["now", "beginning"]
 Poison: TypeAlias = Literal["block", "park_key", "skip"]
 
 LARGEST_WINDOW = 10_000
+_SINKS = {
+    "nats": "NatsSink",
+    "amqp": "RabbitMQSink",
+    "kafka": "KafkaSink",
+    "redis": "RedisSink",
+    "mqtt": "MqttSink",
+    "http": "WebhookSink",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +77,12 @@ class Relay:
     def __post_init__(self) -> None:
         _check(self.name, self.start)
         if self.poison not in get_args(Poison):
-            raise ValueError(f"poison: one of {', '.join(get_args(Poison))}")
+            raise ValueError(f"poison: expected one of {', '.join(get_args(Poison))}, got {self.poison!r:.40}")
+        _check_sink(self.to)
         if not 1 <= self.partitions <= MOST_PARTITIONS:
-            raise ValueError(f"partitions: from 1 to {MOST_PARTITIONS}")
+            raise ValueError(f"partitions: expected a number from 1 to {MOST_PARTITIONS}, got {self.partitions}")
         if not 1 <= self.window <= LARGEST_WINDOW:
-            raise ValueError(f"window: from 1 to {LARGEST_WINDOW}")
+            raise ValueError(f"window: expected a number from 1 to {LARGEST_WINDOW}, got {self.window}")
         if self.lease is not None and self.lease < timedelta(milliseconds=100):
             raise ValueError("lease: at least 100 ms")
 
@@ -85,4 +94,18 @@ class Relay:
 def _check(name: str, start: str) -> None:
     check_name(name)
     if start not in get_args(Start):
-        raise ValueError(f"start: one of {', '.join(get_args(Start))}")
+        raise ValueError(f"start: expected one of {', '.join(get_args(Start))}, got {start!r:.40}")
+
+
+def _check_sink(to: object) -> None:
+    if not isinstance(to, str | type) and hasattr(to, "open") and hasattr(to, "name"):
+        return
+    if isinstance(to, str):
+        scheme, slashes, _ = to.partition("://")
+        sink = _SINKS.get(scheme.removesuffix("s") if slashes else "") or _SINKS.get(scheme, "NatsSink")
+        said = f"an address alone does not say how to publish: write to={sink}(address)"
+    elif isinstance(to, type):
+        said = f"{to.__name__} is a class: write to={to.__name__}(address)"
+    else:
+        said = f"expected a sink, such as NatsSink(address), got {type(to).__name__}"
+    raise TypeError(f"to: {said}. The sinks are in holdfast.sinks")

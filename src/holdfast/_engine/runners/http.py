@@ -40,9 +40,12 @@ class HttpCall:
 
     def __init__(self, path: str, *, timeout: timedelta = 30 * SECOND) -> None:
         if not path.startswith("/") or not path.isascii() or not path.isprintable() or " " in path:
-            raise ValueError("a path begins with / and is percent-encoded ASCII")
+            raise ValueError(
+                f"path: expected percent-encoded ASCII that begins with /, such as /internal/tidy, got {path!r:.60}: "
+                "the host is set by WORKER_API_BASE_URL"
+            )
         if timeout <= timedelta(0):
-            raise ValueError("timeout must be longer than nothing")
+            raise ValueError("timeout: expected more than 0 seconds")
         self.path = path
         self.timeout = timeout
 
