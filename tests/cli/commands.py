@@ -148,3 +148,77 @@ class Running:
             self.log.append(line)
             self._lines.put(line)
         self._lines.put(None)
+
+
+class Saying:
+    """A command that goes on, and all that it writes, line by line. Killed at the end unless it has ended."""
+
+    def __init__(
+        self, *arguments: str, cwd: Path, database: str | None = None, stdin: int = subprocess.DEVNULL, **variables: str
+    ) -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._said: list[str] = []
+        self.process = subprocess.Popen(  # noqa: S603 - the command under test
+            [sys.executable, "-m", "holdfast", *arguments],
+            cwd=cwd,
+            env=environment(database, **variables),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        self._reader.join(PATIENCE)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def hear(self, text: str) -> str:
+        """Wait for the next line that has this text, and return it. Lines before it are skipped."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            line = self._next(deadline)
+            assert line is not None, f"{text!r} was not heard before the end: {self.text()}"
+            if text in line:
+                return line
+
+    def ended(self) -> int:
+        """Wait for the end of the process and of all that write for it, and return its status."""
+        deadline = time.monotonic() + PATIENCE
+        status = self.process.wait(PATIENCE)
+        while self._next(deadline) is not None:
+            pass
+        return status
+
+    def text(self) -> str:
+        return "".join(self._said)
+
+    def _next(self, deadline: float) -> str | None:
+        try:
+            return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            raise AssertionError(f"nothing more was heard: {self.text()}") from None
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._said.append(line)
+            self._lines.put(line)
+        self._lines.put(None)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that descend from this one."""
+    found = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [*found, *(below for child in found for below in children(child))]

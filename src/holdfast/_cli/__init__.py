@@ -14,9 +14,13 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
 # server.py      runs uvicorn with timeouts against slow clients
+# together.py    serves the dashboard beside a worker, with a login that works once
+# lines.py       formats the short log of `dev` and `demo`
+# reload.py      replaces a process when a Python file changes
 #
 # migrate.py     creates or updates the schema
 # worker.py      runs jobs until stopped
+# dev.py         runs a worker and the dashboard, with reload
 # tick.py        runs every runner once
 # jobs.py        lists, retries, cancels and deletes jobs
 # events.py      lists and controls subscriptions and parked events
@@ -49,6 +53,7 @@ __all__ = ["main", "main_with"]
 _COMMANDS = {
     "migrate": "create or update the schema",
     "worker": "run jobs until stopped",
+    "dev": "run a worker and the dashboard, and restart them when a file changes",
     "tick": "run every runner once, and end",
     "jobs": "look at jobs, retry, cancel or delete them",
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
@@ -60,7 +65,7 @@ _COMMANDS = {
     "check": "print every setting and its source, and check the databases",
     "completion": "print shell completion",
 }
-_OF_AN_APPLICATION = ("worker", "tick", "serve", "check")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "serve", "check")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
 

@@ -6,10 +6,8 @@ Changes nothing. Exit status: 0 when a worker could run so, 1 when something is 
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections import Counter
-from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -32,6 +30,7 @@ from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues, unserved
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterable, Iterator
 
     import psycopg
@@ -114,7 +113,7 @@ def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
 
 def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
     try:
-        with _connected(source, url) as conn, session.translated(conn):
+        with load.connected(source, url) as conn, session.translated(conn):
             server = session.run(conn, read_server())
             major = server.version // 10_000
             known = _OLDEST <= major <= _NEWEST
@@ -134,16 +133,6 @@ def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
             yield _listening(conn, source, url, server, settings)
     except CommandError as stop:
         yield "wrong", "database", str(stop)
-
-
-@contextmanager
-def _connected(source: str, url: str) -> Iterator[psycopg.Connection[Any]]:
-    try:
-        conn = session.connect(argparse.Namespace(database_url=url))
-    except CommandError as stop:
-        raise CommandError(str(stop).replace("--database-url", source)) from stop
-    with conn:
-        yield conn
 
 
 def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
@@ -206,7 +195,7 @@ def _listening(conn: psycopg.Connection[Any], source: str, url: str, server: Ser
         return "note", "listen", f"off ({settings.label('listen')}): idle workers find jobs by polling"
     if server.backend_pid != conn.info.backend_pid:
         return "wrong", "listen", _no_notification("another program answers for the server: a pooler")
-    with _connected(source, url) as other:
+    with load.connected(source, url) as other:
         conn.execute(f"LISTEN {_CHANNEL}")
         other.execute(f"NOTIFY {_CHANNEL}")
         arrived = list(conn.notifies(timeout=_LISTEN_SECONDS, stop_after=1))

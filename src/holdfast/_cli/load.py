@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import os
 import sys
 import traceback
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +18,10 @@ from holdfast._cli.session import CommandError
 from holdfast._logs.failure import Failure
 
 if TYPE_CHECKING:
-    import argparse
+    from collections.abc import Iterator
     from types import ModuleType
+
+    import psycopg
 
     from holdfast._model.settings import Settings
 
@@ -61,6 +65,17 @@ def addresses(app: Holdfast | None, settings: Settings) -> dict[str, str]:
     for source, url in named.items():
         session.options(source, url)
     return named
+
+
+@contextmanager
+def connected(source: str, url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Connect to a database that `source` names."""
+    try:
+        conn = session.connect(argparse.Namespace(database_url=url))
+    except CommandError as stop:
+        raise CommandError(str(stop).replace("--database-url", source)) from stop
+    with conn:
+        yield conn
 
 
 def _imported(name: str) -> ModuleType:

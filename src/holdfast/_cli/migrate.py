@@ -27,7 +27,7 @@ def run(arguments: argparse.Namespace) -> None:
     if arguments.print:
         print(schema.script(), end="")
         return
-    with session.connect(arguments) as conn, _translated(conn):
+    with session.connect(arguments) as conn, translated(conn):
         if arguments.check:
             schema.check(conn)
             print("The schema is up to date.")
@@ -49,7 +49,7 @@ def _migrate(conn: psycopg.Connection[Any]) -> None:
 
 
 @contextmanager
-def _translated(conn: psycopg.Connection[Any]) -> Iterator[None]:
+def translated(conn: psycopg.Connection[Any]) -> Iterator[None]:
     """Translate database errors into messages for the operator."""
     try:
         yield

@@ -89,9 +89,9 @@ def run(arguments: argparse.Namespace) -> None:
     url = address(arguments, app, settings)
     application = _application(arguments, app, url)
     process.start_log(arguments, settings)
-    with _listening(arguments.host, arguments.port) as listening:
+    with listen(arguments.host, arguments.port) as listening:
         _warn(arguments)
-        print(f"Serving on {_shown(listening)}", flush=True)
+        print(f"Serving on {shown(listening)}", flush=True)
         _tell_how_to_come_in(arguments, url)
         asyncio.run(_serve(application, listening, arguments))
 
@@ -164,7 +164,8 @@ def _read(option: str, path: Path) -> bytes:
         raise CommandError(f"{option}: cannot read {path}: {error.strerror}", status=2) from error
 
 
-def _listening(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
@@ -178,7 +179,8 @@ def _listening(host: str, port: int) -> socket.socket:
     return listening
 
 
-def _shown(listening: socket.socket) -> str:
+def shown(listening: socket.socket) -> str:
+    """Return the address that a browser opens."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import h11
@@ -13,6 +14,7 @@ from holdfast.ops import end_streams
 if TYPE_CHECKING:
     import asyncio
     import socket
+    from collections.abc import Iterator
 
     from starlette.applications import Starlette
 
@@ -29,17 +31,26 @@ _ENDING = 400
 class OperationsServer(uvicorn.Server):
     """Ends live streams before it waits for open requests, because streams do not end by themselves."""
 
-    def __init__(self, application: Starlette, config: uvicorn.Config) -> None:
+    def __init__(self, application: Starlette, config: uvicorn.Config, *, signals: bool) -> None:
         super().__init__(config)
         self._application = application
+        self._signals = signals
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals() if self._signals else nullcontext():
+            yield
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         end_streams(self._application)
         await super().shutdown(sockets)
 
 
-def make_server(application: Starlette, *, behind_proxy: bool) -> OperationsServer:
-    """Return a server without version header and access log, which trusts only a known proxy's headers."""
+def make_server(application: Starlette, *, behind_proxy: bool, signals: bool = True) -> OperationsServer:
+    """Return a server without version header and access log, which trusts only a known proxy's headers.
+
+    `signals`: whether SIGINT and SIGTERM stop it. Default: True.
+    """
     config = uvicorn.Config(
         application,
         http=Connection,
@@ -53,7 +64,7 @@ def make_server(application: Starlette, *, behind_proxy: bool) -> OperationsServ
         timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
-    return OperationsServer(application, config)
+    return OperationsServer(application, config, signals=signals)
 
 
 Owed: TypeAlias = Literal["headers", "body", "reading", "next request"]

@@ -13,6 +13,7 @@ import argparse
 import asyncio
 import os
 import sys
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractAsyncContextManager
 
     from holdfast._app.app import Holdfast
     from holdfast._engine.worker import Worker
@@ -76,9 +78,25 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.processes is not None:
         _command(arguments, arguments.processes - 1)  # checks that the last process has a port too
         return asyncio.run(_supervise(arguments, settings))
+    return run_worker(app, arguments, settings)
+
+
+def run_worker(
+    app: Holdfast,
+    arguments: argparse.Namespace,
+    settings: Settings,
+    *,
+    beside: AbstractAsyncContextManager[object] | None = None,
+    started: Callable[[], object] = lambda: None,
+) -> int:
+    """Run a worker until stopped, and return the exit status of the process.
+
+    `beside`: entered before the worker starts and left after it stopped. Default: nothing. `started()` is called when
+    the worker runs.
+    """
     status, place = 1, process.Process(settings)
     try:
-        status = place.run(_work(app, arguments, settings, place))
+        status = place.run(_work(app, arguments, settings, place, beside=beside or nullcontext(), started=started))
     except (DatabaseRefused, SchemaMissing) as exc:
         place.fail()
         raise CommandError(str(exc), status=REFUSED_STATUS) from None
@@ -126,15 +144,23 @@ def _command(arguments: argparse.Namespace, place: int) -> list[str]:
     return command
 
 
-async def _work(app: Holdfast, arguments: argparse.Namespace, settings: Settings, place: process.Process) -> int:
+async def _work(  # noqa: PLR0913 - one place calls it
+    app: Holdfast,
+    arguments: argparse.Namespace,
+    settings: Settings,
+    place: process.Process,
+    *,
+    beside: AbstractAsyncContextManager[object],
+    started: Callable[[], object],
+) -> int:
     stops = _Stops()
     place.on_signals(stops.gently, stops.at_once, supervised=arguments.supervised)
     if arguments.supervised:
         _watch_parent(stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()))
-    async with probed(app, arguments.http, settings) as probe:
+    async with beside, probed(app, arguments.http, settings) as probe:
         worker = app.worker(queues=arguments.queues)
         probe.watch(worker)
-        await _run(worker, stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()))
+        await _run(worker, stops, partial(place.end_within, settings.shutdown_timeout.total_seconds()), started)
     left = sum(len(pipeline.held) for pipeline in worker.pipelines)
     if left:
         log.error("jobs are left to the reaper: %d", left)
@@ -145,10 +171,11 @@ async def _work(app: Holdfast, arguments: argparse.Namespace, settings: Settings
     return 1 if left else 0
 
 
-async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object]) -> None:
+async def _run(worker: Worker, stops: _Stops, end_soon: Callable[[], object], started: Callable[[], object]) -> None:
     try:
         async with worker:
             stops.starting = None
+            started()
             await _signalled_or_broken(worker, stops)
             if worker.broken.is_set() and not any(pipeline.refused for pipeline in worker.pipelines):
                 log.critical("a loop cannot go on: the worker stops with exit status %d", BROKEN_STATUS)
