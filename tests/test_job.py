@@ -108,7 +108,7 @@ def test_delay_and_at_replace_each_other() -> None:
     [
         ("delay", -HOUR),
         ("delay", timedelta(days=3_661)),
-        ("delay", 5),
+        ("delay", "5"),
         ("at", datetime(2030, 1, 1)),  # noqa: DTZ001 - that is the mistake
         ("at", datetime.max.replace(tzinfo=timezone(-HOUR))),
         ("at", "2030-01-01"),
@@ -128,7 +128,7 @@ def test_delay_and_at_replace_each_other() -> None:
         ("expires", timedelta(0)),
         ("expires", timedelta(microseconds=999)),
         ("expires", datetime(2030, 1, 1)),  # noqa: DTZ001 - that is the mistake
-        ("expires", 5),
+        ("expires", "5"),
         ("headers", {"a": 1}),
         ("headers", {"a": "\0"}),
         ("headers", {"a": "\ud800"}),

@@ -62,10 +62,17 @@ def test_slots_are_counted_in_utc_whatever_the_zone_asked_in() -> None:
 
 
 @pytest.mark.parametrize(
-    "interval", [timedelta(0), -MS, timedelta(microseconds=1500), timedelta(days=366) + MS, timedelta.max]
+    ("interval", "said"),
+    [
+        (timedelta(0), "from 1 ms to 366 days"),
+        (-MS, "from 1 ms to 366 days"),
+        (timedelta(microseconds=1500), "an interval is in whole milliseconds, got 0.001500 s"),
+        (timedelta(days=366) + MS, "from 1 ms to 366 days"),
+        (timedelta.max, "from 1 ms to 366 days"),
+    ],
 )
-def test_an_interval_is_bounded_and_in_whole_milliseconds(interval: timedelta) -> None:
-    with pytest.raises(InvalidSchedule, match="from 1 ms to 366 days, in whole ms"):
+def test_an_interval_is_bounded_and_in_whole_milliseconds(interval: timedelta, said: str) -> None:
+    with pytest.raises(InvalidSchedule, match=said):
         Every(interval)
 
 
@@ -203,9 +210,10 @@ def test_every_interval_is_read_back(interval: timedelta) -> None:
     assert parse(Every(interval).text) == Every(interval)
 
 
-def test_an_interval_is_a_timedelta() -> None:
-    with pytest.raises(InvalidSchedule, match=r"write Every\(timedelta\(minutes=5\)\), not int"):
-        Every(300)  # type: ignore[arg-type]
+def test_an_interval_is_seconds_or_a_timedelta() -> None:
+    assert Every(300) == Every(timedelta(minutes=5))
+    with pytest.raises(InvalidSchedule, match=r"every: expected seconds or a timedelta, from .*, got str"):
+        Every("300")  # type: ignore[arg-type]
 
 
 def test_a_line_without_a_zone_is_in_utc() -> None:
@@ -230,7 +238,7 @@ def test_a_line_without_a_zone_is_in_utc() -> None:
         ("0 0 * * * America", "'America' is not a time zone known here"),
         ("0 0 * * * localtime", "'localtime' is not a time zone known here"),
         ("every 2 minutes", "'every 2 minutes': an interval is written in seconds, like 'every 120s'"),
-        ("every 0s", "an interval is from 1 ms to 366 days"),
+        ("every 0s", "every: expected seconds or a timedelta, from 1 ms to 366 days"),
         (",".join("1" * 200) + " * * * *", "a cron line has at most 200 characters"),
     ],
 )

@@ -17,7 +17,7 @@ from holdfast._logs.log import FORMATS, LEVELS
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import Settings, SettingsError, read_retry
 from holdfast._model.settings_table import QUEUE_ALIASES, SETTINGS, Setting
-from holdfast._model.work import LONGEST_SECONDS, SHORTEST_SECONDS
+from holdfast._model.work import SHORTEST_LEASE
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 MS = timedelta(milliseconds=1)
@@ -81,7 +81,7 @@ def test_the_table_speaks_of_every_field_once_and_agrees_with_the_words_it_borro
     assert len(set(names)) == len(names)
     assert {name.partition(".")[0] for name in known} == {f.name for f in fields(Settings)} - {"sources", "notes"}
     lease = BY_NAME["HOLDFAST_LEASE_MS"]
-    assert (lease.lowest, lease.highest) == (SHORTEST_SECONDS * 1000, LONGEST_SECONDS * 1000)
+    assert (lease.lowest, lease.highest) == (SHORTEST_LEASE / MS, timedelta(days=1) / MS)
     assert BY_NAME["HOLDFAST_LOG_FORMAT"].words == FORMATS
     assert BY_NAME["HOLDFAST_LOG_LEVEL"].words == LEVELS
 
@@ -358,7 +358,7 @@ def test_what_cannot_be_is_refused_and_names_what_to_change(environ: dict[str, s
     ("given", "said"),
     [
         ({"batch_size": True}, "batch_size (argument) must be a int"),
-        ({"lease": 60}, "lease (argument) must be a timedelta"),
+        ({"lease": "60"}, "lease (argument) must be seconds or a timedelta"),
         ({"lease": timedelta(days=2)}, "lease (argument) must be from 100 to 86400000, not 172800000"),
         ({"database_urls": "postgresql://db/x"}, "database_urls (argument) must be a tuple"),
         (

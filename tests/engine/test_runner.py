@@ -115,7 +115,7 @@ def test_names_that_cannot_be(name: str) -> None:
 
 def test_what_else_cannot_be() -> None:
     with pytest.raises(ValueError, match="max_runtime"):
-        Runner("a", idle, max_runtime=timedelta(0))
+        Holdfast().runner("a", max_runtime=0)(idle)
     app = Holdfast()
 
     @app.job("report")

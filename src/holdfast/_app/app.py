@@ -21,10 +21,10 @@ from holdfast._relay.relays import Relays
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
-    from datetime import timedelta
 
     from holdfast._engine.application import MakeRelaying
     from holdfast._engine.wake.carriers import Carrier
+    from holdfast._model.duration import Duration
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
 
@@ -66,15 +66,16 @@ class Holdfast(Registry, Client):
         *,
         id: str | None = None,  # noqa: A002 - the usual name
         queues: Mapping[str, int] | None = None,
-        poll_interval: timedelta | None = None,
-        next_job_delay: Mapping[str, timedelta] | None = None,
+        poll_interval: Duration | None = None,
+        next_job_delay: Mapping[str, Duration] | None = None,
         **settings: Any,
     ) -> Worker:
         """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
 
         `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `poll_interval`: the longest
         pause when idle. Default: the settings'. `next_job_delay`: by queue, the pause of a slot between two jobs.
-        Default: none. `settings`: fields of `Settings`; they win over the environment.
+        Default: none. Durations are in seconds or timedeltas. `settings`: fields of `Settings`; they win over the
+        environment.
         """
         loaded = Settings.load(os.environ, **settings)
         return self._worker(loaded, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
@@ -87,8 +88,8 @@ class Holdfast(Registry, Client):
         *,
         id: str | None = None,  # noqa: A002 - the usual name
         queues: Mapping[str, int] | None = None,
-        poll_interval: timedelta | None = None,
-        next_job_delay: Mapping[str, timedelta] | None = None,
+        poll_interval: Duration | None = None,
+        next_job_delay: Mapping[str, Duration] | None = None,
         **settings: Any,
     ) -> AsyncGenerator[None, None]:
         """Run a worker in a web process if HOLDFAST_WORKER_ENABLED is true: the lifespan of an ASGI application.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import AsyncConnection
+    from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult
     from holdfast._model.new_job import Continue, NewJob
@@ -122,21 +123,21 @@ class Client:
         return await run(conn, self._verbs.complete_chain(chain, result))
 
     @overload
-    async def wait(self, chain: HasResult[R], *, timeout: timedelta = WAIT, url: str | None = None) -> R: ...  # noqa: ASYNC109
+    async def wait(self, chain: HasResult[R], *, timeout: Duration = WAIT, url: str | None = None) -> R: ...  # noqa: ASYNC109
     @overload
-    async def wait(self, chain: int, *, timeout: timedelta = WAIT, url: str | None = None) -> object: ...  # noqa: ASYNC109
+    async def wait(self, chain: int, *, timeout: Duration = WAIT, url: str | None = None) -> object: ...  # noqa: ASYNC109
     async def wait(
         self,
         chain: HasResult[Any] | int,
         *,
-        timeout: timedelta = WAIT,  # noqa: ASYNC109 - the error names the chain and why there was no answer
+        timeout: Duration = WAIT,  # noqa: ASYNC109 - the error names the chain and why there was no answer
         url: str | None = None,
     ) -> object:
         """Wait until a chain ends and return its result. Call it after your commit, outside of a transaction.
 
-        Raises ChainFailed when the chain did not complete, and TimeoutError when it has not ended within `timeout`, at
-        most a day. Default: 30 seconds. All waits share one listening connection. `url`: the database. Default: the
-        application's.
+        Raises ChainFailed when the chain did not complete, and TimeoutError when it has not ended within `timeout`,
+        seconds or a timedelta of at most a day. Default: 30 seconds. All waits share one listening connection. `url`:
+        the database. Default: the application's.
         """
         wait = self._verbs.wait(chain, timeout, url)
         return wait.result(await self._watchers.wait(wait.url, wait.chain, seconds=wait.seconds, listen=wait.listen))

@@ -7,25 +7,27 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVa
 
 from holdfast._app.arguments import check_model, check_registered_name, topic_names
 from holdfast._engine.runner import BUILT_IN, PeriodicJob, Runner
+from holdfast._engine.runners.http import TIMEOUT as HTTP_TIMEOUT
 from holdfast._engine.runners.http import HttpCall
 from holdfast._model.call import callers_place, explained
+from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast._model.event import Event, Subscriber, Topic
 from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
-from holdfast._model.work import Executor, Work
+from holdfast._model.work import SHORTEST_LEASE, Executor, longest_run, work_of
 from holdfast._relay.subscription import Feed, Relay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from datetime import timedelta
 
     from holdfast._engine.application import Middleware
     from holdfast._engine.report.hook import Hook
     from holdfast._engine.report.transition import Listener
     from holdfast._engine.runner import TickFunction
     from holdfast._model.codec import JsonCodec
+    from holdfast._model.duration import Duration
     from holdfast._model.job import Job
     from holdfast._model.schedule import Schedule
     from holdfast._model.work import Lease
@@ -71,19 +73,19 @@ class Registry:
         queue: str = "default",
         priority: int = 5,
         retry: Retry | None = None,
-        lease: Lease | None = None,
-        max_runtime: timedelta | None = None,
+        lease: Lease | Duration | None = None,
+        max_runtime: Duration | None = None,
         version: int = 1,
         executor: Executor = "thread",
     ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
         """Register a handler, `async def` or plain, whose first parameter is the job.
 
         `priority`: 0 to 9, lower runs first. Default: 5. `retry` and `lease`: default to the worker's. `max_runtime`: a
-        longer attempt is aborted with `timeout` and fails. Default: three times the lease. `version`: of the payload.
-        `executor`: where a plain function runs. Default: in a thread.
+        longer attempt is aborted with `timeout` and fails. Default: three times the lease. Both are in seconds or a
+        timedelta. `version`: of the payload. `executor`: where a plain function runs. Default: in a thread.
         """
         check_registered_name("app.job", name)
-        work = Work(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
+        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
@@ -100,8 +102,8 @@ class Registry:
         queue: str = "default",
         priority: int = 5,
         retry: Retry | None = None,
-        lease: Lease | None = None,
-        max_runtime: timedelta | None = None,
+        lease: Lease | Duration | None = None,
+        max_runtime: Duration | None = None,
         version: int = 1,
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
@@ -112,7 +114,7 @@ class Registry:
         the other arguments.
         """
         check_registered_name("app.batch", name)
-        work = Work(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
+        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, batch=size)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
@@ -173,8 +175,8 @@ class Registry:
         queue: str = "default",
         priority: int = 5,
         retry: Retry | None = None,
-        lease: Lease | None = None,
-        max_runtime: timedelta | None = None,
+        lease: Lease | Duration | None = None,
+        max_runtime: Duration | None = None,
     ) -> Callable[[Callable[[Job[Any], Event[A]], T]], Kind[[Event[A]], T]]:
         """Register a handler that gets one job per event of these topics.
 
@@ -182,7 +184,7 @@ class Registry:
         run the jobs of one key one at a time, in order. Default: False. See `job` for the other arguments.
         """
         names = topic_names("app.on", topics)
-        work = Work(retry=retry, lease=lease, max_runtime=max_runtime)
+        work = work_of(retry=retry, lease=lease, max_runtime=max_runtime)
         envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[Job[Any], Event[A]], T]) -> Kind[[Event[A]], T]:
@@ -205,14 +207,15 @@ class Registry:
         poison: Poison = "block",
         window: int = 256,
         envelope: Callable[[Message], Message] | None = None,
-        lease: timedelta | None = None,
+        lease: Duration | None = None,
     ) -> None:
         """Publish every event of these topics to a sink, in order per key; without topics, every event.
 
         `start`: `now` or `beginning`. `partitions`: the most processes that can share the work. Default: 1. `poison`:
         an event that the sink rejects can `block` its partition until an operator acts (default), be set aside with all
         later events of its key (`park_key`), or alone (`skip`). `window`: events in flight. Default: 256. `lease`: if a
-        process dies, its partitions are reassigned after this time. Default: the worker's lease.
+        process dies, its partitions are reassigned after this time, in seconds or a timedelta. Default: the worker's
+        lease.
         """
         check_registered_name("app.relay", name)
         relay = Relay(
@@ -224,7 +227,7 @@ class Registry:
             poison=poison,
             window=window,
             envelope=envelope,
-            lease=lease,
+            lease=None if lease is None else as_timedelta("lease", lease, least=SHORTEST_LEASE, limit=DAY),
         )
         self._subscribe(relay)
 
@@ -245,14 +248,15 @@ class Registry:
         *,
         every: Schedule | None = None,
         singleton: bool = False,
-        max_runtime: timedelta | None = None,
+        max_runtime: Duration | None = None,
         at_start: bool | None = None,
     ) -> Callable[[F], F]:
         """Register a function, `async def` or plain, that is called periodically with a `Tick` and returns counts.
 
         With `every`, one worker of the fleet runs it per slot. Without it, every worker runs it repeatedly, with a
         shorter pause after work than when idle. `singleton`: run at most one at a time in the fleet. Default: False.
-        `max_runtime`: of one tick in background mode. Default: the time of a whole one-shot tick, 480 seconds.
+        `max_runtime`: of one tick in background mode, in seconds or a timedelta. Default: the time of a whole one-shot
+        tick, 480 seconds.
         `at_start`: run once when the schedule is first stored, before its first slot. Default: True for `Every`, False
         for `Cron`.
         """
@@ -260,7 +264,12 @@ class Registry:
 
         def register(function: F) -> F:
             runner = Runner(
-                name, function, every=every, singleton=singleton, max_runtime=max_runtime, at_start=at_start
+                name,
+                function,
+                every=every,
+                singleton=singleton,
+                max_runtime=longest_run(max_runtime),
+                at_start=at_start,
             )
             self._add_runner(runner)
             return function
@@ -275,15 +284,17 @@ class Registry:
         *,
         every: Schedule | None = None,
         singleton: bool = True,
-        timeout: timedelta | None = None,
+        timeout: Duration | None = None,
         at_start: bool | None = None,
     ) -> None:
         """Register a runner that calls a service: POST {HOLDFAST_API_BASE_URL}{path}, which responds with JSON counts.
 
-        `timeout`: for the response. Default: 30 seconds. See `runner` for the other arguments.
+        `timeout`: for the response, in seconds or a timedelta. Default: 30 seconds. See `runner` for the other
+        arguments.
         """
         check_registered_name("app.http_runner", name)
-        call = HttpCall(path) if timeout is None else HttpCall(path, timeout=timeout)
+        limit = HTTP_TIMEOUT if timeout is None else as_timedelta("timeout", timeout, least=MORE_THAN_ZERO)
+        call = HttpCall(path, timeout=limit)
         self._add_runner(Runner(name, call.tick, every=every, singleton=singleton, at_start=at_start))
 
     @explained("app.schedule")

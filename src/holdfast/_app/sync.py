@@ -13,10 +13,10 @@ from holdfast._store.search import resume_order_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import timedelta
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import SyncConnection
+    from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult
     from holdfast._model.new_job import Continue, NewJob
@@ -96,10 +96,10 @@ class SyncClient:
         return run_sync(conn, self._verbs.complete_chain(chain, result))
 
     @overload
-    def wait(self, chain: HasResult[R], *, timeout: timedelta = WAIT, url: str | None = None) -> R: ...
+    def wait(self, chain: HasResult[R], *, timeout: Duration = WAIT, url: str | None = None) -> R: ...
     @overload
-    def wait(self, chain: int, *, timeout: timedelta = WAIT, url: str | None = None) -> object: ...
-    def wait(self, chain: HasResult[Any] | int, *, timeout: timedelta = WAIT, url: str | None = None) -> object:
+    def wait(self, chain: int, *, timeout: Duration = WAIT, url: str | None = None) -> object: ...
+    def wait(self, chain: HasResult[Any] | int, *, timeout: Duration = WAIT, url: str | None = None) -> object:
         """Wait until a chain ends and return its result; each call opens a connection. See `Holdfast.wait`."""
         wait = self._verbs.wait(chain, timeout, url)
         return wait.result(wait_for_end(wait.url, wait.chain, seconds=wait.seconds, listen=wait.listen))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from datetime import timedelta
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.address import check_address
+from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.event import NewEvent
 from holdfast._model.job import Handle
 from holdfast._model.new_job import LAST_ID, Continue, check_new_job
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Listener
     from holdfast._engine.wake.carriers import Carrier
     from holdfast._model.codec import JsonCodec
+    from holdfast._model.duration import Duration
     from holdfast._model.job import HasResult
     from holdfast._model.new_job import NewJob
     from holdfast._store.chain import ChainEnd, ChainJob
     from holdfast._store.statement import Statement
 
 R = TypeVar("R")
-
-LONGEST_WAIT = timedelta(days=1)
 
 
 class Wait(NamedTuple):
@@ -107,7 +106,7 @@ class Verbs:
         statement = complete_chain(_id(chain), outcome.result, outcome.next)
         return statement.then(partial(self._completed, chain, result))
 
-    def wait(self, chain: HasResult[Any] | int, timeout: timedelta, url: str | None) -> Wait:
+    def wait(self, chain: HasResult[Any] | int, timeout: Duration, url: str | None) -> Wait:
         address, listen = self._address(url)
         result = partial(result_of, _given(chain), decode=self._decode(chain))
         return Wait(address, _id(chain), _seconds(timeout), listen, result)
@@ -168,10 +167,8 @@ def _id(chain: HasResult[Any] | int) -> int:
     return given if 1 <= (given := _given(chain)) <= LAST_ID else 0
 
 
-def _seconds(timeout: timedelta) -> float:
-    if not timedelta(0) < timeout <= LONGEST_WAIT:
-        raise ValueError("timeout: more than nothing, and at most a day")
-    return timeout.total_seconds()
+def _seconds(timeout: Duration) -> float:
+    return as_timedelta("timeout", timeout, least=MORE_THAN_ZERO, limit=DAY).total_seconds()
 
 
 def check_events(events: Sequence[NewEvent]) -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from holdfast._engine.keeper import in_thread
+from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import AbortSignal, HoldfastError
 from holdfast._model.schedule import Every, check_schedule
 from holdfast._model.work import check_option
@@ -18,6 +19,7 @@ from holdfast._model.work import check_option
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from holdfast._model.duration import Duration
     from holdfast._model.new_job import NewJob
     from holdfast._model.schedule import Schedule
     from holdfast._model.settings import Settings
@@ -26,6 +28,8 @@ Counts: TypeAlias = Mapping[str, int]
 """The result of a tick by name: `{"deleted": 12}`. A tick without work returns zeros or nothing."""
 
 BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance")
+# A crontab line may wait years for its next slot.
+_FURTHEST = timedelta(days=36_600)
 NAME_LIMIT = 200
 # A tick's time budget ends a little early, so that its function can return by itself.
 USABLE = 0.9
@@ -140,9 +144,12 @@ class Tick:
         """
         self.counts.update(checked({name: more}))
 
-    def look_again(self, after: timedelta) -> None:
-        """Request the next tick `after` at most this time if this one did nothing. For background mode."""
-        self.next_look = max(0.0, after.total_seconds())
+    def look_again(self, after: Duration) -> None:
+        """Request the next tick after at most this time if this one did nothing. For background mode.
+
+        `after`: seconds or a timedelta.
+        """
+        self.next_look = as_timedelta("after", after, limit=_FURTHEST).total_seconds()
 
 
 TickFunction: TypeAlias = Callable[[Tick], Awaitable[Counts | None] | Counts | None]
@@ -179,9 +186,6 @@ class Runner:
             self.at_start = isinstance(self.every, Every)
         elif self.every is None:
             raise ValueError("at_start: only a runner with a schedule has a first start, give every= too")
-        check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
-        if self.max_runtime is not None and self.max_runtime.total_seconds() <= 0:
-            raise ValueError("max_runtime: expected more than 0 seconds")
         self.is_async = inspect.iscoroutinefunction(self.function)
 
     def __repr__(self) -> str:

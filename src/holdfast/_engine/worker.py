@@ -28,6 +28,7 @@ from holdfast._engine.runners.builtin import in_background
 from holdfast._engine.runners.database import RunnerDatabase
 from holdfast._engine.serving import WorkerParts
 from holdfast._logs.log import Log
+from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import AbortReason, HoldfastError
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from holdfast._engine.keeper import Kept
     from holdfast._engine.runners.loop import Background
     from holdfast._engine.serving import Serving
+    from holdfast._model.duration import Duration
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
 
@@ -55,7 +57,6 @@ START_SECONDS = 1.5
 FLUSH_SECONDS = 5.0
 # A stop exceeds the shutdown timeout by at most this many seconds: to abort, to write outcomes, to record the end.
 LAST_SECONDS = 5.0
-LONGEST_PAUSE = timedelta(days=1)
 
 
 class Worker:
@@ -71,8 +72,8 @@ class Worker:
         *,
         id: str | None = None,  # noqa: A002 - the name used everywhere
         queues: Mapping[str, int] | None = None,
-        poll_interval: timedelta | None = None,
-        next_job_delay: Mapping[str, timedelta] | None = None,
+        poll_interval: Duration | None = None,
+        next_job_delay: Mapping[str, Duration] | None = None,
         background: bool = True,
         patience: float | None = None,
     ) -> None:
@@ -362,12 +363,11 @@ def uncovered(kinds: Mapping[str, Kind[..., Any]], queues: Iterable[str]) -> Ite
         )
 
 
-def _polling(settings: Settings, interval: timedelta | None) -> Settings:
-    """Return the settings with polling at least this often. `interval`: more than 0, at most a day."""
-    if interval is None:
+def _polling(settings: Settings, given: Duration | None) -> Settings:
+    """Return the settings with polling at least this often, in seconds or a timedelta: at most a day."""
+    if given is None:
         return settings
-    if not timedelta(0) < interval <= LONGEST_PAUSE:
-        raise ValueError("poll_interval must be longer than nothing, and at most a day")
+    interval = as_timedelta("poll_interval", given, least=MORE_THAN_ZERO, limit=DAY)
     return replace(
         settings,
         idle_max=interval,

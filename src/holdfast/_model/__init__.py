@@ -14,5 +14,6 @@ retry.py           computes the delay before the next attempt
 event.py           holds topics and events
 schedule.py        computes when recurring work runs
 call.py            explains calls with wrong arguments, and finds the line of the caller
+duration.py        converts durations, seconds or timedeltas, and refuses others
 errors.py          defines the errors that Holdfast raises, and the signal that asks a handler to stop
 """

@@ -34,8 +34,12 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from holdfast._model.duration import as_timedelta
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from holdfast._model.duration import Duration
 
 
 # ruff: noqa: N818 - names describe what happened
@@ -240,11 +244,15 @@ class AbortSignal:
             await event.wait()
         return self._reason
 
-    def wait_in_thread(self, timeout: float | None = None) -> bool:
-        """Block a thread until it fires; return whether it has fired. `timeout`: in seconds. Default: no limit."""
+    def wait_in_thread(self, timeout: Duration | None = None) -> bool:
+        """Block a thread until it fires; return whether it has fired.
+
+        `timeout`: seconds or a timedelta. Default: no limit.
+        """
+        seconds = None if timeout is None else as_timedelta("timeout", timeout).total_seconds()
         event = threading.Event()
         self._add(event)
-        return self.aborted or event.wait(timeout)
+        return self.aborted or event.wait(seconds)
 
     def abort(self, reason: AbortReason) -> bool:
         """Fire, from any thread; return False if it has fired before, and keep that reason."""

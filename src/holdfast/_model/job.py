@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, T
 
 from holdfast._logs.failure import CODE_LIMIT, Failure, only_leaf, retryable
 from holdfast._model.call import explains
+from holdfast._model.duration import LONGEST, as_timedelta
 from holdfast._model.errors import AbortSignal, HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
+    from holdfast._model.duration import Duration
     from holdfast._model.retry import Retry
 
 T = TypeVar("T")
@@ -194,9 +196,6 @@ def _running(job_id: int, run: Run | None) -> Run:
     return run
 
 
-LONGEST_WAIT = timedelta(days=366)
-
-
 @dataclass(frozen=True, slots=True)
 class Completed:
     """The job is done; `result` is JSON text."""
@@ -272,30 +271,35 @@ class Fail(Exception):
 class Reschedule(Exception):
     """Raise or return it to run the job again, after a delay or at a given time. The attempt does not count.
 
-    `after`: a timedelta of at most 366 days, or a datetime with a time zone, compared with PostgreSQL's clock. If that
-    time has passed, the job is due at once.
+    `after`: seconds or a timedelta, at most 366 days, or a datetime with a time zone, compared with PostgreSQL's clock.
+    If that time has passed, the job is due at once.
 
-    >>> Reschedule(timedelta(minutes=5)).after
+    >>> Reschedule(300).after
     datetime.timedelta(seconds=300)
     >>> Reschedule(datetime(2030, 1, 1, 9, tzinfo=UTC)).after.isoformat()
     '2030-01-01T09:00:00+00:00'
     """
 
-    def __init__(self, after: timedelta | datetime) -> None:
+    after: timedelta | datetime
+
+    def __init__(self, after: Duration | datetime) -> None:
         super().__init__(after)
-        self.after = _moment("after", after) if isinstance(after, datetime) else _wait("after", after, " or a datetime")
+        if isinstance(after, datetime):
+            self.after = _moment("after", after)
+        else:
+            self.after = as_timedelta("after", after, limit=LONGEST, others=" or a datetime")
 
 
 @explains
 class Busy(Exception):
     """Raise or return it when a service is overloaded: the job returns to its queue, and the queue pauses.
 
-    The attempt does not count. `retry_after`: a timedelta of at most 366 days.
+    The attempt does not count. `retry_after`: seconds or a timedelta, at most 366 days.
     """
 
-    def __init__(self, retry_after: timedelta) -> None:
+    def __init__(self, retry_after: Duration) -> None:
         super().__init__(retry_after)
-        self.retry_after = _wait("retry_after", retry_after)
+        self.retry_after = as_timedelta("retry_after", retry_after, limit=LONGEST)
 
 
 Signal: TypeAlias = Fail | Reschedule | Busy
@@ -329,12 +333,4 @@ def _moment(name: str, value: datetime) -> datetime:
         value.astimezone(UTC)
     except OverflowError:
         raise ValueError(f"{name}: the datetime is outside the calendar, in UTC the years 1 to 9999") from None
-    return value
-
-
-def _wait(name: str, value: timedelta, others: str = "") -> timedelta:
-    if not isinstance(value, timedelta):
-        raise TypeError(f"{name}: expected a timedelta{others}, got {type(value).__name__}")
-    if not timedelta(0) <= value <= LONGEST_WAIT:
-        raise ValueError(f"{name} must be from 0 to {LONGEST_WAIT.days} days")
     return value

@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast._logs.log import TRACEPARENT
 from holdfast._model.call import explained, explains
+from holdfast._model.duration import MILLISECOND, Duration, as_timedelta
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 
@@ -34,7 +35,6 @@ NO_LIMIT = -1
 MOST_BLOCKERS = 10_000
 LONGEST_WINDOW = timedelta(days=31)
 LONGEST_DELAY = timedelta(days=3_660)
-_MILLISECOND = timedelta(milliseconds=1)
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _EXAMPLES = {
     "at": "at=datetime.now(UTC) + timedelta(hours=1)",
@@ -56,7 +56,7 @@ OMITTED: Final = Omitted.OMITTED
 
 
 @explains
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Unique:
     """Allows one job of this kind with this key: while it is live or, with `window`, within that time.
 
@@ -69,16 +69,15 @@ class Unique:
     key: str
     _: KW_ONLY
     window: timedelta | None = None
-    """Whole milliseconds, at most 31 days. Default: None, while the job is live."""
+    """Seconds or a timedelta, in whole milliseconds, at most 31 days. Default: None, while the job is live."""
     on_conflict: OnConflict = "keep"
 
-    def __post_init__(self) -> None:
-        check_text("unique", self.key, KEY_LIMIT)
-        _check_choice("on_conflict", self.on_conflict, get_args(OnConflict))
-        if self.window is not None:
-            _check_span("window", self.window, LONGEST_WINDOW, least=_MILLISECOND)
-            if self.window % _MILLISECOND:
-                raise InvalidJob("window: whole milliseconds, please")
+    def __init__(self, key: str, *, window: Duration | None = None, on_conflict: OnConflict = "keep") -> None:
+        check_text("unique", key, KEY_LIMIT)
+        _check_choice("on_conflict", on_conflict, get_args(OnConflict))
+        object.__setattr__(self, "key", key)
+        object.__setattr__(self, "window", None if window is None else _window(window))
+        object.__setattr__(self, "on_conflict", on_conflict)
 
 
 @explains
@@ -163,7 +162,7 @@ class Envelope:
         if self.delay is not None and self.at is not None:
             raise InvalidJob("delay, at: both say when the job is due: give one of them")
         if self.delay is not None:
-            members["delay_ms"] = _check_span("delay", self.delay, LONGEST_DELAY)
+            members["delay_ms"] = self.delay // MILLISECOND
         elif self.at is not None:
             members["at"] = _check_time("at", self.at)
         match self.expires:
@@ -174,7 +173,7 @@ class Envelope:
                 if self.at is not None and self.expires <= self.at:
                     raise InvalidJob("expires: the job would expire before it is due: give a later time")
             case _:
-                members["expires_ms"] = _check_span("expires", self.expires, LONGEST_DELAY, least=_MILLISECOND)
+                members["expires_ms"] = self.expires // MILLISECOND
                 if self.delay is not None and self.expires <= self.delay:
                     raise InvalidJob("expires: the job would expire before it is due: give a later time")
         return members
@@ -188,7 +187,7 @@ class Envelope:
         if self.unique is not None:
             members["unique_key"] = _check_type("unique", self.unique, Unique).key
             if self.unique.window is not None:
-                members["unique_window_ms"] = self.unique.window // _MILLISECOND
+                members["unique_window_ms"] = self.unique.window // MILLISECOND
             if self.unique.on_conflict != "keep":
                 members["on_conflict"] = self.unique.on_conflict
         return members
@@ -232,13 +231,13 @@ class NewJob(Generic[R_co]):
     def options(  # noqa: PLR0913 - one keyword per option
         self,
         *,
-        delay: timedelta | Omitted | None = OMITTED,
+        delay: Duration | Omitted | None = OMITTED,
         at: datetime | Omitted | None = OMITTED,
         priority: int | Omitted = OMITTED,
         queue: str | Omitted = OMITTED,
         order_key: str | OrderKey | Omitted | None = OMITTED,
         unique: Unique | Omitted | None = OMITTED,
-        expires: timedelta | datetime | Omitted | None = OMITTED,
+        expires: Duration | datetime | Omitted | None = OMITTED,
         headers: Mapping[str, str] | Omitted = OMITTED,
         max_attempts: int | Omitted | None = OMITTED,
         after: Iterable[Handle[Any] | int] | Omitted = OMITTED,
@@ -246,29 +245,29 @@ class NewJob(Generic[R_co]):
     ) -> NewJob[R_co]:
         """Return a copy of the job with these options changed; options not given keep their value.
 
-        `delay` and `at`: when the job is due; one replaces the other. Default: at once. `expires`: cancel the job if it
-        has not started by then. Default: never. `priority`: 0 to 9, lower runs first. Default: the kind's.
-        `max_attempts`: attempts in all; None is no limit. Default: the kind's, else HOLDFAST_RETRY_MAX_ATTEMPTS.
-        `after`: chains, by handle or id, that must complete before the job runs. If one does not complete, the job
-        fails too, or with `if_blocker_fails="run"` runs and finds it in `job.blockers`.
+        `delay`, seconds or a timedelta, and `at`: when the job is due; one replaces the other. Default: at once.
+        `expires`, seconds, a timedelta or a datetime: cancel the job if it has not started by then. Default: never.
+        `priority`: 0 to 9, lower runs first. Default: the kind's. `max_attempts`: attempts in all; None is no limit.
+        Default: the kind's, else HOLDFAST_RETRY_MAX_ATTEMPTS. `after`: chains, by handle or id, that must complete
+        before the job runs. If one does not complete, the job fails too, or with `if_blocker_fails="run"` runs and
+        finds it in `job.blockers`.
 
-        >>> NewJob(Envelope("mail"), "{}").options(delay=timedelta(hours=1)).as_json()
+        >>> NewJob(Envelope("mail"), "{}").options(delay=3600).as_json()
         '{"kind":"mail","delay_ms":3600000,"payload":{}}'
         """
         now = self.envelope
-        if delay is not OMITTED or at is not OMITTED:
-            delay, at = _chosen(delay, None), _chosen(at, None)
+        due = (now.delay, now.at) if delay is OMITTED and at is OMITTED else (_delay(delay), _chosen(at, None))
         envelope = Envelope(
             now.kind,
             now.payload_version,
             queue=_chosen(queue, now.queue),
             priority=_chosen(priority, now.priority),
             max_attempts=_chosen(max_attempts, now.max_attempts),
-            delay=_chosen(delay, now.delay),
-            at=_chosen(at, now.at),
+            delay=due[0],
+            at=due[1],
             order_key=OrderKey(order_key) if isinstance(order_key, str) else _chosen(order_key, now.order_key),
             unique=_chosen(unique, now.unique),
-            expires=_chosen(expires, now.expires),
+            expires=now.expires if isinstance(expires, Omitted) else _expires(expires),
             headers=now.headers if headers is OMITTED else frozen_headers(headers),
             after=now.after if after is OMITTED else _chain_ids(after),
             if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
@@ -334,11 +333,25 @@ def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise InvalidJob(f"{option}: expected one of {', '.join(choices)}, got {value!r:.40}")
 
 
-def _check_span(option: str, value: timedelta, limit: timedelta, *, least: timedelta = timedelta(0)) -> int:
-    _check_type(option, value, timedelta)
-    if not least <= value <= limit:
-        raise InvalidJob(f"{option}: from {least / _MILLISECOND:.0f} ms to {limit.days} days")
-    return value // _MILLISECOND
+def _window(given: Duration) -> timedelta:
+    window = as_timedelta("window", given, least=MILLISECOND, limit=LONGEST_WINDOW, error=InvalidJob)
+    if window % MILLISECOND:
+        raise InvalidJob(f"window: a window is in whole milliseconds, got {window.total_seconds():.6f} s")
+    return window
+
+
+def _delay(given: Duration | Omitted | None) -> timedelta | None:
+    if given is None or isinstance(given, Omitted):
+        return None
+    return as_timedelta("delay", given, limit=LONGEST_DELAY, error=InvalidJob)
+
+
+def _expires(given: Duration | datetime | None) -> timedelta | datetime | None:
+    if given is None or isinstance(given, datetime):
+        return given
+    return as_timedelta(
+        "expires", given, least=MILLISECOND, limit=LONGEST_DELAY, others=" or a datetime", error=InvalidJob
+    )
 
 
 def _check_time(option: str, value: datetime) -> str:

@@ -9,23 +9,30 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast._model.call import explains
+from holdfast._model.duration import as_timedelta
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable
+
+    from holdfast._model.duration import Duration
 
 MAX_ATTEMPTS = 1000
-LONGEST = timedelta(days=366)
+_BASE = timedelta(seconds=5)
+_MAXIMUM = timedelta(seconds=120)
+_JITTER = timedelta(milliseconds=500)
 _MILLISECOND = timedelta(milliseconds=1)
 # After this many doublings every factor above 1.0001 has reached the maximum.
 _LAST_EXPONENT = 1_000_000
 
 
 @explains
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Retry:
     """Exponential backoff: wait `base`, then `factor` times as long after each failure, at most `maximum`, plus jitter.
 
-    >>> Retry(max_attempts=5, base=timedelta(seconds=10)).delay(3)
+    Every delay is given in seconds or as a timedelta, from 0 to 366 days.
+
+    >>> Retry(max_attempts=5, base=10).delay(3)
     datetime.timedelta(seconds=40)
     >>> Retry(max_attempts=None).delay(5_000)
     datetime.timedelta(seconds=120)
@@ -34,45 +41,60 @@ class Retry:
     max_attempts: int | None = 3
     """Attempts in all, 1 to 1000. None: no limit, so failures never make the job a dead letter. Default: 3."""
     _: KW_ONLY
-    base: timedelta = timedelta(seconds=5)
+    base: timedelta = _BASE
     """Delay after the first failure. Default: 5 seconds."""
     factor: float = 2.0
     """The number by which the delay is multiplied after each failure, at least 1. Default: 2."""
-    maximum: timedelta = timedelta(seconds=120)
+    maximum: timedelta = _MAXIMUM
     """Longest delay, before jitter. Default: 120 seconds."""
-    jitter: timedelta = timedelta(milliseconds=500)
+    jitter: timedelta = _JITTER
     """Largest random addition to each delay, uniformly distributed. Default: 500 ms."""
     steps: tuple[timedelta, ...] = ()
     """The delays one by one; the last is repeated. If given, base, factor and maximum are ignored. Default: none."""
 
-    def __post_init__(self) -> None:
-        limit = self.max_attempts
+    def __init__(  # noqa: PLR0913 - one keyword per field
+        self,
+        max_attempts: int | None = 3,
+        *,
+        base: Duration = _BASE,
+        factor: float = 2.0,
+        maximum: Duration = _MAXIMUM,
+        jitter: Duration = _JITTER,
+        steps: Iterable[Duration] = (),
+    ) -> None:
+        limit = max_attempts
         if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_ATTEMPTS):
             raise ValueError(f"max_attempts must be a whole number from 1 to {MAX_ATTEMPTS}, or None for no limit")
-        if not (math.isfinite(self.factor) and self.factor >= 1):
+        if not (math.isfinite(factor) and factor >= 1):
             raise ValueError("factor must be a finite number, at least 1")
-        waits = {"base": self.base, "maximum": self.maximum, "jitter": self.jitter}
-        waits |= {f"steps[{i}]": step for i, step in enumerate(self.steps)}
-        for name, wait in waits.items():
-            if not timedelta(0) <= wait <= LONGEST:
-                raise ValueError(f"{name} must be from 0 to {LONGEST.days} days")
+        fields = {
+            "max_attempts": max_attempts,
+            "base": as_timedelta("base", base),
+            "factor": factor,
+            "maximum": as_timedelta("maximum", maximum),
+            "jitter": as_timedelta("jitter", jitter),
+            "steps": tuple(as_timedelta(f"steps[{i}]", step) for i, step in enumerate(steps)),
+        }
+        for name, value in fields.items():
+            object.__setattr__(self, name, value)
 
     @classmethod
     def table(
         cls,
-        steps: Sequence[timedelta],
+        steps: Iterable[Duration],
         *,
         max_attempts: int | None = 3,
-        jitter: timedelta = timedelta(milliseconds=500),
+        jitter: Duration = _JITTER,
     ) -> Retry:
         """Return a policy with the delays of a table.
 
-        `steps`: the delays; the last one is repeated. `max_attempts`: attempts in all. Default: 3. `jitter`: largest
-        random addition to each delay. Default: 500 ms.
+        `steps`: the delays, in seconds or as timedeltas; the last one is repeated. `max_attempts`: attempts in all.
+        Default: 3. `jitter`: largest random addition to each delay. Default: 500 ms.
         """
-        if not steps:
+        made = cls(max_attempts, jitter=jitter, steps=steps)
+        if not made.steps:
             raise ValueError("a table needs at least one step")
-        return cls(max_attempts, jitter=jitter, steps=tuple(steps))
+        return made
 
     def is_last(self, attempt: int) -> bool:
         """Return whether no attempt follows failed attempt number `attempt` (the first is 1)."""

@@ -11,14 +11,15 @@ from zoneinfo import ZoneInfo
 import cronsim
 
 from holdfast._model.call import explains
+from holdfast._model.duration import LONGEST, MILLISECOND, as_timedelta
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from holdfast._model.duration import Duration
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHORTEST = timedelta(milliseconds=1)
-_LONGEST = timedelta(days=366)
 _FIELDS = 5
 _TEXT_LIMIT = 200
 _EVERY = re.compile(r"every ([0-9]{1,8})(?:\.([0-9]{1,3}))?s")
@@ -31,22 +32,24 @@ class InvalidSchedule(HoldfastError, ValueError):  # noqa: N818 - names describe
 
 
 @explains
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Every:
     """A schedule with slots of equal length, counted from 1970 in UTC, so that all processes compute the same slots.
 
-    >>> Every(timedelta(minutes=2)).next(datetime(2026, 5, 1, 12, 3, 20, tzinfo=UTC)).isoformat()
+    The interval is given in seconds or as a timedelta.
+
+    >>> Every(120).next(datetime(2026, 5, 1, 12, 3, 20, tzinfo=UTC)).isoformat()
     '2026-05-01T12:04:00+00:00'
     """
 
     interval: timedelta
     """From 1 ms to 366 days, in whole ms."""
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.interval, timedelta):
-            raise InvalidSchedule(f"every: write Every(timedelta(minutes=5)), not {type(self.interval).__name__}")
-        if not _SHORTEST <= self.interval <= _LONGEST or self.interval % _SHORTEST:
-            raise InvalidSchedule(f"every: an interval is from 1 ms to {_LONGEST.days} days, in whole ms")
+    def __init__(self, interval: Duration) -> None:
+        given = as_timedelta("every", interval, least=MILLISECOND, limit=LONGEST, error=InvalidSchedule)
+        if given % MILLISECOND:
+            raise InvalidSchedule(f"every: an interval is in whole milliseconds, got {given.total_seconds():.6f} s")
+        object.__setattr__(self, "interval", given)
 
     def next(self, after: datetime) -> datetime:
         """Return the first slot later than `after`."""
@@ -59,7 +62,7 @@ class Every:
     @property
     def text(self) -> str:
         """The schedule as it is stored: `every 120s`, `every 0.25s`."""
-        seconds, rest = divmod(self.interval // _SHORTEST, 1000)
+        seconds, rest = divmod(self.interval // MILLISECOND, 1000)
         return f"every {seconds}{f'.{rest:03}'.rstrip('0') if rest else ''}s"
 
 
@@ -139,9 +142,7 @@ Schedule = Every | Cron
 def check_schedule(every: object) -> None:
     """Raise a TypeError that shows the right spelling unless `every` is a schedule."""
     if not isinstance(every, Every | Cron):
-        raise TypeError(
-            f'every: write every=Every(timedelta(hours=1)) or every=Cron("0 2 * * *"), not {type(every).__name__}'
-        )
+        raise TypeError(f'every: write every=Every(3600) or every=Cron("0 2 * * *"), not {type(every).__name__}')
 
 
 def parse(text: str) -> Schedule:

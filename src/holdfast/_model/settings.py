@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast._logs.masking import MASK, mask
+from holdfast._model.duration import MILLISECOND, or_timedelta
 from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
 from holdfast._model.settings_table import QUEUE_ALIASES, SETTINGS
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from holdfast._model.settings_table import Setting, Unit
 
-_MS = timedelta(milliseconds=1)
 _PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
 _WAITS = ("retry.base", "retry.maximum")
 # The text for a setting that has a default but is None.
@@ -140,11 +140,11 @@ class Settings:
     def too_long_for(self, name: str, lease: timedelta) -> Iterator[str]:
         """Yield a problem for each explicit setting that is too long for the `lease` of `name`, a kind or a queue."""
         for left, right, agree, rule in _RULES:
-            if right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left):
-                value = getattr(self, left)
-                if not agree(value, lease):
-                    written = _written(_BY_FIELD[left], {left: value})
-                    yield f"{self.label(left)} ({written}) must be {rule} the lease of {name} ({lease / _MS:.15g})"
+            explicit = right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left)
+            if explicit and not agree(value := getattr(self, left), lease):
+                written = _written(_BY_FIELD[left], {left: value})
+                limit = f"the lease of {name} ({lease / MILLISECOND:.15g})"
+                yield f"{self.label(left)} ({written}) must be {rule} {limit}"
 
     def label(self, name: str) -> str:
         """Return the name under which the field `name` was set, for messages: a variable, or the argument."""
@@ -248,7 +248,7 @@ class _Reader:
 
 
 def _layer(setting: Setting, value: Any) -> dict[str, Any]:
-    return dict(value) if setting.unit == "queues" else {"": value}
+    return dict(value) if setting.unit == "queues" else {"": or_timedelta(value) if setting.unit == "ms" else value}
 
 
 def _suggestion(name: str, known: Sequence[str]) -> str:
@@ -295,7 +295,7 @@ def _cut(text: str) -> str:
 
 
 _PARSE: dict[Unit, Callable[[str], Any]] = {
-    "ms": lambda text: _whole(text) * _MS,
+    "ms": lambda text: _whole(text) * MILLISECOND,
     "number": _whole,
     "true or false": _truth,
     "names": _names,
@@ -304,7 +304,7 @@ _PARSE: dict[Unit, Callable[[str], Any]] = {
     "word": str.lower,
 }
 _WRITE: dict[Unit, Callable[[Any], str]] = {
-    "ms": lambda value: f"{value / _MS:.15g}",
+    "ms": lambda value: f"{value / MILLISECOND:.15g}",
     "true or false": lambda value: str(value).lower(),
     "names": ",".join,
     "addresses": lambda value: mask(" ".join(value)),
@@ -355,9 +355,9 @@ def _faults(setting: Setting, value: Any) -> Iterator[str]:
     if value is None and (not setting.default or setting.field in _NONE):
         return
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        yield f"must be a {kind.__name__}"
+        yield f"must be {'seconds or ' if kind is timedelta else ''}a {kind.__name__}"
         return
-    numbers = {timedelta: lambda: [value / _MS], int: lambda: [value], Mapping: lambda: list(value.values())}
+    numbers = {timedelta: lambda: [value / MILLISECOND], int: lambda: [value], Mapping: lambda: list(value.values())}
     for number in numbers.get(kind, list)():
         if not setting.lowest <= number <= setting.highest:
             yield f"must be from {setting.lowest} to {setting.highest}, not {number:.15g}"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from holdfast._model.retry import LONGEST, MAX_ATTEMPTS
+from holdfast._model.duration import LONGEST
+from holdfast._model.retry import MAX_ATTEMPTS
 
 Unit = Literal["ms", "number", "true or false", "names", "addresses", "queues", "word", "text", "secret"]
 

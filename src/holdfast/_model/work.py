@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar, Literal, get_args
 
 from holdfast._model.call import explains
+from holdfast._model.duration import DAY, MORE_THAN_ZERO, Duration, as_timedelta
 from holdfast._model.retry import Retry
 
 Executor = Literal["thread", "process"]
@@ -15,14 +15,13 @@ Executor = Literal["thread", "process"]
 MOST_IN_A_BATCH = 10_000
 # The default `max_runtime`, in leases.
 LEASES_OF_A_RUN = 3
-SHORTEST_SECONDS = 0.1
-LONGEST_SECONDS = 86_400.0
+SHORTEST_LEASE = timedelta(milliseconds=100)
 
 
 @explains
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Lease:
-    """The time after which a job that was not renewed is taken from its worker.
+    """The time after which a job that was not renewed is taken from its worker, in seconds or as a timedelta.
 
     >>> Lease.external.duration
     datetime.timedelta(seconds=120)
@@ -38,9 +37,9 @@ class Lease:
     external: ClassVar[Lease]
     """120 seconds: calls to third-party services."""
 
-    def __post_init__(self) -> None:
-        if not (math.isfinite(self.seconds) and SHORTEST_SECONDS <= self.seconds <= LONGEST_SECONDS):
-            raise ValueError(f"a lease lasts from {SHORTEST_SECONDS} to {LONGEST_SECONDS:.0f} seconds")
+    def __init__(self, seconds: Duration = 60) -> None:
+        given = as_timedelta("lease", seconds, least=SHORTEST_LEASE, limit=DAY)
+        object.__setattr__(self, "seconds", given.total_seconds())
 
     @property
     def duration(self) -> timedelta:
@@ -76,13 +75,10 @@ class Work:
     def __post_init__(self) -> None:
         check_option("retry", self.retry, Retry, "Retry(max_attempts=5)")
         check_option("lease", self.lease, Lease, "Lease(seconds=30)")
-        check_option("max_runtime", self.max_runtime, timedelta, "timedelta(minutes=10)")
         if self.executor not in get_args(Executor):
             raise ValueError(f"executor: expected one of {', '.join(get_args(Executor))}, got {self.executor!r:.40}")
         if self.batch is not None and (type(self.batch) is not int or not 1 <= self.batch <= MOST_IN_A_BATCH):
             raise ValueError(f"size: expected a whole number from 1 to {MOST_IN_A_BATCH}, got {self.batch!r:.40}")
-        if self.max_runtime is not None and self.max_runtime <= timedelta(0):
-            raise ValueError("max_runtime: expected more than 0 seconds")
 
     def limit(self, lease: Lease) -> dict[str, int]:
         """Return the setting that limits the handler's time, in milliseconds. `lease`: used if the kind has none."""
@@ -93,6 +89,24 @@ class Work:
     def longest(self, lease: Lease) -> float:
         """Return how many seconds a handler may run if its job has this lease."""
         return LEASES_OF_A_RUN * lease.seconds if self.max_runtime is None else self.max_runtime.total_seconds()
+
+
+def work_of(
+    *,
+    retry: Retry | None,
+    lease: Lease | Duration | None,
+    max_runtime: Duration | None,
+    executor: Executor = "thread",
+    batch: int | None = None,
+) -> Work:
+    """Return the work of a kind from the arguments with which it is registered."""
+    held = lease if isinstance(lease, Lease | None) else Lease(lease)
+    return Work(retry=retry, lease=held, max_runtime=longest_run(max_runtime), executor=executor, batch=batch)
+
+
+def longest_run(max_runtime: Duration | None) -> timedelta | None:
+    """Return a `max_runtime` as it was given, checked."""
+    return None if max_runtime is None else as_timedelta("max_runtime", max_runtime, least=MORE_THAN_ZERO)
 
 
 def check_option(name: str, value: object, expected: type, example: str) -> None:

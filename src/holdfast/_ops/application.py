@@ -8,7 +8,6 @@ import os
 import re
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import cache, partial
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
 from holdfast._logs.masking import NAMES
+from holdfast._model.duration import DAY, MILLISECOND, as_timedelta
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._ops.access import Sessions
 from holdfast._ops.endpoint import Endpoint, Headers, Target, refused_by_starlette
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from holdfast._app.app import Holdfast
+    from holdfast._model.duration import Duration
     from holdfast._ops.access import Authenticate
     from holdfast._ops.jwt import JwtAccess
     from holdfast._ops.redaction import Redactor
@@ -52,10 +53,10 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     redact_fields: Collection[str] = (),
     redact: Redactor | None = None,
     connections: int = 4,
-    timeout: timedelta = timedelta(seconds=2),
+    timeout: Duration = 2,
     secret: str | None = None,
     public_metrics: bool = False,
-    live_every: timedelta = timedelta(seconds=2),
+    live_every: Duration = 2,
     live_clients: int = 200,
 ) -> Starlette:
     """Return an ASGI application to serve or to mount, for example under `/holdfast`.
@@ -63,10 +64,10 @@ def operations(  # noqa: PLR0913 - one keyword per choice
     Without `app`, only with the `url` of a database, everything works except running handlers. Callers authenticate
     with an access token, a token that `jwt` trusts, or `authenticate(request)`, sync or async, which returns a
     `Person`. `redact_fields` are hidden in payloads in addition to the default ones, and `redact(kind, value)` returns
-    the value to show. `connections`: the most connections it opens. Default: 4. `timeout`: of each statement. Default:
-    2 seconds. `secret`: signs sessions; processes behind one address must share it. `public_metrics`: no login for
-    /metrics. `live_every`: how often open pages are updated. Default: 2 seconds. `live_clients`: the most streams
-    of open pages. Default: 200.
+    the value to show. `connections`: the most connections it opens. Default: 4. `timeout`: of each statement, in
+    seconds or a timedelta. Default: 2 seconds. `secret`: signs sessions; processes behind one address must share it.
+    `public_metrics`: no login for /metrics. `live_every`: how often open pages are updated, in seconds or a timedelta.
+    Default: 2 seconds. `live_clients`: the most streams of open pages. Default: 200.
     """
     settings = Settings.load(os.environ)
     address = url or (app.url if app is not None else None) or next(iter(settings.database_urls), None)
@@ -79,12 +80,12 @@ def operations(  # noqa: PLR0913 - one keyword per choice
             Service(
                 address,
                 connections=connections,
-                timeout=timeout,
+                timeout=as_timedelta("timeout", timeout, least=MILLISECOND, limit=DAY),
                 redaction=redaction,
                 listeners=() if app is None else app.listeners,
             ),
             connections=connections,
-            every=live_every,
+            every=as_timedelta("live_every", live_every, least=MILLISECOND, limit=DAY),
             listeners=live_clients,
         ),
         document=partial(document, routes),

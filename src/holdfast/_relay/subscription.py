@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from holdfast._engine.runner import check_name
@@ -11,6 +10,7 @@ from holdfast._store.subscription import MOST_PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from datetime import timedelta
 
     from holdfast._model.kind import Kind
     from holdfast._model.new_job import Envelope
@@ -83,8 +83,6 @@ class Relay:
             raise ValueError(f"partitions: expected a number from 1 to {MOST_PARTITIONS}, got {self.partitions}")
         if not 1 <= self.window <= LARGEST_WINDOW:
             raise ValueError(f"window: expected a number from 1 to {LARGEST_WINDOW}, got {self.window}")
-        if self.lease is not None and self.lease < timedelta(milliseconds=100):
-            raise ValueError("lease: at least 100 ms")
 
     @property
     def target(self) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast._engine.keeper import in_thread
+from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import UnknownKind
 from holdfast._model.new_job import OMITTED
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast._app.app import Holdfast
     from holdfast._app.registry import AnyKind
+    from holdfast._model.duration import Duration
     from holdfast._model.job import Handle
     from holdfast._model.new_job import NewJob
     from holdfast._store.statement import Statement
@@ -65,7 +67,7 @@ class Testing:
         """Return the jobs of a kind, waiting or ended, oldest first; at most the last 10,000."""
         return await self._verbs.enqueued(self._run, kind.name)
 
-    async def drain(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
+    async def drain(self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
         """Run the due jobs and those they enqueue, one after another, until none is due; return the attempts.
 
         A handler's exception is raised here after its outcome is written, or only reported without `raise_errors`.
@@ -77,12 +79,12 @@ class Testing:
         self,
         job: NewJob[Any] | Handle[Any],
         *,
-        timeout: timedelta = LONGEST,  # noqa: ASYNC109 - as in drain
+        timeout: Duration = LONGEST,  # noqa: ASYNC109 - as in drain
         raise_errors: bool = True,
     ) -> Ran:
         """Run only this job, due or not. A new job is enqueued first.
 
-        `timeout`: for the handler. Default: 30 seconds. See `drain` for `raise_errors`.
+        `timeout`: for the handler, seconds or a timedelta. Default: 30 seconds. See `drain` for `raise_errors`.
         """
         return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
@@ -110,16 +112,14 @@ class SyncTesting:
         """Return the jobs of a kind, waiting or ended, oldest first. See `Testing.enqueued`."""
         return at_once(self._verbs.enqueued(self._run, kind.name))
 
-    def drain(self, *, limit: int = MOST, timeout: timedelta = LONGEST, raise_errors: bool = True) -> Drained:
+    def drain(self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True) -> Drained:
         """Run the due jobs and those they enqueue, and return the attempts. See `Testing.drain`.
 
         Plain handlers run in this thread, where nothing can stop them.
         """
         return self._staged(_drain(limit, timeout, raise_errors=raise_errors))
 
-    def run_job(
-        self, job: NewJob[Any] | Handle[Any], *, timeout: timedelta = LONGEST, raise_errors: bool = True
-    ) -> Ran:
+    def run_job(self, job: NewJob[Any] | Handle[Any], *, timeout: Duration = LONGEST, raise_errors: bool = True) -> Ran:
         """Run only this job, due or not. See `Testing.run_job`."""
         return self._staged(_run_job(job, timeout, raise_errors=raise_errors))
 
@@ -166,12 +166,16 @@ class KitVerbs:
             return await work(stage)
 
 
-def _drain(limit: int, timeout: timedelta, *, raise_errors: bool) -> Work[Drained]:
-    return lambda stage: stage.drain(limit=limit, seconds=timeout.total_seconds(), raise_errors=raise_errors)
+def _drain(limit: int, timeout: Duration, *, raise_errors: bool) -> Work[Drained]:
+    return lambda stage: stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors)
 
 
-def _run_job(job: NewJob[Any] | Handle[Any], timeout: timedelta, *, raise_errors: bool) -> Work[Ran]:
-    return lambda stage: stage.run_job(job, seconds=timeout.total_seconds(), raise_errors=raise_errors)
+def _run_job(job: NewJob[Any] | Handle[Any], timeout: Duration, *, raise_errors: bool) -> Work[Ran]:
+    return lambda stage: stage.run_job(job, seconds=_seconds(timeout), raise_errors=raise_errors)
+
+
+def _seconds(timeout: Duration) -> float:
+    return as_timedelta("timeout", timeout).total_seconds()
 
 
 async def _in_thread(function: Callable[[], Any]) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from holdfast._relay.message import Message, Publish
     from holdfast._relay.sinks.session import BrokerSession
 
-SECONDS = timedelta(seconds=5)
+SECONDS = 5.0
 
 
 class Broker:
@@ -63,7 +62,7 @@ def connection() -> asyncio.Task[None]:
 @pytest.mark.parametrize("error", [SystemExit("struck"), RuntimeError("struck"), asyncio.CancelledError("struck")])
 async def test_whatever_a_brokers_library_raises_it_is_connected_again(error: BaseException) -> None:
     broker = Broker()
-    async with keep("broker", broker.connect, timeout=SECONDS) as publish:
+    async with keep("broker", broker.connect, seconds=SECONDS) as publish:
         await publish(a_message())
         broker.trouble = error
         broker.ends.set()
@@ -77,7 +76,7 @@ async def test_whatever_a_brokers_library_raises_it_is_connected_again(error: Ba
 
 async def test_a_connection_cancelled_from_outside_is_opened_again(caplog: pytest.LogCaptureFixture) -> None:
     broker = Broker()
-    async with keep("broker", broker.connect, timeout=SECONDS) as publish:
+    async with keep("broker", broker.connect, seconds=SECONDS) as publish:
         connection().cancel()
         await until(lambda: broker.connections == 2)
         await publish(a_message())
@@ -86,7 +85,7 @@ async def test_a_connection_cancelled_from_outside_is_opened_again(caplog: pytes
 
 async def test_it_ends_with_its_sink() -> None:
     broker = Broker()
-    async with keep("broker", broker.connect, timeout=SECONDS):
+    async with keep("broker", broker.connect, seconds=SECONDS):
         task = connection()
     assert task.done()
     assert broker.connections == 1

@@ -50,7 +50,7 @@ async def waiting(conn: psycopg.AsyncConnection[Any]) -> None:
     loop = await app.enqueue(conn, count.new(1))
     assert_type(line, Handle[str])
     assert_type(await app.wait(line), str)
-    assert_type(await app.wait(branch, timeout=timedelta(minutes=5)), str)
+    assert_type(await app.wait(branch, timeout=300), str)
     assert_type(await app.wait(loop, url="postgresql://"), int)
     repr(await app.wait(line))
     assert_type(await app.wait(7), object)

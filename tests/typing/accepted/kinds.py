@@ -33,8 +33,8 @@ app = Holdfast("postgresql://", lifespan=resources)
     "receipt.send",
     queue="mail",
     priority=3,
-    retry=Retry(max_attempts=5, base=timedelta(seconds=10)),
-    lease=Lease(seconds=60),
+    retry=Retry(max_attempts=5, base=timedelta(seconds=10), maximum=600),
+    lease=60,
     max_runtime=timedelta(minutes=10),
     version=2,
 )
@@ -57,7 +57,7 @@ async def poll(job: Job[State], url: str) -> str | Reschedule | Fail | Busy:
     return url if job.id else Reschedule(timedelta(minutes=1))
 
 
-@app.job("poll.sync", lease=Lease.external, retry=Retry.table([timedelta(minutes=1)], max_attempts=4))
+@app.job("poll.sync", lease=Lease.external, retry=Retry.table([timedelta(minutes=1), 300, 0.5], max_attempts=4))
 def poll_in_thread(job: Job[State]) -> int | Reschedule:
     return 1
 
@@ -97,6 +97,8 @@ later: NewJob[str] = send_receipt.new(1, "a@b.c").options(
     headers={"tenant": "a"},
     max_attempts=7,
 )
+assert_type(later.options(delay=90, expires=3600.5, unique=Unique("boss:1", window=60)), NewJob[str])
+assert_type(Retry(base=10).base, timedelta)
 assert_type(later.options(at=datetime.now(UTC), delay=None, order_key="plain", expires=datetime.now(UTC)), NewJob[str])
 wider: NewJob[object] = later
 

@@ -31,7 +31,7 @@ async def waiting(conn: psycopg.AsyncConnection[Any], handle: Handle[str]) -> No
     text: str = app.wait(handle)  # rejected: forgotten await
     number: int = await app.wait(handle)  # rejected: the chain ends with a str
     through: int = await app.wait(await app.enqueue(conn, pay.new(1)))  # rejected: so does this one
-    await app.wait(handle, timeout=30)  # rejected: a number has no unit
+    await app.wait(handle, timeout="30")  # rejected: neither seconds nor a timedelta
     await app.wait(conn, handle)  # rejected: it waits on a connection of its own
     await app.wait(ship.new(1))  # rejected: nobody has enqueued it
     await app.sync.wait(handle)  # rejected: not async

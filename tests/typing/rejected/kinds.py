@@ -47,7 +47,8 @@ welcome.new(to="a@b.c")  # rejected: not the declared type
 
 new = send_receipt.new(1, "a@b.c")
 new.options(dely=timedelta(1))  # rejected: unknown option
-new.options(delay=5)  # rejected: a number has no unit
+new.options(delay="5")  # rejected: neither seconds nor a timedelta
+Retry(base="5")  # rejected: neither seconds nor a timedelta
 new.options(timedelta(1))  # rejected: by position
 new.options(at="2030-01-01")  # rejected: text
 new.options(priority="high")  # rejected: text
@@ -60,7 +61,7 @@ Unique("k", timedelta(1))  # rejected: by position
 OrderKey("k", on_failure="stop")  # rejected: unknown policy
 Retry(max_attempts="3")  # rejected: text
 Retry(3, timedelta(1))  # rejected: by position
-Lease(timedelta(seconds=60))  # rejected: a span where seconds are asked
+Lease("60")  # rejected: neither seconds nor a timedelta
 
 as_int: NewJob[int] = send_receipt.new(1, "a@b.c")  # rejected: returns str
 as_list: NewJob[list[str]] = loose.new({}, 1)  # rejected: returns str

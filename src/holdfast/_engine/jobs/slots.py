@@ -6,13 +6,15 @@ import math
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from datetime import timedelta
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from holdfast._model.duration import DAY, as_timedelta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from holdfast._model.duration import Duration
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
 
@@ -23,7 +25,6 @@ AHEAD_SECONDS = 0.05
 PACE_SECONDS = 0.02
 # For a queue that starts nothing for longer than this many seconds, no jobs are held ready.
 LONGEST_HELD = 1.0
-LONGEST_DELAY = timedelta(days=1)
 MOST_SLOTS = 10_000
 
 Number = TypeVar("Number", int, float)
@@ -203,7 +204,7 @@ def slots_of(
     settings: Settings,
     *,
     queues: Mapping[str, int] | None,
-    next_job_delay: Mapping[str, timedelta],
+    next_job_delay: Mapping[str, Duration],
 ) -> Slots:
     """Return the slots of a worker. `queues`: concurrent handlers by queue. Defaults to the settings."""
     served = _checked(queues) if queues is not None else _queues(kinds, settings)
@@ -237,13 +238,12 @@ def _checked(queues: Mapping[Any, Any]) -> dict[str, int]:
     return dict(queues)
 
 
-def _delays(given: Mapping[str, timedelta], *, served: Mapping[str, int]) -> dict[str, float]:
-    for queue, delay in given.items():
+def _delays(given: Mapping[str, Duration], *, served: Mapping[str, int]) -> dict[str, float]:
+    for queue in given:
         if queue not in served:
             raise ValueError(f"next_job_delay: this worker serves no queue {queue}, but {', '.join(served)}")
-        if not timedelta(0) <= delay <= LONGEST_DELAY:
-            raise ValueError(f"next_job_delay of {queue} must be from 0 to a day")
-    return {queue: delay.total_seconds() for queue, delay in given.items()}
+    delays = {queue: as_timedelta(f"next_job_delay of {queue}", delay, limit=DAY) for queue, delay in given.items()}
+    return {queue: delay.total_seconds() for queue, delay in delays.items()}
 
 
 def _groups(kinds: Mapping[str, Kind[..., Any]], served: Mapping[str, int]) -> dict[str, int]:

@@ -6,18 +6,18 @@ import asyncio
 import re
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast._distribution import require
 from holdfast._relay.message import Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
-from holdfast._relay.sinks.session import Pattern, keep, public
+from holdfast._relay.sinks.session import Pattern, keep, public, timeout_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from contextlib import AbstractAsyncContextManager
 
+    from holdfast._model.duration import Duration
     from holdfast._relay.message import Message, Publish
     from holdfast._relay.sinks.session import BrokerSession
 
@@ -39,20 +39,21 @@ class KafkaSink(Sink):
     """The topic of each message; `{topic}` and `{key}` are filled in. Default `{topic}`."""
     max_size: int = 1_048_576
     """Largest request in bytes; the topic's `max.message.bytes` should not be less. Default 1 MiB."""
-    timeout: timedelta = timedelta(seconds=30)
-    """For connecting and for each confirmation, including the library's own retries. Default 30 s."""
+    timeout: Duration = 30
+    """For connecting and each confirmation, with the library's own retries, in seconds or a timedelta. Default 30 s."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """For `aiokafka.AIOKafkaProducer`, for example `security_protocol`, `sasl_plain_password`, `compression_type`."""
 
     def __post_init__(self) -> None:
         require("a relay to Kafka", "kafka", "aiokafka")
+        timeout_seconds(self.timeout)
 
     @property
     def name(self) -> str:
         return f"kafka {public(self.servers)}"
 
     def open(self) -> AbstractAsyncContextManager[Publish]:
-        return keep(self.name, self._connect, timeout=self.timeout)
+        return keep(self.name, self._connect, seconds=timeout_seconds(self.timeout))
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[BrokerSession]:
@@ -61,7 +62,7 @@ class KafkaSink(Sink):
         producer = AIOKafkaProducer(
             **{
                 "client_id": "holdfast",
-                "request_timeout_ms": int(self.timeout.total_seconds() * 1000),
+                "request_timeout_ms": int(timeout_seconds(self.timeout) * 1000),
                 **self.options,
                 "bootstrap_servers": [one.strip() for one in self.servers.split(",")],
                 "max_request_size": self.max_size,

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast._engine.keeper import in_thread
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
-from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern
+from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern, timeout_seconds
 
 if TYPE_CHECKING:
     import ssl
@@ -66,7 +66,7 @@ class MqttSink(BrokerSink):
             client.username_pw_set(unquote(parts.username), unquote(parts.password or ""))
         if parts.scheme == "mqtts":
             client.tls_set_context(self.tls)
-        client.connect_timeout = self.timeout.total_seconds()
+        client.connect_timeout = timeout_seconds(self.timeout)
         try:
             # The library resolves the name and connects synchronously, so it runs in a thread.
             port = parts.port or _PORTS[parts.scheme]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
-from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern
+from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern, timeout_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -65,7 +65,7 @@ class NatsSink(BrokerSink):
                     "servers": [one.strip() for one in self.url.split(",")],
                     "name": "holdfast",
                     "ping_interval": 5,
-                    "connect_timeout": max(1, int(self.timeout.total_seconds())),
+                    "connect_timeout": max(1, int(timeout_seconds(self.timeout))),
                     **self.options,
                     # The library would reconnect by itself and resend messages whose callers have given up.
                     "allow_reconnect": False,

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._relay.message import Refused, Unavailable
-from holdfast._relay.sinks.session import BrokerSink, Pattern
+from holdfast._relay.sinks.session import BrokerSink, Pattern, timeout_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -53,7 +53,7 @@ class RedisSink(BrokerSink):
         from redis.asyncio.retry import Retry
         from redis.backoff import NoBackoff
 
-        seconds = self.timeout.total_seconds()
+        seconds = timeout_seconds(self.timeout)
         limits: dict[str, Any] = {"socket_connect_timeout": seconds, "socket_timeout": seconds}
         # The library's own retry could store a message a second time, after later ones.
         client = Redis.from_url(self.url, **limits, **self.options, retry=Retry(NoBackoff(), 0))

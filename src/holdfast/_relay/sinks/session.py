@@ -8,7 +8,6 @@ import random
 from abc import abstractmethod
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,6 +15,7 @@ from holdfast._distribution import require
 from holdfast._engine.keeper import Keeper
 from holdfast._logs.log import Log
 from holdfast._logs.masking import mask
+from holdfast._model.duration import DAY, MORE_THAN_ZERO, Duration, as_timedelta
 from holdfast._relay.message import Refused, Sink, Unavailable
 
 if TYPE_CHECKING:
@@ -46,6 +46,11 @@ class BrokerSession(Protocol):
 Connect: TypeAlias = "Callable[[], AbstractAsyncContextManager[BrokerSession]]"
 
 
+def timeout_seconds(timeout: Duration) -> float:
+    """Return the timeout of a sink in seconds, checked: at most a day."""
+    return as_timedelta("timeout", timeout, least=MORE_THAN_ZERO, limit=DAY).total_seconds()
+
+
 @dataclass(frozen=True)
 class BrokerSink(Sink):
     """A sink that keeps a connection to a broker."""
@@ -55,19 +60,20 @@ class BrokerSink(Sink):
 
     url: str = field(repr=False)
     _: KW_ONLY
-    timeout: timedelta = timedelta(seconds=10)
-    """For connecting and for each confirmation. Default 10 s."""
+    timeout: Duration = 10
+    """For connecting and for each confirmation, in seconds or a timedelta. Default 10 s."""
 
     def __post_init__(self) -> None:
         broker, extra, library = self.needs
         require(f"a relay to {broker}", extra, library)
+        timeout_seconds(self.timeout)
 
     @property
     def name(self) -> str:
         return public(self.url)
 
     def open(self) -> AbstractAsyncContextManager[Publish]:
-        return keep(self.name, self.connect, timeout=self.timeout)
+        return keep(self.name, self.connect, seconds=timeout_seconds(self.timeout))
 
     @abstractmethod
     def connect(self) -> AbstractAsyncContextManager[BrokerSession]:
@@ -75,12 +81,12 @@ class BrokerSink(Sink):
 
 
 @asynccontextmanager
-async def keep(name: str, connect: Connect, *, timeout: timedelta) -> AsyncIterator[Publish]:  # noqa: ASYNC109 - not of this call
+async def keep(name: str, connect: Connect, *, seconds: float) -> AsyncIterator[Publish]:
     """Yield a publish function that survives reconnects. If the broker is down, publishing raises, not this function.
 
-    A confirmation or a connection that takes longer than `timeout` ends the connection.
+    A confirmation or a connection that takes longer than `seconds` ends the connection.
     """
-    connection = _Connection(name, connect, timeout.total_seconds())
+    connection = _Connection(name, connect, seconds)
     keeper = Keeper(sink=name)
     keeper.start("sink connection", connection.run, detail=name)
     try:

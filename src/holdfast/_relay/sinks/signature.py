@@ -10,10 +10,13 @@ import time
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from holdfast._model.duration import Duration
 
 TOLERANCE = timedelta(minutes=5)
 _PREFIX = "whsec_"
@@ -49,13 +52,13 @@ def verify(
     headers: Mapping[str, str],
     secrets: str | Sequence[str],
     *,
-    tolerance: timedelta = TOLERANCE,
+    tolerance: Duration = TOLERANCE,
     now: float | None = None,
 ) -> str:
     """Return the message's id, for deduplication; raise NotVerified if no signature matches or it is too old.
 
     `body` is the raw body, unparsed. With several secrets, for rotation, any of them may match. `tolerance`: the most
-    that the timestamp may differ from this host's clock. Default: 5 minutes.
+    that the timestamp may differ from this host's clock, in seconds or a timedelta. Default: 5 minutes.
     """
     given = {name.lower(): value for name, value in headers.items()}
     try:
@@ -65,7 +68,7 @@ def verify(
     except (KeyError, ValueError):
         raise NotVerified("the headers webhook-id, webhook-timestamp and webhook-signature are needed") from None
     # Compare integers: a huge timestamp would overflow a float.
-    if abs(int(time.time() if now is None else now) - timestamp) > tolerance.total_seconds():
+    if abs(int(time.time() if now is None else now) - timestamp) > as_timedelta("tolerance", tolerance).total_seconds():
         raise NotVerified("the webhook is too old, or from the future")
     keys = [secret_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
     expected = [sign(key, message_id, timestamp, body).encode() for key in keys]

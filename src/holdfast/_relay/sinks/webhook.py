@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._distribution import require
+from holdfast._model.duration import MORE_THAN_ZERO, Duration, as_timedelta
 from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
 from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
-from holdfast._relay.sinks.session import public
+from holdfast._relay.sinks.session import public, timeout_seconds
 from holdfast._relay.sinks.signature import secret_key, sign
 
 if TYPE_CHECKING:
@@ -92,12 +93,18 @@ class Breaker:
 
     failures: int = 10
     """Consecutive failures before nothing more is sent. Default 10."""
-    rest: timedelta = timedelta(seconds=30)
-    """Time without calls before the next attempt. Default 30 s."""
+    rest: Duration = 30
+    """Time without calls before the next attempt, in seconds or a timedelta. Default 30 s."""
 
     def __post_init__(self) -> None:
-        if self.failures < 1 or self.rest <= timedelta(0):
-            raise ValueError("a breaker needs at least one failure and a rest longer than nothing")
+        if self.failures < 1:
+            raise ValueError("a breaker needs at least one failure")
+        self.seconds  # noqa: B018 - raises if `rest` is no duration
+
+    @property
+    def seconds(self) -> float:
+        """`rest` in seconds."""
+        return as_timedelta("rest", self.rest, least=MORE_THAN_ZERO).total_seconds()
 
 
 @dataclass(frozen=True)
@@ -114,8 +121,8 @@ class WebhookSink(Sink):
     """When to stop calling the endpoint. Default: after 10 consecutive failures, for 30 s."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Sent with each message, for example `authorization`."""
-    timeout: timedelta = timedelta(seconds=15)
-    """For connecting, sending and the response together. Default 15 s."""
+    timeout: Duration = 15
+    """For connecting, sending and the response together, in seconds or a timedelta. Default 15 s."""
     max_size: int = 1024 * 1024
     """Largest body, in bytes. Default 1 MiB."""
     allow_private: bool = False
@@ -123,6 +130,7 @@ class WebhookSink(Sink):
 
     def __post_init__(self) -> None:
         require("a relay to a webhook", "webhook", "aiohttp")
+        timeout_seconds(self.timeout)
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.fragment:
             raise ValueError("an endpoint is http:// or https://, with a host, without a user and a fragment")
@@ -153,7 +161,7 @@ class WebhookSink(Sink):
         async with aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=self.timeout.total_seconds()),
+            timeout=aiohttp.ClientTimeout(total=timeout_seconds(self.timeout)),
             auto_decompress=False,
             trust_env=False,
         ) as client:
@@ -302,7 +310,7 @@ class Circuit:
         self._failures += 1
         self._probing = False
         if rest is not None or self._failures >= self._breaker.failures:
-            wait = self._breaker.rest.total_seconds() if rest is None else rest
+            wait = self._breaker.seconds if rest is None else rest
             self._until = max(self._until or 0.0, self._clock() + wait)
 
     def leave(self) -> None:
