@@ -15,7 +15,7 @@ from holdfast._model.call import explained
 from holdfast._model.codec import WRAPPED, JsonCodec, adapter_of, as_json_data, check_secrets, from_json
 from holdfast._model.errors import InvalidEvent, InvalidJob
 from holdfast._model.kind import Kind
-from holdfast._model.new_job import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
+from holdfast._model.option import KEY_LIMIT, check_number, check_text, checked_headers, frozen_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
@@ -16,6 +15,18 @@ from holdfast._model.call import explained, explains
 from holdfast._model.duration import MILLISECOND, Duration, as_timedelta
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
+from holdfast._model.option import (
+    KEY_LIMIT,
+    KIND_LIMIT,
+    QUEUE_LIMIT,
+    check_choice,
+    check_number,
+    check_text,
+    check_time,
+    check_type,
+    checked_headers,
+    frozen_headers,
+)
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
@@ -24,10 +35,6 @@ OnConflict: TypeAlias = Literal["keep", "replace", "debounce", "raise"]
 OnFailure: TypeAlias = Literal["next", "block"]
 IfBlockerFails: TypeAlias = Literal["fail", "run"]
 
-KIND_LIMIT = 200
-QUEUE_LIMIT = 100
-KEY_LIMIT = 500
-HEADERS_LIMIT = 8_192
 LAST_ID = 2**63 - 1
 LAST_PRIORITY = 9
 MOST_ATTEMPTS = 1000
@@ -36,14 +43,6 @@ MOST_BLOCKERS = 10_000
 LONGEST_WINDOW = timedelta(days=31)
 LONGEST_DELAY = timedelta(days=3_660)
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
-_EXAMPLES = {
-    "at": "at=datetime.now(UTC) + timedelta(hours=1)",
-    "expires": "expires=timedelta(hours=1)",
-    "headers": 'headers={"tenant": "acme"}',
-    "order_key": 'order_key="customer-7"',
-    "unique": 'unique=Unique("invoice-7")',
-}
-_UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
 
 class Omitted(Enum):
@@ -74,7 +73,7 @@ class Unique:
 
     def __init__(self, key: str, *, window: Duration | None = None, on_conflict: OnConflict = "keep") -> None:
         check_text("unique", key, KEY_LIMIT)
-        _check_choice("on_conflict", on_conflict, get_args(OnConflict))
+        check_choice("on_conflict", on_conflict, get_args(OnConflict))
         object.__setattr__(self, "key", key)
         object.__setattr__(self, "window", None if window is None else _window(window))
         object.__setattr__(self, "on_conflict", on_conflict)
@@ -92,7 +91,7 @@ class OrderKey:
 
     def __post_init__(self) -> None:
         check_text("order_key", self.key, KEY_LIMIT)
-        _check_choice("on_failure", self.on_failure, get_args(OnFailure))
+        check_choice("on_failure", self.on_failure, get_args(OnFailure))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +163,12 @@ class Envelope:
         if self.delay is not None:
             members["delay_ms"] = self.delay // MILLISECOND
         elif self.at is not None:
-            members["at"] = _check_time("at", self.at)
+            members["at"] = check_time("at", self.at)
         match self.expires:
             case None:
                 pass
             case datetime():
-                members["expires_at"] = _check_time("expires", self.expires)
+                members["expires_at"] = check_time("expires", self.expires)
                 if self.at is not None and self.expires <= self.at:
                     raise InvalidJob("expires: the job would expire before it is due: give a later time")
             case _:
@@ -181,11 +180,11 @@ class Envelope:
     def _keys(self) -> dict[str, object]:
         members: dict[str, object] = {}
         if self.order_key is not None:
-            members["order_key"] = _check_type("order_key", self.order_key, OrderKey).key
+            members["order_key"] = check_type("order_key", self.order_key, OrderKey).key
             if self.order_key.on_failure == "block":
                 members["order_block"] = True
         if self.unique is not None:
-            members["unique_key"] = _check_type("unique", self.unique, Unique).key
+            members["unique_key"] = check_type("unique", self.unique, Unique).key
             if self.unique.window is not None:
                 members["unique_window_ms"] = self.unique.window // MILLISECOND
             if self.unique.on_conflict != "keep":
@@ -193,7 +192,7 @@ class Envelope:
         return members
 
     def _blockers(self) -> dict[str, object]:
-        _check_choice("if_blocker_fails", self.if_blocker_fails, get_args(IfBlockerFails))
+        check_choice("if_blocker_fails", self.if_blocker_fails, get_args(IfBlockerFails))
         if not self.after:
             return {}
         if len(self.after) > MOST_BLOCKERS:
@@ -307,32 +306,6 @@ def _chosen(given: T | Omitted, now: T) -> T:
     return now if isinstance(given, Omitted) else given
 
 
-def _check_type(option: str, value: object, expected: type[Any]) -> Any:
-    if not isinstance(value, expected):
-        example = f", such as {_EXAMPLES[option]}" if option in _EXAMPLES else ""
-        wanted = "text" if expected is str else expected.__name__
-        raise InvalidJob(f"{option}: expected {wanted}{example}, got {type(value).__name__}")
-    return value
-
-
-def check_text(option: str, value: str, limit: int) -> None:
-    _check_type(option, value, str)
-    if not value or _UNFIT.search(value) or (len(value) * 4 > limit and len(value.encode()) > limit):
-        got = f"{len(value.encode(errors='replace'))} bytes{' with one' * bool(_UNFIT.search(value))}"
-        raise InvalidJob(f"{option}: expected 1 to {limit} bytes of text without control characters, got {got}")
-
-
-def check_number(option: str, value: object, least: int, limit: int) -> None:
-    if type(value) is not int or not least <= value <= limit:
-        got = f"{value!r:.40}" if isinstance(value, int | float | str) else type(value).__name__
-        raise InvalidJob(f"{option}: expected a whole number from {least} to {limit}, got {got}")
-
-
-def _check_choice(option: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InvalidJob(f"{option}: expected one of {', '.join(choices)}, got {value!r:.40}")
-
-
 def _window(given: Duration) -> timedelta:
     window = as_timedelta("window", given, least=MILLISECOND, limit=LONGEST_WINDOW, error=InvalidJob)
     if window % MILLISECOND:
@@ -354,16 +327,6 @@ def _expires(given: Duration | datetime | None) -> timedelta | datetime | None:
     )
 
 
-def _check_time(option: str, value: datetime) -> str:
-    _check_type(option, value, datetime)
-    if value.utcoffset() is None:
-        raise InvalidJob(f"{option}: the datetime has no time zone: write {_EXAMPLES['at']}, or give it tzinfo=UTC")
-    try:
-        return value.astimezone(UTC).isoformat()
-    except OverflowError:
-        raise InvalidJob(f"{option}: the datetime is outside the calendar, in UTC the years 1 to 9999") from None
-
-
 def _chain_ids(after: Iterable[Handle[Any] | int]) -> tuple[int, ...]:
     if isinstance(after, Handle | int | NewJob) or not isinstance(after, Iterable):
         given = type(after).__name__
@@ -372,28 +335,6 @@ def _chain_ids(after: Iterable[Handle[Any] | int]) -> tuple[int, ...]:
     if any(isinstance(chain, NewJob) for chain in chains):
         raise InvalidJob("after: a job that is not enqueued yet has no id: enqueue it first, and give its handle")
     return chains
-
-
-def frozen_headers(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    pairs = tuple(_check_type("headers", headers, Mapping).items())
-    for name, value in pairs:
-        check_text("headers", name, KEY_LIMIT)
-        if not isinstance(value, str) or "\x00" in value:
-            raise InvalidJob(
-                f"headers: expected text without NUL characters as the value of {name}, got {type(value).__name__}"
-            )
-    return tuple(sorted(pairs))
-
-
-def checked_headers(pairs: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    headers = dict(pairs)
-    try:
-        size = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
-    except UnicodeEncodeError:
-        raise InvalidJob("headers: text that is not valid Unicode") from None
-    if size > HEADERS_LIMIT:
-        raise InvalidJob(f"headers: {size} bytes, and the limit is {HEADERS_LIMIT}")
-    return headers
 
 
 # No slots, for the same reason as NewJob.

@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from holdfast._model.errors import InvalidJob
-from holdfast._model.new_job import QUEUE_LIMIT, check_text
+from holdfast._model.option import QUEUE_LIMIT, check_text
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.responses.job import Status  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.search import MOST_ACTED_ON

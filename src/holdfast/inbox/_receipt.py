@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from holdfast._model.errors import InvalidEvent, InvalidJob, NoTransaction
-from holdfast._model.new_job import KEY_LIMIT, check_text
+from holdfast._model.option import KEY_LIMIT, check_text
 from holdfast._store.event import CONSUMER_LIMIT, receive_message
 
 if TYPE_CHECKING:
