@@ -78,7 +78,7 @@ async def mixing(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[An
     app.sync.list_chains(conn)  # rejected: an async connection
     app.sync.delete_chains(conn, [handle])  # rejected: an async connection
     app.sync.resume_order_key(conn, "customer 7")  # rejected: an async connection
-    app.sync.wait(handle, timeout=30)  # rejected: a number has no unit
+    app.sync.wait(handle, timeout="30")  # rejected: neither seconds nor a timedelta
     await app.enqueue_group(sync, [ship.new(1)], then=count.new())  # rejected: a sync connection
     await app.get_chain(sync, handle)  # rejected: a sync connection
     await app.list_chains(sync)  # rejected: a sync connection
