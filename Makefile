@@ -44,7 +44,7 @@ check:
 
 # Everything the site shows is in site/: open site/index.html.
 docs:
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 	$(BIN)/python -m tools.site.check
 
 format:
