@@ -7,7 +7,8 @@ import pytest
 
 from holdfast._app.app import Holdfast
 from holdfast._model.errors import InvalidJob
-from holdfast._model.new_job import Continue, Envelope, NewJob, Unique
+from holdfast._model.new_job import Continue, Envelope, NewJob
+from holdfast._model.unique import Unique
 
 
 def test_it_holds_the_job_that_follows() -> None:

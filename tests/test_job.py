@@ -124,7 +124,8 @@ def test_delay_and_at_replace_each_other() -> None:
         ("order_key", ""),
         ("order_key", "é" * 251),
         ("order_key", 7),
-        ("unique", "key"),
+        ("unique", 7),
+        ("unique", ""),
         ("expires", timedelta(0)),
         ("expires", timedelta(microseconds=999)),
         ("expires", datetime(2030, 1, 1)),  # noqa: DTZ001 - that is the mistake

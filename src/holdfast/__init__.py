@@ -41,10 +41,11 @@ from holdfast._model.errors import (
 from holdfast._model.event import Event, NewEvent, Topic
 from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
 from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
-from holdfast._model.new_job import Continue, NewJob, OrderKey, Unique
+from holdfast._model.new_job import Continue, NewJob, OrderKey
 from holdfast._model.retry import Retry
 from holdfast._model.schedule import Cron, Every
 from holdfast._model.settings import Settings, SettingsError
+from holdfast._model.unique import Unique
 from holdfast._model.work import Lease
 from holdfast._store.chain import Chain, ChainJob, ChainLine
 from holdfast._store.schema import migrate

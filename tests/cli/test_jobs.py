@@ -15,7 +15,8 @@ import pytest
 from psycopg import sql
 
 from holdfast._drivers import run_sync
-from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.new_job import OrderKey
+from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, environment, holdfast

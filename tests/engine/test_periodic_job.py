@@ -10,8 +10,9 @@ from holdfast._drivers import run_sync
 from holdfast._engine.link import Link
 from holdfast._engine.runner import PeriodicJob
 from holdfast._engine.runners.ticker import Limits
-from holdfast._model.new_job import Envelope, NewJob, Unique
+from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.schedule import Cron, Every
+from holdfast._model.unique import Unique
 from holdfast._store.schedule import pause_schedule, trigger_schedule
 from tests.engine.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
 from tests.engine.waiting import until

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from holdfast._model.job import Handle
-from holdfast._model.new_job import Envelope, NewJob, OrderKey, Unique
+from holdfast._model.new_job import Envelope, NewJob, OrderKey
 from tests.protocol import chaining
 from tests.protocol.model import NO_TIME, Delta, ModelJob, Span, State
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from holdfast._model.unique import Unique
 
 # Windows begin at whole multiples of their length: a long one will hardly end while a test runs.
 WINDOW = timedelta(days=30)

@@ -9,7 +9,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
-from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.new_job import OrderKey
+from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, delete_chains, read_chain
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held

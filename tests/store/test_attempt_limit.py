@@ -10,8 +10,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
-from holdfast._model.new_job import Unique
 from holdfast._model.retry import Retry
+from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_job
 from holdfast._store.search import replay_job
 from tests.traps.workers import FAILED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job, number, statuses

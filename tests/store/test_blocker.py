@@ -9,7 +9,7 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Blocker, Completed, Outcome
-from holdfast._model.new_job import Unique
+from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, read_blockers, repair_blockers
 from holdfast._store.enqueue import enqueue_job
 from holdfast._store.finish import complete_job

@@ -9,7 +9,8 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob, WrongIsolation
 from holdfast._model.job import Completed
-from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.new_job import OrderKey
+from holdfast._model.unique import Unique
 from holdfast._store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains, read_chain
 from holdfast._store.finish import complete_job
 from holdfast._store.inspect import delete_job

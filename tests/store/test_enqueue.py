@@ -11,7 +11,8 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.codec import JsonCodec
-from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.new_job import OrderKey
+from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_job, enqueue_jobs
 from tests.traps.plans import explained
 from tests.traps.workers import Worker, enqueue, job, number

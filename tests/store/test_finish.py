@@ -9,7 +9,8 @@ from holdfast._drivers import run_sync
 from holdfast._logs.failure import CODE_LIMIT, TEXT_LIMIT, Failure
 from holdfast._model.codec import JsonCodec
 from holdfast._model.job import Completed, Failed, Released, Rescheduled, Retried
-from holdfast._model.new_job import OrderKey, Unique
+from holdfast._model.new_job import OrderKey
+from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job
 from tests.traps.workers import (

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed, Released, Rescheduled, Retried
-from holdfast._model.new_job import Unique
+from holdfast._model.unique import Unique
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.sleeper import look_ahead, record_sleep, worker_channel
 from tests.traps.plans import buffers

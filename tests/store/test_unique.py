@@ -10,7 +10,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import DuplicateJob
-from holdfast._model.new_job import Unique
+from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.search import cancel_job
 from tests.traps.sessions import add_gate, await_waiting, background, held_at_gate
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._model.job import Handle
-    from holdfast._model.new_job import OnConflict
+    from holdfast._model.unique import OnConflict
     from tests.traps.workers import Connect
 
 DAY = timedelta(days=1)

@@ -11,7 +11,7 @@ from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners import maintenance
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
-from holdfast._model.new_job import Unique
+from holdfast._model.unique import Unique
 from holdfast._store.maintenance import delete_windows
 from holdfast._store.statement import statements
 from tests.traps.workers import enqueue, job, number

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast._model.new_job import Unique
+from holdfast._model.unique import Unique
 from tests.traps.mutation import open_trap
 from tests.traps.sessions import GATE, add_gate, await_waiting
 from tests.traps.workers import enqueue, job, number

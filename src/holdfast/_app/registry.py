@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast._model.duration import Duration
     from holdfast._model.job import Job
     from holdfast._model.schedule import Schedule
+    from holdfast._model.unique import Unique
     from holdfast._model.work import Lease
     from holdfast._relay.message import Message, Sink
     from holdfast._relay.subscription import Poison, Start
@@ -77,19 +78,21 @@ class Registry:
         max_runtime: Duration | None = None,
         version: int = 1,
         executor: Executor = "thread",
+        unique: str | Unique | None = None,
     ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
         """Register a handler, `async def` or plain, whose first parameter is the job.
 
         `priority`: 0 to 9, lower runs first. Default: 5. `retry` and `lease`: default to the worker's. `max_runtime`: a
         longer attempt is aborted with `timeout` and fails. Default: three times the lease. Both are in seconds or a
-        timedelta. `version`: of the payload. `executor`: where a plain function runs. Default: in a thread.
+        timedelta. `version`: of the payload. `executor`: where a plain function runs. Default: in a thread. `unique`: a
+        key for all its jobs, or `Unique.by("customer_id")`; `.options(unique=…)` replaces it. Default: none.
         """
         check_registered_name("app.job", name)
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
-            return self._register(Kind(handler, envelope, work=work, codec=self.codec))
+            return self._register(Kind(handler, envelope, work=work, codec=self.codec, unique=unique))
 
         return register
 

@@ -8,6 +8,7 @@ handler.py         checks the function that runs the jobs of a kind, and reads i
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
 new_job.py         holds a validated job and its options before it is enqueued
+unique.py          holds the unique key of a job, given or made from its arguments
 option.py          checks the values of options: text, numbers, choices, times, headers
 connection.py      types the connections that a caller may pass
 job.py             holds the handle of an enqueued job, the job that a handler receives, and the outcomes it ends with

@@ -21,6 +21,8 @@ from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.handler import check_importable, is_async, parameters_of
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.settings import read_retry
+from holdfast._model.unique import Unique
+from holdfast._model.work import check_option
 
 if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
@@ -53,7 +55,15 @@ class Kind(Generic[P, T_co]):
     The payload is a JSON object of the handler's parameters after the job: `{"invoice_id": 7, "to": "a@b.c"}`.
     """
 
-    def __init__(self, handler: Callable[..., Any], envelope: Envelope, *, work: Work, codec: JsonCodec) -> None:
+    def __init__(
+        self,
+        handler: Callable[..., Any],
+        envelope: Envelope,
+        *,
+        work: Work,
+        codec: JsonCodec,
+        unique: str | Unique | None = None,
+    ) -> None:
         self.handler = handler
         self.work = work
         self.is_async = is_async(handler)
@@ -63,6 +73,10 @@ class Kind(Generic[P, T_co]):
         if work.executor == "process":
             check_importable(self.name, handler, is_async=self.is_async)
         self._upgrades: dict[int, Upgrade] = {}
+        self._unique = Unique(unique) if isinstance(unique, str) else unique
+        check_option("unique", self._unique, Unique, '"nightly", or Unique.by("customer_id")')
+        if self._unique is not None:
+            self._unique.check(self.name, self.parameters)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -133,7 +147,7 @@ class Kind(Generic[P, T_co]):
         except InvalidJob:
             self._check_names(given)
             raise
-        return self._job(value)
+        return self._job(_object(self.name, value))
 
     def _check_names(self, given: Mapping[str, object]) -> None:
         """Raise InvalidJob for an argument that the handler does not have, and for one that is missing."""
@@ -152,14 +166,20 @@ class Kind(Generic[P, T_co]):
         own = getattr(self.handler, "__name__", "kind")
         return f"{own}.new({', '.join(written(parameter) for parameter in self.parameters.values())})"
 
-    def _job(self, value: object) -> NewJob[Any]:
+    def envelope_of(self, arguments: Mapping[str, object]) -> Envelope:
+        """Return the options of a job with these JSON arguments: the kind's, and the key if they make one."""
+        if self._unique is None:
+            return self.envelope
+        return replace(self.envelope, unique=self._unique.of(self.name, arguments))
+
+    def _job(self, value: Mapping[str, object]) -> NewJob[Any]:
         """Return the job with this payload, after checking that a worker can read it."""
         payload = self.codec.encode(value, kind=self.name)
         text = self.codec.plain(payload)
         # Pydantic validates neither defaults nor the fields of an instance that it is given.
         from_json(self.name, self._adapter, text)
         check_secrets(self.name, self._adapter, text)
-        return NewJob(self.envelope, payload, self.read_result, self.returns.plain)
+        return NewJob(self.envelope_of(value), payload, self.read_result, self.returns.plain, value)
 
     def arguments(self, payload: str, version: int = 1) -> dict[str, Any]:
         """Return the handler's keyword arguments from a stored payload; raises InvalidJob when it is not valid."""
@@ -261,20 +281,20 @@ class DeclaredKind(Generic[A]):
     def new(self, args: A) -> NewJob[object]:
         """Validate the arguments and return a job that can be enqueued."""
         value = as_json_data(self.name, self._adapter, args, strict=True)
-        _check_object(self.name, value)
-        payload = self._codec.encode(value, kind=self.name)
+        payload = self._codec.encode(arguments := _object(self.name, value), kind=self.name)
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
-        return NewJob(self.envelope, payload)
+        return NewJob(self.envelope, payload, arguments=arguments)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[A]:
         return adapter_of(self.name, self.model)
 
 
-def _check_object(kind: str, value: object) -> None:
+def _object(kind: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise InvalidJob(f"{kind}: the payload is not a JSON object")
+    return value
 
 
 def retries_of(kinds: Mapping[str, Kind[..., Any]], default: Retry) -> dict[str, Retry]:
@@ -323,8 +343,7 @@ class BatchKind(Kind[[A], T_co]):
     def new(self, args: A, /) -> NewJob[Any]:
         """Validate the arguments of one job and return a job that can be enqueued."""
         value = as_json_data(self.name, self._adapter, args, strict=False)
-        _check_object(self.name, value)
-        return self._job(value)
+        return self._job(_object(self.name, value))
 
     def _as_arguments(self, value: object) -> dict[str, Any]:
         return {"args": value}

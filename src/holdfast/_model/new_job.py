@@ -27,11 +27,11 @@ from holdfast._model.option import (
     checked_headers,
     frozen_headers,
 )
+from holdfast._model.unique import Unique
 
 T = TypeVar("T")
 R_co = TypeVar("R_co", covariant=True)
 
-OnConflict: TypeAlias = Literal["keep", "replace", "debounce", "raise"]
 OnFailure: TypeAlias = Literal["next", "block"]
 IfBlockerFails: TypeAlias = Literal["fail", "run"]
 
@@ -40,7 +40,6 @@ LAST_PRIORITY = 9
 MOST_ATTEMPTS = 1000
 NO_LIMIT = -1
 MOST_BLOCKERS = 10_000
-LONGEST_WINDOW = timedelta(days=31)
 LONGEST_DELAY = timedelta(days=3_660)
 _JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 
@@ -52,31 +51,6 @@ class Omitted(Enum):
 
 
 OMITTED: Final = Omitted.OMITTED
-
-
-@explains
-@dataclass(frozen=True, slots=True, init=False)
-class Unique:
-    """Allows one job of this kind with this key: while it is live or, with `window`, within that time.
-
-    `on_conflict`: `keep` the existing job (default); `replace` its payload and options; `debounce`: postpone it;
-    `raise` DuplicateJob. If the existing job is running, `replace` and `debounce` enqueue a successor; within a window
-    there is only one job, which is kept once it has started. A job that was cancelled, or expired before it ran, frees
-    its key.
-    """
-
-    key: str
-    _: KW_ONLY
-    window: timedelta | None = None
-    """Seconds or a timedelta, in whole milliseconds, at most 31 days. Default: None, while the job is live."""
-    on_conflict: OnConflict = "keep"
-
-    def __init__(self, key: str, *, window: Duration | None = None, on_conflict: OnConflict = "keep") -> None:
-        check_text("unique", key, KEY_LIMIT)
-        check_choice("on_conflict", on_conflict, get_args(OnConflict))
-        object.__setattr__(self, "key", key)
-        object.__setattr__(self, "window", None if window is None else _window(window))
-        object.__setattr__(self, "on_conflict", on_conflict)
 
 
 @explains
@@ -215,6 +189,8 @@ class NewJob(Generic[R_co]):
     """Decodes the chain's result from JSON text."""
     encode: Callable[[Any], object] | None = field(default=None, repr=False, compare=False)
     """Converts the chain's result to JSON-serializable values."""
+    arguments: Mapping[str, object] | None = field(default=None, repr=False, compare=False)
+    """The handler's arguments by name, as JSON data, before the codec encodes them."""
 
     @property
     def kind(self) -> str:
@@ -235,7 +211,7 @@ class NewJob(Generic[R_co]):
         priority: int | Omitted = OMITTED,
         queue: str | Omitted = OMITTED,
         order_key: str | OrderKey | Omitted | None = OMITTED,
-        unique: Unique | Omitted | None = OMITTED,
+        unique: str | Unique | Omitted | None = OMITTED,
         expires: Duration | datetime | Omitted | None = OMITTED,
         headers: Mapping[str, str] | Omitted = OMITTED,
         max_attempts: int | Omitted | None = OMITTED,
@@ -249,7 +225,7 @@ class NewJob(Generic[R_co]):
         `priority`: 0 to 9, lower runs first. Default: the kind's. `max_attempts`: attempts in all; None is no limit.
         Default: the kind's, else HOLDFAST_RETRY_MAX_ATTEMPTS. `after`: chains, by handle or id, that must complete
         before the job runs. If one does not complete, the job fails too, or with `if_blocker_fails="run"` runs and
-        finds it in `job.blockers`.
+        finds it in `job.blockers`. `unique`: a key, or a `Unique`: one such job at a time. Default: the kind's.
 
         >>> NewJob(Envelope("mail"), "{}").options(delay=3600).as_json()
         '{"kind":"mail","delay_ms":3600000,"payload":{}}'
@@ -265,13 +241,22 @@ class NewJob(Generic[R_co]):
             delay=due[0],
             at=due[1],
             order_key=OrderKey(order_key) if isinstance(order_key, str) else _chosen(order_key, now.order_key),
-            unique=_chosen(unique, now.unique),
+            unique=now.unique if isinstance(unique, Omitted) else self._unique(unique),
             expires=now.expires if isinstance(expires, Omitted) else _expires(expires),
             headers=now.headers if headers is OMITTED else frozen_headers(headers),
             after=now.after if after is OMITTED else _chain_ids(after),
             if_blocker_fails=_chosen(if_blocker_fails, now.if_blocker_fails),
         )
-        return NewJob(envelope, self.payload, self.decode, self.encode)
+        return NewJob(envelope, self.payload, self.decode, self.encode, self.arguments)
+
+    def _unique(self, given: str | Unique | None) -> Unique | None:
+        if given is None or isinstance(given, str):
+            return None if given is None else Unique(given)
+        if check_type("unique", given, Unique).names is not None and self.arguments is None:
+            raise InvalidJob(
+                f"{self.kind}: Unique.by: this job has lost its arguments: make it with the kind's .new(…)"
+            )
+        return given.of(self.kind, self.arguments or {})
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A handler in a child process may return it; the functions for its result stay in the parent.
@@ -304,13 +289,6 @@ def check_new_job(job: object, function: str) -> None:
 
 def _chosen(given: T | Omitted, now: T) -> T:
     return now if isinstance(given, Omitted) else given
-
-
-def _window(given: Duration) -> timedelta:
-    window = as_timedelta("window", given, least=MILLISECOND, limit=LONGEST_WINDOW, error=InvalidJob)
-    if window % MILLISECOND:
-        raise InvalidJob(f"window: a window is in whole milliseconds, got {window.total_seconds():.6f} s")
-    return window
 
 
 def _delay(given: Duration | Omitted | None) -> timedelta | None:

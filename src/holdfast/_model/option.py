@@ -18,7 +18,7 @@ _EXAMPLES = {
     "expires": "expires=timedelta(hours=1)",
     "headers": 'headers={"tenant": "acme"}',
     "order_key": 'order_key="customer-7"',
-    "unique": 'unique=Unique("invoice-7")',
+    "unique": 'unique="invoice-7"',
 }
 _UNFIT = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 

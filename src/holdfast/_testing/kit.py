@@ -11,6 +11,7 @@ from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast._engine.keeper import in_thread
 from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import UnknownKind
+from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
 from holdfast._testing.results import Enqueued, Expected, enqueued_of
@@ -155,7 +156,9 @@ class KitVerbs:
         __tracebackhide__ = True
         if job.kind not in self._app.kinds:
             raise UnknownKind(f"{job.kind} is no kind of this application")
-        expected = Expected(job, self._app.kinds[job.kind].envelope, self._app.codec)
+        kind = self._app.kinds[job.kind]
+        default = kind.envelope_of(job.arguments or {}) if isinstance(kind, Kind) else kind.envelope
+        expected = Expected(job, default, self._app.codec)
         jobs = await self.enqueued(run, job.kind)
         if sum(expected.fits(found) for found in jobs) != times:
             kinds = {} if jobs else await run(enqueued_kinds())

@@ -11,7 +11,8 @@ from holdfast._engine.jobs.held_jobs import Fate, fate
 from holdfast._logs.log import TRACEPARENT
 from holdfast._model.errors import AbortReason, InvalidJob
 from holdfast._model.job import Completed, Failed, Released, Retried
-from holdfast._model.new_job import Envelope, IfBlockerFails, NewJob, OrderKey, Unique
+from holdfast._model.new_job import Envelope, IfBlockerFails, NewJob, OrderKey
+from holdfast._model.unique import Unique
 from holdfast._store.lease import ClaimAnswer
 
 if TYPE_CHECKING:

@@ -99,6 +99,8 @@ later: NewJob[str] = send_receipt.new(1, "a@b.c").options(
 )
 assert_type(later.options(delay=90, expires=3600.5, unique=Unique("boss:1", window=60)), NewJob[str])
 assert_type(Retry(base=10).base, timedelta)
+assert_type(later.options(unique="boss:1"), NewJob[str])
+assert_type(later.options(unique=Unique.by("invoice_id", window=60)), NewJob[str])
 assert_type(later.options(at=datetime.now(UTC), delay=None, order_key="plain", expires=datetime.now(UTC)), NewJob[str])
 wider: NewJob[object] = later
 

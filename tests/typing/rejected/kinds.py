@@ -52,7 +52,8 @@ Retry(base="5")  # rejected: neither seconds nor a timedelta
 new.options(timedelta(1))  # rejected: by position
 new.options(at="2030-01-01")  # rejected: text
 new.options(priority="high")  # rejected: text
-new.options(unique="key")  # rejected: a key is not a policy
+new.options(unique=7)  # rejected: neither a key nor a policy
+Unique.by(7)  # rejected: not a name
 new.options(headers={"a": 1})  # rejected: numbers in headers
 new.options(queue=None)  # rejected: no queue
 new.payload = "{}"  # rejected: frozen
