@@ -3,7 +3,7 @@ PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
 CODE := src tests tools hatch_build.py $(wildcard bench chaos examples)
 
-.PHONY: help setup dashboard check docs format test browser prove bench chaos lock
+.PHONY: help setup dashboard check docs format test lowest browser prove bench chaos lock
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
@@ -11,6 +11,7 @@ help:
 	@echo "make check    ruff, mypy, pyright, import-linter"
 	@echo "make docs     the documentation site, built into site/ (warnings are errors)"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
+	@echo "make lowest   the tests that touch each dependency, with the lowest versions we claim and the oldest Python found"
 	@echo "make browser  end to end: a shop under load, the dashboard, a real browser (after make dashboard)"
 	@echo "make prove    on each PostgreSQL: the suite, what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
@@ -53,6 +54,14 @@ format:
 
 test:
 	$(BIN)/pytest $(ARGS)
+
+# What touches each dependency: the payloads, the drivers, the kits, the sinks and wakers, the API, the terminal, the telemetry.
+LOWEST := tests/test_codec.py tests/test_kind.py tests/test_schedule.py tests/test_settings.py tests/drivers tests/contrib \
+	tests/relay/sinks tests/engine/wakers tests/telemetry tests/ops tests/top tests/sites tests/testing tests/cli/test_serve.py
+lowest:
+	$(shell tools/python.sh oldest) -m venv .venv-lowest
+	$(BIN)/python -m tools.lowest .venv-lowest
+	.venv-lowest/bin/python -m pytest -q -n 4 --dist worksteal $(or $(ARGS),$(LOWEST))
 
 browser:
 	$(BIN)/pytest tests/browser $(ARGS)

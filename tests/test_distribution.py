@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._distribution import DISTRIBUTION, missing, needed, version
+from tools import lowest
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -147,3 +148,11 @@ def test_the_distribution_has_this_name_and_the_package_keeps_its_own() -> None:
 def test_the_version_is_unknown_without_metadata(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast._distribution.DISTRIBUTION", "holdfast-nothing")
     assert version() == "unknown"
+
+
+def test_every_dependency_has_a_floor_that_development_is_above() -> None:
+    pins = dict(
+        re.findall(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", (ROOT / "requirements-dev.txt").read_text(), re.MULTILINE)
+    )
+    for name, floor in lowest.floors().items():
+        assert lowest.parts(pins[name]) >= lowest.parts(floor), name

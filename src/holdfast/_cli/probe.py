@@ -165,8 +165,9 @@ class _Server:
         if self._stopped:
             return
         turn(math.inf)
-        # It closes the socket it gets.
-        self._server.run([self._socket.dup()])
+        # It closes the socket it gets, unless it is stopped while it starts.
+        with self._socket.dup() as listening:
+            self._server.run([listening])
 
     def _new_server(self) -> uvicorn.Server:
         import uvicorn
