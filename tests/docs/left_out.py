@@ -1,0 +1,27 @@
+"""Blocks that the runner of pages leaves out, each with its reason, and pages that another test runs."""
+
+from __future__ import annotations
+
+# The page, and how the block begins.
+LEFT_OUT: dict[tuple[str, str], str] = {
+    ("README.md", "make setup"): "sets up the checkout in which the tests run",
+    ("docs/explanation/chaos.md", "make chaos"): "takes half an hour; tests/chaos runs a small one",
+    (
+        "docs/how-to/worker.md",
+        "from fastapi import FastAPI",
+    ): "a site is run by tests/contrib and the tutorial on FastAPI",
+    ("docs/how-to/worker.md", "@asynccontextmanager"): "a site is run by tests/contrib and the tutorial on FastAPI",
+}
+
+# Pages whose blocks need more than a page can prepare, and the test that runs or checks them.
+RUN_ELSEWHERE = {
+    "docs/how-to/chains.md": "tests/chains/test_page.py",
+    "docs/how-to/events.md": "tests/relay/test_page.py",
+    "docs/how-to/frameworks.md": "tests/test_frameworks_page.py",
+    "docs/how-to/runners.md": "tests/engine/test_runner.py",
+    "docs/how-to/sinks.md": "tests/relay/sinks/publishing.py",
+    "docs/how-to/testing.md": "tests/testing/test_page.py",
+    "docs/how-to/worker.md": "tests/engine/test_worker_page.py",
+    "docs/reference/cli.md": "tests/docs/test_commands.py",
+    "docs/reference/telemetry.md": "tests/telemetry/test_page.py",
+}
