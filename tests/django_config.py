@@ -10,12 +10,17 @@ from django.conf import settings
 from django.db import connections
 from psycopg.conninfo import conninfo_to_dict
 
+from holdfast import Retry
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _NAMES = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
 _SQLITE = "django.db.backends.sqlite3"
 _POSTGRESQL: dict[str, Any] = {"ENGINE": "django.db.backends.postgresql"}
+
+
+TASKS = {"default": {"BACKEND": "holdfast.contrib.django.tasks.HoldfastBackend", "QUEUES": ["default", "mail"]}}
 
 
 @contextmanager
@@ -55,6 +60,11 @@ def configure() -> None:
         ],
         ROOT_URLCONF="tests.contrib.book.urls",
         SECRET_KEY="for tests",  # noqa: S106 - guards nothing
+        TASKS=TASKS
+        | {
+            "once": TASKS["default"] | {"OPTIONS": {"RETRY": Retry(max_attempts=1)}},
+            "orders": TASKS["default"] | {"OPTIONS": {"DATABASE": "orders"}},
+        },
         TEMPLATES=[
             {
                 "BACKEND": "django.template.backends.django.DjangoTemplates",

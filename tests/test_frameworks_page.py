@@ -10,10 +10,12 @@ PAGE = ROOT / "docs" / "how-to" / "frameworks.md"
 
 
 def test_every_block_of_python_stands_in_a_sample_site() -> None:
-    sources = [*(ROOT / "examples").rglob("*.py"), ROOT / "tests" / "contrib" / "test_alembic.py"]
+    names = ("django_config.py", "contrib/book/tasks.py", "contrib/test_django_tasks.py")
+    tests = [ROOT / "tests" / name for name in names]
+    sources = [*(ROOT / "examples").rglob("*.py"), ROOT / "tests" / "contrib" / "test_alembic.py", *tests]
     known = [{line.strip() for line in source.read_text().splitlines()} for source in sources]
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    assert len(blocks) == 8
+    assert len(blocks) == 11
     for block in blocks:
         lines = {line.strip() for line in block.splitlines()}
         assert any(lines <= site for site in known), block

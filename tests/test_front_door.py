@@ -14,6 +14,7 @@ import holdfast
 ROOT = Path(__file__).parent.parent
 NAMES = {
     "holdfast.contrib.alembic": {"include_name"},
+    "holdfast.contrib.django.tasks": {"HoldfastBackend"},
     "holdfast.contrib.fastapi": {"App", "lifespan"},
     "holdfast.contrib.flask": {"init_app"},
     "holdfast.contrib.sentry": {"report_to_sentry"},

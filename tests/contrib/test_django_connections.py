@@ -56,7 +56,8 @@ def live(database: str) -> int:
 
 def test_jobs_of_every_installed_app_are_found(django_database: str) -> None:
     assert application() is app
-    assert set(app.kinds) == {"book.print", "book.ship"}
+    tasks = {f"tests.contrib.book.tasks.{name}" for name in ("add", "decline", "fail_twice", "greet", "noted")}
+    assert set(app.kinds) == {"book.print", "book.ship"} | tasks
 
 
 @pytest.mark.parametrize("name", [None, "tests.contrib.book.urls.urlpatterns"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
@@ -15,6 +17,10 @@ class HoldfastConfig(AppConfig):
     verbose_name = "Holdfast"
 
     def ready(self) -> None:
-        """Import `jobs.py` of every installed app, so that every handler is registered."""
+        """Import `jobs.py` and tasks of every installed app, so that every handler is registered."""
         autodiscover_modules("jobs")
+        if find_spec("django.tasks") or find_spec("django_tasks"):
+            from holdfast.contrib.django.tasks import register_tasks
+
+            register_tasks(application())
         wrap_handlers(application(), FreshConnections())
