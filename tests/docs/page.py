@@ -133,7 +133,9 @@ class Run:
     def script(self, block: Block) -> None:
         """Run commands of which each must succeed."""
         terminal = self._terminal("")
-        for line in re.split(r"(?<!\\)\n", block.text.strip()):
+        # A block with a document for a command's input is one command.
+        lines = [block.text] if "<<" in block.text else re.split(r"(?<!\\)\n", block.text.strip())
+        for line in lines:
             if not line.strip() or line.startswith("#"):
                 continue
             self.commands += 1

@@ -89,7 +89,7 @@ class Terminal:
 
     def finish(self) -> tuple[int, str]:
         """Wait for the end of the command that was started."""
-        self._until(lambda: _END.search(self._read) is not None)
+        self._until(lambda: _END.search(self._read))
         found = _END.search(self._read)
         assert found is not None
         return int(found[1]), self._read[: found.start()].decode()
@@ -97,7 +97,9 @@ class Terminal:
     def wait_for(self, shown: str) -> None:
         """Wait until a command that goes on has printed the lines that the page shows, in their order."""
         pattern = "(?:.*\n)*?".join(f".*{_pattern(line)}.*\n" for line in shown.splitlines())
-        self._until(lambda: re.search(pattern, self._read.decode(errors="replace")) is not None)
+        self._until(lambda: re.search(pattern, self._read.decode(errors="replace")) or _END.search(self._read))
+        printed = self._read.decode(errors="replace")
+        assert re.search(pattern, printed), f"the command ended, and did not print:\n{shown}\nbut:\n{printed}"
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
@@ -112,7 +114,7 @@ class Terminal:
         except FileNotFoundError:
             return []
 
-    def _until(self, done: Callable[[], bool]) -> None:
+    def _until(self, done: Callable[[], object]) -> None:
         assert self._shell.stdout is not None
         deadline = time.monotonic() + PATIENCE
         with selectors.DefaultSelector() as selector:
