@@ -64,7 +64,10 @@ def holdfast(*arguments: str, database: str | None = None, cwd: Path | None = No
 
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    [f"holdfast._cli.{name}" for name in ("check", "events", "jobs", "migrate", "queues", "runners", "tick", "tokens")]
+    [
+        f"holdfast._cli.{name}"
+        for name in ("check", "events", "import_outbox", "jobs", "migrate", "queues", "runners", "tick", "tokens")
+    ]
 )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A folder with the applications `shop:app`, `cycles:app` and `cycles:failing`."""
-    for name in ("shop.py", "cycles.py"):
+    """A folder with the applications `shop:app`, `outbox_shop:app`, `cycles:app` and `cycles:failing`."""
+    for name in ("shop.py", "outbox_shop.py", "cycles.py"):
         shutil.copy(Path(__file__).with_name(name), tmp_path / name)
     return tmp_path

@@ -263,7 +263,7 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("INSERT", f"{LIVE} {HISTORY} access_token answered audit ended_session landmark queue replay"),
+        ("INSERT", f"{LIVE} {HISTORY} access_token answered audit ended_session imported landmark queue replay"),
         ("UPDATE", f"{LIVE} answered queue run"),
         ("DELETE", f"{LIVE} answered ended_session landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),

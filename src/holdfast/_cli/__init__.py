@@ -26,6 +26,8 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # events.py      lists and controls subscriptions and parked events
 # queues.py      lists and controls queues
 # runners.py     lists and controls schedules and runs
+# importing.py   makes jobs or events of rows of another table, in batches
+# import_outbox.py  imports the rows of another table, or previews that
 # tokens.py      makes, lists and revokes access tokens
 # serve.py       serves the operations API and the dashboard
 # top.py         opens the terminal dashboard
@@ -59,13 +61,14 @@ _COMMANDS = {
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
     "queues": "look at queues; pause, resume, drain or set one",
     "runners": "look at schedules and runs; pause, resume or trigger one",
+    "import-outbox": "make jobs or events of the rows of another table, once each; a preview by default",
     "tokens": "make, list and revoke access tokens of the operations API",
     "serve": "serve the operations API and the dashboard",
     "top": "watch and act in the terminal",
     "check": "print every setting and its source, and check the databases",
     "completion": "print shell completion",
 }
-_OF_AN_APPLICATION = ("worker", "dev", "tick", "serve", "check")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "serve", "check", "import-outbox")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
 
@@ -107,7 +110,7 @@ def _parser(called: Collection[str | None] = _COMMANDS) -> argparse.ArgumentPars
     for name, help_ in _COMMANDS.items():
         own = commands.add_parser(name, help=help_)
         if name in called:
-            command = import_module(f"holdfast._cli.{name}")
+            command = import_module(f"holdfast._cli.{name.replace('-', '_')}")
             own.description = command.__doc__
             own.set_defaults(run=command.run)
             command.configure(own)

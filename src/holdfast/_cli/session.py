@@ -115,13 +115,15 @@ def run(conn: psycopg.Connection[Any], statement: Statement[T]) -> T:
 
 
 @contextmanager
-def translated(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> Iterator[None]:
-    """Translate database errors into messages for the operator."""
+def translated(
+    conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], *, seconds: float = SECONDS
+) -> Iterator[None]:
+    """Translate database errors into messages for the operator. `seconds`: the longest time of a statement."""
     try:
         yield
     except psycopg.errors.QueryCanceled as error:
         raise CommandError(
-            f"the answer took longer than {SECONDS:g} s and was given up: ask for less, or by id"
+            f"the answer took longer than {seconds:g} s and was given up: ask for less, or by id"
         ) from error
     except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected) as error:
         raise CommandError("another session is changing the same job: try again") from error

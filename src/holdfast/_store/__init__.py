@@ -16,6 +16,7 @@ schedule.py      claims slots of schedules and records runs
 maintenance.py   deletes and folds old rows
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 search.py        searches, cancels and replays jobs
+outbox.py        reads, locks and marks rows of another table, and records imported rows
 access.py        stores access tokens, sessions, the audit log and idempotency keys
 testing.py       moves time and jobs for the test kit
 """

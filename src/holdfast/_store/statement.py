@@ -60,11 +60,16 @@ def statements() -> Mapping[str, str]:
     found: dict[str, dict[str, str]] = {"name": {}, "part": {}}
     for file in sorted(files("holdfast._store").joinpath("sql").iterdir(), key=lambda file: file.name):
         if file.name.endswith(".sql"):
-            for block, name, sql in _BLOCK.findall(file.read_text("utf-8")):
+            for block, name, sql in blocks(file.read_text("utf-8")):
                 if found[block].setdefault(name, sql.strip()) != sql.strip():
                     raise ValueError(f"two statements are named {name}")
     parts = found["part"]
     return {name: _PART.sub(lambda part: parts[part[1]], sql) for name, sql in found["name"].items()}
+
+
+def blocks(text: str) -> list[tuple[str, str, str]]:
+    """Return the blocks of a file of SQL: `name` or `part`, its name, its text."""
+    return _BLOCK.findall(text)
 
 
 def nothing(_rows: Sequence[Row]) -> None:

@@ -80,7 +80,7 @@ BEGIN
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.answered'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.ended_session'),
-            ('holdfast_operator', 'INSERT ON holdfast.delivery'),
+            ('holdfast_operator', 'INSERT ON holdfast.delivery, holdfast.imported'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
             ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
 

@@ -219,3 +219,13 @@ CREATE TABLE holdfast.audit (
     ids    bigint[],                            -- on which
     detail json NOT NULL DEFAULT '{}'
 );
+
+-- Rows of other tables that `holdfast import-outbox` made jobs or events of. Each is added in the transaction that imports the row, so that
+-- the row is imported once, however often an import is killed and repeated. Kept until the owner deletes them: only the owner can tell when
+-- the other table is gone.
+CREATE TABLE holdfast.imported (
+    source text COLLATE "C" NOT NULL,           -- the other table: schema and name, quoted as in SQL
+    row_id text COLLATE "C" NOT NULL,
+    at     timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (source, row_id)
+);
