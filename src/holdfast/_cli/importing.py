@@ -55,7 +55,7 @@ class Imported(NamedTuple):
     new: NewJob[Any] | NewEvent
 
 
-class Refusal(NamedTuple):
+class RefusedRow(NamedTuple):
     """A row that cannot be imported, and why."""
 
     id: str
@@ -107,14 +107,14 @@ class Conversion:
     def _job(self, name: str, row: OutboxRow) -> NewJob[Any]:
         kind = self.known.get(name)
         payload = self._payload(name, row)
-        if not isinstance(parse_json(_text(row)), dict):
+        if not isinstance(parse_json(self._text(row)), dict):
             raise InvalidJob(f"{name}: the payload is not a JSON object")
         if kind is None:
             return NewJob(Envelope(name), payload)
         if isinstance(kind, Kind):
             kind.arguments(payload, kind.version)
         else:
-            from_json(name, adapter_of(name, kind.model), _text(row))
+            from_json(name, adapter_of(name, kind.model), self._text(row))
         return NewJob(kind.envelope, payload)
 
     def _event(self, name: str, row: OutboxRow, headers: dict[str, str]) -> NewEvent:
@@ -130,17 +130,19 @@ class Conversion:
 
         The text stays as it is where the codec would only write the same value again: numbers keep all their digits.
         """
-        text = _text(row)
+        text = self._text(row)
         codec = JsonCodec() if self.app is None else self.app.codec
         encoded = codec.encode(parse_json(text), kind=name)
         return text if type(codec) is JsonCodec and not encoded.startswith(f'{{"{WRAPPED}"') else encoded
 
-
-def _text(row: OutboxRow) -> str:
-    try:
-        return row.payload.decode() if isinstance(row.payload, bytes) else row.payload or ""
-    except UnicodeDecodeError:
-        raise InvalidJob("the payload is not UTF-8") from None
+    def _text(self, row: OutboxRow) -> str:
+        """Return the payload as JSON text. A job without one has no arguments."""
+        if row.payload is None:
+            return "{}" if self.to == "job" else "null"
+        try:
+            return row.payload.decode() if isinstance(row.payload, bytes) else row.payload
+        except UnicodeDecodeError:
+            raise InvalidJob("the payload is not UTF-8") from None
 
 
 def _time(text: str) -> datetime:
@@ -157,7 +159,7 @@ class Tally:
     imported: Counter[str] = field(default_factory=Counter)
     """Rows by kind or topic."""
     refused: int = 0
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[RefusedRow] = field(default_factory=list)
     """The first refused rows of the last pass."""
     samples: list[Imported] = field(default_factory=list)
     """The first rows of a preview."""
@@ -174,7 +176,7 @@ class Tally:
     def refuse(self, row: OutboxRow, error: Exception) -> None:
         self.refused += 1
         if len(self.refusals) < _MOST_REFUSALS:
-            self.refusals.append(Refusal(row.id, row.type, Failure.of(error).text))
+            self.refusals.append(RefusedRow(row.id, row.type, Failure.of(error).text))
 
     def add(self, made: Sequence[Imported]) -> None:
         self.imported.update(_name(one) for one in made)
