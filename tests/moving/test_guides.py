@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.moving.guide import Guide
 from tests.traps.workers import number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import psycopg
 
@@ -33,7 +34,9 @@ def conn(connect: Connect) -> psycopg.Connection[Any]:
     return connect()
 
 
-def peer(name: str, *arguments: str, python: Sequence[str] = (), cwd: Path | None = None, **variables: str) -> str:
+def peer(
+    name: str, *arguments: str, python: Sequence[str] = (), variables: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Run a program with the packages of a peer, and return its output."""
     interpreter = place(name, python=python or BY_NAME[name].python) / "bin" / "python"
     done = subprocess.run(  # noqa: S603 - our own programs
@@ -42,8 +45,7 @@ def peer(name: str, *arguments: str, python: Sequence[str] = (), cwd: Path | Non
         text=True,
         timeout=PATIENCE,
         check=False,
-        cwd=cwd,
-        env=os.environ | variables,
+        env={**os.environ, **variables},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -132,7 +134,7 @@ def test_celery_forwards_its_tasks(database: str, conn: psycopg.Connection[Any],
     # A broker for which Celery needs no server.
     broker = f"sqla+sqlite:///{tmp_path / 'broker.sqlite'}"
     variables = environment(database, CELERY_BROKER_URL=broker, PYTHONPATH=str(ROOT / "src"))
-    peer("celery-results", str(PEERS / "celery_tasks.py"), "send", python=CELERY, **variables)
+    peer("celery-results", str(PEERS / "celery_tasks.py"), "send", python=CELERY, variables=variables)
     worker = subprocess.Popen(  # noqa: S603 - the worker of the guide
         [
             str(place("celery-results", python=CELERY) / "bin" / "python"),
@@ -166,7 +168,7 @@ def test_celery_forwards_its_tasks(database: str, conn: psycopg.Connection[Any],
 @pytest.mark.prove
 def test_celerys_failed_tasks_are_run_again(database: str, conn: psycopg.Connection[Any], tmp_path: Path) -> None:
     variables = {"DATABASE_URL": database, "CELERY_BROKER_URL": "memory://"}
-    peer("celery-results", str(PEERS / "celery_tasks.py"), "store", python=CELERY, **variables)
+    peer("celery-results", str(PEERS / "celery_tasks.py"), "store", python=CELERY, variables=variables)
     guide = Guide("move-from-celery.md", tmp_path, database)
     (query,) = guide.texts("sql")
     results = conn.execute(query.strip().encode()).fetchall()
