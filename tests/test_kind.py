@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, SecretStr, StrictInt
 from typing_extensions import TypedDict
 
+import holdfast
 from holdfast import Fail, Holdfast, InvalidEvent, InvalidJob, Item, Job, JsonCodec, PayloadTooLarge, Reschedule
+from holdfast import Job as Alias
 from holdfast._model.new_job import Continue  # noqa: TC001 - pydantic reads it
 
 if TYPE_CHECKING:
@@ -247,8 +250,8 @@ def test_a_handler_without_parameters() -> None:
 def positional(job: Job[None], a: int, /) -> None: ...
 def variadic(job: Job[None], *args: int) -> None: ...
 def keywords(job: Job[None], **kwargs: int) -> None: ...
-def nothing() -> None: ...
 def keyword_job(*, job: Job[None]) -> None: ...
+def later_job(a: int, job: Job[None]) -> None: ...
 
 
 @pytest.mark.parametrize(
@@ -257,8 +260,8 @@ def keyword_job(*, job: Job[None]) -> None: ...
         (positional, "positional: a: the payload names every argument"),
         (variadic, r"variadic: \*args: the payload names every argument"),
         (keywords, r"keywords: \*\*kwargs: the payload names every argument"),
-        (nothing, "nothing: a handler's first parameter is the job"),
-        (keyword_job, "keyword_job: a handler's first parameter is the job"),
+        (keyword_job, "keyword_job: the job is the first parameter of a handler, by position"),
+        (later_job, "later_job: the job is the first parameter of a handler, by position"),
     ],
 )
 def test_what_cannot_be_a_handler_is_refused_when_it_registers(handler: Callable[..., None], said: str) -> None:
@@ -266,12 +269,35 @@ def test_what_cannot_be_a_handler_is_refused_when_it_registers(handler: Callable
         Holdfast().job("a")(handler)
 
 
-def test_a_first_parameter_that_is_plainly_no_job_is_refused() -> None:
-    def handler(job: Any) -> None: ...
+def untyped(job, a): ...  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 - as people write it
+def any_job(job: Any, a: int) -> None: ...
+def other_name(_: Job[None], a: int) -> None: ...
+def through_module(it: holdfast.Job[None], a: int) -> None: ...
+def through_alias(it: Alias[None], a: int) -> None: ...
+def for_checkers(it: OnlyForCheckers.Job[None], a: int) -> None: ...  # type: ignore[name-defined]  # noqa: F821 - so
+def without(a: int) -> None: ...
+def without_any(a: Any) -> None: ...
+def own_job(job: int, a: int) -> None: ...
+def nothing() -> None: ...
+def keyword(*, a: int) -> None: ...
 
-    handler.__annotations__["job"] = int
-    with pytest.raises(TypeError, match="is annotated otherwise"):
-        Holdfast().job("a")(handler)
+
+@pytest.mark.parametrize("handler", [untyped, any_job, other_name, through_module, through_alias, for_checkers])
+def test_a_first_parameter_that_is_a_job_receives_it(handler: Callable[..., None]) -> None:
+    kind = Holdfast().job("a")(handler)
+    assert kind.takes_job
+    assert list(kind.parameters) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("handler", "names"),
+    [(without, ["a"]), (without_any, ["a"]), (own_job, ["job", "a"]), (nothing, []), (keyword, ["a"])],
+)
+def test_without_a_job_every_parameter_is_an_argument(handler: Callable[..., None], names: list[str]) -> None:
+    kind = Holdfast().job("a")(handler)
+    assert not kind.takes_job
+    assert list(kind.parameters) == names
+    assert kind.new(**dict.fromkeys(names, 7)).payload == json.dumps(dict.fromkeys(names, 7), separators=(",", ":"))
 
 
 def test_decorated_handlers_keep_their_signature() -> None:

@@ -13,6 +13,7 @@ from holdfast._app.app import Holdfast
 from holdfast._app.sync import SyncClient
 from holdfast._engine.report.hook import FailedAttempt
 from holdfast._engine.runner import Budget, Counts, Tick
+from holdfast._model.batch_kind import BatchKind, Item
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import (
     Aborted,
@@ -40,7 +41,7 @@ from holdfast._model.errors import (
 )
 from holdfast._model.event import Event, NewEvent, Topic
 from holdfast._model.job import Blocker, Busy, Fail, Handle, Job, Progress, Reschedule, SyncJob
-from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
+from holdfast._model.kind import DeclaredKind, Kind
 from holdfast._model.new_job import Continue, NewJob, OrderKey
 from holdfast._model.retry import Retry
 from holdfast._model.schedule import Cron, Every

@@ -99,7 +99,7 @@ def test_of_a_long_chain_the_last_thousand_jobs(app: Holdfast, ledger: Ledger) -
     assert (chain.status, chain.result) == ("completed", 1500)
 
 
-async def test_chains_are_listed_newest_first(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
+async def test_chains_are_listed_newest_first(app: Holdfast, conn: Connection, approve: Kind[..., str]) -> None:
     handles = await app.enqueue_many(conn, [approve.new() for _ in range(5)])
     await app.complete_chain(conn, handles[2], "yes")
     lines = await app.list_chains(conn, kind="approve", limit=3)
@@ -112,7 +112,7 @@ async def test_chains_are_listed_newest_first(app: Holdfast, conn: Connection, a
         await app.list_chains(conn, limit=5000)
 
 
-async def test_a_person_completes_a_chain(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
+async def test_a_person_completes_a_chain(app: Holdfast, conn: Connection, approve: Kind[..., str]) -> None:
     handle = await app.enqueue(conn, approve.new().options(delay=DAY))
     wait = asyncio.create_task(app.wait(handle))
     assert await app.complete_chain(conn, handle, "approved") == "completed"
@@ -145,7 +145,7 @@ async def test_the_worker_of_a_completed_chain_is_asked_to_stop(
     assert ledger.statuses() == {"completed": 1}
 
 
-async def test_a_chain_is_continued_from_outside(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
+async def test_a_chain_is_continued_from_outside(app: Holdfast, conn: Connection, approve: Kind[..., str]) -> None:
     @app.job("thank")
     async def thank(job: Job[None], whom: str) -> str:
         return f"thanked {whom}"
@@ -157,7 +157,7 @@ async def test_a_chain_is_continued_from_outside(app: Holdfast, conn: Connection
 
 
 async def test_completing_is_part_of_the_callers_transaction(
-    app: Holdfast, conn: Connection, database: str, approve: Kind[[], str]
+    app: Holdfast, conn: Connection, database: str, approve: Kind[..., str]
 ) -> None:
     handle = await app.enqueue(conn, approve.new().options(delay=DAY))
     async with await psycopg.AsyncConnection.connect(database) as other:
@@ -170,7 +170,7 @@ async def test_completing_is_part_of_the_callers_transaction(
 
 
 async def test_a_result_that_json_cannot_say_is_refused_before_anything_is_sent(
-    app: Holdfast, conn: Connection, approve: Kind[[], str]
+    app: Holdfast, conn: Connection, approve: Kind[..., str]
 ) -> None:
     handle = await app.enqueue(conn, approve.new().options(delay=DAY))
     with pytest.raises(InvalidJob, match=f"chain {handle.id}: a value is not JSON-serializable"):
@@ -180,7 +180,7 @@ async def test_a_result_that_json_cannot_say_is_refused_before_anything_is_sent(
     assert (await app.list_chains(conn))[0].status == "pending"
 
 
-async def test_deleting_spares_whom_others_wait_for(app: Holdfast, conn: Connection, approve: Kind[[], str]) -> None:
+async def test_deleting_spares_whom_others_wait_for(app: Holdfast, conn: Connection, approve: Kind[..., str]) -> None:
     first, alone = await app.enqueue_many(conn, [approve.new(), approve.new()])
     second = await app.enqueue(conn, approve.new().options(after=[first]))
     third = await app.enqueue(conn, approve.new().options(after=[second]))
@@ -213,7 +213,7 @@ async def test_deleting_a_chain_stops_its_running_job(app: Holdfast, conn: Conne
     assert await app.get_chain(conn, handle) is None
 
 
-async def test_the_same_on_a_sync_connection(app: Holdfast, ledger: Ledger, approve: Kind[[], str]) -> None:
+async def test_the_same_on_a_sync_connection(app: Holdfast, ledger: Ledger, approve: Kind[..., str]) -> None:
     conn = ledger.conn
     first, second = app.sync.enqueue_many(conn, [approve.new(), approve.new()])
     assert app.sync.complete_chain(conn, first, "yes") == "completed"

@@ -76,7 +76,7 @@ def django_connection(database: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def act(app: Holdfast) -> Kind[[], str]:
+def act(app: Holdfast) -> Kind[..., str]:
     @app.job("act")
     def act(job: Job[None]) -> str:
         return "acted"
@@ -88,7 +88,7 @@ def act(app: Holdfast) -> Kind[[], str]:
 async def test_async(
     app: Holdfast,
     database: str,
-    act: Kind[[], str],
+    act: Kind[..., str],
     connected: Callable[[str], AbstractAsyncContextManager[Any]],
 ) -> None:
     async with connected(database) as conn:
@@ -107,7 +107,7 @@ async def test_async(
 
 @pytest.mark.parametrize("connected", [psycopg.connect, sqlalchemy_sync, django_connection])
 def test_sync(
-    app: Holdfast, database: str, act: Kind[[], str], connected: Callable[[str], AbstractContextManager[Any]]
+    app: Holdfast, database: str, act: Kind[..., str], connected: Callable[[str], AbstractContextManager[Any]]
 ) -> None:
     with connected(database) as conn:
         handle = app.sync.enqueue(conn, act.new())

@@ -43,7 +43,7 @@ def waiting(app: Holdfast, handle: Handle[int], *, sync: bool, **how: Any) -> as
     return asyncio.create_task(asyncio.to_thread(wait) if sync else app.wait(handle, **how))
 
 
-def acting(app: Holdfast) -> Kind[[int], Coroutine[Any, Any, int]]:
+def acting(app: Holdfast) -> Kind[..., Coroutine[Any, Any, int]]:
     @app.job("act")
     async def act(job: Job[None], number: int) -> int:
         return number

@@ -95,3 +95,8 @@ def parent(job: Job[Any]) -> int:
     with subprocess.Popen(["sleep", "60"]) as program:  # noqa: S607 - found wherever it is
         program.terminate()
         return program.wait(30)
+
+
+@app.job("cpu.without_job", executor="process")
+def without_job(text: str) -> list[object]:
+    return [text, os.getpid()]

@@ -78,7 +78,7 @@ VALUES: list[tuple[Any, Any]] = [
 ]
 
 
-def returning(app: Holdfast, kind: str, hint: Any, value: object) -> Kind[[], Any]:
+def returning(app: Holdfast, kind: str, hint: Any, value: object) -> Kind[..., Any]:
     async def handler(job: Job[None]) -> Any:
         return value
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast import Kind
     from tests.engine.ledger import Ledger
 
-    Greet = Kind[[str], Coroutine[Any, Any, str]]
+    Greet = Kind[..., Coroutine[Any, Any, str]]
 
 doc = Document(DESIGN)
 

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 from holdfast._app.arguments import check_model, check_registered_name, topic_names
 from holdfast._engine.runner import BUILT_IN, PeriodicJob, Runner
 from holdfast._engine.runners.http import TIMEOUT as HTTP_TIMEOUT
 from holdfast._engine.runners.http import HttpCall
+from holdfast._model.batch_kind import BatchKind, Item
 from holdfast._model.call import callers_place, explained
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError, KindTaken, SubscriptionTaken
 from holdfast._model.event import Event, Subscriber, Topic
-from holdfast._model.kind import BatchKind, DeclaredKind, Item, Kind
+from holdfast._model.kind import DeclaredKind, Kind
 from holdfast._model.new_job import OMITTED, Envelope, NewJob, Omitted, check_new_job
 from holdfast._model.retry import Retry
 from holdfast._model.work import SHORTEST_LEASE, Executor, longest_run, work_of
@@ -43,6 +44,15 @@ H = TypeVar("H", bound="Hook")
 
 AnyKind: TypeAlias = Kind[..., Any] | DeclaredKind[Any]
 K = TypeVar("K", bound=AnyKind)
+
+
+class Subscribe(Protocol[A]):
+    """Registers the handler of a subscription, with or without the job."""
+
+    @overload
+    def __call__(self, handler: Callable[[Job[Any], Event[A]], T], /) -> Kind[[Job[Any], Event[A]], T]: ...
+    @overload
+    def __call__(self, handler: Callable[[Event[A]], T], /) -> Kind[[Event[A]], T]: ...
 
 
 class Registry:
@@ -79,8 +89,8 @@ class Registry:
         version: int = 1,
         executor: Executor = "thread",
         unique: str | Unique | None = None,
-    ) -> Callable[[Callable[Concatenate[Job[Any], P], T]], Kind[P, T]]:
-        """Register a handler, `async def` or plain, whose first parameter is the job.
+    ) -> Callable[[Callable[P, T]], Kind[P, T]]:
+        """Register a handler, `async def` or plain. It receives the job if its first parameter is annotated `Job`.
 
         `priority`: 0 to 9, lower runs first. Default: 5. `retry` and `lease`: default to the worker's. `max_runtime`: a
         longer attempt is aborted with `timeout` and fails. Default: three times the lease. Both are in seconds or a
@@ -91,7 +101,7 @@ class Registry:
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime, executor=executor)
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
-        def register(handler: Callable[Concatenate[Job[Any], P], T]) -> Kind[P, T]:
+        def register(handler: Callable[P, T]) -> Kind[P, T]:
             return self._register(Kind(handler, envelope, work=work, codec=self.codec, unique=unique))
 
         return register
@@ -180,7 +190,7 @@ class Registry:
         retry: Retry | None = None,
         lease: Lease | Duration | None = None,
         max_runtime: Duration | None = None,
-    ) -> Callable[[Callable[[Job[Any], Event[A]], T]], Kind[[Event[A]], T]]:
+    ) -> Subscribe[A]:
         """Register a handler that gets one job per event of these topics.
 
         `name`: of the subscription, and the kind of its jobs. `start`: `now` or `beginning`. Default: `now`. `ordered`:
@@ -190,10 +200,10 @@ class Registry:
         work = work_of(retry=retry, lease=lease, max_runtime=max_runtime)
         envelope = Envelope(name, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
-        def register(handler: Callable[[Job[Any], Event[A]], T]) -> Kind[[Event[A]], T]:
-            kind: Kind[[Event[A]], T] = Subscriber(handler, envelope, work=work, codec=self.codec)
+        def register(handler: Callable[..., T]) -> Kind[..., T]:
+            kind: Kind[..., T] = Subscriber(handler, envelope, work=work, codec=self.codec)
             if list(kind.parameters) != ["event"]:
-                raise TypeError(f"{name}: the handler of a subscription takes the job and the event: (job, event)")
+                raise TypeError(f"{name}: the handler of a subscription takes (event) or (job, event)")
             self._subscribe(Feed(name, names, kind, start=start, ordered=ordered))
             return self._register(kind)
 

@@ -3,8 +3,9 @@
 settings_table.py  lists the settings: name, unit, default and meaning
 settings.py        reads and checks the settings
 address.py         checks the address of a database
-kind.py            holds a handler under its name, for one job or for many in one call, and makes jobs for it
+kind.py            holds a handler under its name, and makes jobs for it
 handler.py         checks the function that runs the jobs of a kind, and reads its parameters
+batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
 new_job.py         holds a validated job and its options before it is enqueued

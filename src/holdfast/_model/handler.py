@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, get_origin
+import re
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_origin, get_type_hints
 
 from holdfast._model.job import Job
 
@@ -11,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _Parameter = inspect.Parameter
+_BY_POSITION = (_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD)
+_NAMES_JOB = re.compile(r"(?:\w+\.)*Job(?:\[|$)")
 
 
 def is_async(handler: Callable[..., Any]) -> bool:
@@ -43,25 +47,34 @@ def _check_callable(handler: object) -> None:
         raise TypeError(f"{name}: a handler cannot yield: return the result, or enqueue a job for each part")
 
 
-def parameters_of(handler: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Return the handler's parameters after the job; raises TypeError when it cannot be a handler."""
+def parameters_of(handler: Callable[..., Any]) -> tuple[bool, dict[str, inspect.Parameter]]:
+    """Return whether a handler takes the job, and its other parameters; raises TypeError if it cannot be a handler."""
     _check_callable(handler)
     name = getattr(handler, "__qualname__", repr(handler))
-    parameters = list(inspect.signature(handler).parameters.values())
-    if not parameters or parameters[0].kind not in {_Parameter.POSITIONAL_ONLY, _Parameter.POSITIONAL_OR_KEYWORD}:
-        raise TypeError(f"{name}: a handler's first parameter is the job")
-    first, *rest = parameters
-    annotation = first.annotation
-    if (
-        isinstance(annotation, type)
-        and annotation is not first.empty
-        and (get_origin(annotation) or annotation) is not Job
-    ):
-        raise TypeError(f"{name}: a handler's first parameter is the job, and {first.name} is annotated otherwise")
+    rest = list(inspect.signature(handler).parameters.values())
+    takes_job = bool(rest) and rest[0].kind in _BY_POSITION and _is_job(handler, rest[0])
+    if takes_job:
+        del rest[0]
     for parameter in rest:
         if parameter.kind in {_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD}:
             raise TypeError(
                 f"{name}: {str(parameter).partition(':')[0]}: the payload names every argument, so positional-only, "
                 "*args and **kwargs parameters are not possible"
             )
-    return {parameter.name: parameter for parameter in rest}
+        if parameter.name == "job" and _is_job(handler, parameter):
+            raise TypeError(f"{name}: the job is the first parameter of a handler, by position: write (job, …)")
+    return takes_job, {parameter.name: parameter for parameter in rest}
+
+
+def _is_job(handler: Callable[..., Any], parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter receives the job: it is annotated `Job`, or named `job` and its type is not known."""
+    hint = parameter.annotation
+    if isinstance(hint, str):
+        module = getattr(inspect.unwrap(handler), "__globals__", {})
+        try:
+            hint = get_type_hints(SimpleNamespace(__annotations__={"hint": hint}), module)["hint"]
+        except Exception:  # noqa: BLE001 - a name that exists for type checkers only, or later
+            return parameter.name == "job" or _NAMES_JOB.match(hint) is not None
+    if hint in {parameter.empty, Any, object}:
+        return parameter.name == "job"
+    return (get_origin(hint) or hint) is Job

@@ -1,16 +1,23 @@
-"""Kinds: handlers under their names, for one job or for many in one call, and the typed way to make jobs for them."""
+"""Kinds: handlers under their names, and the typed way to make jobs for them."""
 
 from __future__ import annotations
 
 import inspect
 import json
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, make_dataclass, replace
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import field, make_dataclass, replace
 from functools import cached_property
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, Union, get_args, get_origin, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    NoReturn,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 from pydantic import ConfigDict, TypeAdapter
 
@@ -34,6 +41,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -49,10 +57,16 @@ _ELSEWHERE = frozenset(
 _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="base64", arbitrary_types_allowed=False)
 
 
+class TakesJob(Protocol[Q, T_co]):
+    """A kind whose handler takes the job. As a protocol it is told apart by mypy too, which erases a Concatenate."""
+
+    def __call__(self, job: Job[Any], /, *args: Q.args, **kwargs: Q.kwargs) -> T_co: ...
+
+
 class Kind(Generic[P, T_co]):
     """A handler under its name. `new` makes a job for it; calling the kind runs the function directly.
 
-    The payload is a JSON object of the handler's parameters after the job: `{"invoice_id": 7, "to": "a@b.c"}`.
+    P are the handler's parameters. The payload is a JSON object of them without the job: `{"invoice_id": 7}`.
     """
 
     def __init__(
@@ -69,7 +83,7 @@ class Kind(Generic[P, T_co]):
         self.is_async = is_async(handler)
         self.codec = codec
         self._envelope = envelope
-        self.parameters = parameters_of(handler)
+        self.takes_job, self.parameters = parameters_of(handler)
         if work.executor == "process":
             check_importable(self.name, handler, is_async=self.is_async)
         self._upgrades: dict[int, Upgrade] = {}
@@ -96,9 +110,9 @@ class Kind(Generic[P, T_co]):
         """The job's options, built at first use, when the environment's limit of attempts is available."""
         return self._envelope if self.work.retry is not None else _with_attempts(self._envelope)
 
-    def __call__(self, job: Job[Any], /, *args: P.args, **kwargs: P.kwargs) -> T_co:
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> T_co:
         try:
-            result: T_co = self.handler(job, *args, **kwargs)
+            result: T_co = self.handler(*args, **kwargs)
         except TypeError as exc:
             # The only entry of the traceback is the call itself: the handler was never entered.
             if exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
@@ -118,6 +132,25 @@ class Kind(Generic[P, T_co]):
     # The overloads are here and not where the handler is registered: there, an Any among a handler's parameters would
     # match several of them, and mypy would infer Any for the whole kind. A handler that always returns Continue has its
     # own overload, because mypy does not infer R from a lone Continue[R].
+    # Those with a job come first: the arguments of `new` are the parameters after it.
+    @overload
+    def new(
+        self: TakesJob[Q, Coroutine[Any, Any, Continue[R] | Signal]],
+        /,
+        *args: Q.args,
+        **kwargs: Q.kwargs,
+    ) -> NewJob[R]: ...
+    @overload
+    def new(
+        self: TakesJob[Q, Coroutine[Any, Any, R | Continue[R] | Signal]],
+        /,
+        *args: Q.args,
+        **kwargs: Q.kwargs,
+    ) -> NewJob[R]: ...
+    @overload
+    def new(self: TakesJob[Q, Continue[R] | Signal], /, *args: Q.args, **kwargs: Q.kwargs) -> NewJob[R]: ...
+    @overload
+    def new(self: TakesJob[Q, R | Continue[R] | Signal], /, *args: Q.args, **kwargs: Q.kwargs) -> NewJob[R]: ...
     @overload
     def new(
         self: Kind[P, Coroutine[Any, Any, Continue[R] | Signal]], /, *args: P.args, **kwargs: P.kwargs
@@ -130,7 +163,7 @@ class Kind(Generic[P, T_co]):
     def new(self: Kind[P, Continue[R] | Signal], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
     @overload
     def new(self: Kind[P, R | Continue[R] | Signal], /, *args: P.args, **kwargs: P.kwargs) -> NewJob[R]: ...
-    def new(self, /, *args: P.args, **kwargs: P.kwargs) -> NewJob[Any]:
+    def new(self, /, *args: Any, **kwargs: Any) -> NewJob[Any]:
         """Validate the handler's arguments (without the job) and return a job that can be enqueued."""
         if len(args) > len(self._positional):
             taken = len(self._positional)
@@ -147,7 +180,7 @@ class Kind(Generic[P, T_co]):
         except InvalidJob:
             self._check_names(given)
             raise
-        return self._job(_object(self.name, value))
+        return self._job(json_object(self.name, value))
 
     def _check_names(self, given: Mapping[str, object]) -> None:
         """Raise InvalidJob for an argument that the handler does not have, and for one that is missing."""
@@ -281,7 +314,7 @@ class DeclaredKind(Generic[A]):
     def new(self, args: A) -> NewJob[object]:
         """Validate the arguments and return a job that can be enqueued."""
         value = as_json_data(self.name, self._adapter, args, strict=True)
-        payload = self._codec.encode(arguments := _object(self.name, value), kind=self.name)
+        payload = self._codec.encode(arguments := json_object(self.name, value), kind=self.name)
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
         return NewJob(self.envelope, payload, arguments=arguments)
@@ -291,7 +324,7 @@ class DeclaredKind(Generic[A]):
         return adapter_of(self.name, self.model)
 
 
-def _object(kind: str, value: object) -> Mapping[str, object]:
+def json_object(kind: str, value: object) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise InvalidJob(f"{kind}: the payload is not a JSON object")
     return value
@@ -310,86 +343,3 @@ def _field(parameter: inspect.Parameter) -> Any:
     if parameter.default is parameter.empty:
         return field()
     return field(default_factory=lambda: parameter.default)
-
-
-# No slots, for the same reason as NewJob.
-@dataclass(frozen=True)
-class Item(Generic[A_co]):
-    """One job of a batch, with its arguments; a batch handler receives a list of them."""
-
-    job: Job[Any]
-    args: A_co
-
-
-class BatchKind(Kind[[A], T_co]):
-    """A batch handler under its name: it takes `list[Item[A]]`, A being a pydantic model, dataclass or TypedDict."""
-
-    def __init__(
-        self, handler: Callable[[list[Item[A]]], T_co], envelope: Envelope, *, work: Work, codec: JsonCodec
-    ) -> None:
-        super().__init__(_alone, envelope, work=work, codec=codec)
-        self.handler = handler
-        self.is_async = is_async(handler)
-        _check(self.name, handler)
-
-    @overload
-    def new(self: BatchKind[A, Coroutine[Any, Any, None]], args: A, /) -> NewJob[None]: ...
-    @overload
-    def new(self: BatchKind[A, Coroutine[Any, Any, Sequence[R | Continue[R] | Signal]]], args: A, /) -> NewJob[R]: ...
-    @overload
-    def new(self: BatchKind[A, None], args: A, /) -> NewJob[None]: ...
-    @overload
-    def new(self: BatchKind[A, Sequence[R | Continue[R] | Signal]], args: A, /) -> NewJob[R]: ...
-    def new(self, args: A, /) -> NewJob[Any]:
-        """Validate the arguments of one job and return a job that can be enqueued."""
-        value = as_json_data(self.name, self._adapter, args, strict=False)
-        return self._job(_object(self.name, value))
-
-    def _as_arguments(self, value: object) -> dict[str, Any]:
-        return {"args": value}
-
-    @cached_property
-    def _adapter(self) -> TypeAdapter[Any]:
-        """The type adapter, built at first use, when every name in the annotations exists."""
-        return adapter_of(self.name, _arguments_of(self.name, self.handler))
-
-    @cached_property
-    def returns(self) -> Result:
-        return Result(self.name, self.handler, _each)
-
-
-def _each(hint: Any) -> Any:
-    """Return the type of one job's result from the type of a batch's results."""
-    members = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
-    each = [get_args(member)[0] for member in members if get_args(member)]
-    return Union[tuple(each)] if each else type(None)  # noqa: UP007 - built at run time
-
-
-def _alone(job: Job[Any]) -> None:
-    """Replace the handler while the kind is constructed, because a batch handler has other parameters."""
-
-
-def _check(kind: str, handler: Callable[..., Any]) -> None:
-    parameters = list(inspect.signature(handler).parameters.values())
-    if len(parameters) != 1 or parameters[0].annotation is inspect.Parameter.empty:
-        raise _misshapen(kind)
-    # A name that does not exist yet is resolved when the first job is made.
-    with suppress(NameError, AttributeError, InvalidJob):
-        _arguments_of(kind, handler)
-
-
-def _arguments_of(kind: str, handler: Callable[..., Any]) -> Any:
-    """Return the A of `list[Item[A]]`."""
-    [parameter] = inspect.signature(handler).parameters.values()
-    [hint] = hints_of(kind, handler, {parameter.name: parameter.annotation}).values()
-    match get_args(hint):
-        case [item] if get_origin(item) is Item:
-            [arguments] = get_args(item)
-            return arguments
-    raise _misshapen(kind)
-
-
-def _misshapen(kind: str) -> TypeError:
-    return TypeError(
-        f"{kind}: a batch handler has one parameter, annotated list[Item[...]]: in it, the type of its arguments"
-    )

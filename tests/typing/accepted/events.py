@@ -68,6 +68,12 @@ async def book(job: Job[None], event: Event[Paid]) -> int:
     return event.payload.invoice
 
 
+@app.on(paid, name="plain")
+async def book_plain(event: Event[Paid]) -> int:
+    assert_type(event.payload, Paid)
+    return event.id
+
+
 @app.on(shipped, name="mail")
 def mail(job: Job[None], event: Event[Shipped]) -> None:
     assert_type(event.payload.order, int)

@@ -85,7 +85,27 @@ assert_type(nothing.new(), NewJob[None])
 assert_type(maybe.new(), NewJob[str | None])
 assert_type(loose.new({}, 1), NewJob[list[Any]])
 
-kind: Kind[[str], int] = make_thumbnail
+
+@app.job("plain.send")
+async def send_plain(to: str, *, copies: int = 1) -> str:
+    return to * copies
+
+
+@app.job("plain.thumbnail", executor="process")
+def make_plain(path: str, size: Any) -> int:
+    return len(path)
+
+
+@app.job("plain.nothing")
+async def nothing_plain() -> None: ...
+
+
+assert_type(send_plain.new("a@b.c", copies=2), NewJob[str])
+assert_type(make_plain.new("a", 1), NewJob[int])
+assert_type(nothing_plain.new(), NewJob[None])
+assert_type(make_plain("a", 1), int)
+
+kind: Kind[[Job[State], str], int] = make_thumbnail
 
 later: NewJob[str] = send_receipt.new(1, "a@b.c").options(
     delay=timedelta(hours=1),

@@ -31,6 +31,11 @@ async def loose(job: Job[Any], row: dict[str, Any], size: int) -> str:
     return str(row) * size
 
 
+@app.job("plain")
+async def plain(to: str, copies: int = 1) -> str:
+    return to * copies
+
+
 welcome = app.declare("mail.welcome", Welcome)
 
 send_receipt.new("1", to="a@b.c")  # rejected: wrong type
@@ -40,6 +45,10 @@ send_receipt.new()  # rejected: missing arguments
 send_receipt.new(1, "a@b.c", True)  # rejected: too many by position
 send_receipt.new(1, "a@b.c", cc="b@b.c")  # rejected: unknown argument
 send_receipt.new(1, "a@b.c", delay=timedelta(1))  # rejected: an option is no argument
+plain.new(1)  # rejected: wrong type without a job
+plain.new("a", "1")  # rejected: wrong type of the second, without a job
+plain.new("a", cc=1)  # rejected: unknown argument without a job
+plain.new()  # rejected: missing argument without a job
 make_thumbnail.new(b"path")  # rejected: wrong type, plain function
 loose.new({}, "1")  # rejected: an Any beside it hides nothing
 welcome.new("a@b.c")  # rejected: not the declared type
@@ -66,11 +75,7 @@ Lease("60")  # rejected: neither seconds nor a timedelta
 
 as_int: NewJob[int] = send_receipt.new(1, "a@b.c")  # rejected: returns str
 as_list: NewJob[list[str]] = loose.new({}, 1)  # rejected: returns str
-as_kind: Kind[[int], str] = make_thumbnail  # rejected: other parameters
-
-
-@app.job("no.job")  # rejected: the first parameter is not the job
-async def no_job(invoice_id: int) -> None: ...
+as_kind: Kind[[Job[str], int], str] = make_thumbnail  # rejected: other parameters
 
 
 @app.job("unknown", retries=3)  # rejected: unknown setting

@@ -177,6 +177,7 @@ class Child:
         self._send(
             handler.__module__,
             handler.__qualname__,
+            attempt.kind.takes_job,
             attempt.completer.worker,
             fields,
             attempt.blockers,
@@ -287,7 +288,7 @@ def _serve(pipe: Connection) -> None:
     threading.Thread(target=_end_with_worker, name="holdfast-worker-watch", daemon=True).start()
     while True:
         try:
-            module, name, worker, fields, blockers, arguments, trace = pipe.recv()
+            module, name, takes_job, worker, fields, blockers, arguments, trace = pipe.recv()
         except EOFError:
             return
         carry_trace(trace)
@@ -309,7 +310,8 @@ def _serve(pipe: Connection) -> None:
                 started_at=time.monotonic(),
             )
             run = ChildRun(pipe, completion, blockers)
-            answer = ("returned", _plain(handler(Job(state=None, run=run, **fields), **arguments)))
+            given = (Job(state=None, run=run, **fields),) if takes_job else ()
+            answer = ("returned", _plain(handler(*given, **arguments)))
             pickle.dumps(answer)
         except Exception as exc:  # noqa: BLE001 - passed to the parent, which decides
             answer = ("raised", _portable(exc))

@@ -15,9 +15,9 @@ from holdfast._engine.jobs.complete import completed, follower
 from holdfast._logs import log as logs
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import carry_trace, current_trace, id_of, trace_in
+from holdfast._model.batch_kind import Item
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, NotCommitted
 from holdfast._model.job import Busy, Cancelled, Completed, Fail, Failed, Job, Outcome, Released, Reschedule, outcome_of
-from holdfast._model.kind import Item
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -79,9 +79,10 @@ class Handlers:
         logs.context.set(fields)
         try:
             if kind.is_async and not self._middlewares:
-                result = await kind.handler(job, **arguments)
+                result = await (kind.handler(job, **arguments) if kind.takes_job else kind.handler(**arguments))
             else:
-                result = await self._called(attempt, job, partial(kind.handler, job, **arguments))
+                given = (job,) if kind.takes_job else ()
+                result = await self._called(attempt, job, partial(kind.handler, *given, **arguments))
         except BaseException as exc:  # noqa: BLE001 - anything a handler raises is an outcome, also SystemExit
             return self.aborted(attempt) if attempt.signal.aborted else self._raised(attempt, exc)
         return self._returned(attempt, result)
