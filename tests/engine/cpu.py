@@ -100,3 +100,8 @@ def parent(job: Job[Any]) -> int:
 @app.job("cpu.without_job", executor="process")
 def without_job(text: str) -> list[object]:
     return [text, os.getpid()]
+
+
+@app.job("cpu.key", executor="process")
+def key(job: Job[Any]) -> str:
+    return job.idempotency_key

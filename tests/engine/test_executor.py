@@ -160,7 +160,7 @@ async def test_a_signal_does_not_end_a_process_that_is_only_starting(tmp_path: P
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(child._process.pid, number)
         # It takes a call, so it has come to where it reacts to signals, or does not.
-        child._send("tests.engine.cpu", "leave", 1, {}, (), {}, None)
+        child._send("tests.engine.cpu", "leave", True, 1, "", {}, (), {}, None)
         said, error = await asyncio.to_thread(child._receive)
         assert (said, type(error)) == ("raised", KeyError)
     finally:

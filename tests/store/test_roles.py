@@ -249,7 +249,7 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} census event landmark migration queue replay retention"),
+        ("SELECT", f"{LIVE} {HISTORY} census event identity landmark migration queue replay retention"),
         ("INSERT", f"{LIVE} {HISTORY} replay"),
         ("UPDATE", f"{LIVE} run"),
         ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),

@@ -32,6 +32,8 @@ class AttemptOwner(Protocol):
 
     worker: int
     """The id of the worker's row."""
+    schema: str
+    """The identity of the database's schema."""
 
     def complete(self, attempt: Attempt, result: object) -> Statement[None]:
         """Return the statement that completes the job."""
@@ -108,6 +110,10 @@ class Attempt(Ending):
         """Fire the abort signal. An async handler is cancelled; a thread must check the signal."""
         if self.signal.abort(reason):
             self.cancel()
+
+    @property
+    def schema(self) -> str:
+        return self.completer.schema
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:
         await run(conn, self.completer.complete(self, result))

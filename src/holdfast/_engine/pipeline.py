@@ -26,7 +26,14 @@ from holdfast._model.work import Lease
 from holdfast._store.inspect import read_server
 from holdfast._store.lease import release_strays
 from holdfast._store.schema import check_async
-from holdfast._store.worker import ensure_partitions, identify_database, read_queues, register_worker, stop_worker
+from holdfast._store.worker import (
+    ensure_partitions,
+    identify_database,
+    read_identity,
+    read_queues,
+    register_worker,
+    stop_worker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,11 +133,12 @@ class Pipeline:
         queues = await link.run(read_queues())
         listens = self._parts.listening and application.wake is not None
         database = await link.run(identify_database()) if listens else ""
+        schema = await link.run(read_identity())
         worker = await link.run(registration(self._parts, self._identity))
         if self._stopping:
             await link.run(stop_worker(worker, "stopped"))
             return
-        registered = Registered(worker, self._identity, queues, database)
+        registered = Registered(worker, self._identity, queues, database, schema)
         self.serving = Serving(
             self._parts, self.links, registered, on_events=self._published, on_disowned=self.disowned
         )

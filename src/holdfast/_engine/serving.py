@@ -73,6 +73,8 @@ class Registered(NamedTuple):
     """The rows of the control table."""
     database: str
     """The identity of the database, by which brokers know it; empty without one."""
+    schema: str
+    """The random identity of the schema, a part of every idempotency key."""
 
 
 class Serving:
@@ -102,7 +104,9 @@ class Serving:
         self.links = links
         self._on_events = on_events
         self.held_jobs = held_jobs = HeldJobs(parts.transitions)
-        self.attempts = attempts = Attempts(parts.application, dispatcher, held_jobs, links, worker)
+        self.attempts = attempts = Attempts(
+            parts.application, dispatcher, held_jobs, links, worker, schema=registered.schema
+        )
         self.finisher = attempts.finisher
         self._obey(registered.queues)
         self._interval = self._heartbeat_interval()

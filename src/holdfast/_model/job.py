@@ -87,6 +87,8 @@ class Run(Protocol):
     """The services that a worker provides to the job it runs."""
 
     @property
+    def schema(self) -> str: ...
+    @property
     def blockers(self) -> tuple[Blocker, ...]: ...
     async def complete(self, conn: AsyncConnection, result: object) -> None: ...
     def complete_sync(self, conn: SyncConnection, result: object) -> None: ...
@@ -137,8 +139,14 @@ class Job(Generic[S_co]):
 
     @property
     def idempotency_key(self) -> str:
-        """A key that is the same for every attempt and unique to this job in this database."""
-        return self._idempotency_key or f"holdfast:{self.id}"
+        """A key that is the same for every attempt, and that no other job has, also none of another database.
+
+        It consists of the identity of the schema and the job's id: `holdfast:5f0c…:7`.
+        """
+        if self._idempotency_key is not None:
+            return self._idempotency_key
+        schema = "" if self._run is None else self._run.schema
+        return f"holdfast:{schema}:{self.id}" if schema else f"holdfast:{self.id}"
 
     @property
     def log(self) -> logging.Logger:

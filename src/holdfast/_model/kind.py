@@ -58,7 +58,7 @@ _CONFIG = ConfigDict(extra="forbid", ser_json_bytes="base64", val_json_bytes="ba
 
 
 class TakesJob(Protocol[Q, T_co]):
-    """A kind whose handler takes the job. As a protocol it is told apart by mypy too, which erases a Concatenate."""
+    """A kind whose handler takes the job. It is a protocol because mypy erases a Concatenate in `self`."""
 
     def __call__(self, job: Job[Any], /, *args: Q.args, **kwargs: Q.kwargs) -> T_co: ...
 

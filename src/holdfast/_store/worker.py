@@ -6,6 +6,7 @@ import json
 import os
 import socket
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from holdfast._distribution import version
 from holdfast._store.statement import Row, Statement, json_text, many, nothing, statement, text_array, value
@@ -13,7 +14,6 @@ from holdfast._store.statement import Row, Statement, json_text, many, nothing, 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
-    from uuid import UUID
 
     from holdfast._store.inspect import Census, Counted
 
@@ -127,6 +127,11 @@ def _text(identity: UUID | None) -> str | None:
 def identify_database() -> Statement[str]:
     """Return an identifier of digits and a hyphen that is unique to this database."""
     return statement("identify_database", value)
+
+
+def read_identity() -> Statement[str]:
+    """Return the identity of the schema, a part of every idempotency key; empty if its row was deleted."""
+    return statement("read_identity", lambda rows: UUID(str(rows[0][0])).hex if rows else "")
 
 
 MOST_WORKERS = 500

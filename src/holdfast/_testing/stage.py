@@ -38,7 +38,7 @@ from holdfast._store.inspect import read_job
 from holdfast._store.lease import ClaimAnswer, claim_suspects, reap_jobs
 from holdfast._store.statement import Statement
 from holdfast._store.testing import catch_up, due_queues, lend_job, return_job
-from holdfast._store.worker import register_worker, stop_worker
+from holdfast._store.worker import read_identity, register_worker, stop_worker
 from holdfast._testing.results import Drained, Ran, error_of, ran_of
 
 if TYPE_CHECKING:
@@ -93,7 +93,8 @@ class Stage:
     async def __aenter__(self) -> Self:
         queues = dict.fromkeys(kind.envelope.queue for kind in self._kinds.values())
         self._worker = await self._run(register_worker(NAME, queues=queues, kinds=self._kinds))
-        self._completer = Completer(cast("Link", None), self._worker, self._app.codec)
+        schema = await self._run(read_identity())
+        self._completer = Completer(cast("Link", None), self._worker, self._app.codec, schema)
         if self._state is OMITTED and self._app.lifespan is not None:
             self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
         else:

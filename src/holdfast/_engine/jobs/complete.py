@@ -41,9 +41,11 @@ log = Log(__name__)
 class Completer:
     """Completes jobs and writes progress. One instance serves all jobs of a worker in one database."""
 
-    def __init__(self, link: Link, worker: int, codec: JsonCodec) -> None:
+    def __init__(self, link: Link, worker: int, codec: JsonCodec, schema: str) -> None:
         self._link = link
         self.worker = worker
+        self.schema = schema
+        """The identity of the database's schema."""
         self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._reports: dict[Held, Progress] = {}

@@ -179,6 +179,7 @@ class Child:
             handler.__qualname__,
             attempt.kind.takes_job,
             attempt.completer.worker,
+            attempt.schema,
             fields,
             attempt.blockers,
             arguments,
@@ -231,10 +232,11 @@ class Child:
 class ChildRun:
     """The job's connection to its worker while it runs in the child: reports go through the pipe."""
 
-    def __init__(self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...]) -> None:
+    def __init__(self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...], schema: str) -> None:
         self._pipe = pipe
         self._completion = completion
         self.blockers = blockers
+        self.schema = schema
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:
         await run(conn, self._complete(result))
@@ -288,7 +290,7 @@ def _serve(pipe: Connection) -> None:
     threading.Thread(target=_end_with_worker, name="holdfast-worker-watch", daemon=True).start()
     while True:
         try:
-            module, name, takes_job, worker, fields, blockers, arguments, trace = pipe.recv()
+            module, name, takes_job, worker, schema, fields, blockers, arguments, trace = pipe.recv()
         except EOFError:
             return
         carry_trace(trace)
@@ -309,7 +311,7 @@ def _serve(pipe: Connection) -> None:
                 returns=returns,
                 started_at=time.monotonic(),
             )
-            run = ChildRun(pipe, completion, blockers)
+            run = ChildRun(pipe, completion, blockers, schema)
             given = (Job(state=None, run=run, **fields),) if takes_job else ()
             answer = ("returned", _plain(handler(*given, **arguments)))
             pickle.dumps(answer)

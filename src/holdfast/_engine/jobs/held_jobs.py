@@ -44,8 +44,15 @@ NO_IDS: Mapping[int, int] = MappingProxyType({})
 class Attempts:
     """Makes attempts of claimed jobs, gives them to the dispatcher, and their outcomes to the finisher."""
 
-    def __init__(
-        self, application: Application, dispatcher: Dispatcher, held_jobs: HeldJobs, links: Links, worker: int
+    def __init__(  # noqa: PLR0913 - the worker, and what it says of its database
+        self,
+        application: Application,
+        dispatcher: Dispatcher,
+        held_jobs: HeldJobs,
+        links: Links,
+        worker: int,
+        *,
+        schema: str,
     ) -> None:
         self._kinds = application.kinds
         self._dispatcher = dispatcher
@@ -64,7 +71,7 @@ class Attempts:
         self.finisher = Finisher(
             links.finish, worker, self._written, held_jobs.refused, tracebacks=application.settings.tracebacks
         )
-        self.completer = Completer(links.finish, worker, application.codec)
+        self.completer = Completer(links.finish, worker, application.codec, schema)
         self.lending = Lending(
             (links.claim, links.finish),
             dispatcher,

@@ -59,7 +59,7 @@ BEGIN
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.position'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery'),
             ('holdfast_worker', 'SELECT ON holdfast.event, holdfast.event_id_seq'),
-            ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration, holdfast.census'),
+            ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration, holdfast.identity, holdfast.census'),
 
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
             ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),

@@ -66,6 +66,9 @@ SELECT now()
 -- name: identify_database
 SELECT (SELECT system_identifier FROM pg_control_system())::text || '-' || oid FROM pg_database WHERE datname = current_database()
 
+-- name: read_identity
+SELECT id FROM holdfast.identity LIMIT 1
+
 -- name: list_workers
 -- Workers that have not stopped, the latest heartbeat first, then the latest of all. Live: a heartbeat within the last minute.
 SELECT w.id, w.name, w.host, w.pid, w.version, CASE WHEN w.stopped_at IS NOT NULL THEN 'stopped'
