@@ -95,7 +95,7 @@ async def charge(job: Job[None]) -> None: ...
     )
     said = holdfast("check", "single:app", database=database, cwd=tmp_path)
     limit = "1 time limit: charge 180 s (3 leases)"
-    assert f"\n1 kind: charge\n1 queue: pay\n0 runners: -\n0 schedules: -\n{limit}\n" in said.out
+    assert f"\n0 imports: -\n1 kind: charge\n1 queue: pay\n0 runners: -\n0 schedules: -\n{limit}\n" in said.out
 
 
 def test_a_kind_without_a_limit_of_attempts_is_noted(database: str, shop: Path) -> None:

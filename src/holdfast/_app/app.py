@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from holdfast._app.client import Client
@@ -14,12 +16,13 @@ from holdfast._app.verbs import Verbs
 from holdfast._engine.application import Application
 from holdfast._engine.worker import START_SECONDS, Worker
 from holdfast._model.codec import JsonCodec
+from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._relay.relays import Relays
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Mapping
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from holdfast._engine.application import MakeRelaying
@@ -46,13 +49,17 @@ class Holdfast(Registry, Client):
         lifespan: Lifespan | None = None,
         codec: JsonCodec | None = None,
         wake: Carrier | None = None,
+        imports: Sequence[str] = (),
     ) -> None:
         """Create an application for the database at `url`. Default: HOLDFAST_DATABASE_URL.
 
         `lifespan(app)`: an async context manager; all handlers share the value it yields as `job.state`. Default: none.
         `codec`: encodes payloads. Default: `JsonCodec()`. `wake`: a broker that carries wake-ups, `RedisWake(url)` or
-        `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN.
+        `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN. `imports`: modules with handlers, such as
+        `["shop.jobs"]`; they are imported when a worker, a command or a drain begins. Default: none.
         """
+        self.imports = _checked_imports(imports)
+        """The modules that `import_modules` imports."""
         Registry.__init__(self, codec or JsonCodec())
         verbs = Verbs(url, codec=self.codec, listeners=self.listeners, carrier=wake)
         Client.__init__(self, verbs)
@@ -60,6 +67,18 @@ class Holdfast(Registry, Client):
         """The same verbs for synchronous connections: `app.sync.enqueue(conn, job)`."""
         self.lifespan = lifespan
         self._wake = wake
+
+    def import_modules(self) -> None:
+        """Import the modules named in `imports`, so that their handlers are registered.
+
+        Workers, commands and drains of tests do it when they begin. Raises HoldfastError with the module and the reason
+        if one cannot be imported.
+        """
+        for name in self.imports:
+            try:
+                import_module(name)
+            except Exception as exc:
+                raise HoldfastError(f"imports: {name} cannot be imported: {type(exc).__name__}: {exc}") from exc
 
     def worker(
         self,
@@ -122,8 +141,19 @@ class Holdfast(Registry, Client):
         return Worker(application_of(self, loaded), **options)
 
 
+def _checked_imports(given: object) -> tuple[str, ...]:
+    example = 'imports: expected a list of modules, such as ["shop.jobs"]'
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise TypeError(f"{example}, got {type(given).__name__}")
+    for name in given:
+        if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
+            raise ValueError(f"{example}, got {name!r:.60}")
+    return tuple(dict.fromkeys(given))
+
+
 def application_of(app: Holdfast, settings: Settings, *, url: str | None = None) -> Application:
     """Return the value that the engine runs. `url`: the database to serve instead of the application's own."""
+    app.import_modules()
     named = url or app.url
     urls = [named] if named else list(settings.database_urls)
     if not urls:

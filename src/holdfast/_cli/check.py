@@ -213,6 +213,7 @@ def _application(app: Holdfast, settings: Settings) -> dict[str, list[str]]:
     """Return the names that the application registers, by type."""
     queues = {kind.envelope.queue for kind in app.kinds.values()}
     return {
+        "imports": list(app.imports),
         "kinds": sorted(app.kinds),
         "queues": sorted(queues),
         "runners": list(app.runners),

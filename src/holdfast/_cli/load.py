@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser, *, optional: bool = False) -> Non
 
 
 def load(name: str) -> Holdfast:
-    """Import the application. The working directory is searched first."""
+    """Import the application and the modules it names. The working directory is searched first."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     module_name, colon, attribute = name.partition(":")
@@ -43,7 +43,10 @@ def load(name: str) -> Holdfast:
     if "/" in module_name or module_name.endswith(".py"):
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
         raise CommandError(f"{module_name} is a file, not a module: write {meant}:{attribute}", status=2)
-    return _holdfast(_imported(module_name), attribute)
+    app = _holdfast(_imported(module_name), attribute)
+    for module in app.imports:
+        _imported(module)
+    return app
 
 
 def addresses(app: Holdfast | None, settings: Settings) -> dict[str, str]:

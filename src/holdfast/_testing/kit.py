@@ -154,6 +154,7 @@ class KitVerbs:
 
     async def assert_enqueued(self, run: StageRun, job: NewJob[Any], times: int) -> None:
         __tracebackhide__ = True
+        self._app.import_modules()
         if job.kind not in self._app.kinds:
             raise UnknownKind(f"{job.kind} is no kind of this application")
         kind = self._app.kinds[job.kind]

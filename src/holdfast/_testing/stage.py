@@ -73,6 +73,7 @@ class Stage:
     """`async with` registers it as a worker, and enters the application's lifespan unless a state was given."""
 
     def __init__(self, app: Holdfast, run: StageRun, call: Call, *, state: Any = OMITTED) -> None:
+        app.import_modules()
         self._app = app
         self._run = run
         self._state = state
