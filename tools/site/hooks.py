@@ -73,7 +73,7 @@ def _expanded(nav: Any) -> Any:
     folder = nav.removesuffix("*")
     pages = {str(page.relative_to(DOCS)) for page in (DOCS / folder).glob("*.md")}
     pages |= {place for place in generated.pages() if place.startswith(folder)}
-    return sorted(pages, key=lambda place: (Path(place).stem not in {"index", "README"}, place))
+    return sorted(pages, key=lambda place: (Path(place).stem not in {"index", "README"}, Path(place).stem))
 
 
 def _linked_files(files: Files) -> list[str]:
