@@ -155,3 +155,13 @@ def test_a_block_that_is_left_out_exists(page: str, start: str) -> None:
 def test_a_page_that_is_run_elsewhere_is_read_there(page: str) -> None:
     text = (environment.ROOT / RUN_ELSEWHERE[page]).read_text("utf-8")
     assert Path(page).name in text
+
+
+def test_no_block_is_overlooked() -> None:
+    """A block in a language that is not run must not look like code that a reader would run."""
+    shown = {"", "text", "json", "yaml", "ini", "toml", "promql", "mermaid"}
+    for block in (block for page in pages() for block in blocks(page)):
+        assert block.language in RUNS | shown, f"{block.place}: {block.language}"
+        assert block.language != "py" or block in _left_out(block.page), (
+            f"{block.place}: write `python`, and let it run"
+        )
