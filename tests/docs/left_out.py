@@ -29,5 +29,4 @@ RUN_ELSEWHERE = {
     "docs/how-to/testing.md": "tests/testing/test_page.py",
     "docs/how-to/worker.md": "tests/engine/test_worker_page.py",
     "docs/reference/cli.md": "tests/docs/test_commands.py",
-    "docs/reference/telemetry.md": "tests/telemetry/test_page.py",
 }

@@ -152,19 +152,70 @@ def log_events() -> str:
 
 
 def _logged(path: Path) -> Iterator[tuple[str, str, str, str]]:
-    logger = f"holdfast.{path.stem}"
-    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+    logger = f"`holdfast.{path.stem}`"
+    for call, scope in _calls(ast.parse(path.read_text("utf-8"))):
+        fields = ", ".join(f"`{name}`" for name in _fields(call, scope))
+        match call:
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr="log"), args=[_, message, *_]):
+                level = "debug or warning"
+            case ast.Call(func=ast.Attribute(value=ast.Name(id="log"), attr=name), args=[message, *_]) if (
+                name in _LEVELS
+            ):
+                level = "error" if name == "exception" else name
+            case ast.Call(func=ast.Name(id="Outage"), args=[_, ast.Constant(value=str(text))]):
+                yield text, "warning", "`error`, `why`, `failures`", logger
+                yield f"{text}: it works again", "info", "`failures`, `seconds`", logger
+                continue
+            case _:
+                continue
+        for text in _texts(message, scope):
+            if text != "%s":  # the page describes those that are made at run time
+                yield text, level, fields, logger
+
+
+def _calls(node: ast.AST, scope: ast.AST | None = None) -> Iterator[tuple[ast.Call, ast.AST]]:
+    """Return every call, each with the innermost function around it."""
+    scope = node if scope is None or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else scope
+    if isinstance(node, ast.Call):
+        yield node, scope
+    for child in ast.iter_child_nodes(node):
+        yield from _calls(child, scope)
+
+
+def _texts(message: ast.expr, scope: ast.AST) -> Iterator[str]:
+    """Return the texts that a message can be: given as such, by a condition, or by a variable."""
+    match message:
+        case ast.Constant(value=str(text)):
+            yield text
+        case ast.IfExp(body=one, orelse=other):
+            yield from (*_texts(one, scope), *_texts(other, scope))
+        case ast.Name(id=name):
+            for value in _assigned(name, scope):
+                yield from _texts(value, scope)
+        case _:
+            pass
+
+
+def _fields(call: ast.Call, scope: ast.AST) -> Iterator[str]:
+    """Return the names of the extra fields: of a dictionary, of a call that makes one, or of a variable."""
+    for extra in (keyword.value for keyword in call.keywords if keyword.arg == "extra"):
+        for given in _assigned(extra.id, scope) if isinstance(extra, ast.Name) else [extra]:
+            match given:
+                case ast.Dict(keys=keys):
+                    yield from (str(key.value) for key in keys if isinstance(key, ast.Constant))
+                case ast.Call(keywords=keywords):
+                    yield from (keyword.arg for keyword in keywords if keyword.arg is not None)
+                case _:
+                    pass
+
+
+def _assigned(name: str, scope: ast.AST) -> Iterator[ast.expr]:
+    """Return the values that a function assigns to a variable."""
+    for node in ast.walk(scope):
         match node:
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id="log"), attr=level), args=[ast.Constant(value=str(text)), *_]
-            ) if level in _LEVELS:
-                fields = ", ".join(f"`{name}`" for name in _fields(node))
-                yield text, "error" if level == "exception" else level, fields, f"`{logger}`"
+            case ast.Assign(targets=[ast.Name(id=found)], value=value) if found == name:
+                yield value
+            case ast.AnnAssign(target=ast.Name(id=found), value=ast.expr() as value) if found == name:
+                yield value
             case _:
                 pass
-
-
-def _fields(call: ast.Call) -> Iterator[str]:
-    for keyword in call.keywords:
-        if keyword.arg == "extra" and isinstance(keyword.value, ast.Dict):
-            yield from (str(key.value) for key in keyword.value.keys if isinstance(key, ast.Constant))
