@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import argparse
+import io
+import sys
+import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast._cli import import_outbox
+from holdfast._cli.importing import Tally
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, holdfast
 from tests.cli.outbox import (
@@ -102,6 +109,7 @@ def test_the_application_checks_payloads_and_refused_rows_are_left(
     assert "Refused and left: 3 rows\n\nROW  TYPE          REASON\n2    order.placed  order.ship: " in said.out
     assert "3    order.placed  order.ship: the payload is not a JSON object\n" in said.out
     assert "3 rows left, not imported:" in said.out
+    assert "run it again" not in said.out
     made = [("order.ship", "shipping"), ("mail.send", "default"), ("pdf.render", "default")]
     assert conn.execute("SELECT kind, queue FROM holdfast.job ORDER BY id").fetchall() == made
     assert (preview["rows"], preview["refused"], preview["applied"]) == (3, 3, False)
@@ -256,7 +264,7 @@ def test_a_row_that_the_old_worker_holds_is_left_to_it(
     said = run(database, *SOURCE, *SHIP, "--apply")
     assert said.status == 1
     assert "1 row left, not imported:" in said.out
-    assert "Run it again for rows that were locked or added meanwhile.\n" in said.out
+    assert "1 row of them locked or added meanwhile, or beyond --limit: run it again.\n" in said.out
     old.commit()
     assert run(database, *SOURCE, *SHIP, "--apply").status == 0
     assert [payload["order_id"] for _, payload, _, _ in jobs(conn)] == [1, 3]
@@ -316,6 +324,22 @@ def test_an_operator_may_import_what_is_theirs(database: str, conn: psycopg.Conn
     finally:
         conn.execute("DROP OWNED BY importer")
         conn.execute("DROP ROLE importer")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_one_line_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
+    shown = Terminal() if terminal else io.StringIO()
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(import_outbox, "_PACE", (0.0, 0.0))
+    with import_outbox._ProgressLine(argparse.Namespace(json=False), 10, "imported") as progress:
+        progress(Tally(imported=Counter(mail=4), started=time.monotonic() - 2))
+    line = "imported 4 of 10, 2 rows/s"
+    assert shown.getvalue() == (f"\r\x1b[K{line}\r\x1b[K" if terminal else f"{line}\n")
 
 
 NO_COLUMN = "public.event_outbox has no column"

@@ -71,15 +71,15 @@ _TIMES = ("date", "timestamp with time zone", "timestamp without time zone")
 _LARGEST_BATCH = 10_000
 # Seconds between two lines of progress, on a terminal and elsewhere.
 _PACE = (0.5, 10.0)
+# The beginning of the terminal's line, and nothing on it.
+_CLEARED = "\r\x1b[K"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     load.configure(parser, optional=True)
     args.configure(parser)
     source = parser.add_argument_group("the other table")
-    source.add_argument(
-        "--preset", choices=PRESETS, help="the table and columns of this library; other options add to it"
-    )
+    source.add_argument("--preset", choices=PRESETS, help="the table of this library; options win over it")
     source.add_argument("--table", metavar="NAME", help="schema.table; the schema is public by default")
     source.add_argument("--id", metavar="COLUMN", help="unique and not null (default: id)")
     source.add_argument("--type", metavar="COLUMN", help="what kind or topic a row becomes (default: type)")
@@ -116,7 +116,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _preview(arguments: argparse.Namespace, importer: Importer) -> int:
     counts = importer.count()
-    tally = importer.preview(_progress(arguments, _importable(importer, counts), "checked"))
+    with _ProgressLine(arguments, _importable(importer, counts), "checked") as progress:
+        tally = importer.preview(progress)
     if arguments.json:
         table.print_json(_as_json(importer, counts, tally))
     else:
@@ -129,7 +130,8 @@ def _apply(arguments: argparse.Namespace, importer: Importer) -> int:
     with session.bounded(importer.conn):
         entry = written(session.person(), "outbox.import", target=importer.table.source, detail=options)
         run_sync(importer.conn, entry)
-    tally = importer.apply(_progress(arguments, _importable(importer, importer.count()), "imported"))
+    with _ProgressLine(arguments, _importable(importer, importer.count()), "imported") as progress:
+        tally = importer.apply(progress)
     left = importer.count()
     if arguments.json:
         table.print_json(_as_json(importer, left, tally))
@@ -261,21 +263,35 @@ def _unknown(importer: Importer, counts: Sequence[TypeCount]) -> int:
     return sum(count.rows for count in counts) - _importable(importer, counts)
 
 
-def _progress(arguments: argparse.Namespace, total: int, done: str) -> Callable[[Tally], None]:
-    """Return a function that shows how far the command is: in place on a terminal, otherwise a line now and then."""
-    terminal = sys.stderr.isatty()
-    pace, last = _PACE[0 if terminal else 1], time.monotonic()
+class _ProgressLine:
+    """Shows how far the command is: in place on a terminal, otherwise a line now and then. It is gone at the end."""
 
-    def show(tally: Tally) -> None:
-        nonlocal last
-        if arguments.json or time.monotonic() < last + pace:
+    def __init__(self, arguments: argparse.Namespace, total: int, done: str) -> None:
+        self._quiet = arguments.json
+        self._total = total
+        self._done = done
+        self._terminal = sys.stderr.isatty()
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Callable[[Tally], None]:
+        return self._show
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and not self._quiet:
+            print(_CLEARED, end="", file=sys.stderr, flush=True)
+
+    def _show(self, tally: Tally) -> None:
+        if self._quiet or time.monotonic() < self._last + _PACE[0 if self._terminal else 1]:
             return
-        last = time.monotonic()
-        so_far = tally.rows + tally.refused
-        line = f"{done} {so_far:,} of {max(total, so_far):,}, {so_far / tally.seconds:,.0f} rows/s"
-        print(f"\r{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
-
-    return show
+        self._last = time.monotonic()
+        done = tally.rows + tally.refused
+        line = f"{self._done} {done:,} of {max(self._total, done):,}, {done / tally.seconds:,.0f} rows/s"
+        print(
+            f"{_CLEARED}{line}" if self._terminal else line,
+            end="" if self._terminal else "\n",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def _print_preview(importer: Importer, counts: Sequence[TypeCount], tally: Tally) -> None:
@@ -306,7 +322,8 @@ def _print_applied(importer: Importer, left: Sequence[TypeCount], tally: Tally) 
     if left:
         print(f"\n{counted(sum(count.rows for count in left), 'row')} left, not imported:\n")
         _print_types(importer, left)
-        print("\nRun it again for rows that were locked or added meanwhile.")
+        if (more := _importable(importer, left) - tally.refused) > 0:
+            print(f"\n{counted(more, 'row')} of them locked or added meanwhile, or beyond --limit: run it again.")
     else:
         print("\nNo row is left to import.")
 
