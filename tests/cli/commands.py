@@ -157,12 +157,18 @@ class Saying:
     """A command that goes on, and all that it writes, line by line. Killed at the end unless it has ended."""
 
     def __init__(
-        self, *arguments: str, cwd: Path, database: str | None = None, stdin: int = subprocess.DEVNULL, **variables: str
+        self,
+        *arguments: str,
+        cwd: Path,
+        database: str | None = None,
+        stdin: int = subprocess.DEVNULL,
+        python: str = sys.executable,
+        **variables: str,
     ) -> None:
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._said: list[str] = []
         self.process = subprocess.Popen(  # noqa: S603 - the command under test
-            [sys.executable, "-m", "holdfast", *arguments],
+            [python, "-m", "holdfast", *arguments],
             cwd=cwd,
             env=environment(database, **variables),
             stdin=stdin,

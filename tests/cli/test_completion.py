@@ -26,7 +26,7 @@ def offered(script: str, *words: str) -> set[str]:
 
 
 def test_commands_and_options(script: str) -> None:
-    running = {"worker", "dev", "tick", "serve", "top"}
+    running = {"demo", "worker", "dev", "tick", "serve", "top"}
     looking = {"jobs", "queues", "events", "runners", "tokens", "import-outbox"}
     commands = running | looking | {"migrate", "check", "completion"}
     assert offered(script, "holdfast", "") == commands | {"-h", "--help", "--version"}

@@ -18,6 +18,7 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # lines.py       formats the short log of `dev` and `demo`
 # reload.py      replaces a process when a Python file changes
 #
+# demo.py        runs the shop of `_demo` with a worker and the dashboard
 # migrate.py     creates or updates the schema
 # worker.py      runs jobs until stopped
 # dev.py         runs a worker and the dashboard, with reload
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 __all__ = ["main", "main_with"]
 
 _COMMANDS = {
+    "demo": "try Holdfast: a small shop under load, on a temporary PostgreSQL",
     "migrate": "create or update the schema",
     "worker": "run jobs until stopped",
     "dev": "run a worker and the dashboard, and restart them when a file changes",
