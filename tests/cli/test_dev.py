@@ -37,7 +37,7 @@ app = Holdfast()
 @app.job("receipt.send", retry=Retry(2, base=timedelta(0), jitter=timedelta(0)))
 async def send(job: Job[None], n: int) -> str:
     if n == 3:
-        raise ConnectionError("the mail server password=hush is away")
+        raise ConnectionError("the mail server password=hush is \\x1b[31maway")
     return f"first {n}"
 """
 
@@ -94,6 +94,7 @@ def test_one_terminal(empty: str, shop: Path) -> None:
         assert "jobs.py" in running.hear('File "')
         assert "attempt 2 of 2" in running.hear("✗ receipt.send")
         assert "hush" not in running.text()
+        assert "\x1b" not in running.text()
 
         jobs.write_text(JOBS + "def broken(:\n")
         assert "jobs.py line 13: SyntaxError" in running.hear("importing shop.jobs failed")

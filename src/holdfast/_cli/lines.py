@@ -114,7 +114,7 @@ class JobLines(Observer):
         mark, colour = _MARKS[name]
         claimed = attempt.claimed
         parts = [
-            self._in(colour, f"{mark} {claimed.kind:<20}"),
+            self._in(colour, f"{mark} {_safe(claimed.kind):<20}"),
             self._in(_DIM, f"{f'#{claimed.id}':<8}"),
             f"{duration(attempt.seconds):>8}",
         ]
@@ -123,7 +123,7 @@ class JobLines(Observer):
         if isinstance(outcome, Retried | Failed):
             limit = "" if claimed.max_attempts is None else f" of {claimed.max_attempts}"
             parts.append(
-                f"attempt {claimed.attempt}{limit}: {mask(outcome.failure.code)}: {mask(outcome.failure.text)}"
+                f"attempt {claimed.attempt}{limit}: {_safe(outcome.failure.code)}: {_safe(outcome.failure.text)}"
             )
         if isinstance(outcome, Retried):
             parts.append(self._in(_DIM, f"again in {duration(outcome.delay.total_seconds())}"))
@@ -138,7 +138,12 @@ class JobLines(Observer):
         while trace is not None and trace.tb_frame.f_code.co_filename.startswith(_OURS):
             trace = trace.tb_next
         lines = mask("".join(traceback.format_exception(type(error), error, trace))).splitlines()[-_TRACE_LINES:]
-        return "".join(f"\n    {self._in(_DIM, line)}" for line in lines)
+        return "".join(f"\n    {self._in(_DIM, _safe(line))}" for line in lines)
+
+
+def _safe(text: str) -> str:
+    """Mask secrets, and replace characters that control a terminal."""
+    return "".join(sign if sign.isprintable() else "?" for sign in mask(text))
 
 
 def duration(seconds: float | None) -> str:
