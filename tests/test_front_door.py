@@ -23,17 +23,6 @@ NAMES = {
     "holdfast.inbox.sync": {"consumer", "once"},
     "holdfast.logs": {"ContextFilter", "HumanFormatter", "JsonFormatter", "bound", "configure", "mask"},
     "holdfast.ops": {"JwtAccess", "Person", "Role", "end_streams", "operations"},
-    "holdfast.schedules": {
-        "edit_schedule",
-        "list_running",
-        "list_schedules",
-        "pause_schedule",
-        "remove_schedule",
-        "resume_schedule",
-        "run",
-        "run_sync",
-        "trigger_schedule",
-    },
     "holdfast.sinks": {
         "Breaker",
         "CloudEvents",

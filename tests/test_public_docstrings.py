@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"\b(?:timedelta|int|float)\b")
 # Numbers that count nothing: ids, versions and the like.
 _IDENTIFIERS = re.compile(
-    r"(?:\w+_)?ids?|chains?|before|after|(?:\w+_)?version|status|token|attempt|now|clock|random|bounds|run_id"
+    r"(?:\w+_)?ids?|chains?|job|before|after|(?:\w+_)?version|status|token|attempt|now|clock|random|bounds|run_id"
 )
 # Users receive these and do not make them. Their fields are results.
-_RECEIVED = {"ChainJob", "Enqueued", "Progress"}
+_RECEIVED = {"ChainJob", "Enqueued", "JobInfo", "Progress"}
 _UNITS = re.compile(
     r"seconds?\b|\bms\b|characters|bytes|[KM]iB|jobs|events|attempts|chains|items|ticks|connections|processes|"
     r"streams|entries|failures|schedules|times|0 to 9|0 to 1\b|concurrency|number",

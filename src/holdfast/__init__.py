@@ -49,6 +49,7 @@ from holdfast._model.settings import Settings, SettingsError
 from holdfast._model.unique import Unique
 from holdfast._model.work import Lease
 from holdfast._store.chain import Chain, ChainJob, ChainLine
+from holdfast._store.job import JobInfo, RetryResult
 from holdfast._store.schema import migrate
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "InvalidJob",
     "Item",
     "Job",
+    "JobInfo",
     "JsonCodec",
     "Kind",
     "KindTaken",
@@ -95,6 +97,7 @@ __all__ = [
     "Progress",
     "Reschedule",
     "Retry",
+    "RetryResult",
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaUnknown",

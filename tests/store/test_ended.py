@@ -8,6 +8,7 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._store.chain import chain_ends
+from holdfast._store.job import get_job
 from holdfast._store.search import replay_job
 from tests.engine.test_maintenance import add_day
 from tests.traps.workers import number
@@ -52,6 +53,13 @@ def test_a_chain_is_found_on_whatever_day_it_ended(connect: Connect, days: int, 
     assert {chain: end.status for chain, end in ends.items()} == {5: "completed", 7: "failed", 8: "not_found"}
     assert ends[5].job_id == 6
     assert number(conn, "SELECT status::text FROM holdfast.find_ended(6, '-infinity')") == "completed"
+    jobs = {job: run_sync(conn, get_job(job)) for job in (5, 6, 7, 8)}
+    assert {job: row and (row.chain_id, row.status, row.next_id) for job, row in jobs.items()} == {
+        5: (5, "completed", 6),
+        6: (5, "completed", None),
+        7: (7, "failed", None),
+        8: None,
+    }
     assert run_sync(conn, replay_job(7)) is not None
     assert run_sync(conn, replay_job(6)) is None
 

@@ -21,6 +21,7 @@ from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.finish import complete_job
+from holdfast._store.job import retry_job
 from holdfast._store.lease import Held, release_strays, report_progress
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
 from tests.traps.mutation import open_trap
@@ -190,6 +191,17 @@ def replay_plain(stage: Stage) -> Call:
     return lambda conn: run_sync(conn, replay_job(failed))
 
 
+def retry_stopped(stage: Stage) -> Call:
+    failed = stage.dead_letter()
+    return lambda conn: run_sync(conn, retry_job(failed))
+
+
+def retry_plain(stage: Stage) -> Call:
+    failed = stage.enqueue(max_attempts=1)
+    stage.worker.end(stage.worker.claim(), FAILED)
+    return lambda conn: run_sync(conn, retry_job(failed))
+
+
 def act(action: str, prepare: Callable[[Stage], int]) -> Callable[[Stage], Call]:
     def prepared(stage: Stage) -> Call:
         target = prepare(stage)
@@ -306,6 +318,7 @@ CASES: dict[str, list[Case]] = {
     "cancel_job": [Case("right", cancel_waiting), Case("right", cancel_awaited, name_more)],
     "resume_order_key": [Case("refused", resume)],
     "replay_job": [Case("refused", replay_stopped, strands=False), Case("right", replay_plain, nothing)],
+    "retry_job": [Case("refused", retry_stopped, strands=False), Case("right", retry_plain, nothing)],
     "reschedule_job": [Case("right", reschedule)],
     "act_on_jobs": [
         Case("refused", act("retry", Stage.dead_letter), strands=False),

@@ -12,11 +12,14 @@ from psycopg import sql
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
 from holdfast._model.job import Completed, Failed, Progress, Retried
+from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
 from holdfast._store.chain import chain_ends, complete_chain, delete_chains, read_chain, repair_blockers
 from holdfast._store.claim import claim_jobs
+from holdfast._store.enqueue import enqueue_job
 from holdfast._store.finish import Ending, complete_job, finish_jobs
+from holdfast._store.job import get_job
 from holdfast._store.lease import Held, claim_suspects, isolate_worker, reap_jobs, renew_leases, report_progress
 from holdfast._store.schema import check, migrate
 from holdfast._store.search import cancel_job, replay_job
@@ -33,7 +36,10 @@ WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
 PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events"}
-LOOKING = {"lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census"}
+LOOKING = {
+    "lag", "position_of", "last_event_id", "cluster", "positions_are_valid", "take_census", "get_job", "find_ended",
+    "history_spans", "todays_span",
+}  # fmt: skip
 
 _numbers = count(1)
 
@@ -240,6 +246,8 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
     viewer = login("holdfast_viewer")
     run_sync(owner, subscribe("s", target="t", topics=(), partitions=2, beginning=False))
     assert [line.partition for line in run_sync(viewer, list_subscriptions())] == [0, 1]
+    run_sync(owner, enqueue_job(NewJob(Envelope("a"), "{}")))
+    assert [row and row.status for row in (run_sync(viewer, get_job(job)) for job in (1, 2))] == ["pending", None]
     every = [function for function in functions(owner) if function.name not in LOOKING]
     assert [denied(viewer, call) for _, call in every] == [
         f"permission denied for function {name}" for name, _ in every

@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast._drivers import run
+from holdfast._engine.keeper import in_thread
 from holdfast._engine.wake.chains import Watchers
 from holdfast._store.chain import list_chains
+from holdfast._store.schedule import (
+    edit_schedule,
+    list_running,
+    list_schedules,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    trigger_schedule,
+)
 from holdfast._store.search import resume_order_key
+from holdfast._store.worker import pause_queue, resume_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import AsyncConnection
@@ -19,7 +32,10 @@ if TYPE_CHECKING:
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult
     from holdfast._model.new_job import Continue, NewJob
+    from holdfast._model.schedule import Schedule
     from holdfast._store.chain import Chain, ChainLine, Completion
+    from holdfast._store.job import JobInfo, Rescheduling, RetryResult
+    from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
 
 R = TypeVar("R")
@@ -28,7 +44,7 @@ WAIT = timedelta(seconds=30)
 
 
 class Client:
-    """Enqueues jobs, publishes events, and reads, completes and waits for chains."""
+    """Enqueues jobs, publishes events, reads and changes jobs, chains, queues and schedules, and waits for results."""
 
     def __init__(self, verbs: Verbs) -> None:
         """Create it beside a `SyncClient`, which runs the same verbs."""
@@ -67,13 +83,98 @@ class Client:
         """Publish any number of events with one statement; return their ids in the same order."""
         return await run(conn, self._verbs.publish_many(events)) if events else []
 
-    async def cancel(self, conn: AsyncConnection, job_id: int) -> Cancellation:
-        """Cancel a waiting job, or ask the worker that runs it to stop."""
-        return await run(conn, self._verbs.cancel(job_id))
+    @overload
+    async def get_job(self, conn: AsyncConnection, job: Handle[R]) -> JobInfo[R] | None: ...
+    @overload
+    async def get_job(self, conn: AsyncConnection, job: int) -> JobInfo[object] | None: ...
+    async def get_job(self, conn: AsyncConnection, job: Handle[Any] | int) -> JobInfo[Any] | None:
+        """Return a job, waiting, running or ended; None when it does not exist or is no longer stored.
+
+        With a handle, its result has the type that the handler declares, as in `app.get_job(conn, send.handle(7))`.
+        """
+        return await run(conn, self._verbs.get_job(job))
+
+    async def cancel(self, conn: AsyncConnection, job: Handle[Any] | int) -> Cancellation:
+        """Cancel a waiting job, or ask the worker that runs it to stop.
+
+        Returns `cancelled`, `requested` (a worker runs it, or it leaves its order key in its turn) or `not_found` (it
+        has ended or does not exist).
+        """
+        return await run(conn, self._verbs.cancel(job))
+
+    @overload
+    async def retry(self, conn: AsyncConnection, job: Handle[R], *, again: bool = False) -> RetryResult[R]: ...
+    @overload
+    async def retry(self, conn: AsyncConnection, job: int, *, again: bool = False) -> RetryResult[object]: ...
+    async def retry(self, conn: AsyncConnection, job: Handle[Any] | int, *, again: bool = False) -> RetryResult[Any]:
+        """Run a failed job again, as a new job that continues its chain; return its handle and what was done.
+
+        `again`: also if an earlier retry is live or has completed. Default: False. The transaction of `conn` must be
+        READ COMMITTED if the job has an order key or comes after other chains.
+        """
+        return await run(conn, self._verbs.retry(job, again=again))
+
+    async def reschedule(
+        self,
+        conn: AsyncConnection,
+        job: Handle[Any] | int,
+        *,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+    ) -> Rescheduling:
+        """Change when a pending job is due. Give one of the two; a time that has passed means at once.
+
+        `at`: a time with a time zone. `delay`: seconds or a timedelta from now, by PostgreSQL's clock. Default:
+        neither. Returns `rescheduled`, or the status that the job has instead: `processing`, `blocked`, or `not_found`
+        (it has ended or does not exist).
+        """
+        return await run(conn, self._verbs.reschedule(job, at, delay))
+
+    async def pause_queue(self, conn: AsyncConnection, queue: str) -> bool:
+        """Let no worker claim more jobs of a queue; return False if it was paused already. Running jobs go on."""
+        return await run(conn, pause_queue(queue))
+
+    async def resume_queue(self, conn: AsyncConnection, queue: str) -> bool:
+        """Let workers claim jobs of a queue again; return False if it was not paused."""
+        return await run(conn, resume_queue(queue))
 
     async def resume_order_key(self, conn: AsyncConnection, key: str) -> bool:
         """Unblock an order key that a failed job blocked, and skip that job; return False if it was not blocked."""
         return await run(conn, resume_order_key(key))
+
+    async def list_schedules(self, conn: AsyncConnection, *, limit: int = 1000) -> list[ScheduleLine]:
+        """Return the stored schedules of runners and periodic jobs, by name. `limit`: in schedules. Default: 1000."""
+        return await run(conn, list_schedules(limit=limit))
+
+    async def pause_schedule(self, conn: AsyncConnection, name: str) -> bool:
+        """Start no more slots of a runner or periodic job; return False if no schedule has this name.
+
+        A tick that runs goes on. Workers follow within HOLDFAST_IDLE_MAX_MS.
+        """
+        return await run(conn, pause_schedule(name))
+
+    async def resume_schedule(self, conn: AsyncConnection, name: str) -> bool:
+        """Resume a schedule with its next slot; return False if no schedule has this name. Missed slots are not run."""
+        return await run(conn, resume_schedule(name))
+
+    async def trigger_schedule(self, conn: AsyncConnection, name: str) -> bool:
+        """Run a runner or periodic job once, soon, even if it is paused; return False if no schedule has this name."""
+        return await run(conn, trigger_schedule(name))
+
+    async def edit_schedule(self, conn: AsyncConnection, name: str, every: Schedule) -> bool:
+        """Replace a schedule until the code declares a new one; return False if no schedule has this name."""
+        return await run(conn, edit_schedule(name, every))
+
+    async def remove_schedule(self, conn: AsyncConnection, name: str) -> bool:
+        """Delete a schedule that the code no longer declares; return False if no schedule has this name."""
+        return await run(conn, remove_schedule(name))
+
+    async def list_ticks(self, conn: AsyncConnection, *, limit: int = 1000) -> list[Running]:
+        """Return the ticks of runners that run now, longest first. `limit`: in ticks. Default: 1000.
+
+        Ticks of runners without a schedule appear after a second; most take less.
+        """
+        return await run(conn, list_running(limit=limit))
 
     @overload
     async def get_chain(self, conn: AsyncConnection, chain: Handle[R]) -> Chain[R] | None: ...
@@ -141,6 +242,15 @@ class Client:
         """
         wait = self._verbs.wait(chain, timeout, url)
         return wait.result(await self._watchers.wait(wait.url, wait.chain, seconds=wait.seconds, listen=wait.listen))
+
+    async def migrate(self, *, url: str | None = None) -> list[str]:
+        """Create or update the Holdfast schema of the application's database; return the migrations applied.
+
+        It opens its own connection. Any number of processes may call it at once, even while workers run. `url`: the
+        database. Default: the application's.
+        """
+        applied: list[str] = await in_thread(partial(self._verbs.migrate, url), name="holdfast.migrate")
+        return applied
 
     async def wake(self, *queues: str) -> bool:
         """Wake the sleeping workers of these queues, or of all, through the broker; return whether it was reached.

@@ -9,10 +9,21 @@ from holdfast._app.client import WAIT
 from holdfast._drivers import run_sync
 from holdfast._engine.wake.chains import wait_for_end
 from holdfast._store.chain import list_chains
+from holdfast._store.schedule import (
+    edit_schedule,
+    list_running,
+    list_schedules,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    trigger_schedule,
+)
 from holdfast._store.search import resume_order_key
+from holdfast._store.worker import pause_queue, resume_queue
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from datetime import datetime
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import SyncConnection
@@ -20,7 +31,10 @@ if TYPE_CHECKING:
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult
     from holdfast._model.new_job import Continue, NewJob
+    from holdfast._model.schedule import Schedule
     from holdfast._store.chain import Chain, ChainLine, Completion
+    from holdfast._store.job import JobInfo, Rescheduling, RetryResult
+    from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
 
 R = TypeVar("R")
@@ -53,13 +67,76 @@ class SyncClient:
         """Publish any number of events with one statement. See `Holdfast.publish_many`."""
         return run_sync(conn, self._verbs.publish_many(events)) if events else []
 
-    def cancel(self, conn: SyncConnection, job_id: int) -> Cancellation:
+    @overload
+    def get_job(self, conn: SyncConnection, job: Handle[R]) -> JobInfo[R] | None: ...
+    @overload
+    def get_job(self, conn: SyncConnection, job: int) -> JobInfo[object] | None: ...
+    def get_job(self, conn: SyncConnection, job: Handle[Any] | int) -> JobInfo[Any] | None:
+        """Return a job, waiting, running or ended. See `Holdfast.get_job`."""
+        return run_sync(conn, self._verbs.get_job(job))
+
+    def cancel(self, conn: SyncConnection, job: Handle[Any] | int) -> Cancellation:
         """Cancel a waiting job, or ask the worker that runs it to stop. See `Holdfast.cancel`."""
-        return run_sync(conn, self._verbs.cancel(job_id))
+        return run_sync(conn, self._verbs.cancel(job))
+
+    @overload
+    def retry(self, conn: SyncConnection, job: Handle[R], *, again: bool = False) -> RetryResult[R]: ...
+    @overload
+    def retry(self, conn: SyncConnection, job: int, *, again: bool = False) -> RetryResult[object]: ...
+    def retry(self, conn: SyncConnection, job: Handle[Any] | int, *, again: bool = False) -> RetryResult[Any]:
+        """Run a failed job again, as a new job that continues its chain. See `Holdfast.retry`."""
+        return run_sync(conn, self._verbs.retry(job, again=again))
+
+    def reschedule(
+        self,
+        conn: SyncConnection,
+        job: Handle[Any] | int,
+        *,
+        at: datetime | None = None,
+        delay: Duration | None = None,
+    ) -> Rescheduling:
+        """Change when a pending job is due. See `Holdfast.reschedule`."""
+        return run_sync(conn, self._verbs.reschedule(job, at, delay))
+
+    def pause_queue(self, conn: SyncConnection, queue: str) -> bool:
+        """Let no worker claim more jobs of a queue. See `Holdfast.pause_queue`."""
+        return run_sync(conn, pause_queue(queue))
+
+    def resume_queue(self, conn: SyncConnection, queue: str) -> bool:
+        """Let workers claim jobs of a queue again. See `Holdfast.resume_queue`."""
+        return run_sync(conn, resume_queue(queue))
 
     def resume_order_key(self, conn: SyncConnection, key: str) -> bool:
         """Unblock an order key that a failed job blocked. See `Holdfast.resume_order_key`."""
         return run_sync(conn, resume_order_key(key))
+
+    def list_schedules(self, conn: SyncConnection, *, limit: int = 1000) -> list[ScheduleLine]:
+        """Return the stored schedules of runners and periodic jobs, by name. See `Holdfast.list_schedules`."""
+        return run_sync(conn, list_schedules(limit=limit))
+
+    def pause_schedule(self, conn: SyncConnection, name: str) -> bool:
+        """Start no more slots of a runner or periodic job. See `Holdfast.pause_schedule`."""
+        return run_sync(conn, pause_schedule(name))
+
+    def resume_schedule(self, conn: SyncConnection, name: str) -> bool:
+        """Resume a schedule with its next slot. See `Holdfast.resume_schedule`."""
+        return run_sync(conn, resume_schedule(name))
+
+    def trigger_schedule(self, conn: SyncConnection, name: str) -> bool:
+        """Run a runner or periodic job once, soon, even if it is paused. See `Holdfast.trigger_schedule`."""
+        return run_sync(conn, trigger_schedule(name))
+
+    def edit_schedule(self, conn: SyncConnection, name: str, every: Schedule) -> bool:
+        """Replace a schedule until the code declares a new one. See `Holdfast.edit_schedule`."""
+        return run_sync(conn, edit_schedule(name, every))
+
+    def remove_schedule(self, conn: SyncConnection, name: str) -> bool:
+        """Delete a schedule that the code no longer declares. See `Holdfast.remove_schedule`."""
+        return run_sync(conn, remove_schedule(name))
+
+    def list_ticks(self, conn: SyncConnection, *, limit: int = 1000) -> list[Running]:
+        """Return the ticks of runners that run now, longest first. See `Holdfast.list_ticks`."""
+        return run_sync(conn, list_running(limit=limit))
 
     @overload
     def get_chain(self, conn: SyncConnection, chain: Handle[R]) -> Chain[R] | None: ...
@@ -103,6 +180,10 @@ class SyncClient:
         """Wait until a chain ends and return its result; each call opens a connection. See `Holdfast.wait`."""
         wait = self._verbs.wait(chain, timeout, url)
         return wait.result(wait_for_end(wait.url, wait.chain, seconds=wait.seconds, listen=wait.listen))
+
+    def migrate(self, *, url: str | None = None) -> list[str]:
+        """Create or update the Holdfast schema of the application's database. See `Holdfast.migrate`."""
+        return self._verbs.migrate(url)
 
     def wake(self, *queues: str) -> bool:
         """Wake the sleeping workers of these queues, or of all, through the broker. See `Holdfast.wake`."""

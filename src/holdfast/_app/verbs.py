@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import psycopg
 
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.address import check_address
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
+from holdfast._model.errors import InvalidJob
 from holdfast._model.event import NewEvent
 from holdfast._model.job import Handle
-from holdfast._model.new_job import LAST_ID, Continue, check_new_job
+from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, check_new_job
+from holdfast._model.option import check_time
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, read_chain, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
 from holdfast._store.event import publish_event, publish_events
+from holdfast._store.job import RetryResult, get_job, job_info, reschedule_job, retry_job
+from holdfast._store.schema import migrate
 from holdfast._store.search import Cancellation, cancel_job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
 
     from holdfast._engine.report.transition import Listener
     from holdfast._engine.wake.carriers import Carrier
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import HasResult
     from holdfast._model.new_job import NewJob
     from holdfast._store.chain import ChainEnd, ChainJob
+    from holdfast._store.job import JobInfo, Rescheduling, RetryRow
     from holdfast._store.statement import Statement
 
 R = TypeVar("R")
@@ -89,8 +98,25 @@ class Verbs:
         check_events(events)
         return publish_events(events)
 
-    def cancel(self, job_id: int) -> Statement[Cancellation]:
-        return cancel_job(_id(job_id)).then(partial(self._cancelled, job_id))
+    def get_job(self, job: Handle[Any] | int) -> Statement[JobInfo[Any] | None]:
+        decode = self._decode(job)
+        return get_job(_job_id(job)).then(lambda row: None if row is None else job_info(row, decode))
+
+    def cancel(self, job: Handle[Any] | int) -> Statement[Cancellation]:
+        return cancel_job(_job_id(job)).then(partial(self._cancelled, _job_id(job)))
+
+    def retry(self, job: Handle[Any] | int, *, again: bool) -> Statement[RetryResult[Any]]:
+        return retry_job(_job_id(job), again=again).then(partial(self._retried, job))
+
+    def reschedule(
+        self, job: Handle[Any] | int, at: datetime | None, delay: Duration | None
+    ) -> Statement[Rescheduling]:
+        if (at is None) == (delay is None):
+            raise InvalidJob("app.reschedule: expected one of at and delay, such as delay=60")
+        if at is not None:
+            check_time("at", at)
+        span = None if delay is None else as_timedelta("delay", delay, limit=LONGEST_DELAY, error=InvalidJob)
+        return reschedule_job(_job_id(job), due=at, delay=span)
 
     def get_chain(self, chain: Handle[Any] | int) -> Statement[Chain[Any] | None]:
         return read_chain(_id(chain)).then(partial(self._chain, chain))
@@ -110,6 +136,11 @@ class Verbs:
         address, listen = self._address(url)
         result = partial(result_of, _given(chain), decode=self._decode(chain))
         return Wait(address, _id(chain), _seconds(timeout), listen, result)
+
+    def migrate(self, url: str | None) -> list[str]:
+        address, _ = self._address(url)
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None) as conn:
+            return migrate(conn)
 
     async def wake(self, *queues: str) -> bool:
         return self._carrier is not None and await self._carrier.wake(*queues)
@@ -141,6 +172,17 @@ class Verbs:
             Transitions("", self._listeners).tell("job_cancelled", job_id)
         return answer
 
+    def _retried(self, job: Handle[Any] | int, row: RetryRow) -> RetryResult[Any]:
+        """Report the new job to the listeners."""
+        if row.made is None:
+            return RetryResult(row.answer, None)
+        created = row.answer == "retried"
+        if self._listeners and created:
+            made = EnqueuedJob(row.made, row.kind or "", row.queue or "", _job_id(job))
+            Transitions("", self._listeners).enqueued([made], "replay")
+        given = Handle[Any](row.made, row.made, created=created) if isinstance(job, int) else job
+        return RetryResult(row.answer, replace(given, id=row.made, chain_id=row.chain_id or row.made, created=created))
+
     def _chain(self, chain: Handle[Any] | int, jobs: Sequence[ChainJob]) -> Chain[Any] | None:
         return Chain(_id(chain), tuple(jobs), self._decode(chain)) if jobs else None
 
@@ -154,7 +196,7 @@ class Verbs:
             self._loaded = Settings.load(os.environ)
         urls = [given] if (given := url or self.url) else self._loaded.database_urls
         if len(urls) != 1:
-            raise SettingsError([f"{len(urls)} databases: give Holdfast an address, or say which, wait(…, url=…)"])
+            raise SettingsError([f"{len(urls)} databases: give Holdfast an address, or name one with url=…"])
         return urls[0], self._loaded.listen
 
 
@@ -165,6 +207,11 @@ def _given(chain: HasResult[Any] | int) -> int:
 def _id(chain: HasResult[Any] | int) -> int:
     """Return the chain's id, or 0, which no job has, if it is outside the range of job ids."""
     return given if 1 <= (given := _given(chain)) <= LAST_ID else 0
+
+
+def _job_id(job: Handle[Any] | int) -> int:
+    """Return the job's own id, in the same way as `_id` returns its chain's."""
+    return given if 1 <= (given := job if isinstance(job, int) else job.id) <= LAST_ID else 0
 
 
 def _seconds(timeout: Duration) -> float:

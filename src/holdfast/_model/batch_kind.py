@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Union, get_args, get_or
 from holdfast._model.codec import Result, adapter_of, as_json_data, hints_of
 from holdfast._model.errors import InvalidJob
 from holdfast._model.handler import is_async
+from holdfast._model.job import Handle
 from holdfast._model.kind import Kind, json_object
 
 if TYPE_CHECKING:
@@ -63,6 +64,20 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
         """Validate the arguments of one job and return a job that can be enqueued."""
         value = as_json_data(self.name, self._adapter, args, strict=False)
         return self._job(json_object(self.name, value))
+
+    @overload
+    def handle(self: BatchKind[A, Coroutine[Any, Any, None]], id: int, /) -> Handle[None]: ...
+    @overload
+    def handle(
+        self: BatchKind[A, Coroutine[Any, Any, Sequence[R | Continue[R] | Signal]]], id: int, /
+    ) -> Handle[R]: ...
+    @overload
+    def handle(self: BatchKind[A, None], id: int, /) -> Handle[None]: ...
+    @overload
+    def handle(self: BatchKind[A, Sequence[R | Continue[R] | Signal]], id: int, /) -> Handle[R]: ...
+    def handle(self, id: int, /) -> Handle[Any]:  # noqa: A002 - the usual name
+        """Return a handle for a job of this kind from its id. See `Kind.handle`."""
+        return Handle(id, id, created=False, decode=self.read_result, encode=self.returns.plain)
 
     def _as_arguments(self, value: object) -> dict[str, Any]:
         return {"args": value}

@@ -26,6 +26,7 @@ from holdfast._model.call import explained, suggestion, written
 from holdfast._model.codec import Result, adapter_of, as_json_data, check_secrets, from_json, hints_of
 from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.handler import check_importable, is_async, parameters_of
+from holdfast._model.job import Handle
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.settings import read_retry
 from holdfast._model.unique import Unique
@@ -232,6 +233,21 @@ class Kind(Generic[P, T_co]):
             raise ChainFailed(blocker.chain_id, blocker.status, blocker.error_code, blocker.error)
         return self.read_result(blocker.result)
 
+    @overload
+    def handle(self: Kind[P, Coroutine[Any, Any, Continue[R] | Signal]], id: int, /) -> Handle[R]: ...
+    @overload
+    def handle(self: Kind[P, Coroutine[Any, Any, R | Continue[R] | Signal]], id: int, /) -> Handle[R]: ...
+    @overload
+    def handle(self: Kind[P, Continue[R] | Signal], id: int, /) -> Handle[R]: ...
+    @overload
+    def handle(self: Kind[P, R | Continue[R] | Signal], id: int, /) -> Handle[R]: ...
+    def handle(self, id: int, /) -> Handle[Any]:  # noqa: A002 - the usual name
+        """Return a handle for a job of this kind from its id, with which `app.wait` and `app.get_job` are typed.
+
+        `id`: as in the handle that `enqueue` returned. It must be the first job of its chain. Nothing is looked up.
+        """
+        return Handle(id, id, created=False, decode=self.read_result, encode=self.returns.plain)
+
     def read_result(self, text: str | None) -> Any:
         """Return the result of a chain that started with this kind; InvalidJob when it is not of the annotated type."""
         return self.returns.read(self.codec.plain(text or "null"))
@@ -318,6 +334,10 @@ class DeclaredKind(Generic[A]):
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
         return NewJob(self.envelope, payload, arguments=arguments)
+
+    def handle(self, id: int, /) -> Handle[object]:  # noqa: A002 - the usual name
+        """Return a handle for a job of this kind from its id. Its result is plain JSON."""
+        return Handle(id, id, created=False)
 
     @cached_property
     def _adapter(self) -> TypeAdapter[A]:

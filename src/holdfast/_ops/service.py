@@ -39,7 +39,7 @@ from holdfast._store.search import (
     resume_order_key,
 )
 from holdfast._store.subscription import list_parked
-from holdfast._store.worker import list_workers, live_settings, pause_queue, set_queue
+from holdfast._store.worker import list_workers, live_settings, pause_queue, resume_queue, set_queue
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -267,7 +267,7 @@ class Service:
             )
             return await actions.cancel_waiting(self._pool, cancel, by, self._redaction, self._transitions)
         async with self._pool.writing() as transaction:
-            await transaction.run(pause_queue(name, paused=action.action == "pause"))
+            await transaction.run(pause_queue(name) if action.action == "pause" else resume_queue(name))
             await transaction.run(written(by, f"queue.{action.action}", target=name))
         return Done(message=f"{name}: {'nothing more is claimed' if action.action == 'pause' else 'goes on'}")
 

@@ -14,6 +14,7 @@ event.py         publishes events, records received messages, and reads the next
 subscription.py  joins, feeds, pauses, replays and parks for subscriptions
 schedule.py      claims slots of schedules and records runs
 maintenance.py   deletes and folds old rows
+job.py           reads one job by its id, retries it, and changes when it is due
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 search.py        searches, cancels and replays jobs
 outbox.py        reads, locks and marks rows of another table, and records imported rows

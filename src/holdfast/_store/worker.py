@@ -176,9 +176,14 @@ def set_queue(name: str, *, concurrency: int | None, lease_ms: int | None, rate:
     return statement("set_queue", nothing, name=name, concurrency=concurrency, lease_ms=lease_ms, rate=rate)
 
 
-def pause_queue(name: str, *, paused: bool) -> Statement[None]:
-    """Pause a queue, so that no worker claims from it, or resume it."""
-    return statement("pause_queue", nothing, name=name, paused=paused)
+def pause_queue(name: str) -> Statement[bool]:
+    """Pause a queue, so that no worker claims from it; False when it was paused already."""
+    return statement("pause_queue", bool, name=name)
+
+
+def resume_queue(name: str) -> Statement[bool]:
+    """Let workers claim from a queue again; False when it was not paused."""
+    return statement("resume_queue", bool, name=name)
 
 
 def _workers(rows: Sequence[Row]) -> list[FleetWorker]:

@@ -1,13 +1,27 @@
-"""The verbs on chains: results keep their type from the handler that ends a chain to the client that waits for it."""
+"""The verbs on chains and jobs: results keep their type from the handler that ends a chain to the client."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal, assert_type
 
 from django.db import connection
 
-from holdfast import Chain, ChainLine, Continue, Fail, Handle, Holdfast, Job, NewJob
+from holdfast import (
+    Chain,
+    ChainLine,
+    Continue,
+    Fail,
+    Handle,
+    Holdfast,
+    Item,
+    Job,
+    JobInfo,
+    NewJob,
+    Progress,
+    RetryResult,
+)
 
 if TYPE_CHECKING:
     import asyncpg
@@ -16,6 +30,12 @@ if TYPE_CHECKING:
     from sqlalchemy.orm import Session
 
 Completion = Literal["completed", "already_ended", "not_found"]
+
+
+@dataclass
+class Amount:
+    cents: int
+
 
 app = Holdfast()
 
@@ -42,6 +62,11 @@ async def count(job: Job[None], left: int) -> int | Continue[int]:
 
 @app.job("forget")
 async def forget(job: Job[None]) -> None: ...
+
+
+@app.batch("total")
+async def total(items: list[Item[Amount]]) -> list[int]:
+    return [item.args.cents for item in items]
 
 
 async def waiting(conn: psycopg.AsyncConnection[Any]) -> None:
@@ -75,6 +100,49 @@ def looking_sync(session: Session, handle: Handle[str]) -> None:
     assert_type(app.sync.get_chain(session, 7), Chain[object] | None)
     assert_type(app.sync.list_chains(session), list[ChainLine])
     assert_type(app.sync.delete_chains(connection, {handle.chain_id}), list[int])
+
+
+async def one_job(conn: psycopg.AsyncConnection[Any], session: AsyncSession, handle: Handle[str]) -> None:
+    assert_type(await app.get_job(conn, handle), JobInfo[str] | None)
+    assert_type(await app.get_job(session, 7), JobInfo[object] | None)
+    info = await app.get_job(conn, count.handle(7))
+    if info is not None and info.status == "completed":
+        assert_type(info.result, int)
+        assert_type(info.finished_at, datetime | None)
+        assert_type(info.progress, Progress | None)
+    retried = await app.retry(conn, handle, again=True)
+    assert_type(retried, RetryResult[str])
+    if retried.status == "retried" and retried.handle is not None:
+        assert_type(await app.wait(retried.handle), str)
+    assert_type(await app.retry(conn, 7), RetryResult[object])
+    assert_type(await app.cancel(conn, handle), Literal["cancelled", "requested", "not_found"])
+    moved = await app.reschedule(conn, handle, delay=timedelta(hours=1))
+    assert_type(moved, Literal["rescheduled", "processing", "blocked", "not_found"])
+    await app.reschedule(conn, 7, at=datetime.now(UTC))
+    await app.reschedule(conn, 7, delay=1.5)
+    assert_type(await app.pause_queue(session, "mail"), bool)
+    assert_type(await app.trigger_schedule(session, "nightly"), bool)
+    assert_type([line.next_at for line in await app.list_schedules(session)], list[datetime | None])
+    assert_type(await app.migrate(), list[str])
+
+
+def one_job_sync(session: Session, handle: Handle[str]) -> None:
+    assert_type(app.sync.get_job(connection, handle), JobInfo[str] | None)
+    assert_type(app.sync.get_job(session, 7), JobInfo[object] | None)
+    assert_type(app.sync.retry(session, handle), RetryResult[str])
+    assert_type(app.sync.resume_queue(connection, "mail"), bool)
+    assert_type(app.sync.migrate(url="postgresql://"), list[str])
+
+
+async def handles() -> None:
+    assert_type(ship.handle(7), Handle[str])
+    assert_type(pay.handle(7), Handle[str])
+    assert_type(check.handle(7), Handle[str])
+    assert_type(count.handle(7), Handle[int])
+    assert_type(total.handle(7), Handle[int])
+    assert_type(app.declare("elsewhere", dict[str, int]).handle(7), Handle[object])
+    assert_type(await app.wait(ship.handle(7)), str)
+    assert_type(app.sync.wait(count.handle(7)), int)
 
 
 async def completing(conn: psycopg.AsyncConnection[Any], handle: Handle[str], nothing: Handle[None]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -85,6 +86,25 @@ async def mixing(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[An
     await app.delete_chains(sync, [handle])  # rejected: a sync connection
     await app.resume_order_key(sync, "customer 7")  # rejected: a sync connection
     print(handles, enqueued)
+
+
+async def one_job(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], handle: Handle[str]) -> None:
+    app.get_job(conn, handle)  # rejected: forgotten await
+    app.retry(conn, 7)  # rejected: forgotten await
+    app.reschedule(conn, 7, delay=timedelta(hours=1))  # rejected: forgotten await
+    app.pause_queue(conn, "mail")  # rejected: forgotten await
+    app.trigger_schedule(conn, "nightly")  # rejected: forgotten await
+    app.migrate()  # rejected: forgotten await
+    await app.sync.retry(sync, 7)  # rejected: not async
+    await app.get_job(sync, handle)  # rejected: a sync connection
+    app.sync.get_job(conn, handle)  # rejected: an async connection
+    app.sync.resume_schedule(conn, "nightly")  # rejected: an async connection
+    await app.get_job(conn, ship)  # rejected: a kind is no job
+    await app.reschedule(conn, 7, "tomorrow")  # rejected: by name
+    ship.handle("7")  # rejected: a text
+    wrong: Handle[int] = ship.handle(7)  # rejected: the chain ends with a str
+    number: int = await app.wait(ship.handle(7))  # rejected: the chain ends with a str
+    print(wrong, number)
 
 
 async def fanning(conn: psycopg.AsyncConnection[Any]) -> None:

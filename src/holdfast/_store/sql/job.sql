@@ -52,3 +52,14 @@ SELECT holdfast.replay_job(%(id)s, again => %(again)s)
 
 -- name: resume_order_key
 SELECT holdfast.resume_order_key(%(key)s)
+
+-- name: get_job
+SELECT g.id, g.chain_id, g.kind, g.queue, g.status, g.priority, g.attempt, g.max_attempts, g.created_at, g.available_at, g.finished_at,
+    g.unique_key, g.order_key, g.cancel_requested, g.result::text, g.error_code, g.error, g.next_id, g.replay_of, g.progress, g.progress_note
+FROM holdfast.get_job(%(id)s) AS g
+
+-- name: retry_job
+SELECT r.answer, r.made, r.chain_id, r.kind, r.queue FROM holdfast.retry_job(%(id)s, again => %(again)s) AS r
+
+-- name: reschedule_job
+SELECT holdfast.reschedule_job(%(id)s, coalesce(%(due)s::text::timestamptz, clock_timestamp() + make_interval(secs => %(seconds)s)))

@@ -86,6 +86,10 @@ ON CONFLICT (name) DO UPDATE SET concurrency = EXCLUDED.concurrency, lease_ms = 
 RETURNING name
 
 -- name: pause_queue
-INSERT INTO holdfast.queue AS q (name, paused) VALUES (%(name)s, %(paused)s)
-ON CONFLICT (name) DO UPDATE SET paused = EXCLUDED.paused, updated_at = clock_timestamp()
+-- No row: it was paused already.
+INSERT INTO holdfast.queue AS q (name, paused) VALUES (%(name)s, true)
+ON CONFLICT (name) DO UPDATE SET paused = true, updated_at = clock_timestamp() WHERE NOT q.paused
 RETURNING name
+
+-- name: resume_queue
+UPDATE holdfast.queue SET paused = false, updated_at = clock_timestamp() WHERE name = %(name)s AND paused RETURNING name

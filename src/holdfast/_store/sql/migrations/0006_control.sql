@@ -65,6 +65,44 @@ BEGIN
     RETURN 'requested';
 END $$;
 
+-- A job by its id, live or ended, without its payload; no row if it does not exist or is no longer stored. The search for an ended job
+-- locks few partitions: see history_spans.
+CREATE FUNCTION holdfast.get_job(job_id bigint) RETURNS TABLE (
+        id bigint, chain_id bigint, kind text, queue text, status text, priority integer, attempt integer, max_attempts integer,
+        created_at timestamptz, available_at timestamptz, finished_at timestamptz, unique_key text, order_key text, cancel_requested boolean,
+        result json, error_code text, error text, next_id bigint, replay_of bigint, progress real, progress_note text)
+    LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    ended timestamptz;
+    ended_as holdfast.status;
+    past holdfast.job_history;
+BEGIN
+    RETURN QUERY SELECT j.id, coalesce(j.chain_id, j.id), j.kind::text, j.queue::text, j.status::text, j.priority::integer, j.attempt::integer,
+        j.max_attempts::integer, j.created_at, j.available_at, NULL::timestamptz, j.unique_key::text, j.order_key::text,
+        j.cancel_requested_at IS NOT NULL, NULL::json, j.last_error_code, j.last_error, NULL::bigint, j.replay_of, j.progress, j.progress_note
+    FROM holdfast.job j WHERE j.id = job_id;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    SELECT e.finished_at, e.status INTO ended, ended_as FROM holdfast.find_ended(job_id, '-infinity') AS e;
+    IF ended IS NULL THEN
+        RETURN;
+    END IF;
+    BEGIN
+        EXECUTE format('SELECT * FROM holdfast.%I WHERE id = $1 AND finished_at = %L LIMIT 1',
+            CASE WHEN ended_as = 'failed' THEN 'job_failed' ELSE 'job_history' END, ended) INTO past USING job_id;
+        RAISE EXCEPTION USING ERRCODE = 'HF000';
+    EXCEPTION WHEN SQLSTATE 'HF000' THEN
+        NULL;
+    END;
+    RETURN QUERY SELECT past.id, coalesce(past.chain_id, past.id), past.kind::text, past.queue::text, past.status::text, past.priority::integer,
+        past.attempt::integer, past.max_attempts::integer, past.created_at, past.available_at, past.finished_at, past.unique_key::text,
+        past.order_key::text, false, past.result, past.last_error_code, past.last_error, past.next_id, past.replay_of,
+        NULL::real, NULL::text
+    WHERE past.id IS NOT NULL;
+END $$;
+
 -- Resumes a stopped order key: with its lowest live job, which after a replay is the one that failed.
 CREATE FUNCTION holdfast.resume_order_key(key text) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
@@ -163,4 +201,28 @@ BEGIN
         PERFORM holdfast.resume_order_key(dead.order_key);
     END IF;
     RETURN made;
+END $$;
+
+-- Replays a dead letter as `replay_job` does, and returns what became of it instead of raising an error that would end the caller's
+-- transaction: `retried`; `already_retried` and `duplicate`, with the job that is in the way; `not_failed`.
+CREATE FUNCTION holdfast.retry_job(job_id bigint, ended timestamptz DEFAULT NULL, again boolean DEFAULT false,
+        OUT answer text, OUT made bigint, OUT chain_id bigint, OUT kind text, OUT queue text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    holder text;
+BEGIN
+    BEGIN
+        made := holdfast.replay_job(job_id, ended, again);
+        answer := CASE WHEN made IS NULL THEN 'not_failed' ELSE 'retried' END;
+    EXCEPTION
+        WHEN SQLSTATE 'HF006' THEN
+            GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
+            answer := 'already_retried';
+            made := holder;
+        WHEN SQLSTATE 'HF001' THEN
+            GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
+            answer := 'duplicate';
+            made := holder;
+    END;
+    SELECT g.chain_id, g.kind, g.queue INTO chain_id, kind, queue FROM holdfast.get_job(made) AS g;
 END $$;

@@ -124,7 +124,6 @@ CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestampt
 DECLARE
     ended_at timestamptz;
     made bigint;
-    holder text;
     fault text := CASE WHEN action IS NULL OR action NOT IN ('retry', 'cancel', 'delete', 'reschedule')
         THEN format('action: retry, cancel, delete or reschedule expected, got %s', coalesce(left(action, 40), 'null'))
         ELSE coalesce(holdfast.ids_fault('ids', ids, 10000), holdfast.time_fault('due', due),
@@ -138,9 +137,10 @@ BEGIN
         BEGIN
             CASE action
                 WHEN 'retry' THEN
-                    made := holdfast.replay_job(id, ended_at, again);
-                    done := made IS NOT NULL;
-                    answer := coalesce(made::text, 'not_failed');
+                    SELECT r.made, r.answer INTO made, answer FROM holdfast.retry_job(id, ended_at, again) AS r;
+                    done := answer = 'retried';
+                    answer := CASE answer WHEN 'retried' THEN made::text WHEN 'duplicate' THEN 'duplicate of ' || made
+                        WHEN 'already_retried' THEN 'replayed as ' || made ELSE answer END;
                 WHEN 'cancel' THEN
                     answer := holdfast.cancel_job(id);
                     done := answer <> 'not_found';
@@ -152,14 +152,6 @@ BEGIN
                     done := answer = 'rescheduled';
             END CASE;
         EXCEPTION
-            WHEN SQLSTATE 'HF001' THEN
-                GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
-                done := false;
-                answer := 'duplicate of ' || holder;
-            WHEN SQLSTATE 'HF006' THEN
-                GET STACKED DIAGNOSTICS holder = PG_EXCEPTION_DETAIL;
-                done := false;
-                answer := 'replayed as ' || holder;
             WHEN SQLSTATE 'HF002' THEN
                 done := false;
                 answer := SQLERRM;
