@@ -54,9 +54,9 @@ class Story:
         assert not (await self.app.enqueue(conn, self.later)).created
         self.check_first(await kit.drain(raise_errors=False))
         assert (await kit.run_job(self.alone)).result == "alone"
-        await kit.advance(HOUR)
+        await kit.travel(HOUR)
         self.check_second(await kit.drain(raise_errors=False))
-        await kit.advance(timedelta(days=30))
+        await kit.travel(timedelta(days=30))
         assert (await self.app.enqueue(conn, self.later)).created
         await kit.assert_enqueued(self.later, times=1)
 
@@ -68,9 +68,9 @@ class Story:
         assert not self.app.sync.enqueue(conn, self.later).created
         self.check_first(kit.sync.drain(raise_errors=False))
         assert kit.sync.run_job(self.alone).result == "alone"
-        kit.sync.advance(HOUR)
+        kit.sync.travel(HOUR)
         self.check_second(kit.sync.drain(raise_errors=False))
-        kit.sync.advance(timedelta(days=30))
+        kit.sync.travel(timedelta(days=30))
         assert self.app.sync.enqueue(conn, self.later).created
         kit.sync.assert_enqueued(self.later, times=1)
 

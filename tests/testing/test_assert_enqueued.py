@@ -144,8 +144,31 @@ async def test_a_failure_lists_what_is_there_instead(app: Holdfast, conn: Conn, 
     assert (await said(expected)).splitlines()[1:] == [
         "Of its kind there are:",
         f'  job {first.id}, pending: {{"amount":7,"note":""}}, but priority=7, but delay=0:00:00',
-        f'  job {second.id}, pending: {{"amount":8,"note":""}}, but priority=8, but delay=0:00:00',
+        f'  job {second.id}, pending: {{"amount":8,"note":""}}, but amount=8, but priority=8, but delay=0:00:00',
+        "Of other kinds: refund 3",
     ]
+
+
+async def test_the_most_similar_job_is_listed_first(app: Holdfast, conn: Conn, said: Any) -> None:
+    charge = charging(app)
+    jobs = [charge.new(8, note="b"), charge.new(9), charge.new(7, note="b")]
+    handles = [await app.enqueue(conn, job) for job in jobs]
+    lines = (await said(charge.new(7))).splitlines()[2:]
+    assert [line.partition(": ")[2].partition("}")[2] for line in lines] == [
+        ", but amount=9",
+        ', but note="b"',
+        ', but amount=8, but note="b"',
+    ]
+    assert lines[0].startswith(f"  job {handles[1].id}, pending: ")
+
+
+async def test_a_job_enqueued_without_the_kinds_unique_key_is_found(app: Holdfast, conn: Conn, kit: Testing) -> None:
+    @app.job("bill", unique=Unique.by("customer"))
+    async def bill(customer: int) -> None: ...
+
+    await app.enqueue(conn, bill.new(7).options(unique=None))
+    await kit.assert_enqueued(bill.new(7))
+    await kit.assert_enqueued(bill.new(7).options(unique="other"), times=0)
 
 
 async def test_a_failure_is_bounded(app: Holdfast, conn: Conn, said: Any) -> None:

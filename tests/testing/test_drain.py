@@ -79,7 +79,7 @@ async def test_what_a_handler_raises_is_raised_when_its_ending_is_written(
 
     drained = await kit.drain(raise_errors=False)
     assert not len(drained), "it waits for its retry"
-    await kit.advance(timedelta(minutes=1))
+    await kit.travel(timedelta(minutes=1))
     drained = await kit.drain(raise_errors=False)
     assert drained.failed == [handle.id]
     (ran,) = drained
@@ -115,7 +115,7 @@ async def test_order_keys_keep_their_order(app: Holdfast, conn: Conn, kit: Testi
     for number in (1, 2, 3):
         await app.enqueue(conn, entry.new(number).options(order_key="account 7"))
     assert len(await kit.drain(raise_errors=False)) == 1, "the others wait behind the one that will be retried"
-    await kit.advance(timedelta(minutes=1))
+    await kit.travel(timedelta(minutes=1))
     await kit.drain()
     assert order == [1, 1, 2, 3]
 
@@ -128,7 +128,7 @@ async def test_expired_and_cancelled_jobs_do_not_run(app: Holdfast, conn: Conn, 
     expired = await app.enqueue(conn, offer.new().options(expires=timedelta(hours=1)))
     called_off = await app.enqueue(conn, offer.new())
     assert await app.cancel(conn, called_off.id) == "cancelled"
-    await kit.advance(timedelta(hours=1))
+    await kit.travel(timedelta(hours=1))
     assert (await kit.drain()).cancelled == [expired.id]
 
 
@@ -168,7 +168,7 @@ async def test_a_lease_that_time_took_is_lost(app: Holdfast, conn: Conn, kit: Te
         " locked_until = clock_timestamp() + interval '1 minute'"
     )
     assert not len(await kit.drain())
-    await kit.advance(timedelta(minutes=1))
+    await kit.travel(timedelta(minutes=1))
     assert (await kit.drain()).lost == [handle.id]
-    await kit.advance(timedelta(minutes=1))
+    await kit.travel(timedelta(minutes=1))
     assert (await kit.drain()).completed == [handle.id]

@@ -55,7 +55,7 @@ async def test_a_job_that_is_put_off_to_a_moment(app: Holdfast, conn: Conn, kit:
     handle = await app.enqueue(conn, remind.new(datetime.now(UTC) + timedelta(hours=1)))
     assert (await kit.drain()).rescheduled == [handle.id]
     assert (await kit.drain()).attempts == ()
-    await kit.advance(timedelta(hours=1))
+    await kit.travel(timedelta(hours=1))
     assert (await kit.drain()).rescheduled == [handle.id], "it was due, and asked again: real time has not passed"
 
 
@@ -235,7 +235,7 @@ async def test_a_payload_that_does_not_fit_fails_the_test(app: Holdfast, conn: C
     await conn.execute('UPDATE holdfast.job SET payload = \'{"number": "many"}\'')
     with pytest.raises(AssertionError, match=rf"count \(job {handle.id}, attempt 1\).*number"):
         await kit.drain()
-    await kit.advance(timedelta(minutes=11))
+    await kit.travel(timedelta(minutes=11))
     assert (await kit.drain(raise_errors=False)).failed == [handle.id], "the grace of a deploy is over"
 
 

@@ -92,3 +92,16 @@ def enqueued_jobs(kind: str) -> Statement[list[EnqueuedRow]]:
 def enqueued_kinds(limit: int = 20) -> Statement[dict[str, int]]:
     """Return the number of jobs of each kind."""
     return statement("enqueued_kinds", dict, limit=limit)
+
+
+class UnreadEvent(NamedTuple):
+    id: int
+    key: str | None
+    trace: str | None
+    payload: str
+    """The payload of the job that a worker would make of the event."""
+
+
+def unread_events(topics: Iterable[str], *, after: int) -> Statement[list[UnreadEvent]]:
+    """Return events of these topics after the id `after`, in the order of their ids."""
+    return statement("unread_events", many(UnreadEvent), topics=text_array(topics), after=after, limit=MOST)

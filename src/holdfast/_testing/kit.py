@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast._engine.keeper import in_thread
 from holdfast._model.duration import as_timedelta
-from holdfast._model.errors import UnknownKind
+from holdfast._model.errors import HoldfastError, UnknownKind
 from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
+from holdfast._testing.events import EventFeed
 from holdfast._testing.results import Enqueued, Expected, enqueued_of
 from holdfast._testing.stage import NAME, Stage, as_text, at_once, drive
 
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 MOST = 1000
 LONGEST = timedelta(seconds=30)
+_FURTHEST = timedelta(days=36_600)
 
 
 class Testing:
@@ -68,13 +70,23 @@ class Testing:
         """Return the jobs of a kind, waiting or ended, oldest first; at most the last 10,000."""
         return await self._verbs.enqueued(self._run, kind.name)
 
-    async def drain(self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True) -> Drained:  # noqa: ASYNC109 - also aborts the handler
+    async def drain(
+        self,
+        *,
+        limit: int = MOST,
+        timeout: Duration = LONGEST,  # noqa: ASYNC109 - also aborts the handler
+        raise_errors: bool = True,
+        events: bool = False,
+    ) -> Drained:
         """Run the due jobs and those they enqueue, one after another, until none is due; return the attempts.
 
         A handler's exception is raised here after its outcome is written, or only reported without `raise_errors`.
         Raises AssertionError if jobs are still due after `limit` attempts (default 1000) or `timeout` (default 30 s).
+        `events`: also make the jobs of events that handlers of `@app.on` subscribed to, including the events of this
+        transaction. Relays publish nothing. Default: False.
         """
-        return await self._verbs.staged(self._run, _in_thread, _drain(limit, timeout, raise_errors=raise_errors))
+        feed = self._verbs.feed if events else None
+        return await self._verbs.staged(self._run, _in_thread, _drain(limit, timeout, feed, raise_errors=raise_errors))
 
     async def run_job(
         self,
@@ -89,9 +101,25 @@ class Testing:
         """
         return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
-    async def advance(self, span: timedelta) -> None:
-        """Advance time by `span` for the stored jobs, without waiting: delays, retries, expiry, leases, windows."""
-        await self._verbs.clock.advance(self._run, span)
+    async def run_schedule(
+        self,
+        name: str,
+        *,
+        timeout: Duration = LONGEST,  # noqa: ASYNC109 - as in drain
+        raise_errors: bool = True,
+    ) -> Ran:
+        """Enqueue the job of this schedule, as in one of its slots, and run it. See `run_job` for the arguments."""
+        job = self._verbs.scheduled(name)
+        return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
+
+    async def travel(
+        self, span: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Move time forward for the stored jobs, without waiting: delays, retries, expiry, leases, windows.
+
+        `travel(days=3, hours=1)`, or `span`: seconds or a timedelta. They are added.
+        """
+        await self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds))
 
     async def _run(self, statement: Statement[T]) -> T:
         return await run(cast("AsyncConnection", self.connection), as_text(statement))
@@ -113,20 +141,28 @@ class SyncTesting:
         """Return the jobs of a kind, waiting or ended, oldest first. See `Testing.enqueued`."""
         return at_once(self._verbs.enqueued(self._run, kind.name))
 
-    def drain(self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True) -> Drained:
+    def drain(
+        self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True, events: bool = False
+    ) -> Drained:
         """Run the due jobs and those they enqueue, and return the attempts. See `Testing.drain`.
 
         Plain handlers run in this thread, where nothing can stop them.
         """
-        return self._staged(_drain(limit, timeout, raise_errors=raise_errors))
+        return self._staged(_drain(limit, timeout, self._verbs.feed if events else None, raise_errors=raise_errors))
 
     def run_job(self, job: NewJob[Any] | Handle[Any], *, timeout: Duration = LONGEST, raise_errors: bool = True) -> Ran:
         """Run only this job, due or not. See `Testing.run_job`."""
         return self._staged(_run_job(job, timeout, raise_errors=raise_errors))
 
-    def advance(self, span: timedelta) -> None:
-        """Advance time by `span` for the stored jobs, without waiting. See `Testing.advance`."""
-        at_once(self._verbs.clock.advance(self._run, span))
+    def run_schedule(self, name: str, *, timeout: Duration = LONGEST, raise_errors: bool = True) -> Ran:
+        """Enqueue the job of this schedule and run it. See `Testing.run_schedule`."""
+        return self._staged(_run_job(self._verbs.scheduled(name), timeout, raise_errors=raise_errors))
+
+    def travel(
+        self, span: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> None:
+        """Move time forward for the stored jobs, without waiting. See `Testing.travel`."""
+        at_once(self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds)))
 
     async def _run(self, statement: Statement[T]) -> T:
         return run_sync(self._connection, as_text(statement))
@@ -148,6 +184,7 @@ class KitVerbs:
         self._app = app
         self._state = state
         self.clock = Clock()
+        self.feed = EventFeed(app)
 
     async def enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
         return [enqueued_of(row, self._app.codec) for row in await run(enqueued_jobs(kind))]
@@ -162,20 +199,36 @@ class KitVerbs:
         expected = Expected(job, default, self._app.codec)
         jobs = await self.enqueued(run, job.kind)
         if sum(expected.fits(found) for found in jobs) != times:
-            kinds = {} if jobs else await run(enqueued_kinds())
-            raise AssertionError(expected.complaint(jobs, kinds, times))
+            raise AssertionError(expected.complaint(jobs, await run(enqueued_kinds()), times))
+
+    def scheduled(self, name: str) -> NewJob[Any]:
+        """Return the job of a schedule."""
+        self._app.import_modules()
+        if name in self._app.runners:
+            raise HoldfastError(f"{name} is a runner, not a schedule of a job: call its function with a Tick")
+        if name not in self._app.schedules:
+            known = ", ".join(self._app.schedules) or "none"
+            raise HoldfastError(f"{name}: there is no schedule of this name: the schedules are {known}")
+        return self._app.schedules[name].job
 
     async def staged(self, run: StageRun, call: Call, work: Work[T]) -> T:
         async with Stage(self._app, run, call, state=self._state) as stage:
             return await work(stage)
 
 
-def _drain(limit: int, timeout: Duration, *, raise_errors: bool) -> Work[Drained]:
-    return lambda stage: stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors)
+def _drain(limit: int, timeout: Duration, events: EventFeed | None, *, raise_errors: bool) -> Work[Drained]:
+    return lambda stage: stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors, events=events)
 
 
 def _run_job(job: NewJob[Any] | Handle[Any], timeout: Duration, *, raise_errors: bool) -> Work[Ran]:
     return lambda stage: stage.run_job(job, seconds=_seconds(timeout), raise_errors=raise_errors)
+
+
+def _span(span: Duration, days: float, hours: float, minutes: float, seconds: float) -> timedelta:
+    """Return the sum, which must not be negative: time does not go back."""
+    given = as_timedelta("span", span, limit=_FURTHEST)
+    words = {"days": days * 86_400, "hours": hours * 3600, "minutes": minutes * 60, "seconds": seconds}
+    return sum((as_timedelta(name, value, limit=_FURTHEST) for name, value in words.items()), start=given)
 
 
 def _seconds(timeout: Duration) -> float:
@@ -193,8 +246,6 @@ class Clock:
         self._passed: dict[int, timedelta] = {}
 
     async def advance(self, run: StageRun, span: timedelta) -> None:
-        if span < timedelta(0):
-            raise ValueError("time does not go back")
         last: int | None = 0
         while last is not None:
             last = await run(advance_jobs(span, last))

@@ -106,19 +106,35 @@ class Expected:
         """Return a message with how often it was found, and which jobs exist instead."""
         found = sum(self.fits(job) for job in jobs)
         lines = [f"{self} was enqueued {_times(found)}, not {_times(times)}."]
+        others = {kind: n for kind, n in kinds.items() if kind != self.kind}
         if jobs:
-            lines += ["Of its kind there are:", *(self._line(job) for job in jobs[:MOST_SHOWN])]
-        elif kinds:
-            lines += ["Nothing of its kind, but:", *(f"  {kind}: {n}" for kind, n in list(kinds.items())[:MOST_SHOWN])]
+            nearest = sorted(jobs, key=lambda job: len(self._differences(job)))
+            lines += ["Of its kind there are:", *(self._line(job) for job in nearest[:MOST_SHOWN])]
+        elif others:
+            lines += ["Nothing of its kind, but:", *(f"  {kind}: {n}" for kind, n in list(others.items())[:MOST_SHOWN])]
         else:
             lines.append("No job of any kind is in this database.")
-        if (more := len(jobs or kinds) - MOST_SHOWN) > 0:
+        if (more := len(jobs or others) - MOST_SHOWN) > 0:
             lines.append(f"  … and {more} more")
+        if jobs and others:
+            lines.append(f"Of other kinds: {', '.join(f'{kind} {n}' for kind, n in list(others.items())[:MOST_SHOWN])}")
         return "\n".join(lines)
 
     def _line(self, job: Enqueued) -> str:
-        others = "".join(f", but {name}={_shown(value)}" for name, value in self._others(job).items())
-        return f"  job {job.id}, {job.status}: {_cut(_canonical(job.payload))}{others}"
+        differs = "".join(f", but {difference}" for difference in self._differences(job))
+        return f"  job {job.id}, {job.status}: {_cut(_canonical(job.payload))}{differs}"
+
+    def _differences(self, found: Enqueued) -> list[str]:
+        """Return what differs in this job: its arguments, then the given options."""
+        expected, payload = json.loads(self._payload), found.payload
+        differs = []
+        if isinstance(expected, dict) and isinstance(payload, dict):
+            for name in sorted(expected.keys() | payload.keys()):
+                if name not in payload:
+                    differs.append(f"without {name}")
+                elif name not in expected or _canonical(payload[name]) != _canonical(expected[name]):
+                    differs.append(f"{name}={_canonical(payload[name]):.60}")
+        return differs + [f"{name}={_shown(value)}" for name, value in self._others(found).items()]
 
     def _others(self, found: Enqueued) -> dict[str, Any]:
         """Return the given options whose value differs in this job."""

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle, Job, Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.lease import ReapedJob
+    from holdfast._testing.events import EventFeed
 
 T = TypeVar("T")
 
@@ -109,11 +110,13 @@ class Stage:
         if exc is None:
             await self._run(stop_worker(self._worker, "stopped"))
 
-    async def drain(self, *, limit: int, seconds: float, raise_errors: bool) -> Drained:
-        """Run the due jobs and those they enqueue, until none is due."""
+    async def drain(
+        self, *, limit: int, seconds: float, raise_errors: bool, events: EventFeed | None = None
+    ) -> Drained:
+        """Run the due jobs and those they enqueue, until none is due; with `events`, also the jobs of events."""
         until = time.monotonic() + seconds
         ran = await self._reap()
-        while queues := await self._due():
+        while queues := await self._due_with(events):
             if len(ran) >= limit:
                 raise AssertionError(f"{limit} attempts were made and more is due: does a job enqueue itself for ever?")
             if time.monotonic() >= until:
@@ -122,6 +125,13 @@ class Stage:
                 break
             ran.append(await self._attempt(job, until - time.monotonic(), raise_errors=raise_errors))
         return Drained(tuple(ran))
+
+    async def _due_with(self, events: EventFeed | None) -> list[str]:
+        """Return the queues that have due jobs. If there is none, make jobs of the events that were not read yet."""
+        queues = await self._due()
+        if not queues and events is not None and await events.make_jobs(self._run):
+            return await self._due()
+        return queues
 
     async def run_job(self, job: NewJob[Any] | Handle[Any], *, seconds: float, raise_errors: bool) -> Ran:
         """Run only this job, due or not."""

@@ -34,7 +34,10 @@ async def awaited(holdfast: Testing) -> None:
     assert_type((drained.completed, drained.failed), tuple[list[int], list[int]])
     assert_type(list(drained), list[Ran])
     assert_type(await holdfast.run_job(charge.new(7)), Ran)
-    await holdfast.advance(timedelta(days=1))
+    await holdfast.travel(timedelta(days=1))
+    await holdfast.travel(days=3, hours=1.5)
+    assert_type(await holdfast.run_schedule("nightly"), Ran)
+    assert_type(await holdfast.drain(events=True), Drained)
 
 
 def at_once(holdfast: Testing) -> None:
@@ -42,7 +45,10 @@ def at_once(holdfast: Testing) -> None:
     assert_type(holdfast.sync.enqueued(charge), list[Enqueued])
     assert_type(holdfast.sync.drain(), Drained)
     assert_type(holdfast.sync.run_job(charge.new(7), raise_errors=False), Ran)
-    holdfast.sync.advance(timedelta(days=1))
+    holdfast.sync.travel(timedelta(days=1))
+    holdfast.sync.travel(60, minutes=1)
+    assert_type(holdfast.sync.run_schedule("nightly", timeout=5), Ran)
+    assert_type(holdfast.sync.drain(events=True), Drained)
 
 
 def async_connections(

@@ -23,7 +23,7 @@ async def forgotten(holdfast: Testing) -> None:
     holdfast.assert_enqueued(charge.new(7))  # rejected: forgotten await
     holdfast.drain()  # rejected: forgotten await
     holdfast.run_job(charge.new(7))  # rejected: forgotten await
-    holdfast.advance(timedelta(days=1))  # rejected: forgotten await
+    holdfast.travel(timedelta(days=1))  # rejected: forgotten await
     drained: Drained = holdfast.drain()  # rejected: forgotten await
     print(drained, len(holdfast.enqueued(charge)))  # rejected: forgotten await
 
@@ -37,7 +37,9 @@ def arguments(holdfast: Testing, conn: psycopg.Connection[Any], engine: Engine) 
     holdfast.sync.assert_enqueued(charge)  # rejected: a kind is not a job
     holdfast.sync.assert_enqueued(charge.new("seven"))  # rejected: not the handler's arguments
     holdfast.sync.enqueued("charge")  # rejected: a name is not a kind
-    holdfast.sync.advance(60)  # rejected: of what
+    holdfast.sync.travel("60")  # rejected: neither seconds nor a timedelta
+    holdfast.sync.travel(years=1)  # rejected: a year has no fixed length
+    holdfast.sync.run_schedule(7)  # rejected: not a name
     holdfast.sync.run_job(7)  # rejected: an id is not a job
     holdfast.sync.drain(1000)  # rejected: by name
     Testing(conn, app)  # rejected: the other way round

@@ -79,3 +79,10 @@ ORDER BY j.id
 SELECT j.kind, count(*) FROM (
     SELECT kind FROM holdfast.job UNION ALL SELECT kind FROM holdfast.job_history UNION ALL SELECT kind FROM holdfast.job_failed) AS j
 GROUP BY j.kind ORDER BY j.kind LIMIT %(limit)s
+
+-- name: unread_events
+-- The events of these topics after an id, each with the payload of the job that the function feed_jobs makes of it. Also uncommitted ones of
+-- this transaction, which no reader of the log would see.
+SELECT e.id, e.key, e.trace, json_build_object('event', json_build_object('id', e.id, 'topic', e.topic, 'key', e.key, 'payload', e.payload,
+    'headers', coalesce(e.headers, '{}'), 'version', e.version, 'published_at', e.published_at, 'trace', e.trace))::text
+FROM holdfast.event e WHERE e.id > %(after)s AND e.topic = ANY (%(topics)s::text[]) ORDER BY e.id LIMIT %(limit)s
