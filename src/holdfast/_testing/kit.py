@@ -117,8 +117,8 @@ class Testing:
     ) -> None:
         """Move time forward for the stored jobs, without waiting: delays, retries, expiry, leases, windows.
 
-        `span`: seconds or a timedelta. Default: 0. `days`, `hours`, `minutes` and `seconds`: added to it, each in its unit
-        (days, hours, minutes, seconds). Default: 0.
+        `span`: seconds or a timedelta. Default: 0. `days`, `hours`, `minutes` and `seconds`: added to it, each in its
+        unit: days, hours, minutes, seconds. Default: 0.
         """
         await self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds))
 
