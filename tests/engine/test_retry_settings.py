@@ -128,7 +128,7 @@ def test_the_kit_for_tests_too(app: Holdfast, connect: Callable[..., psycopg.Con
     conn = connect()
     kit = Testing(app, conn)
     assert kit.sync.run_job(plain.new(), raise_errors=False).outcome == "retry"
-    kit.sync.advance(HOUR - timedelta(minutes=1))
+    kit.sync.travel(HOUR - timedelta(minutes=1))
     assert len(kit.sync.drain(raise_errors=False)) == 0
-    kit.sync.advance(timedelta(minutes=1))
+    kit.sync.travel(timedelta(minutes=1))
     assert len(kit.sync.drain(raise_errors=False)) == 1
