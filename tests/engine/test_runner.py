@@ -95,7 +95,7 @@ def test_runners_are_registered_and_stay_functions() -> None:
 @pytest.mark.parametrize("name", ["outbox", "schedules", "reaper", "maintenance", "mine", "nightly"])
 def test_names_are_taken_once(name: str) -> None:
     app = Holdfast()
-    report = app.job("report")(lambda _job: None)
+    report = app.job("report")(lambda: None)
     app.runner("mine")(idle)
     app.schedule("nightly", report.new(), every=Cron("0 2 * * *"))
     with pytest.raises(
