@@ -26,6 +26,8 @@ SOURCE = "source"
 _ALWAYS = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 _LINK = re.compile(r"(?<!!)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
+# Readers who search want to do something, before they want to know why it was decided.
+_BOOSTS = {"tutorials": 3, "how-to": 4, "decisions": 0.2, SOURCE: 0.2}
 _LANGUAGES = {".py": "python", ".sql": "sql", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 
 
@@ -49,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:  # noqa: ARG001 - mkdocs passes these by name
     """Fill in the generated parts, and lead links that leave docs/ to the pages of source files."""
     place = page.file.src_uri
+    page.meta.setdefault("search", {"boost": _BOOSTS.get(place.partition("/")[0], 1)})
     markdown = generated.filled(markdown)
     if place.startswith(f"{SOURCE}/"):
         return markdown
