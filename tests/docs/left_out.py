@@ -10,7 +10,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
         "docs/how-to/worker.md",
         "from fastapi import FastAPI",
     ): "a site is run by tests/contrib and the tutorial on FastAPI",
-    ("docs/reference/telemetry.md", "instrument(app, meter_provider"): "tests/telemetry gives providers of its own",
+    ("docs/how-to/metrics.md", "instrument(app, meter_provider"): "tests/telemetry gives providers of its own",
     ("docs/how-to/worker.md", "@asynccontextmanager"): "a site is run by tests/contrib and the tutorial on FastAPI",
 }
 

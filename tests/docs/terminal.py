@@ -103,7 +103,9 @@ class Terminal:
 
     def interrupt(self) -> None:
         """Press Ctrl-C."""
-        for pid in self._children():
+        children = self._children()
+        assert children, "there is no program to interrupt"
+        for pid in children:
             os.kill(pid, signal.SIGINT)
 
     def _children(self) -> list[int]:

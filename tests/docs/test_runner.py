@@ -79,7 +79,8 @@ def test_cells_share_names_and_what_they_print_is_compared(run: Run) -> None:
 
 
 def test_a_command_that_goes_on_is_waited_for_and_interrupted(run: Run) -> None:
-    run.run([_block("console", "$ echo ready; sleep 3600\nready\n", "A second terminal")])
-    run.run([_block("console", "$ echo ready; sleep 3600\nready\n^C\n")])
+    wait = "import signal; print('ready', flush=True); signal.pause()"
+    run.run([_block("console", f'$ {sys.executable} -c "{wait}"\nready\n', "A second terminal")])
+    run.run([_block("console", f'$ {sys.executable} -c "{wait}"\nready\n^C\n')])
     with pytest.raises(AssertionError, match="the command ended"):
         run.run([_block("console", "$ echo gone\nready\n", "A third terminal")])
