@@ -10,6 +10,10 @@ LEFT_OUT: dict[tuple[str, str], str] = {
         "docs/how-to/worker.md",
         "from fastapi import FastAPI",
     ): "a site is run by tests/contrib and the tutorial on FastAPI",
+    (
+        "docs/how-to/sql.md",
+        'await client.query("BEGIN")',
+    ): "another language; the SQL blocks of the page call the same function",
     ("docs/how-to/metrics.md", "instrument(app, meter_provider"): "tests/telemetry gives providers of its own",
     ("docs/how-to/worker.md", "@asynccontextmanager"): "a site is run by tests/contrib and the tutorial on FastAPI",
 }
