@@ -7,6 +7,7 @@ import re
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,11 @@ if TYPE_CHECKING:
 _END = re.compile(rb"\x01(\d+)\x02\n")
 _ELLIPSIS = "…"
 PATIENCE = 60
+# Tests that were started in the background ignore Ctrl-C, and so would everything that they start.
+_SHELL = (
+    "import os, signal; signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv('/bin/bash', ['bash', '--noprofile', '--norc'])"
+)
 
 
 class Command(NamedTuple):
@@ -49,8 +55,8 @@ class Terminal:
     """A shell of its own. A command that goes on, such as a server, keeps it until `interrupt`."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._shell = subprocess.Popen(
-            ["/bin/bash", "--noprofile", "--norc"],
+        self._shell = subprocess.Popen(  # noqa: S603 - our own pages
+            [sys.executable, "-c", _SHELL],
             cwd=folder,
             env=dict(environment),
             stdin=subprocess.PIPE,
