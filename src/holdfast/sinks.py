@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast._lazy import lazy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast._relay.message import Gone, Message, Publish, Receipt, Refused, Sink, Unavailable
     from holdfast._relay.sinks.cloud_events import CloudEvents
     from holdfast._relay.sinks.kafka import KafkaSink
@@ -37,7 +39,7 @@ __all__ = [
     "verify",
 ]
 
-__getattr__ = lazy(
+__getattr__: Callable[[str], Any] = lazy(
     __name__,
     {
         "Breaker": "holdfast._relay.sinks.webhook",

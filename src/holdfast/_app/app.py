@@ -63,7 +63,7 @@ class Holdfast(Registry, Client):
         Registry.__init__(self, codec or JsonCodec())
         verbs = Verbs(url, codec=self.codec, listeners=self.listeners, carrier=wake)
         Client.__init__(self, verbs)
-        self.sync = SyncClient(verbs)
+        self.sync: SyncClient = SyncClient(verbs)
         """The same verbs for synchronous connections: `app.sync.enqueue(conn, job)`."""
         self.lifespan = lifespan
         self._wake = wake

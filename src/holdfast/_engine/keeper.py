@@ -80,13 +80,13 @@ class Kept:
 
     def __init__(self, role: Role, detail: str, *, once: bool = False) -> None:
         self.role = role
-        self.name = f"{role} {detail}" if detail else role
+        self.name: str = f"{role} {detail}" if detail else role
         self.once = once
         self.running = False
-        self.stopping = False
+        self.stopping: bool = False
         self.ends = 0
         self.in_a_row = 0
-        self.turned = time.monotonic()
+        self.turned: float = time.monotonic()
         self.struck: BaseException | None = None
         self._due = math.inf
         self._over = asyncio.Event()

@@ -59,7 +59,7 @@ class Budget:
         self._until = None if seconds is None else clock() + seconds
         self.items_left = items
         """None: no limit."""
-        self.ended = False
+        self.ended: bool = False
         """Whether work under this budget should stop."""
 
     @property

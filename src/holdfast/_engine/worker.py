@@ -82,7 +82,7 @@ class Worker:
         `patience`: seconds to wait for a database at the start; one that answers later is served from then on. Defaults
         to 1.5 with several databases; with a single one, to no limit as long as the connection does not fail.
         """
-        self.id = id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
+        self.id: str = id or f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(2)}"
         kinds, settings = application.kinds, application.settings
         own = {name: kind.work.lease for name, kind in kinds.items()}
         settings = settings.fitted({f"kind {name}": lease.duration for name, lease in own.items() if lease})
@@ -94,15 +94,15 @@ class Worker:
         self._stack = AsyncExitStack()
         self._started_at = time.monotonic()
         self._entered = False
-        self.stopping = False
+        self.stopping: bool = False
         """Whether a stop was asked for."""
         self._stopped = False
         self._stop_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._relaying: dict[str, Relaying] = {}
         self._background: Background | None = None
-        self.keeper = Keeper(self.id, on_broken=self._break)
-        self.broken = asyncio.Event()
+        self.keeper: Keeper = Keeper(self.id, on_broken=self._break)
+        self.broken: asyncio.Event = asyncio.Event()
         """Set when a loop fails repeatedly and this process should be replaced."""
         self._hooks = Hooks(
             self.keeper, on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks
@@ -134,7 +134,7 @@ class Worker:
             patience=START_SECONDS if patience is None and several else patience,
             on_broken=self._break,
         )
-        self.pipelines = [Pipeline(url, parts) for url in application.urls]
+        self.pipelines: list[Pipeline] = [Pipeline(url, parts) for url in application.urls]
 
     async def __aenter__(self) -> Self:
         if self._entered:

@@ -48,7 +48,7 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
     ) -> None:
         super().__init__(_alone, envelope, work=work, codec=codec)
         self.handler = handler
-        self.is_async = is_async(handler)
+        self.is_async: bool = is_async(handler)
         _check(self.name, handler)
 
     # The arguments of `new` are those of one job; the handler takes many.

@@ -119,7 +119,7 @@ class ChainAwaited(HoldfastError):
     def __init__(self, waiters: Sequence[int] = ()) -> None:
         named = ", ".join(map(str, waiters))
         super().__init__(f"Jobs of other chains wait for these chains: {named}" if named else None)
-        self.waiters = tuple(waiters)
+        self.waiters: tuple[int, ...] = tuple(waiters)
         """The ids of the first 100 jobs."""
 
     def __reduce__(self) -> tuple[Any, ...]:

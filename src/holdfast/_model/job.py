@@ -118,18 +118,18 @@ class Job(Generic[S_co]):
         idempotency_key: str | None = None,
         run: Run | None = None,
     ) -> None:
-        self.id = id
-        self.kind = kind
-        self.state = state
+        self.id: int = id
+        self.kind: str = kind
+        self.state: S_co = state
         """The value that the application's lifespan yielded; shared by all handlers."""
-        self.attempt = attempt
+        self.attempt: int = attempt
         """The number of this attempt; the first is 1."""
-        self.token = token
+        self.token: int = token
         """A fencing token that grows with every claim: pass it to systems that can reject stale ones."""
-        self.chain_id = id if chain_id is None else chain_id
+        self.chain_id: int = id if chain_id is None else chain_id
         """The id of the chain's first job."""
-        self.headers = headers
-        self.signal = AbortSignal() if signal is None else signal
+        self.headers: Mapping[str, str] = headers
+        self.signal: AbortSignal = AbortSignal() if signal is None else signal
         """Fires with the reason when this attempt should stop."""
         self._idempotency_key = idempotency_key
         self._run = run
@@ -272,7 +272,7 @@ class Fail(Exception):
         self.why = why
         if code is not None and not 1 <= len(code) <= CODE_LIMIT:
             raise ValueError(f"code must be a text of 1 to {CODE_LIMIT} characters")
-        self.code = type(self).__name__ if code is None else code
+        self.code: str = type(self).__name__ if code is None else code
 
 
 @explains
@@ -307,7 +307,7 @@ class Busy(Exception):
 
     def __init__(self, retry_after: Duration) -> None:
         super().__init__(retry_after)
-        self.retry_after = as_timedelta("retry_after", retry_after, limit=LONGEST)
+        self.retry_after: timedelta = as_timedelta("retry_after", retry_after, limit=LONGEST)
 
 
 Signal: TypeAlias = Fail | Reschedule | Busy

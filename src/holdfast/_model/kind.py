@@ -81,9 +81,11 @@ class Kind(Generic[P, T_co]):
     ) -> None:
         self.handler = handler
         self.work = work
-        self.is_async = is_async(handler)
+        self.is_async: bool = is_async(handler)
         self.codec = codec
         self._envelope = envelope
+        self.takes_job: bool
+        self.parameters: dict[str, inspect.Parameter]
         self.takes_job, self.parameters = parameters_of(handler)
         if work.executor == "process":
             check_importable(self.name, handler, is_async=self.is_async)

@@ -40,7 +40,7 @@ class SettingsError(HoldfastError):
 
     def __init__(self, problems: Sequence[str] = ()) -> None:
         super().__init__("\n  - ".join([str(type(self).__doc__), *problems]))
-        self.problems = tuple(problems)
+        self.problems: tuple[str, ...] = tuple(problems)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.problems,)

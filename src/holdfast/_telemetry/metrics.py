@@ -153,7 +153,7 @@ class Series:
 
     def __init__(self, instruments: Iterable[Instrument]) -> None:
         self._lock = threading.Lock()
-        self.instruments = tuple(instruments)
+        self.instruments: tuple[Instrument, ...] = tuple(instruments)
         self._numbers: dict[Instrument, dict[Labels, float]] = {
             it: {} for it in self.instruments if it.sort != "histogram"
         }

@@ -63,7 +63,7 @@ class Telemetry(Observer):
         traces: Traces = "linked",
     ) -> None:
         self.registry = registry
-        self.series = Series(it.PROCESS)
+        self.series: Series = Series(it.PROCESS)
         self.spans: Spans | None = None
         self._running: Counter[str] = Counter()
         self._fields: dict[str, set[str]] = {}

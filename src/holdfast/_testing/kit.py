@@ -54,7 +54,7 @@ class Testing:
         self.app = app
         self.connection = connection
         verbs = KitVerbs(app, state)
-        self.sync = SyncTesting(verbs, cast("SyncConnection", connection))
+        self.sync: SyncTesting = SyncTesting(verbs, cast("SyncConnection", connection))
         """The same verbs for synchronous connections: `kit.sync.drain()`."""
         self._verbs = verbs
 
@@ -184,8 +184,8 @@ class KitVerbs:
     def __init__(self, app: Holdfast, state: Any) -> None:
         self._app = app
         self._state = state
-        self.clock = Clock()
-        self.feed = EventFeed(app)
+        self.clock: Clock = Clock()
+        self.feed: EventFeed = EventFeed(app)
 
     async def enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
         return [enqueued_of(row, self._app.codec) for row in await run(enqueued_jobs(kind))]

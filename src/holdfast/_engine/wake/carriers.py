@@ -78,7 +78,7 @@ def _ignore(_channel: str, _data: bytes) -> None:
 class RedisWake(Carrier):
     """`Holdfast(url, wake=RedisWake("redis://127.0.0.1"))`. Two connections to Redis for each worker and database."""
 
-    needs = ("Redis", "redis", "redis.asyncio")
+    needs: ClassVar[tuple[str, str, str]] = ("Redis", "redis", "redis.asyncio")
 
     def __init__(self, url: str, *, name: str = "holdfast") -> None:
         super().__init__(url, name=name)
@@ -134,7 +134,7 @@ class _RedisWakeSession:
 class NatsWake(Carrier):
     """`Holdfast(url, wake=NatsWake("nats://127.0.0.1"))`; several addresses are separated by commas."""
 
-    needs = ("NATS", "nats", "nats")
+    needs: ClassVar[tuple[str, str, str]] = ("NATS", "nats", "nats")
 
     @asynccontextmanager
     async def open(self, on_message: Callable[[str, bytes], None]) -> AsyncIterator[CarrierSession]:

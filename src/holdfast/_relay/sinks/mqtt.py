@@ -6,7 +6,7 @@ import asyncio
 import socket
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 from holdfast._engine.keeper import in_thread
@@ -41,7 +41,7 @@ class MqttSink(BrokerSink):
     MQTT keeps a message only for persistent sessions that subscribed. Without any it is confirmed and dropped.
     """
 
-    needs = ("MQTT", "mqtt", "paho.mqtt.client")
+    needs: ClassVar[tuple[str, str, str]] = ("MQTT", "mqtt", "paho.mqtt.client")
 
     _: KW_ONLY
     topic: str = "{topic}"

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
@@ -39,7 +39,7 @@ class NatsSink(BrokerSink):
     Several addresses are separated by commas.
     """
 
-    needs = ("NATS", "nats", "nats")
+    needs: ClassVar[tuple[str, str, str]] = ("NATS", "nats", "nats")
 
     _: KW_ONLY
     subject: str = "{topic}"

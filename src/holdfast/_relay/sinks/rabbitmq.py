@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import renamed
@@ -28,7 +28,7 @@ class RabbitMQSink(BrokerSink):
     Messages are persistent, and refused if they reach no queue.
     """
 
-    needs = ("RabbitMQ", "rabbitmq", "aio_pika")
+    needs: ClassVar[tuple[str, str, str]] = ("RabbitMQ", "rabbitmq", "aio_pika")
 
     _: KW_ONLY
     exchange: str = ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.session import BrokerSink, Pattern, timeout_seconds
@@ -27,7 +27,7 @@ class RedisSink(BrokerSink):
     An entry has the fields `id`, `topic`, `key`, `content-type`, `time`, `body` and the headers.
     """
 
-    needs = ("Redis", "redis", "redis.asyncio")
+    needs: ClassVar[tuple[str, str, str]] = ("Redis", "redis", "redis.asyncio")
 
     _: KW_ONLY
     stream: str = "{topic}"

@@ -43,6 +43,6 @@ def _in_context(handler: Callable[..., Any]) -> Callable[..., Any]:
     return run_async if iscoroutinefunction(handler) else run
 
 
-web = _loaded()
+web: Flask = _loaded()
 app: Holdfast = web.extensions["holdfast"]
 wrap_handlers(app, _in_context)
