@@ -1,4 +1,4 @@
-"""Build the dashboard while a wheel or an sdist is made, and put it in.
+"""Build the dashboard while a wheel or an sdist is made, and give the README of a package absolute links.
 
 Where it cannot be built, because node or npm is not there or fails, the package is made without it and says so: the
 API works all the same. HOLDFAST_DASHBOARD=require makes that an error, HOLDFAST_DASHBOARD=skip does not try. An
@@ -8,15 +8,22 @@ editable installation never builds it: `cd dashboard && npm install --no-save &&
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _PAGES = "src/holdfast/_ops/pages"
 _SECONDS = 900
+_BANNER = "*" * 100
+_WITHOUT = """\
+THIS PACKAGE COMES WITHOUT THE DASHBOARD. Its API works, and its pages say that they are missing.
+To put the dashboard in, install Node and npm and build again. HOLDFAST_DASHBOARD=require makes this an error.\
+"""
 
 
 class NotBuiltError(Exception):
@@ -34,12 +41,36 @@ class DashboardHook(BuildHookInterface[Any]):
         except NotBuiltError as exc:
             if wish == "require":
                 raise
-            self.app.display_warning(f"The dashboard is not built anew: {exc}.")
+            self._warn(f"The dashboard was not built: {exc}.")
         if (root / _PAGES / "index.html").is_file():
             # It is ignored by git, and so would be left out.
             build_data["artifacts"].append(f"/{_PAGES}/")
         else:
-            self.app.display_warning("This package comes without the dashboard; its API works all the same.")
+            self._warn(_WITHOUT)
+
+    def _warn(self, text: str) -> None:
+        """Print a banner, since one line is lost among those of a build."""
+        for line in ("", _BANNER, *text.splitlines(), _BANNER, ""):
+            self.app.display_warning(line)
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Links of the README are relative, for a clone. On the package index they must be absolute."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        home = metadata["urls"]["Repository"]
+        text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
+        metadata["readme"] = {"content-type": "text/markdown", "text": absolute(text, home)}
+
+
+def absolute(text: str, home: str) -> str:
+    """Return the text with absolute links instead of relative ones: to pictures as files, to all else as pages."""
+
+    def link(match: re.Match[str]) -> str:
+        view = "raw" if match[1].endswith((".png", ".svg")) else "blob"
+        return f"]({home}/{view}/main/{match[1]})"
+
+    return re.sub(r"\]\((?![a-z]+:|#)([^)\s]+)\)", link, text)
 
 
 def _build(root: Path) -> None:

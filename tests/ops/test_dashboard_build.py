@@ -76,7 +76,7 @@ def test_a_wheel_is_made_without_node_and_says_what_it_lacks(project: Path) -> N
     done = build(project, PATH=str(project))
     assert done.returncode == 0, done.stderr
     assert "node and npm are needed" in done.stdout + done.stderr
-    assert "comes without the dashboard" in done.stdout + done.stderr
+    assert "THIS PACKAGE COMES WITHOUT THE DASHBOARD" in done.stdout + done.stderr
     assert "holdfast/__init__.py" in names(project)
 
 

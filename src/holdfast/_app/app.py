@@ -13,20 +13,18 @@ from holdfast._app.client import Client
 from holdfast._app.registry import Registry
 from holdfast._app.sync import SyncClient
 from holdfast._app.verbs import Verbs
-from holdfast._engine.application import Application
-from holdfast._engine.worker import START_SECONDS, Worker
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings, SettingsError
-from holdfast._relay.relays import Relays
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from holdfast._engine.application import MakeRelaying
+    from holdfast._engine.application import Application, MakeRelaying
     from holdfast._engine.wake.carriers import Carrier
+    from holdfast._engine.worker import Worker
     from holdfast._model.duration import Duration
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
@@ -121,6 +119,8 @@ class Holdfast(Registry, Client):
         if not loaded.worker_enabled:
             yield
             return
+        from holdfast._engine.worker import START_SECONDS
+
         async with self._worker(
             loaded,
             id=id,
@@ -135,9 +135,14 @@ class Holdfast(Registry, Client):
         """Return a factory of relays for this application's subscriptions; None when it has none."""
         if not self._subscriptions:
             return None
+        from holdfast._relay.relays import Relays
+
         return partial(Relays, subscriptions=list(self._subscriptions.values()), settings=settings, codec=self.codec)
 
     def _worker(self, loaded: Settings, **options: Any) -> Worker:
+        # A process that only enqueues does not import the engine, which is half of the package.
+        from holdfast._engine.worker import Worker
+
         return Worker(application_of(self, loaded), **options)
 
 
@@ -153,6 +158,8 @@ def _checked_imports(given: object) -> tuple[str, ...]:
 
 def application_of(app: Holdfast, settings: Settings, *, url: str | None = None) -> Application:
     """Return the value that the engine runs. `url`: the database to serve instead of the application's own."""
+    from holdfast._engine.application import Application
+
     app.import_modules()
     named = url or app.url
     urls = [named] if named else list(settings.database_urls)

@@ -159,9 +159,11 @@ _NOT_BUILT = b"""<!doctype html>
 <html lang="en">
 <title>Holdfast</title>
 <h1>Holdfast</h1>
-<p>The dashboard is not built here. In a checkout: <code>make dashboard</code>,
-and start this process again. A wheel of Holdfast comes with it built.</p>
-<p>The API is here all the same: <a href="api/openapi.json">api/openapi.json</a>.</p>
+<p>This installation of Holdfast has no dashboard. It was installed from source on a machine without Node,
+or in a clone where the dashboard was not built. The wheels of releases contain it.</p>
+<p>In a clone, run <code>make dashboard</code> and start this process again. To install from source with the dashboard,
+install Node and run <code>HOLDFAST_DASHBOARD=require pip install .</code>, which fails if it cannot be built.</p>
+<p>The API works without it: <a href="api/openapi.json">api/openapi.json</a>.</p>
 </html>
 """
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import http.client
 import json
 import ssl
 from contextlib import suppress
@@ -16,6 +15,8 @@ from holdfast._engine.runner import checked
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
+    import http.client
+
     from holdfast._engine.runner import Counts, Tick
 
 LONGEST_ANSWER = 65_536
@@ -52,6 +53,8 @@ class HttpCall:
         if settings is None or not settings.api_base_url or not settings.api_service_token:
             needed = "HOLDFAST_API_BASE_URL and HOLDFAST_API_SERVICE_TOKEN"
             raise HoldfastError(f"set {needed} for runners that call over HTTP")
+        import http.client  # only in processes that call
+
         left = tick.budget.seconds_left
         seconds = self.timeout.total_seconds() if left is None else min(self.timeout.total_seconds(), left)
         exchange = _Exchange(f"{settings.api_base_url.rstrip('/')}{self.path}", settings.api_service_token, seconds)
@@ -78,6 +81,8 @@ class _Exchange:
     """One request and its response, in a thread. Redirects are not followed: the token is for one service only."""
 
     def __init__(self, url: str, token: str, seconds: float) -> None:
+        import http.client
+
         parts = urlsplit(url)
         self._target = parts.path + (f"?{parts.query}" if parts.query else "")
         self._token = token.encode()
