@@ -3,7 +3,7 @@ PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
 CODE := src tests tools hatch_build.py $(wildcard bench chaos examples)
 
-.PHONY: help setup dashboard check docs format test lowest browser prove bench chaos lock
+.PHONY: help setup dashboard check docs format test lowest extras sbom package browser prove bench chaos lock
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
@@ -12,6 +12,9 @@ help:
 	@echo "make docs     the documentation site, built into site/ (warnings are errors)"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
 	@echo "make lowest   the tests that touch each dependency, with the lowest versions we claim and the oldest Python found"
+	@echo "make extras   each extra installed alone from a wheel and imported, on the oldest and the newest Python found"
+	@echo "make package  the sdist and the wheel, with the dashboard, in dist/"
+	@echo "make sbom     a bill of materials, CycloneDX, in dist/"
 	@echo "make browser  end to end: a shop under load, the dashboard, a real browser (after make dashboard)"
 	@echo "make prove    on each PostgreSQL: the suite, what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
@@ -62,6 +65,18 @@ lowest:
 	$(shell tools/python.sh oldest) -m venv .venv-lowest
 	$(BIN)/python -m tools.lowest .venv-lowest
 	.venv-lowest/bin/python -m pytest -q -n 4 --dist worksteal $(or $(ARGS),$(LOWEST))
+
+package:
+	rm -rf dist
+	PATH="$(abspath $(BIN)):$$PATH" HOLDFAST_DASHBOARD=require $(BIN)/python -m hatchling build
+
+extras: package
+	$(BIN)/python -m tools.extras dist/*.whl $(shell tools/python.sh oldest) $(ARGS)
+	$(BIN)/python -m tools.extras dist/*.whl $(shell tools/python.sh newest) $(ARGS)
+
+sbom:
+	mkdir -p dist
+	$(BIN)/python -m tools.sbom > dist/holdfast-pg.cdx.json
 
 browser:
 	$(BIN)/pytest tests/browser $(ARGS)

@@ -1,0 +1,102 @@
+"""Write a bill of materials, CycloneDX 1.6, of what an installation with every extra consists of.
+
+`python -m tools.sbom` prints it, from pyproject.toml and the versions and hashes of requirements-dev.txt. Only packages
+that Holdfast and its extras need are in it, on the Python that runs this.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+_LOCKED = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==([^\s;]+)[^\n]*((?:\n    --hash=\S+[^\n]*)+)", re.MULTILINE)
+_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
+
+
+def sbom() -> dict[str, Any]:
+    """Return the document. It is the same for the same files and the same Python."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"].values()
+    wanted = [*project["dependencies"], *(line for extra in extras for line in extra)]
+    depends = _closure([Requirement(line) for line in wanted])
+    hashes = {
+        (name, version): _HASH.findall(listed)
+        for name, version, listed in _LOCKED.findall((ROOT / "requirements-dev.txt").read_text())
+    }
+    own = f"pkg:pypi/{project['name']}@{project['version']}"
+    direct = sorted({canonicalize_name(Requirement(line).name) for line in wanted})
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {
+            "component": {
+                "type": "library",
+                "bom-ref": own,
+                "name": project["name"],
+                "version": project["version"],
+                "purl": own,
+                "licenses": [{"expression": project["license"]}],
+            }
+        },
+        "components": [_component(name, hashes) for name in sorted(depends)],
+        "dependencies": [
+            {"ref": own, "dependsOn": [_purl(name) for name in direct if name in depends]},
+            *({"ref": _purl(name), "dependsOn": sorted(map(_purl, on))} for name, on in sorted(depends.items())),
+        ],
+    }
+
+
+def _closure(wanted: list[Requirement]) -> dict[str, set[str]]:
+    """Return every installed package that these need, with the names of those that it needs itself."""
+    found: dict[str, set[str]] = {}
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while wanted:
+        requirement = wanted.pop()
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        needs = [
+            need
+            for need in map(Requirement, metadata.requires(name) or ())
+            if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+        ]
+        found.setdefault(name, set()).update(canonicalize_name(need.name) for need in needs)
+        wanted += needs
+    return found
+
+
+def _purl(name: str) -> str:
+    return f"pkg:pypi/{name}@{metadata.version(name)}"
+
+
+def _component(name: str, hashes: dict[tuple[str, str], list[str]]) -> dict[str, Any]:
+    about, version = metadata.metadata(name), metadata.version(name)
+    component: dict[str, Any] = {
+        "type": "library",
+        "bom-ref": _purl(name),
+        "name": name,
+        "version": version,
+        "purl": _purl(name),
+    }
+    if "License-Expression" in about:
+        component["licenses"] = [{"expression": about["License-Expression"]}]
+    # The lock file has one hash per file of a release, and an installation has one of these files.
+    found = hashes[name, version]
+    component["properties"] = [{"name": "holdfast:sha256", "value": value} for value in sorted(found)]
+    return component
+
+
+if __name__ == "__main__":
+    json.dump(sbom(), sys.stdout, indent=1)
+    print()
