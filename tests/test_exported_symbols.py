@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +20,8 @@ FOUND_BY_PLACE = ("holdfast.contrib.django.", "holdfast.contrib.flask.site.")
 
 
 @pytest.fixture(scope="module")
-def exported() -> dict[str, dict[str, Any]]:
-    """What pyright takes for the public interface of the installed package, by name."""
+def symbols() -> list[dict[str, Any]]:
+    """What pyright takes for the public interface of the package, and what this refers to."""
     scripts = Path(sys.executable).parent
     ended = subprocess.run(  # noqa: S603 - a tool of this environment
         [scripts / "pyright", "--verifytypes", "holdfast", "--ignoreexternal", "--outputjson"],
@@ -29,7 +30,12 @@ def exported() -> dict[str, dict[str, Any]]:
         text=True,
         check=False,
     )
-    symbols = json.loads(ended.stdout)["typeCompleteness"]["symbols"]
+    symbols: list[dict[str, Any]] = json.loads(ended.stdout)["typeCompleteness"]["symbols"]
+    return symbols
+
+
+@pytest.fixture(scope="module")
+def exported(symbols: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return {symbol["name"]: symbol for symbol in symbols if symbol["isExported"]}
 
 
@@ -47,6 +53,14 @@ def test_a_checker_sees_the_names_of_the_front_door(exported: dict[str, dict[str
     assert (outside, public - seen) == (set(), set())
 
 
-def test_every_type_is_known(exported: dict[str, dict[str, Any]]) -> None:
+def test_every_type_is_declared(symbols: list[dict[str, Any]], exported: dict[str, dict[str, Any]]) -> None:
+    """A checker may infer an attribute without an annotation as it likes: write `self.name: str = …`."""
+    undeclared = {
+        f"{symbol['name']}: {found['message']}"
+        for symbol in symbols
+        for found in symbol["diagnostics"]
+        if re.search("missing type annotation|[Aa]mbiguous", found["message"])
+    }
+    assert {found for found in undeclared if not found.startswith(FOUND_BY_PLACE)} == set()
     unknown = {name for name, symbol in exported.items() if not symbol["isTypeKnown"]}
     assert {name for name in unknown if not name.startswith(FOUND_BY_PLACE)} == set()

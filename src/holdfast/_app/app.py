@@ -56,7 +56,7 @@ class Holdfast(Registry, Client):
         `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN. `imports`: modules with handlers, such as
         `["shop.jobs"]`; they are imported when a worker, a command or a drain begins. Default: none.
         """
-        self.imports = _checked_imports(imports)
+        self.imports: tuple[str, ...] = _checked_imports(imports)
         """The modules that `import_modules` imports."""
         Registry.__init__(self, codec or JsonCodec())
         verbs = Verbs(url, codec=self.codec, listeners=self.listeners, carrier=wake)
