@@ -21,7 +21,7 @@ FOUND_BY_PLACE = ("holdfast.contrib.django.", "holdfast.contrib.flask.site.")
 
 @pytest.fixture(scope="module")
 def symbols() -> list[dict[str, Any]]:
-    """What pyright takes for the public interface of the package, and what this refers to."""
+    """The symbols of the public interface, as pyright finds them, and those that they refer to."""
     scripts = Path(sys.executable).parent
     ended = subprocess.run(  # noqa: S603 - a tool of this environment
         [scripts / "pyright", "--verifytypes", "holdfast", "--ignoreexternal", "--outputjson"],

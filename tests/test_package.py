@@ -1,4 +1,4 @@
-"""What a package contains: the wheel and the sdist as they are built, and how fast the package is imported."""
+"""The contents of a package, the wheel and the sdist as they are built, and how fast the package is imported."""
 
 from __future__ import annotations
 
