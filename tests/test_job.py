@@ -162,7 +162,7 @@ def test_a_wrong_option_is_refused_by_name(option: str, value: object) -> None:
         ("on_failure", lambda: OrderKey("k", on_failure="stop")),  # type: ignore[arg-type]
         ("kind", lambda: Envelope("")),
         ("kind", lambda: Envelope("a b\n")),
-        ("payload_version", lambda: Envelope("a", 0)),
+        ("version", lambda: Envelope("a", 0)),
         ("expires", lambda: job.options(delay=HOUR, expires=HOUR)),
         ("expires", lambda: job.options(at=NOON, expires=NOON)),
     ],

@@ -8,6 +8,7 @@ PUBLIC = {
     "AbortReason",
     "AbortSignal",
     "Aborted",
+    "AutocommitWarning",
     "BatchKind",
     "Blocker",
     "Budget",

@@ -357,10 +357,10 @@ def test_what_cannot_be_is_refused_and_names_what_to_change(environ: dict[str, s
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"batch_size": True}, "batch_size (argument) must be a int"),
-        ({"lease": "60"}, "lease (argument) must be seconds or a timedelta"),
+        ({"batch_size": True}, "batch_size (argument) must be a whole number, not bool"),
+        ({"lease": "60"}, "lease (argument) must be seconds or a timedelta, not str"),
         ({"lease": timedelta(days=2)}, "lease (argument) must be from 100 to 86400000, not 172800000"),
-        ({"database_urls": "postgresql://db/x"}, "database_urls (argument) must be a tuple"),
+        ({"database_urls": "postgresql://db/x"}, "database_urls (argument) must be a tuple, not str"),
         (
             {"queue_concurrency": {"pdf": 1.5}},
             "queue_concurrency (argument) must be a mapping of queues to whole numbers",

@@ -69,4 +69,4 @@ def test_each_shell_gets_everything(shell: str, script: str) -> None:
 def test_another_shell() -> None:
     said = holdfast("completion", "csh")
     assert said.status == 2
-    assert "invalid choice: 'csh'" in said.err
+    assert "expected one of bash, zsh, fish, got csh" in said.err

@@ -169,7 +169,10 @@ def test_a_job_without_a_limit_of_attempts(database: str, conn: psycopg.Connecti
 def test_show_what_is_not_there(database: str) -> None:
     said = holdfast("jobs", "show", "999", database=database)
     assert said.status == 1
-    assert said.err == ("holdfast jobs: there is no job 999: it never was, was deleted, or its history has aged out\n")
+    assert said.err == (
+        "holdfast jobs: job 999 does not exist: it was never committed, was deleted, or its history has expired. "
+        "See `holdfast jobs list`\n"
+    )
 
 
 def test_retry(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
@@ -186,7 +189,7 @@ def test_retry(database: str, conn: psycopg.Connection[Any], worker: Worker) -> 
     assert [one["says"] for one in said.json][1:] == [
         f"another live job has its unique key: {holder}",
         "is pending: only a dead letter (failed) can be retried",
-        "there is no such job: only a dead letter (failed) can be retried",
+        "does not exist, see `holdfast jobs list`: only a dead letter (failed) can be retried",
     ]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of = %s", dead) == 1
 
@@ -271,7 +274,8 @@ def test_a_stopped_order_key_is_let_go_on(database: str, conn: psycopg.Connectio
     assert [one.id for one in worker.claim()] == [waiting]
     assert audited(conn) == [(ME, "order_key.resume", "customer 7", None)]
     said = holdfast("jobs", "resume-key", "customer 7", database=database)
-    assert said == (1, "", "holdfast jobs: the order key customer 7 is not stopped\n")
+    why = "the order key customer 7 is not blocked: only a key that a failed job blocks must be resumed"
+    assert said == (1, "", f"holdfast jobs: {why}\n")
     assert len(audited(conn)) == 1
     enqueue(conn, job("stops", order_key=OrderKey("a", on_failure="block")))
     stopping = Worker(conn, "stops")
@@ -336,7 +340,8 @@ def test_no_server() -> None:
 def test_called_wrongly(arguments: list[str]) -> None:
     said = holdfast("jobs", *arguments)
     assert said.status == 2
-    assert said.err.startswith("usage: holdfast jobs")
+    assert said.err.startswith("holdfast jobs")
+    assert said.err.count("\n") == 1
 
 
 def test_a_reader_that_has_seen_enough(database: str, conn: psycopg.Connection[Any]) -> None:
@@ -415,4 +420,5 @@ def test_acting_by_id_is_in_the_audit_table(database: str, conn: psycopg.Connect
 def test_ids_or_a_filter(arguments: list[str]) -> None:
     said = holdfast("jobs", *arguments)
     assert said.status == 2
-    assert said.err.startswith("usage: holdfast jobs")
+    assert said.err.startswith("holdfast jobs")
+    assert said.err.count("\n") == 1

@@ -148,7 +148,7 @@ def test_the_roles_that_could_not_be_made_are_named(
 def test_called_wrongly(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert capsys.readouterr().err.startswith("usage: holdfast")
+    assert capsys.readouterr().err.startswith("holdfast")
 
 
 def test_as_a_module() -> None:

@@ -72,7 +72,7 @@ def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any
     assert control(conn, "pdf") == (True, 2, 30000, None)
     assert [line[1] for line in audited(conn)] == ["queue.set", "queue.pause", "queue.set"]
     said = holdfast("queues", "set", "pdf", database=database)
-    assert said == (2, "", "holdfast queues: say what to set: --concurrency, --lease, --rate\n")
+    assert said == (2, "", "holdfast queues: nothing to set for pdf: give --concurrency, --lease, --rate\n")
 
 
 def test_drain_previews_first_and_acts_when_confirmed(database: str, conn: psycopg.Connection[Any]) -> None:
@@ -125,7 +125,8 @@ def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> N
 def test_called_wrongly(arguments: list[str]) -> None:
     said = holdfast("queues", *arguments)
     assert said.status == 2
-    assert said.err.startswith("usage: holdfast queues")
+    assert said.err.startswith("holdfast queues")
+    assert said.err.count("\n") == 1
 
 
 def test_a_database_without_schema(server: Server) -> None:

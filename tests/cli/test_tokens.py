@@ -116,7 +116,8 @@ def test_what_was_done_is_in_the_audit_table(database: str, conn: psycopg.Connec
 def test_called_wrongly(database: str, conn: psycopg.Connection[Any], arguments: list[str]) -> None:
     said = holdfast("tokens", *arguments, database=database)
     assert said.status == 2
-    assert said.err.startswith("usage: holdfast tokens")
+    assert said.err.startswith("holdfast tokens")
+    assert said.err.count("\n") == 1
     assert conn.execute("SELECT count(*) FROM holdfast.access_token").fetchone() == (0,)
 
 

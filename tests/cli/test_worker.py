@@ -390,4 +390,4 @@ def test_several_problems_are_reported_together(shop: Path) -> None:
 def test_queues_that_cannot_be_read(shop: Path, queues: str) -> None:
     said = holdfast("worker", "shop:app", "--queues", queues, cwd=shop)
     assert said.status == 2
-    assert "argument --queues: " in said.err
+    assert "holdfast worker: --queues: " in said.err

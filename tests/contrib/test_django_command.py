@@ -54,9 +54,9 @@ def test_it_answers_as_holdfast_does(django_database: str, capsys: pytest.Captur
     assert status("jobs", "list", "--json") == 0
     assert capsys.readouterr().out == "[]\n"
     assert status("jobs", "cancel", "7") == 1
-    assert capsys.readouterr().out == "7: there is no such job: only a live job can be cancelled\n"
+    assert capsys.readouterr().out == "7: does not exist, see `holdfast jobs list`: only a live job can be cancelled\n"
     assert status("jobs", "dance") == 2
-    assert "invalid choice: 'dance'" in capsys.readouterr().err
+    assert "there is no command dance" in capsys.readouterr().err
     assert status() == 2
 
 

@@ -33,4 +33,5 @@ RUN_ELSEWHERE = {
     "docs/how-to/testing.md": "tests/testing/test_page.py",
     "docs/how-to/worker.md": "tests/engine/test_worker_page.py",
     "docs/reference/cli.md": "tests/docs/test_commands.py",
+    "docs/reference/errors.md": "tests/mistakes/test_messages.py",
 }

@@ -182,7 +182,7 @@ async def test_what_is_no_connection_at_all_is_refused() -> None:
         __module__ = "psycopg_pool.pool"
 
     for other, said in (
-        (object(), "is no connection of psycopg 3"),
+        (object(), "expected an open connection of psycopg 3"),
         (ConnectionPool(), "is a pool: take a connection"),
     ):
         wrong: Any = other

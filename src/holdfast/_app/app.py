@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
+from holdfast._app.arguments import check_instance, check_lifespan
 from holdfast._app.client import Client
 from holdfast._app.registry import Registry
 from holdfast._app.sync import SyncClient
 from holdfast._app.verbs import Verbs
+from holdfast._model.call import explains, suggestion
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
 
 
+@explains
 class Holdfast(Registry, Client):
     """An application: it registers handlers, enqueues jobs on the caller's connection and makes workers.
 
@@ -58,6 +61,9 @@ class Holdfast(Registry, Client):
         """
         self.imports: tuple[str, ...] = _checked_imports(imports)
         """The modules that `import_modules` imports."""
+        check_lifespan(lifespan)
+        check_instance("codec", codec, ("encode", "decode"), "JsonCodec()")
+        check_instance("wake", wake, ("wake",), "RedisWake(address)")
         Registry.__init__(self, codec or JsonCodec())
         verbs = Verbs(url, codec=self.codec, listeners=self.listeners, carrier=wake)
         Client.__init__(self, verbs)
@@ -77,6 +83,14 @@ class Holdfast(Registry, Client):
                 import_module(name)
             except Exception as exc:
                 raise HoldfastError(f"imports: {name} cannot be imported: {type(exc).__name__}: {exc}") from exc
+
+    if not TYPE_CHECKING:  # a type checker rejects a misspelled name by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if (verb := name.removesuffix("_sync")) != name and hasattr(SyncClient, verb):
+                raise AttributeError(f"app.{name}: there is no such method: write app.sync.{verb}(…)")
+            near = suggestion(name, (known for known in dir(type(self)) if not known.startswith("_")))
+            raise AttributeError(f"app.{name}: there is no such method{f': {near}' if near else ''}")
 
     def worker(
         self,

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, get_origin
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
-from holdfast._model.event import Topic
+from holdfast._model.call import in_event_loop, type_name
+from holdfast._model.errors import HoldfastError
+from holdfast._model.event import NewEvent, Topic
+from holdfast._model.job import Handle
+from holdfast._model.new_job import NewJob, check_new_job
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from holdfast._model.job import HasResult
+
+R = TypeVar("R")
 
 
 def check_registered_name(function: str, name: object) -> None:
@@ -37,3 +47,80 @@ def topic_names(function: str, topics: Sequence[Topic[Any]]) -> tuple[str, ...]:
                 f"{function}: {topic!r:.60} is not a topic: give what app.event(name, Model) returned, not a name"
             )
     return tuple(dict.fromkeys(topic.name for topic in topics))
+
+
+def check_lifespan(lifespan: object) -> None:
+    """Raise a TypeError for a generator function, which is not a context manager yet."""
+    if inspect.isasyncgenfunction(lifespan) or inspect.isgeneratorfunction(lifespan):
+        raise TypeError(f"lifespan: write @asynccontextmanager above {lifespan.__name__}, from contextlib")
+
+
+def check_instance(name: str, value: object, methods: tuple[str, ...], example: str) -> None:
+    """Raise a TypeError that shows the right spelling unless the value is None or has these methods."""
+    if value is None:
+        return
+    if isinstance(value, type) or not all(callable(getattr(value, method, None)) for method in methods):
+        given = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+        raise TypeError(f"{name}: write {name}={example}, not {given}")
+
+
+def listed_jobs(function: str, jobs: Iterable[NewJob[R]]) -> list[NewJob[R]]:
+    """Return the jobs as a list; raise a TypeError that shows the right spelling for anything else."""
+    if isinstance(jobs, NewJob):
+        raise TypeError(f"{function}: one job is given where a list is expected: write [job], or call app.enqueue")
+    if not isinstance(jobs, Iterable):
+        raise TypeError(f"{function}: expected a list of jobs after the connection, got {type(jobs).__name__}")
+    found = list(jobs)
+    for job in found:
+        check_new_job(job, function)
+    return found
+
+
+def listed_events(function: str, events: Iterable[NewEvent]) -> list[NewEvent]:
+    """Return the events as a list; raise a TypeError that shows the right spelling for anything else."""
+    if isinstance(events, NewEvent):
+        raise TypeError(f"{function}: one event is given where a list is expected: write [event], or call app.publish")
+    if not isinstance(events, Iterable):
+        raise TypeError(f"{function}: expected a list of events after the connection, got {type(events).__name__}")
+    found = list(events)
+    for event in found:
+        check_event(event, function)
+    return found
+
+
+def check_event(event: object, function: str) -> None:
+    if isinstance(event, NewEvent):
+        return
+    if isinstance(event, NewJob):
+        said = "this is a job: use app.enqueue(conn, job)"
+    elif isinstance(event, Topic):
+        said = f"{event.name} is a topic, not an event: call its .new(payload) and give what it returns"
+    else:
+        said = f"expected an event, got {type_name(event)}: make one with its topic's .new(payload)"
+    raise TypeError(f"{function}: {said}")
+
+
+def given_id(chain: HasResult[Any] | int, parameter: str = "chain") -> int:
+    """Return the id of a chain that is given by its handle or id; raise a TypeError for anything else."""
+    if type(chain) is int:
+        return chain
+    found = getattr(chain, "chain_id", None)
+    if type(found) is int:
+        return found
+    if isinstance(chain, NewJob):
+        raise TypeError(f"{chain.kind}: this job has no id yet: enqueue it, and give the handle that enqueue returned")
+    raise TypeError(f"{parameter}: expected a handle or an id, which is a whole number, got {type_name(chain)}")
+
+
+def given_job_id(job: Handle[Any] | int) -> int:
+    """Return the id of a job that is given by its handle or id; raise a TypeError for anything else."""
+    return job.id if isinstance(job, Handle) else given_id(job, "job")
+
+
+def check_no_event_loop(verb: str) -> None:
+    """Raise HoldfastError in an event loop, which the call would block."""
+    if in_event_loop():
+        raise HoldfastError(
+            f"app.sync.{verb} would block the event loop of this thread: write await app.{verb}(…), or call it in a "
+            "thread, as asyncio.to_thread does"
+        )

@@ -7,8 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast._drivers import run
+from holdfast._drivers.autocommit import run_joined
 from holdfast._engine.keeper import in_thread
 from holdfast._engine.wake.chains import Watchers
+from holdfast._model.call import explained_methods
+from holdfast._model.kind import OPTIONS
 from holdfast._store.chain import list_chains
 from holdfast._store.schedule import (
     edit_schedule,
@@ -41,8 +44,10 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 WAIT = timedelta(seconds=30)
+VERB_HINTS = dict.fromkeys(OPTIONS, "it is an option of the job: write job.options(…)")
 
 
+@explained_methods("app", VERB_HINTS)
 class Client:
     """Enqueues jobs, publishes events, reads and changes jobs, chains, queues and schedules, and waits for results."""
 
@@ -62,26 +67,26 @@ class Client:
 
     async def enqueue(self, conn: AsyncConnection, job: NewJob[R]) -> Handle[R]:
         """Enqueue a job in the transaction of `conn` and return its handle; the job exists only if that commits."""
-        return await run(conn, self._verbs.enqueue(job))
+        return await run_joined(conn, self._verbs.enqueue(job))
 
     async def enqueue_many(self, conn: AsyncConnection, jobs: Sequence[NewJob[R]]) -> list[Handle[R]]:
         """Enqueue any number of jobs with one statement; return their handles in the same order."""
-        return await run(conn, self._verbs.enqueue_many(jobs)) if jobs else []
+        return await run_joined(conn, self._verbs.enqueue_many(jobs)) if jobs else []
 
     async def enqueue_group(self, conn: AsyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
         """Enqueue jobs that run in parallel, and `then`, which runs when all their chains completed; return its handle.
 
         `then` finds the results of the others in `job.blockers`, in the order of `jobs`.
         """
-        return await run(conn, self._verbs.enqueue_group(jobs, then))
+        return await run_joined(conn, self._verbs.enqueue_group(jobs, then))
 
     async def publish(self, conn: AsyncConnection, event: NewEvent) -> int:
         """Publish an event in the transaction of `conn`; return the event's id."""
-        return await run(conn, self._verbs.publish(event))
+        return await run_joined(conn, self._verbs.publish(event))
 
     async def publish_many(self, conn: AsyncConnection, events: Sequence[NewEvent]) -> list[int]:
         """Publish any number of events with one statement; return their ids in the same order."""
-        return await run(conn, self._verbs.publish_many(events)) if events else []
+        return await run_joined(conn, self._verbs.publish_many(events)) if events else []
 
     @overload
     async def get_job(self, conn: AsyncConnection, job: Handle[R]) -> JobInfo[R] | None: ...

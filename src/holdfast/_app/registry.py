@@ -203,7 +203,7 @@ class Registry:
         def register(handler: Callable[..., T]) -> Kind[..., T]:
             kind: Kind[..., T] = Subscriber(handler, envelope, work=work, codec=self.codec)
             if list(kind.parameters) != ["event"]:
-                raise TypeError(f"{name}: the handler of a subscription takes (event) or (job, event)")
+                raise TypeError(f"{name}: a subscriber takes the event: write (event) or (job, event)")
             self._subscribe(Feed(name, names, kind, start=start, ordered=ordered))
             return self._register(kind)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from holdfast._app.client import WAIT
+from holdfast._app.arguments import check_no_event_loop
+from holdfast._app.client import VERB_HINTS, WAIT
 from holdfast._drivers import run_sync
+from holdfast._drivers.autocommit import run_joined_sync
 from holdfast._engine.wake.chains import wait_for_end
+from holdfast._model.call import explained_methods
 from holdfast._store.chain import list_chains
 from holdfast._store.schedule import (
     edit_schedule,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@explained_methods("app.sync", VERB_HINTS)
 class SyncClient:
     """The verbs of an application for synchronous connections: `app.sync`. See the same verb of `Holdfast`."""
 
@@ -49,23 +53,23 @@ class SyncClient:
 
     def enqueue(self, conn: SyncConnection, job: NewJob[R]) -> Handle[R]:
         """Enqueue a job in the transaction of `conn` and return its handle. See `Holdfast.enqueue`."""
-        return run_sync(conn, self._verbs.enqueue(job))
+        return run_joined_sync(conn, self._verbs.enqueue(job))
 
     def enqueue_many(self, conn: SyncConnection, jobs: Sequence[NewJob[R]]) -> list[Handle[R]]:
         """Enqueue any number of jobs with one statement. See `Holdfast.enqueue_many`."""
-        return run_sync(conn, self._verbs.enqueue_many(jobs)) if jobs else []
+        return run_joined_sync(conn, self._verbs.enqueue_many(jobs)) if jobs else []
 
     def enqueue_group(self, conn: SyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
         """Enqueue jobs that run in parallel, and `then`, which runs after them. See `Holdfast.enqueue_group`."""
-        return run_sync(conn, self._verbs.enqueue_group(jobs, then))
+        return run_joined_sync(conn, self._verbs.enqueue_group(jobs, then))
 
     def publish(self, conn: SyncConnection, event: NewEvent) -> int:
         """Publish an event in the transaction of `conn`. See `Holdfast.publish`."""
-        return run_sync(conn, self._verbs.publish(event))
+        return run_joined_sync(conn, self._verbs.publish(event))
 
     def publish_many(self, conn: SyncConnection, events: Sequence[NewEvent]) -> list[int]:
         """Publish any number of events with one statement. See `Holdfast.publish_many`."""
-        return run_sync(conn, self._verbs.publish_many(events)) if events else []
+        return run_joined_sync(conn, self._verbs.publish_many(events)) if events else []
 
     @overload
     def get_job(self, conn: SyncConnection, job: Handle[R]) -> JobInfo[R] | None: ...
@@ -178,6 +182,7 @@ class SyncClient:
     def wait(self, chain: int, *, timeout: Duration = WAIT, url: str | None = None) -> object: ...
     def wait(self, chain: HasResult[Any] | int, *, timeout: Duration = WAIT, url: str | None = None) -> object:
         """Wait until a chain ends and return its result; each call opens a connection. See `Holdfast.wait`."""
+        check_no_event_loop("wait")
         wait = self._verbs.wait(chain, timeout, url)
         return wait.result(wait_for_end(wait.url, wait.chain, seconds=wait.seconds, listen=wait.listen))
 
@@ -187,4 +192,5 @@ class SyncClient:
 
     def wake(self, *queues: str) -> bool:
         """Wake the sleeping workers of these queues, or of all, through the broker. See `Holdfast.wake`."""
+        check_no_event_loop("wake")
         return asyncio.run(self._verbs.wake(*queues))

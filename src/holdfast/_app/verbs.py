@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 
+from holdfast._app.arguments import check_event, given_id, given_job_id, listed_events, listed_jobs
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.address import check_address
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import InvalidJob
-from holdfast._model.event import NewEvent
 from holdfast._model.job import Handle
 from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, check_new_job
 from holdfast._model.option import check_time
@@ -28,13 +29,14 @@ from holdfast._store.schema import migrate
 from holdfast._store.search import Cancellation, cancel_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Sequence
     from datetime import datetime
 
     from holdfast._engine.report.transition import Listener
     from holdfast._engine.wake.carriers import Carrier
     from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
+    from holdfast._model.event import NewEvent
     from holdfast._model.job import HasResult
     from holdfast._model.new_job import NewJob
     from holdfast._store.chain import ChainEnd, ChainJob
@@ -78,25 +80,25 @@ class Verbs:
         self._url = url
 
     def enqueue(self, job: NewJob[R]) -> Statement[Handle[R]]:
-        check_jobs([job])
+        check_new_job(job, "app.enqueue")
         return enqueue_job(job).then(partial(self._enqueued_one, [job]))
 
     def enqueue_many(self, jobs: Sequence[NewJob[R]]) -> Statement[list[Handle[R]]]:
-        check_jobs(jobs)
-        return enqueue_jobs(jobs).then(partial(self._enqueued, jobs))
+        listed = listed_jobs("app.enqueue_many", jobs)
+        return enqueue_jobs(listed).then(partial(self._enqueued, listed))
 
     def enqueue_group(self, jobs: Sequence[NewJob[Any]], last: NewJob[R]) -> Statement[Handle[R]]:
-        check_jobs([*jobs, last])
-        statement = enqueue_group(jobs, last) if jobs else enqueue_job(last)
-        return statement.then(partial(self._enqueued_one, [last, *jobs]))
+        listed = listed_jobs("app.enqueue_group", jobs)
+        check_new_job(last, "app.enqueue_group")
+        statement = enqueue_group(listed, last) if listed else enqueue_job(last)
+        return statement.then(partial(self._enqueued_one, [last, *listed]))
 
     def publish(self, event: NewEvent) -> Statement[int]:
-        check_events([event])
+        check_event(event, "app.publish")
         return publish_event(event)
 
     def publish_many(self, events: Sequence[NewEvent]) -> Statement[list[int]]:
-        check_events(events)
-        return publish_events(events)
+        return publish_events(listed_events("app.publish_many", events))
 
     def get_job(self, job: Handle[Any] | int) -> Statement[JobInfo[Any] | None]:
         decode = self._decode(job)
@@ -122,6 +124,9 @@ class Verbs:
         return read_chain(_id(chain)).then(partial(self._chain, chain))
 
     def delete_chains(self, chains: Iterable[Handle[Any] | int], *, cascade: bool) -> Statement[list[int]]:
+        if isinstance(chains, Handle | int | str) or not isinstance(chains, Iterable):
+            given = type(chains).__name__
+            raise TypeError(f"app.delete_chains: expected a list of handles or ids, such as [handle], got {given}")
         return delete_chains(map(_id, chains), cascade=cascade)
 
     def complete_chain(self, chain: Handle[Any] | int, result: object) -> Statement[Completion]:
@@ -134,7 +139,7 @@ class Verbs:
 
     def wait(self, chain: HasResult[Any] | int, timeout: Duration, url: str | None) -> Wait:
         address, listen = self._address(url)
-        result = partial(result_of, _given(chain), decode=self._decode(chain))
+        result = partial(result_of, given_id(chain), decode=self._decode(chain))
         return Wait(address, _id(chain), _seconds(timeout), listen, result)
 
     def migrate(self, url: str | None) -> list[str]:
@@ -196,34 +201,24 @@ class Verbs:
             self._loaded = Settings.load(os.environ)
         urls = [given] if (given := url or self.url) else self._loaded.database_urls
         if len(urls) != 1:
-            raise SettingsError([f"{len(urls)} databases: give Holdfast an address, or name one with url=…"])
+            said = f"{len(urls)} databases" if urls else "no database"
+            raise SettingsError([f"{said}: give Holdfast an address, or name one with url=…"])
         return urls[0], self._loaded.listen
-
-
-def _given(chain: HasResult[Any] | int) -> int:
-    return chain if isinstance(chain, int) else chain.chain_id
 
 
 def _id(chain: HasResult[Any] | int) -> int:
     """Return the chain's id, or 0, which no job has, if it is outside the range of job ids."""
-    return given if 1 <= (given := _given(chain)) <= LAST_ID else 0
+    return _in_range(given_id(chain))
+
+
+def _in_range(given: int) -> int:
+    return given if 1 <= given <= LAST_ID else 0
 
 
 def _job_id(job: Handle[Any] | int) -> int:
     """Return the job's own id, in the same way as `_id` returns its chain's."""
-    return given if 1 <= (given := job if isinstance(job, int) else job.id) <= LAST_ID else 0
+    return _in_range(given_job_id(job))
 
 
 def _seconds(timeout: Duration) -> float:
     return as_timedelta("timeout", timeout, least=MORE_THAN_ZERO, limit=DAY).total_seconds()
-
-
-def check_events(events: Sequence[NewEvent]) -> None:
-    for event in events:
-        if not isinstance(event, NewEvent):
-            raise TypeError(f"{type(event).__name__} given where a NewEvent is needed: call its topic's .new(...)")
-
-
-def check_jobs(jobs: Sequence[NewJob[Any]]) -> None:
-    for job in jobs:
-        check_new_job(job, "app.enqueue")

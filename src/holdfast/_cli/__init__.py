@@ -10,6 +10,7 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # load.py        imports the application and finds its databases
 # session.py     connects to the database or opens the operations service, limits the time, translates errors
 # arguments.py   parses the parts that commands share: actions, numbers, addresses
+# parser.py      parses the words of a call, and answers a wrong one in one line
 # table.py       prints tables and JSON
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
@@ -37,18 +38,19 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from holdfast._cli.parser import Parser
 from holdfast._cli.session import CommandError
 from holdfast._distribution import version
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import SettingsError
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Collection, Sequence
 
 __all__ = ["main", "main_with"]
@@ -78,7 +80,7 @@ _INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     called = next((word for word in words if word in _COMMANDS), None)
-    arguments = _parser(_COMMANDS if called == "completion" else [called]).parse_args(words)
+    arguments = _parser(_COMMANDS if called == "completion" else [called]).parse(words)
     try:
         status = arguments.run(arguments) or 0
         sys.stdout.flush()
@@ -103,9 +105,9 @@ def main_with(app: str, argv: Sequence[str]) -> int:
     return main([*argv[:1], app, *argv[1:]] if command in _OF_AN_APPLICATION else argv)
 
 
-def _parser(called: Collection[str | None] = _COMMANDS) -> argparse.ArgumentParser:
+def _parser(called: Collection[str | None] = _COMMANDS) -> Parser:
     """Return the tree of commands. Only the called commands are loaded with their options."""
-    parser = argparse.ArgumentParser(prog="holdfast", description="Jobs and events that commit with your data.")
+    parser = Parser(prog="holdfast", description="Jobs and events that commit with your data.")
     parser.add_argument("--version", action="version", version=f"holdfast {version()}")
     parser.set_defaults(tree=parser)
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)

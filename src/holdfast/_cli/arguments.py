@@ -46,7 +46,9 @@ def whole(least: int, limit: int, what: str = "") -> Callable[[str], int]:
     def parse(text: str) -> int:
         if not text.isdecimal() or not least <= int(text) <= limit:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is not {what}" if what else f"{text!r}: from {least} to {limit}"
+                f"{text!r} is not {what}: expected a number from {least} to {limit}"
+                if what
+                else f"expected a number from {least} to {limit}, got {text!r}"
             )
         return int(text)
 
@@ -62,7 +64,7 @@ def seconds(least: float, limit: float) -> Callable[[str], float]:
         except ValueError:
             given = math.nan
         if not least <= given <= limit:
-            raise argparse.ArgumentTypeError(f"{text!r}: from {least:g} to {limit:g} seconds")
+            raise argparse.ArgumentTypeError(f"expected {least:g} to {limit:g} seconds, got {text!r}")
         return given
 
     return parse

@@ -139,7 +139,8 @@ async def _show(service: Service, arguments: argparse.Namespace) -> int:
         job = await read(read_job(arguments.id))
         if job is None:
             raise CommandError(
-                f"there is no job {arguments.id}: it never was, was deleted, or its history has aged out"
+                f"job {arguments.id} does not exist: it was never committed, was deleted, or its history has expired. "
+                "See `holdfast jobs list`"
             )
         attempts = await read(list_attempts(arguments.id))
         holder = job.get("locked_by") or job.get("worker_id")
@@ -234,7 +235,7 @@ async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
             result = says = answer
         case _, False, "not_failed" | "not_found":
             job = await service.read(read_job(one.id))
-            state = "there is no such job" if job is None else f"is {job['status']}"
+            state = "does not exist, see `holdfast jobs list`" if job is None else f"is {job['status']}"
             result, says = "refused", f"{state}: {_ONLY[action]}"
         case _ if one.answer.startswith("there is no chain "):
             result, says = "refused", f"comes after other chains: {one.answer}"
@@ -246,7 +247,7 @@ async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
 async def _resume_key(service: Service, arguments: argparse.Namespace) -> int:
     key: str = arguments.key
     if not await service.resume_order_key(key, session.person()):
-        raise CommandError(f"the order key {key} is not stopped")
+        raise CommandError(f"the order key {key} is not blocked: only a key that a failed job blocks must be resumed")
     if arguments.json:
         table.print_json({"key": key, "action": arguments.action})
     else:

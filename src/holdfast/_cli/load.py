@@ -108,7 +108,10 @@ def _failed(name: str, error: BaseException) -> CommandError:
         place = f" at {_shown(error.filename)} line {error.lineno}"
     elif frames:
         place = f" at {_shown(frames[-1].filename)} line {frames[-1].lineno}"
-    return CommandError(f"importing {name} failed{place}: {type(error).__name__}: {Failure.of(error).text}")
+    cure = (
+        ": install it, or correct the import" if isinstance(error, ModuleNotFoundError) else ". Correct that line first"
+    )
+    return CommandError(f"importing {name} failed{place}: {type(error).__name__}: {Failure.of(error).text}{cure}")
 
 
 def _shown(filename: str | None) -> str:

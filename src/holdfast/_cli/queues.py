@@ -78,7 +78,7 @@ def _rate(text: str) -> float:
     except ValueError:
         rate = math.nan
     if not 0 < rate <= 1_000_000:  # noqa: PLR2004 - the limit of the request model
-        raise argparse.ArgumentTypeError(f"{text!r}: above 0, at most 1000000")
+        raise argparse.ArgumentTypeError(f"expected a number above 0, at most 1000000, got {text!r}")
     return rate
 
 
@@ -113,7 +113,10 @@ async def _pause(service: Service, arguments: argparse.Namespace) -> None:
 async def _set(service: Service, arguments: argparse.Namespace) -> None:
     given = {name: getattr(arguments, option) for name, option in _OPTIONS.items() if hasattr(arguments, option)}
     if not given:
-        raise CommandError(f"say what to set: {', '.join(f'--{option}' for option in _OPTIONS.values())}", status=2)
+        raise CommandError(
+            f"nothing to set for {arguments.name}: give {', '.join(f'--{option}' for option in _OPTIONS.values())}",
+            status=2,
+        )
     now = next((queue for queue in (await service.queues()).queues if queue.name == arguments.name), None)
     kept = dict.fromkeys(_OPTIONS) if now is None else {name: getattr(now, name) for name in _OPTIONS}
     control = QueueControl.model_validate(kept | given)

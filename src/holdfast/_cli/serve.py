@@ -161,7 +161,7 @@ def _read(option: str, path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_LARGEST_FILE)
     except OSError as error:
-        raise CommandError(f"{option}: cannot read {path}: {error.strerror}", status=2) from error
+        raise CommandError(f"{option}: cannot read {path}: {error.strerror}: give a file", status=2) from error
 
 
 def listen(host: str, port: int) -> socket.socket:

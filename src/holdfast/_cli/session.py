@@ -164,7 +164,10 @@ def _connecting(source: str) -> Iterator[None]:
     try:
         yield
     except psycopg.Error as error:
-        raise CommandError(f"cannot connect to the database of {source}: {str(error).strip()}") from error
+        why = " ".join(str(error).partition("Is the server running")[0].split())
+        raise CommandError(
+            f"cannot connect to the database of {source}: {why}. Correct the address, or start the server"
+        ) from error
 
 
 def address(arguments: argparse.Namespace) -> str:

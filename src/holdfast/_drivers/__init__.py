@@ -4,6 +4,7 @@ psycopg.py     runs it on a psycopg 3 connection
 asyncpg.py     runs it on an asyncpg connection
 sqlalchemy.py  runs it on a SQLAlchemy session or connection
 django.py      runs it on a Django connection
+autocommit.py  runs what should commit with the caller's data, and warns where it does not
 
 This file chooses the driver, and translates errors of the database into errors of Holdfast.
 """
@@ -32,19 +33,25 @@ from holdfast._model.errors import (
 if TYPE_CHECKING:
     from holdfast._store.statement import Statement
 
-__all__ = ["AsyncConnection", "SyncConnection", "run", "run_sync"]
+__all__ = ["AsyncConnection", "SyncConnection", "driver_of", "run", "run_sync"]
 
 T = TypeVar("T")
 
-_POOL = "{} is a pool: take a connection from it, and give that one"
-_UNKNOWN = "{} is no connection of psycopg 3, asyncpg, SQLAlchemy or Django"
+_POOL = "conn: {} is a pool: take a connection from it, as in `async with pool.connection() as conn`, and give conn"
+_UNKNOWN = "conn: expected an open connection of psycopg 3, asyncpg, SQLAlchemy or Django, got {}{}"
+_NAMES = {"builtins.NoneType": "None"}
+_ADVICE = {
+    "builtins.str": ": open one with psycopg.connect(address), and give that",
+    "builtins.coroutine": ": await it first",
+    "builtins.NoneType": ": open one, and give that",
+}
 # A library's error may wrap another's, which may wrap the server's.
 _DEPTH = 4
 
 
 async def run(conn: AsyncConnection, statement: Statement[T]) -> T:
     """Run a statement on an asynchronous connection, in its transaction, and return the result."""
-    driver = _driver(conn)
+    driver = driver_of(conn)
     try:
         return statement.read(await driver.fetch(conn, statement))
     except Exception as exc:
@@ -55,7 +62,7 @@ async def run(conn: AsyncConnection, statement: Statement[T]) -> T:
 
 def run_sync(conn: SyncConnection, statement: Statement[T]) -> T:
     """Run a statement on a synchronous connection, in its transaction, and return the result."""
-    driver = _driver(conn)
+    driver = driver_of(conn)
     try:
         return statement.read(driver.fetch_sync(conn, statement))
     except Exception as exc:
@@ -64,7 +71,8 @@ def run_sync(conn: SyncConnection, statement: Statement[T]) -> T:
         raise
 
 
-def _driver(conn: object) -> Any:
+def driver_of(conn: object) -> Any:
+    """Return the module that runs statements on this connection."""
     cls: Any = type(conn)
     return _driver_of(cls)
 
@@ -81,7 +89,13 @@ def _driver_of(cls: type[Any]) -> Any:
                 raise UnsupportedConnection(_POOL.format(cls.__qualname__))
             case _:
                 pass
-    raise UnsupportedConnection(_UNKNOWN.format(f"{cls.__module__}.{cls.__qualname__}"))
+    name = f"{cls.__module__}.{cls.__qualname__}"
+    if name.startswith("holdfast."):
+        name = cls.__qualname__
+        advice = ": the connection comes first, then what to do on it"
+    else:
+        advice = _ADVICE.get(name, "")
+    raise UnsupportedConnection(_UNKNOWN.format(_NAMES.get(name, name.removeprefix("builtins.")), advice))
 
 
 def refused(exc: BaseException) -> HoldfastError | None:

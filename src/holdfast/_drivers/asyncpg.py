@@ -34,6 +34,13 @@ def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:  # noq
     raise UnsupportedConnection(f"asyncpg has async connections only: {USE_ASYNC}")
 
 
+def outside_transaction(conn: Any) -> str | None:
+    """Return what to write if a statement on this connection commits by itself; None if it does not."""
+    if not isinstance(conn, Connection | PoolConnectionProxy) or conn.is_closed() or conn.is_in_transaction():
+        return None
+    return "`async with conn.transaction():`"
+
+
 @lru_cache(maxsize=256)
 def numbered(sql: str) -> tuple[str, tuple[str, ...]]:
     """Return the statement with $1, $2, … placeholders, and the parameter names in that order."""

@@ -29,3 +29,12 @@ def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
         cursor.execute(statement.sql, dict(statement.params))
         rows: list[Row] = cursor.fetchall()
         return rows
+
+
+def outside_transaction(conn: Any) -> str | None:
+    """Return what to write if a statement on this connection commits by itself; None if it does not."""
+    if not isinstance(conn, BaseDatabaseWrapper | ConnectionProxy) or conn.in_atomic_block:
+        return None
+    # Not `get_autocommit()`, which would connect.
+    commits = conn.settings_dict.get("AUTOCOMMIT", True) if conn.connection is None else conn.autocommit
+    return "`with transaction.atomic():`" if commits else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast._model.connection import USE_ASYNC, USE_SYNC
@@ -32,8 +33,21 @@ def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:
         return cursor.fetchall()
 
 
+def outside_transaction(conn: object) -> str | None:
+    """Return what to write if a statement on this connection commits by itself; None if it does not."""
+    if not isinstance(conn, psycopg.Connection | psycopg.AsyncConnection) or not conn.autocommit:
+        return None
+    if conn.info.transaction_status != TransactionStatus.IDLE:
+        return None
+    return (
+        "`async with conn.transaction():`"
+        if isinstance(conn, psycopg.AsyncConnection)
+        else "`with conn.transaction():`"
+    )
+
+
 def _unsupported(conn: object, needed: str, other: str) -> UnsupportedConnection:
-    given = f"psycopg.{type(conn).__qualname__}"
+    given = f"conn: psycopg.{type(conn).__qualname__}"
     if isinstance(conn, psycopg.AsyncConnection | psycopg.Connection):
         return UnsupportedConnection(f"{given} given where {needed} is needed: {other}")
     return UnsupportedConnection(f"{given} given where {needed} is needed: give the connection itself")

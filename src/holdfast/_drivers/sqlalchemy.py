@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, TextClause, text
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
@@ -37,6 +39,20 @@ def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     return [tuple(row) for row in conn.execute(bound(statement.sql), dict(statement.params)).all()]
 
 
+def outside_transaction(conn: Any) -> str | None:
+    """Return what to write if a statement on this connection commits by itself; None if it does not."""
+    with suppress(SQLAlchemyError, AttributeError):  # not a connection: the statement is refused later
+        if isinstance(conn, async_scoped_session | scoped_session):
+            conn = conn()
+        found: Any = conn.sync_session if isinstance(conn, AsyncSession) else conn
+        # A session is asked for its engine, because its connection may not be open yet.
+        bind: Any = found.get_bind() if isinstance(found, Session) else getattr(found, "sync_connection", found)
+        level = None if bind is None else bind.get_execution_options().get("isolation_level")
+        if (level or getattr(bind.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
+            return "`isolation_level` other than AUTOCOMMIT in the engine"
+    return None
+
+
 @lru_cache(maxsize=256)
 def bound(sql: str) -> TextClause:
     """Return the statement with :name placeholders without declared types: PostgreSQL infers them."""
@@ -50,6 +66,6 @@ def bound(sql: str) -> TextClause:
 
 
 def _unsupported(conn: object, needed: str, others: tuple[type[Any], ...], other: str) -> UnsupportedConnection:
-    given = f"SQLAlchemy's {type(conn).__qualname__}"
+    given = f"conn: SQLAlchemy's {type(conn).__qualname__}"
     advice = other if isinstance(conn, others) else "open one, and give that"
     return UnsupportedConnection(f"{given} given where {needed} is needed: {advice}")

@@ -93,7 +93,7 @@ class Pipeline:
             # With several databases, a failure of one must not affect the others: it is retried.
             if not self._parts.lending and (why := refusal(exc)) is not None:
                 await self.links.abandon()
-                raise DatabaseRefused(f"{database_of(self.url)}: {why}") from None
+                raise DatabaseRefused(_refusal_of(self.url, why)) from None
             self._starting = self.keeper.start("start", partial(self._start_later, self._outage.failed(exc)))
         except BaseException:
             await self.links.abandon()
@@ -119,7 +119,7 @@ class Pipeline:
                 rest = self._outage.failed(exc)
                 if not self._parts.lending and ((why := refusal(exc)) is not None or isinstance(exc, SchemaMissing)):
                     # The server was unreachable at the start. Now it answers, and its answer will not change.
-                    self.refused = DatabaseRefused(f"{database_of(self.url)}: {why or exc}")
+                    self.refused = DatabaseRefused(_refusal_of(self.url, why or exc))
                     self._parts.on_broken("start")
                     return
 
@@ -252,6 +252,10 @@ def refusal(exc: BaseException) -> str | None:
     if not isinstance(exc, psycopg.OperationalError) or not _REFUSED.search(said := str(exc)):
         return None
     return said.partition("FATAL:")[2].strip().splitlines()[0]
+
+
+def _refusal_of(url: str, why: object) -> str:
+    return f"{database_of(url)}: {why}. Correct the address of the database, or create what is missing"
 
 
 def registration(parts: WorkerParts, identity: UUID) -> Statement[int]:

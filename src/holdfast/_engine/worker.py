@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from holdfast._engine.jobs.dispatch import Dispatcher
 from holdfast._engine.jobs.executor import Executors
@@ -161,6 +161,13 @@ class Worker:
         for lacking in uncovered(kinds, self._given_queues) if "outbox" in self._runners else ():
             log.warning(lacking, extra={"worker": self.id})
         return self
+
+    if not TYPE_CHECKING:  # a type checker rejects a plain `with` by itself
+
+        def __enter__(self) -> NoReturn:
+            raise TypeError("a worker is asynchronous: write `async with app.worker(): …` instead of `with`")
+
+        def __exit__(self, *_: object) -> None: ...
 
     async def __aexit__(self, *_: object) -> None:
         try:

@@ -125,5 +125,6 @@ def _arguments_of(kind: str, handler: Callable[..., Any]) -> Any:
 
 def _misshapen(kind: str) -> TypeError:
     return TypeError(
-        f"{kind}: a batch handler has one parameter, annotated list[Item[...]]: in it, the type of its arguments"
+        f"{kind}: a batch handler has one parameter, a list of items: write (items: list[Item[Model]]), where Model is "
+        "the type of its arguments"
     )

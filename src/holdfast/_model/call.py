@@ -58,6 +58,21 @@ def explains(cls: type[T]) -> type[T]:
     return cls
 
 
+def explained_methods(owner: str, hints: Mapping[str, str] | None = None) -> Callable[[type[T]], type[T]]:
+    """Decorate a public class so that wrong arguments of its public methods name the right ones.
+
+    `owner`: of the methods as users write it, e.g. `app`. `hints`: see `explained`. Default: none.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        for name, method in list(vars(cls).items()):
+            if inspect.isfunction(method) and not name.startswith("_"):
+                setattr(cls, name, explained(f"{owner}.{name}", **(hints or {}))(method))
+        return cls
+
+    return decorate
+
+
 def misfit(
     name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], hints: Mapping[str, str]
 ) -> str:
@@ -69,7 +84,7 @@ def misfit(
         advice = hints.get(unknown) or suggestion(unknown, known) or f"it takes {', '.join(known) or 'no arguments'}"
         return f"{name}: there is no parameter {unknown}: {advice}"
     cure = f"write {name}({', '.join(map(written, parameters))})"
-    if len(args) > len(positional):
+    if len(args) > len(positional) and not any(parameter.kind is _Parameter.VAR_POSITIONAL for parameter in parameters):
         count = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
         return f"{name}: {count} by position, and it takes {len(positional)}: {cure}"
     if twice := [given for given in positional[: len(args)] if given in kwargs]:
@@ -90,6 +105,11 @@ def written(parameter: inspect.Parameter) -> str:
     if parameter.kind in _BY_POSITION and required:
         return parameter.name
     return f"{parameter.name}=…"
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type for a message; `None` for None."""
+    return "None" if value is None else type(value).__name__
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

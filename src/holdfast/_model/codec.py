@@ -101,7 +101,10 @@ def hints_of(kind: str, handler: Callable[..., Any], annotated: Mapping[str, Any
     try:
         return get_type_hints(SimpleNamespace(__annotations__=annotated), module, include_extras=True)
     except NameError as exc:
-        raise InvalidJob(f"{kind}: an annotation names {exc.name}, which its module does not have at run time") from exc
+        raise InvalidJob(
+            f"{kind}: an annotation names {exc.name}, which its module does not have at run time: "
+            "import it, and not only for type checkers"
+        ) from exc
 
 
 def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:

@@ -22,7 +22,7 @@
     └── Aborted                 reason: a running job was asked to stop
         └── LeaseLost           and this worker no longer holds it
 
-A class's docstring is its default message.
+The first paragraph of a class's docstring is its default message, the second is the cure.
 """
 
 from __future__ import annotations
@@ -45,26 +45,43 @@ if TYPE_CHECKING:
 # ruff: noqa: N818 - names describe what happened
 
 
+def meaning_of(cls: type[BaseException]) -> str:
+    """Return the first paragraph of an error's docstring: its default message."""
+    return inspect.cleandoc(cls.__doc__ or cls.__name__).partition("\n\n")[0]
+
+
 class HoldfastError(Exception):
     """Holdfast could not do what was asked."""
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or inspect.cleandoc(type(self).__doc__ or type(self).__name__))
+        super().__init__(message or meaning_of(type(self)))
 
 
 class InvalidJob(HoldfastError):
-    """This is not a valid job."""
+    """This is not a valid job.
+
+    Cure: The message names the option or the argument, and what is expected.
+    """
 
 
 class InvalidEvent(HoldfastError):
-    """This is not a valid event."""
+    """This is not a valid event.
+
+    Cure: The message names the topic and the value, and what is expected.
+    """
 
 
 class PayloadTooLarge(HoldfastError):
-    """The payload is larger than the codec allows."""
+    """The payload is larger than the codec allows.
+
+    Cure: Store the data elsewhere and pass its key, or give Holdfast a codec with a higher `max_bytes`.
+    """
 
     def __init__(self, *, kind: str, size: int, limit: int) -> None:
-        super().__init__(f"{kind or 'payload'}: {size} bytes of JSON, and the limit is {limit}")
+        super().__init__(
+            f"{kind or 'payload'}: {size} bytes of JSON, and the limit is {limit}: store the data elsewhere and pass "
+            "its key, or give Holdfast a codec with a higher max_bytes"
+        )
         self.kind = kind
         self.size = size
         self.limit = limit
@@ -74,7 +91,10 @@ class PayloadTooLarge(HoldfastError):
 
 
 class DuplicateJob(HoldfastError):
-    """A job with this unique key exists already."""
+    """A job with this unique key exists already.
+
+    Cure: Use the job `existing_id`, or choose another `on_conflict` than `raise`.
+    """
 
     def __init__(self, existing_id: int | None = None) -> None:
         super().__init__(None if existing_id is None else f"A job with this unique key exists already: {existing_id}")
@@ -85,7 +105,10 @@ class DuplicateJob(HoldfastError):
 
 
 class AlreadyReplayed(HoldfastError):
-    """This dead letter was replayed already."""
+    """This dead letter was replayed already.
+
+    Cure: Look at the job `replay_id`. To replay the dead letter once more, use `holdfast jobs retry --again`.
+    """
 
     def __init__(self, replay_id: int | None = None) -> None:
         super().__init__(None if replay_id is None else f"This dead letter was replayed already, as job {replay_id}")
@@ -96,7 +119,10 @@ class AlreadyReplayed(HoldfastError):
 
 
 class ChainFailed(HoldfastError):
-    """The chain did not complete."""
+    """The chain did not complete.
+
+    Cure: Look at `status`, `error_code` and `error`. Retry the dead letter, or enqueue the job again.
+    """
 
     def __init__(
         self, chain_id: int, status: str | None = None, error_code: str | None = None, error: str | None = None
@@ -114,7 +140,10 @@ class ChainFailed(HoldfastError):
 
 
 class ChainAwaited(HoldfastError):
-    """Jobs of other chains wait for these chains."""
+    """Jobs of other chains wait for these chains.
+
+    Cure: Delete the waiting chains first, or pass `cascade=True`.
+    """
 
     def __init__(self, waiters: Sequence[int] = ()) -> None:
         named = ", ".join(map(str, waiters))
@@ -127,54 +156,90 @@ class ChainAwaited(HoldfastError):
 
 
 class WrongIsolation(HoldfastError):
-    """A job is claimed, completed or deleted in a READ COMMITTED transaction only."""
+    """A job is claimed, completed or deleted in a READ COMMITTED transaction only.
+
+    Cure: Use READ COMMITTED, PostgreSQL's default, for this transaction.
+    """
 
 
 class NoTransaction(HoldfastError):
-    """A message is received in the transaction of what is done about it, and this connection is in none: begin one."""
+    """A message is received in the transaction of what is done about it, and this connection is in none: begin one.
+
+    Cure: Use a connection that is not in autocommit mode, or begin a transaction on it.
+    """
 
 
 class NotCommitted(HoldfastError):
-    """The handler completed the job in a transaction that was never committed."""
+    """The handler completed the job in a transaction that was never committed.
+
+    Cure: Commit the transaction of `job.complete` before the handler returns. The job runs again.
+    """
 
 
 class UnknownKind(HoldfastError):
-    """No handler is registered for this kind."""
+    """No handler is registered for this kind.
+
+    Cure: Import the module that registers the kind in the worker, or declare the kind with `app.declare`.
+    """
 
 
 class KindTaken(HoldfastError):
-    """Another handler is registered for this kind."""
+    """Another handler is registered for this kind.
+
+    Cure: Give one of the two another name. The message names both places.
+    """
 
 
 class SubscriptionTaken(HoldfastError):
-    """Another subscription has this name."""
+    """Another subscription has this name.
+
+    Cure: Give one of the two another name. The message names both places.
+    """
 
 
 class UnsupportedConnection(HoldfastError):
-    """Holdfast cannot run a statement on this object."""
+    """Holdfast cannot run a statement on this object.
+
+    Cure: Give an open connection of psycopg 3, asyncpg, SQLAlchemy or Django; a sync one to `app.sync`.
+    """
 
 
 class DatabaseRefused(HoldfastError):
-    """The server refuses the address of the database, and that does not pass by itself."""
+    """The server refuses the address of the database, and that does not pass by itself.
+
+    Cure: Correct the address, or create the database or the role, and start the worker again.
+    """
 
 
 class SchemaMissing(HoldfastError):
-    """This database has no Holdfast schema: run `holdfast migrate`."""
+    """This database has no Holdfast schema: run `holdfast migrate`.
+
+    Cure: Run `holdfast migrate`, or correct the address of the database.
+    """
 
 
 class SchemaOutdated(HoldfastError):
-    """The Holdfast schema of this database is older than this code: run `holdfast migrate`."""
+    """The Holdfast schema of this database is older than this code: run `holdfast migrate`.
+
+    Cure: Run `holdfast migrate` before the new version of the application starts.
+    """
 
 
 class SchemaUnknown(HoldfastError):
-    """This code does not know the Holdfast schema of this database: it is newer, or was changed by hand."""
+    """This code does not know the Holdfast schema of this database: it is newer, or was changed by hand.
+
+    Cure: Install the version of Holdfast that migrated this database, or a later one.
+    """
 
 
 class Aborted(HoldfastError):
-    """This job was asked to stop."""
+    """This job was asked to stop.
+
+    Cure: Let the handler end. The worker decides by the `reason` whether the job runs again.
+    """
 
     def __init__(self, reason: AbortReason) -> None:
-        super().__init__(f"{inspect.cleandoc(type(self).__doc__ or '').rstrip('.')}: {reason}")
+        super().__init__(f"{meaning_of(type(self)).rstrip('.')}: {reason}")
         self.reason = reason
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -182,11 +247,21 @@ class Aborted(HoldfastError):
 
 
 class LeaseLost(Aborted):
-    """This job is no longer held by this worker."""
+    """This job is no longer held by this worker.
+
+    Cure: Roll back. If handlers often take longer than their lease to report, give their kind a longer one.
+    """
 
 
 def _payload_too_large(kind: str, size: int, limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(kind=kind, size=size, limit=limit)
+
+
+class AutocommitWarning(UserWarning):
+    """A job or an event was committed by itself, on a connection in autocommit mode, and not with your data.
+
+    Cure: Enqueue and publish inside a transaction, or silence the warning.
+    """
 
 
 class AbortReason(StrEnum):

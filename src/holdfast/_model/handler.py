@@ -58,8 +58,8 @@ def parameters_of(handler: Callable[..., Any]) -> tuple[bool, dict[str, inspect.
     for parameter in rest:
         if parameter.kind in {_Parameter.POSITIONAL_ONLY, _Parameter.VAR_POSITIONAL, _Parameter.VAR_KEYWORD}:
             raise TypeError(
-                f"{name}: {str(parameter).partition(':')[0]}: the payload names every argument, so positional-only, "
-                "*args and **kwargs parameters are not possible"
+                f"{name}: {str(parameter).partition(':')[0]}: the payload names every argument: write a named "
+                "parameter, such as a list or a dict, not a positional-only one, *args or **kwargs"
             )
         if parameter.name == "job" and _is_job(handler, parameter):
             raise TypeError(f"{name}: the job is the first parameter of a handler, by position: write (job, …)")

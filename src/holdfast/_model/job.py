@@ -178,7 +178,7 @@ class Job(Generic[S_co]):
         `fraction`: from 0 to 1. `note`: at most 200 characters; longer notes are cut. Default: none.
         """
         if not 0 <= fraction <= 1:
-            raise ValueError("progress: from 0 to 1")
+            raise ValueError(f"progress: expected a fraction from 0 to 1, got {fraction!r:.40}")
         if self._run is not None:
             self._run.report(Progress(fraction, note))
 

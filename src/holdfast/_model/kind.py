@@ -50,7 +50,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UpgradeT = TypeVar("UpgradeT", bound=Upgrade)
 
 # The options of a job, which newcomers pass as arguments of the handler.
-_OPTIONS = frozenset(inspect.signature(NewJob.options).parameters) - {"self"}
+OPTIONS = frozenset(inspect.signature(NewJob.options).parameters) - {"self"}
 # The names of methods that enqueue in other libraries.
 _ELSEWHERE = frozenset(
     {"apply_async", "defer", "defer_async", "delay", "enqueue", "insert", "kiq", "kicker", "s", "send"}
@@ -188,7 +188,7 @@ class Kind(Generic[P, T_co]):
     def _check_names(self, given: Mapping[str, object]) -> None:
         """Raise InvalidJob for an argument that the handler does not have, and for one that is missing."""
         for unknown in (name for name in given if name not in self.parameters):
-            if unknown in _OPTIONS:
+            if unknown in OPTIONS:
                 cure = f"it is an option of the job: write {self._written()}.options({unknown}=…)"
             else:
                 cure = suggestion(unknown, self.parameters) or f"write {self._written()}"

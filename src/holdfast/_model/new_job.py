@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
 from holdfast._logs.log import TRACEPARENT
-from holdfast._model.call import explained, explains
+from holdfast._model.call import explained, explains, type_name
 from holdfast._model.duration import MILLISECOND, Duration, as_timedelta
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
@@ -93,7 +93,7 @@ class Envelope:
     def __post_init__(self) -> None:
         check_text("kind", self.kind, KIND_LIMIT)
         check_text("queue", self.queue, QUEUE_LIMIT)
-        check_number("payload_version", self.payload_version, 1, 32_767)
+        check_number("version", self.payload_version, 1, 32_767)
         check_number("priority", self.priority, 0, LAST_PRIORITY)
         if self.max_attempts is not None:
             check_number("max_attempts", self.max_attempts, 1, MOST_ATTEMPTS)
@@ -281,9 +281,9 @@ def check_new_job(job: object, function: str) -> None:
     elif type(job).__name__ == "NewEvent":
         said = "this is an event: use app.publish(conn, event)"
     elif hasattr(job, "cursor"):
-        said = f"a {type(job).__name__} is given where the job is expected: the connection comes first, then the job"
+        said = f"expected a job, got {type(job).__name__}: the connection comes first, then the job"
     else:
-        said = f"expected a job, got {type(job).__name__}: make one with a kind's .new(…)"
+        said = f"expected a job, got {type_name(job)}: make one with a kind's .new(…)"
     raise TypeError(f"{function}: {said}")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from holdfast._model.call import type_name
 from holdfast._model.errors import InvalidJob
 
 KIND_LIMIT = 200
@@ -27,7 +28,7 @@ def check_type(option: str, value: object, expected: type[Any]) -> Any:
     if not isinstance(value, expected):
         example = f", such as {_EXAMPLES[option]}" if option in _EXAMPLES else ""
         wanted = "text" if expected is str else expected.__name__
-        raise InvalidJob(f"{option}: expected {wanted}{example}, got {type(value).__name__}")
+        raise InvalidJob(f"{option}: expected {wanted}{example}, got {type_name(value)}")
     return value
 
 

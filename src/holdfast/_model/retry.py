@@ -6,7 +6,7 @@ import math
 import random
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast._model.call import explains
 from holdfast._model.duration import as_timedelta
@@ -64,9 +64,12 @@ class Retry:
     ) -> None:
         limit = max_attempts
         if limit is not None and (type(limit) is not int or not 1 <= limit <= MAX_ATTEMPTS):
-            raise ValueError(f"max_attempts must be a whole number from 1 to {MAX_ATTEMPTS}, or None for no limit")
-        if not (math.isfinite(factor) and factor >= 1):
-            raise ValueError("factor must be a finite number, at least 1")
+            raise ValueError(
+                f"max_attempts: expected a whole number from 1 to {MAX_ATTEMPTS}, or None, got {limit!r:.40}"
+            )
+        number: Any = factor
+        if not isinstance(number, int | float) or not (math.isfinite(number) and number >= 1):
+            raise ValueError(f"factor: expected a finite number, at least 1, got {number!r:.40}")
         fields = {
             "max_attempts": max_attempts,
             "base": as_timedelta("base", base),

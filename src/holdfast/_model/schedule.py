@@ -28,7 +28,10 @@ _DAY = timedelta(days=1)
 
 
 class InvalidSchedule(HoldfastError, ValueError):  # noqa: N818 - names describe what happened
-    """This is not a schedule."""
+    """This is not a schedule.
+
+    Cure: Write `Every(300)` or `Cron("30 2 * * *")`.
+    """
 
 
 @explains
@@ -90,7 +93,7 @@ class Cron:
         if len(fields) != _FIELDS:
             raise InvalidSchedule(
                 f"{_shown(self.expression)}: a cron line has 5 fields (minute, hour, day, month, weekday), "
-                f"this has {len(fields)}"
+                f"this has {len(fields)}: write it like '30 2 * * 1-5'"
             )
         if len(self.text) > _TEXT_LIMIT:
             raise InvalidSchedule(f"{_shown(self.expression)}: a cron line has at most {_TEXT_LIMIT} characters")
@@ -132,7 +135,8 @@ class Cron:
         try:
             times: Iterator[datetime] = cronsim.CronSim(self.expression, wall)
         except cronsim.CronSimError as error:
-            raise InvalidSchedule(f"{self.expression!r}: {str(error).lower()}") from error
+            said = str(error).lower()
+            raise InvalidSchedule(f"{self.expression!r}: {said}: write it like '30 2 * * 1-5'") from error
         return times
 
 

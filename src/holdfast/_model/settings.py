@@ -11,8 +11,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from holdfast._logs.masking import MASK, mask
+from holdfast._model.call import type_name
 from holdfast._model.duration import MILLISECOND, or_timedelta
-from holdfast._model.errors import HoldfastError
+from holdfast._model.errors import HoldfastError, meaning_of
 from holdfast._model.retry import Retry
 from holdfast._model.settings_table import QUEUE_ALIASES, SETTINGS
 
@@ -36,10 +37,13 @@ _ADDRESS = re.compile(r"postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
 
 
 class SettingsError(HoldfastError):
-    """The settings are refused."""
+    """The settings are refused.
+
+    Cure: Correct every setting in `problems`. `holdfast check` shows all settings and their sources.
+    """
 
     def __init__(self, problems: Sequence[str] = ()) -> None:
-        super().__init__("\n  - ".join([str(type(self).__doc__), *problems]))
+        super().__init__("\n  - ".join([meaning_of(type(self)), *problems]))
         self.problems: tuple[str, ...] = tuple(problems)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -350,12 +354,15 @@ def _problems(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator
             yield f"{one} must be {rule} {other}"
 
 
+_EXPECTED = {timedelta: "seconds or a timedelta", int: "a whole number", bool: "True or False", str: "text"}
+
+
 def _faults(setting: Setting, value: Any) -> Iterator[str]:
     kind: Any = _TYPES.get(setting.unit, str)
     if value is None and (not setting.default or setting.field in _NONE):
         return
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        yield f"must be {'seconds or ' if kind is timedelta else ''}a {kind.__name__}"
+        yield f"must be {_EXPECTED.get(kind, 'a ' + kind.__name__)}, not {type_name(value)}"
         return
     numbers = {timedelta: lambda: [value / MILLISECOND], int: lambda: [value], Mapping: lambda: list(value.values())}
     for number in numbers.get(kind, list)():

@@ -40,15 +40,24 @@ class Receipt(NamedTuple):
 
 
 class Refused(HoldfastError):  # noqa: N818 - named for what happened
-    """The sink will never take this message as it is."""
+    """The sink will never take this message as it is.
+
+    Cure: Correct the event or the sink, then release the parked event, or skip it.
+    """
 
 
 class Gone(HoldfastError):  # noqa: N818 - named for what happened
-    """The other side is gone for good and wants nothing more: the subscription is paused until a person resumes it."""
+    """The other side is gone for good and wants nothing more: the subscription is paused until a person resumes it.
+
+    Cure: Ask the receiver, then `holdfast events resume` the subscription, or delete it.
+    """
 
 
 class Unavailable(HoldfastError):  # noqa: N818 - named for what happened
-    """The sink takes nothing for now."""
+    """The sink takes nothing for now.
+
+    Cure: Nothing to do: the relay tries again.
+    """
 
     def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
         super().__init__(*([message] if message else []))

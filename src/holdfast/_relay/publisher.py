@@ -40,7 +40,10 @@ STEP = 0.5
 
 
 class LeaseOver(HoldfastError):  # noqa: N818 - named for what happened
-    """The partition may be in other hands by now, or is to be given up."""
+    """The partition may be in other hands by now, or is to be given up.
+
+    Cure: Nothing to do: another process takes over the partition.
+    """
 
 
 class Handed(NamedTuple):

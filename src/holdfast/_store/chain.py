@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeV
 
 from holdfast._model.errors import ChainFailed, HoldfastError
 from holdfast._model.job import Blocker
-from holdfast._store.statement import Row, Statement, column, many, number_array, one, statement, value
+from holdfast._store.statement import Row, Statement, column, many, number_array, one, one_or_none, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +18,7 @@ Completion: TypeAlias = Literal["completed", "already_ended", "not_found"]
 End: TypeAlias = Literal["completed", "failed", "cancelled", "not_found"]
 
 MOST = 1000
+STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
 _LAST_ID = 2**63 - 1
 
 R = TypeVar("R")
@@ -72,6 +73,22 @@ class ChainEnd(NamedTuple):
     error: str | None
 
 
+class UnfinishedJob(NamedTuple):
+    """The live job of a chain, and what it waits for."""
+
+    id: int
+    kind: str
+    queue: str
+    status: str
+    attempt: int
+    later: bool
+    """Whether it is not due yet."""
+    paused: bool
+    """Whether its queue is paused."""
+    served: bool
+    """Whether a live worker serves its queue and kind."""
+
+
 @dataclass(frozen=True)
 class Chain(Generic[R_co]):
     """A chain with its jobs so far."""
@@ -101,8 +118,8 @@ class Chain(Generic[R_co]):
 def result_of(chain: int, end: ChainEnd, decode: Callable[[str | None], R]) -> R:
     """Return the result of a chain; raises ChainFailed when it did not complete."""
     if end.status != "completed":
-        gone = "it was never committed, was deleted, or ended too long ago" if end.status == "not_found" else None
-        raise ChainFailed(chain, end.status, end.error_code, end.error or gone)
+        gone = "it was never committed, was deleted, or ended too long ago: call wait after your commit"
+        raise ChainFailed(chain, end.status, end.error_code, gone if end.status == "not_found" else end.error)
     return decode(end.result)
 
 
@@ -126,6 +143,11 @@ def chain_ends(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:
     )
 
 
+def unfinished_job(chain: int) -> Statement[UnfinishedJob | None]:
+    """Return the live job of a chain; None when it has none."""
+    return statement("unfinished_job", one_or_none(UnfinishedJob), chain=chain)
+
+
 def read_chain(chain: int, *, limit: int = MOST) -> Statement[list[ChainJob]]:
     """Return the last `limit` jobs of a chain, oldest first."""
     return statement(
@@ -141,7 +163,9 @@ def list_chains(
     For the next page, pass the last chain as `before`. Run it after `limit_time`: a rare status may take all the time.
     """
     if not 1 <= limit <= MOST:
-        raise ValueError(f"a list has 1 to {MOST} chains, not {limit}")
+        raise ValueError(f"limit: expected a number from 1 to {MOST}, got {limit}")
+    if status is not None and status not in STATUSES:
+        raise ValueError(f"status: expected one of {', '.join(STATUSES)}, got {status!r:.40}")
     before = _LAST_ID if before is None else before
     return statement("list_chains", many(ChainLine), kind=kind, status=status, before=before, limit=limit)
 

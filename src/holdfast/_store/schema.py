@@ -73,6 +73,10 @@ def migrate(conn: psycopg.Connection[Any]) -> list[str]:
     Each migration runs in its own transaction; the grants are set last. `conn` must not be in a transaction. Any number
     of processes may call it at once, even while workers run.
     """
+    given: Any = conn
+    if not isinstance(given, psycopg.Connection):
+        given = type(conn).__name__
+        raise UnsupportedConnection(f"migrate: expected a psycopg.Connection, got {given}: give psycopg.connect(url)")
     if conn.info.transaction_status != TransactionStatus.IDLE:
         raise UnsupportedConnection("migrate makes its own transactions: give it a connection that is not in one")
     names = []

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
+from holdfast._model.option import KEY_LIMIT, check_text
 from holdfast._store.statement import (
     Row,
     Statement,
@@ -273,4 +274,5 @@ def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
 
 def resume_order_key(key: str) -> Statement[bool]:
     """Unblock an order key; return False if it was not blocked."""
+    check_text("order_key", key, KEY_LIMIT)
     return statement("resume_order_key", value, key=key)

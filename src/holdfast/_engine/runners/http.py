@@ -25,7 +25,10 @@ _CHUNK = 8_192
 
 
 class HttpCallFailed(HoldfastError):  # noqa: N818 - the name states what happened
-    """The call to the service failed."""
+    """The call to the service failed.
+
+    Cure: Look at the log of the service, and at HOLDFAST_API_BASE_URL and HOLDFAST_API_SERVICE_TOKEN.
+    """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
         super().__init__(message)

@@ -18,17 +18,18 @@ from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._engine.link import CONNECT, LOST, Link, behind_pooler, pause, pin_names_of, sever, traceback_for
+from holdfast._engine.wake.late import late
 from holdfast._engine.wake.sleep import RecordedSleep, follow, follow_sync
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
-from holdfast._store.chain import MOST, chain_ends
+from holdfast._store.chain import MOST, chain_ends, unfinished_job
 from holdfast._store.sleeper import chain_channel, forget_watcher, watch_chains, watch_horizon
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from holdfast._engine.wake.sleep import Steps
-    from holdfast._store.chain import ChainEnd
+    from holdfast._store.chain import ChainEnd, UnfinishedJob
     from holdfast._store.statement import Statement
 
 log = Log(__name__)
@@ -66,7 +67,7 @@ class Watchers:
                         failures += 1
                         watcher = self._watcher(url, listen=listen)
         except TimeoutError:
-            raise TimeoutError(_late(chain, seconds)) from watcher.trouble
+            raise TimeoutError(late(chain, seconds, await watcher.unfinished(chain))) from watcher.trouble
 
     def _watcher(self, url: str, *, listen: bool) -> Watcher:
         key = asyncio.get_running_loop(), url
@@ -88,6 +89,8 @@ class Watcher:
         """The current error while the database does not answer."""
         self._waiting: dict[int, list[asyncio.Future[ChainEnd]]] = {}
         self._chain_watch = ChainWatch(secrets.token_hex(8), self._ended)
+        self._url = url
+        self._explaining = asyncio.Lock()
         self._link = Link(url, timeout=STATEMENT_SECONDS)
         self._attending: psycopg.AsyncConnection[Any] | None = None
         self._listen = listen
@@ -105,6 +108,20 @@ class Watcher:
             return await end
         finally:
             self._leave(chain, end)
+
+    async def unfinished(self, chain: int) -> UnfinishedJob | None:
+        """Return the job that a late chain waits for; None if the database does not tell within a second."""
+        if self.trouble is not None:
+            return None
+        # One at a time on a connection of its own: the watcher's own may be closing.
+        with suppress(Exception):
+            async with asyncio.timeout(GRACE), self._explaining:
+                link = Link(self._url, timeout=GRACE)
+                try:
+                    return await link.run(unfinished_job(chain))
+                finally:
+                    await link.close()
+        return None
 
     def _leave(self, chain: int, end: asyncio.Future[ChainEnd]) -> None:
         others = self._waiting.get(chain, [])
@@ -214,6 +231,7 @@ def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> Chain
     chain_watch.add(chain)
     deadline = time.monotonic() + seconds
     trouble: Exception | None = None
+    unfinished: UnfinishedJob | None = None
     failures = 0
     while not ends and (left := deadline - time.monotonic()) > 0:
         try:
@@ -222,6 +240,7 @@ def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> Chain
                 cut.start()
                 try:
                     _keep(chain_watch, conn, deadline, listen=listen)
+                    unfinished = None if ends else run_sync(conn, unfinished_job(chain))
                 finally:
                     cut.cancel()
         except LOST as exc:
@@ -229,7 +248,7 @@ def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> Chain
             time.sleep(max(0.0, min(pause(failures), deadline - time.monotonic())))
             failures += 1
     if not ends:
-        raise TimeoutError(_late(chain, seconds)) from trouble
+        raise TimeoutError(late(chain, seconds, unfinished)) from trouble
     return ends[0]
 
 
@@ -258,10 +277,6 @@ def _hurried(seconds: float) -> dict[str, Any]:
 
 def _listening(chain_watch: ChainWatch) -> sql.Composed:
     return sql.SQL("LISTEN {}").format(sql.Identifier(chain_channel(chain_watch.listener)))
-
-
-def _late(chain: int, seconds: float) -> str:
-    return f"chain {chain} has not ended within {seconds:g} s"
 
 
 class ChainWatch:

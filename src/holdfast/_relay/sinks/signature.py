@@ -28,7 +28,10 @@ _MOST_SIGNATURES = 20
 
 
 class NotVerified(HoldfastError):  # noqa: N818 - named for what happened
-    """This webhook was not signed with our secret, or not lately."""
+    """This webhook was not signed with our secret, or not lately.
+
+    Cure: Answer the request with 400. Compare the secrets of both sides and their clocks.
+    """
 
 
 def secret_key(secret: str) -> bytes:

@@ -54,7 +54,10 @@ STANDARD_RETRY = Retry.table(
 
 
 class WebhookFailed(HoldfastError):  # noqa: N818 - named for what happened
-    """The endpoint did not take the message this time."""
+    """The endpoint did not take the message this time.
+
+    Cure: Nothing to do: the relay tries again.
+    """
 
     def __init__(self, message: str, *, receipt: Receipt | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -64,7 +67,10 @@ class WebhookFailed(HoldfastError):  # noqa: N818 - named for what happened
 
 
 class WebhookRefused(Refused):
-    """The endpoint will never take this message."""
+    """The endpoint will never take this message.
+
+    Cure: Correct the event or the endpoint, then release the parked event, or skip it.
+    """
 
     def __init__(self, message: str, *, receipt: Receipt) -> None:
         super().__init__(message)
@@ -72,7 +78,10 @@ class WebhookRefused(Refused):
 
 
 class WebhookGone(Gone):
-    """The endpoint answered 410: by the specification it is to be disabled."""
+    """The endpoint answered 410: by the specification it is to be disabled.
+
+    Cure: Ask the receiver, then resume or delete the subscription.
+    """
 
     def __init__(self, message: str, *, receipt: Receipt) -> None:
         super().__init__(message)
@@ -80,7 +89,10 @@ class WebhookGone(Gone):
 
 
 class WebhookUnavailable(Unavailable):
-    """The endpoint asks to be left alone."""
+    """The endpoint asks to be left alone.
+
+    Cure: Nothing to do: the relay waits as long as the endpoint asks.
+    """
 
     def __init__(self, message: str, *, receipt: Receipt, retry_after: float | None) -> None:
         super().__init__(message, retry_after=retry_after)
@@ -133,7 +145,7 @@ class WebhookSink(Sink):
         timeout_seconds(self.timeout)
         parts = urlsplit(self.url)
         if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.fragment:
-            raise ValueError("an endpoint is http:// or https://, with a host, without a user and a fragment")
+            raise ValueError("url: expected http:// or https:// with a host, without a user and a fragment")
         if isinstance(self.secrets, str):
             object.__setattr__(self, "secrets", (self.secrets,))
         if not self._keys:

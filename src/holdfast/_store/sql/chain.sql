@@ -12,6 +12,15 @@ SELECT holdfast.delete_chains(%(chains)s::text::bigint[], %(cascade)s)
 -- name: chain_ends
 SELECT chain_id, job_id, coalesce(status::text, 'not_found'), result::text, error_code, error FROM holdfast.chain_ends(%(chains)s::bigint[])
 
+-- name: unfinished_job
+-- The live job of a chain, for the message of a wait that timed out. Live worker: a heartbeat within the last minute.
+SELECT j.id, j.kind, j.queue, j.status::text, j.attempt, j.available_at > now() AS later,
+    EXISTS (SELECT FROM holdfast.queue q WHERE q.name = j.queue AND q.paused) AS paused,
+    EXISTS (SELECT FROM holdfast.worker w WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute'
+        AND j.queue = ANY (w.queues) AND j.kind = ANY (w.kinds)) AS served
+FROM holdfast.job j WHERE j.id = %(chain)s::bigint AND j.chain_id IS NULL OR j.chain_id = %(chain)s::bigint
+ORDER BY j.id DESC LIMIT 1
+
 -- name: read_chain
 SELECT found.id, found.kind, found.status::text, found.queue, found.attempt, found.created_at, found.available_at, found.finished_at,
     found.result::text, found.last_error_code, found.last_error, found.next_id, found.replay_of, found.blockers_left, found.progress,
