@@ -221,7 +221,7 @@ async def test_the_same_on_a_sync_connection(app: Holdfast, ledger: Ledger, appr
     assert app.sync.complete_chain(conn, second.id, Continue(approve.new())) == "completed"
     # A sync wait is refused in an event loop, so a thread waits.
     sync_wait: Any = app.sync.wait
-    wait = partial(asyncio.to_thread, sync_wait)
+    wait: Any = partial(asyncio.to_thread, sync_wait)
     assert await wait(first) == await wait(first.id) == "yes"
     chain = app.sync.get_chain(conn, second)
     assert chain is not None

@@ -56,7 +56,7 @@ def test_it_answers_as_holdfast_does(django_database: str, capsys: pytest.Captur
     assert status("jobs", "cancel", "7") == 1
     assert capsys.readouterr().out == "7: does not exist, see `holdfast jobs list`: only a live job can be cancelled\n"
     assert status("jobs", "dance") == 2
-    assert "there is no command dance" in capsys.readouterr().err
+    assert "there is no action dance: see `holdfast jobs --help`" in capsys.readouterr().err
     assert status() == 2
 
 

@@ -76,4 +76,4 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _advice(self, word: str, known: Iterable[str]) -> str:
-        return suggestion(word, known) or f"see `{self.prog} --help`"
+        return suggestion(word, known, likeness=0.75) or f"see `{self.prog} --help`"

@@ -112,13 +112,15 @@ def type_name(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def suggestion(name: str, known: Iterable[str]) -> str:
+def suggestion(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:
     """Return `did you mean …?` with the nearest known name, or nothing.
+
+    `likeness`: the least one, from 0 to 1. Default: 0.6.
 
     >>> suggestion("que", ["queue", "retry"])
     'did you mean queue?'
     """
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
     return f"did you mean {close[0]}?" if close else ""
 
 
