@@ -16,7 +16,7 @@ STARTING = Area(
         Mistake(
             "No command",
             "holdfast",
-            "holdfast: the command is missing: give one of migrate, worker, …",
+            "holdfast: the command is missing: give one of …migrate, worker, …",
         ),
         Mistake(
             "No application",
