@@ -82,11 +82,7 @@ browser:
 	$(BIN)/pytest tests/browser $(ARGS)
 
 prove:
-	for version in 15 16 17 18; do \
-		export HOLDFAST_TEST_POSTGRES=$$version; \
-		$(BIN)/pytest -q -n 4 --dist worksteal --ignore=tests/browser || exit 1; \
-		HYPOTHESIS_PROFILE=prove $(BIN)/pytest -q --timeout=0 -m "prove or hypothesis" $(ARGS) || exit 1; \
-	done
+	$(BIN)/python -m tools.prove $(ARGS)
 
 bench:
 	$(BIN)/python -m bench $(ARGS)

@@ -34,7 +34,7 @@ export function advice({ code, about }: Problem): Advice {
       };
     case "failing":
       return {
-        what: "See what they failed of; redrive them once it is repaired.",
+        what: "Look at their errors, and redrive them when the cause is repaired.",
         link: to("dead-letters"),
         page: "Dead letters",
       };

@@ -22,7 +22,7 @@ export function DeadLettersPage() {
   const letters = useResource(`dead letters ${query}`, (signal) => api.deadLetters(search, signal));
   const [group, setGroup] = useState<DeadLetterGroup | null>(null);
   return (
-    <Page title="Dead letters" note="Jobs that failed for good, by what they failed of." aside={<Refresh />}>
+    <Page title="Dead letters" note="Jobs that failed for good, grouped by error." aside={<Refresh />}>
       <LetterFilters search={search} />
       <Loaded of={letters} skeleton={<Bones rows={4} tall />}>
         {(value) => <Groups value={value} onRedrive={setGroup} />}

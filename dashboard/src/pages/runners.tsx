@@ -146,7 +146,7 @@ function State({ runner }: { runner: RunnerLine }) {
 function Next({ runner: { next_at, paused, what } }: { runner: RunnerLine }) {
   const [first, ...later] = next_at;
   if (first === undefined)
-    return <span class="muted">{paused ? "paused" : what === "loop" ? "again and again" : "–"}</span>;
+    return <span class="muted">{paused ? "paused" : what === "loop" ? "continuously" : "–"}</span>;
   return (
     <>
       <Time at={first} />

@@ -73,7 +73,7 @@ async def _open_runners(look: Query, runner: RunnerLine) -> TextPage:
 def _scheduled(runner: RunnerLine) -> None:
     """Refuse a runner without a schedule: it cannot be paused or triggered."""
     if runner.what == "loop":
-        raise RequestRefused(409, "no_schedule", f"{runner.name} has no schedule: each worker runs it again and again")
+        raise RequestRefused(409, "no_schedule", f"{runner.name} has no schedule: each worker runs it continuously")
 
 
 async def _pause_runners(service: Service, by: Person, runner: RunnerLine) -> Plan:

@@ -25,7 +25,7 @@ class RunnerLine(Answer):
 
     name: str
     what: Literal["runner", "job", "loop"]
-    """`loop`: it has no schedule, each worker runs it again and again."""
+    """`loop`: it has no schedule, each worker runs it continuously."""
     schedule: str | None
     paused: bool
     triggered: bool
