@@ -66,7 +66,7 @@ async def test_the_retry_policy_of_a_worker_in_code_wins(app: Holdfast, ledger: 
         raise ConnectionError
 
     job = ledger.enqueue_one(plain.new())
-    async with app.worker(retry=Retry(base=DAY, maximum=DAY), **PATIENT) as worker:
+    async with app.worker(retry=Retry(base=DAY, maximum=DAY, jitter=0), **PATIENT) as worker:
         await until(lambda: worker.counts.get("job_retried") == 1)
     assert HOUR < waits(ledger, job) <= DAY
 

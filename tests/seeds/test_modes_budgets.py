@@ -58,7 +58,7 @@ async def test_an_endless_job(app: Holdfast, ledger: Ledger) -> None:
     result = await run_tick(application_of(app, fast(tick_runners=("outbox",), **budgets)))
     assert reasons == [AbortReason.timeout]
     assert ledger.job(one)[:2] == ("failed", 1)
-    assert "WORKER_TICK_OVERALL_MAX_MS" in str(ledger.job(one).error)
+    assert "tick_overall_max" in str(ledger.job(one).error)
     assert result.exit_code == 1
 
 

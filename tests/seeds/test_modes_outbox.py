@@ -240,7 +240,8 @@ def test_idempotent_request(app: Holdfast, ledger: Ledger) -> None:
 
 
 @doc.says("heavy handlers have a concurrency of their own, below that of the others")
-async def test_heavy(app: Holdfast, ledger: Ledger) -> None:
+async def test_heavy(app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PDF_RENDER_CONCURRENCY", "2")
     heavy, light, go = list[int](), list[int](), asyncio.Event()
 
     @app.job("heavy", queue="pdf")

@@ -273,7 +273,7 @@ class Worker:
         if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
             budget = self._application.settings.tick_overall_max / timedelta(milliseconds=1)
             label = self._application.settings.label("tick_overall_max")
-            why = f"the job still ran at the end of its one-shot tick ({label}, {budget:g})"
+            why = f"the job still ran at the end of its one-shot tick, after {budget:g} ms: {label}"
             outlasted = sum(serving.held_jobs.outlasted(why) for serving in self._serving)
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
             await self._dispatcher.drained(ABORT_GRACE)
