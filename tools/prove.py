@@ -1,4 +1,4 @@
-"""The long proofs: everything, with all variants, on each PostgreSQL. Their last results stand in docs/explanation/proof.md.
+"""The long proofs: everything, with all variants, on each PostgreSQL. docs/explanation/proof.md has their last results.
 
 python -m tools.prove                                 every part on every version; takes hours
 python -m tools.prove --postgres 18 --parts variants  one of them; the page keeps the last result of the others

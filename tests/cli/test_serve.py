@@ -134,7 +134,7 @@ def test_a_port_that_is_taken(database: str) -> None:
     [
         (["--port", "65536"], "is not a port"),
         (["--connections", "0"], "from 1 to 100"),
-        (["--timeout", "0"], "from 0.1 to 60 seconds"),
+        (["--timeout", "0"], "expected 0.1 to 60 seconds"),
         (["--jwt-issuer", "x"], "belong together: give all three"),
         (
             ["--jwt-issuer", "x", "--jwt-audience", "y", "--jwt-keys", "gone.json"],
