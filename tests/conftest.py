@@ -6,6 +6,7 @@ HOLDFAST_TEST_POSTGRES chooses the version of PostgreSQL, HYPOTHESIS_PROFILE how
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 pytest_plugins = ["tests.standstill"]
+
+# A suite that a shell started in the background ignores Ctrl-C, and so would every program that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine that stands still for a while is no property of what is tested.
 PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}

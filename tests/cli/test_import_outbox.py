@@ -380,4 +380,4 @@ def test_wrong_usage(
 def test_a_pair_needs_both_parts(database: str) -> None:
     said = run(database, "--map", "order.placed")
     assert said.status == 2
-    assert said.err.endswith("argument --map: 'order.placed': write NAME=VALUE\n")
+    assert said.err == "holdfast import-outbox: --map: 'order.placed': write NAME=VALUE\n"
