@@ -47,7 +47,8 @@ def status(*arguments: str) -> int:
 
 def test_the_application_is_the_sites(django_database: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert status("check", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["application"]["kinds"] == ["book.print", "book.ship"]
+    tasks = [f"tests.contrib.book.tasks.{name}" for name in ("add", "decline", "fail_twice", "greet", "noted")]
+    assert json.loads(capsys.readouterr().out)["application"]["kinds"] == ["book.print", "book.ship", *tasks]
 
 
 def test_it_answers_as_holdfast_does(django_database: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""A table of mistakes that newcomers make. Each is made for real, and its message is compared and graded."""
+"""The table of mistakes of docs/reference/errors.md. Each is made for real, and its message is compared and graded."""
 
 from __future__ import annotations
 
