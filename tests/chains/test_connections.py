@@ -222,5 +222,5 @@ async def test_the_schema_is_made_and_up_to_date(server: Server) -> None:
 
 def test_a_database_to_migrate_must_be_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HOLDFAST_DATABASE_URL", raising=False)
-    with pytest.raises(SettingsError, match="0 databases: give Holdfast an address, or name one with url="):
+    with pytest.raises(SettingsError, match="no database: give Holdfast an address, or name one with url="):
         Holdfast().sync.migrate()
