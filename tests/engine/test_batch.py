@@ -215,7 +215,7 @@ def test_the_arguments_are_checked(app: Holdfast) -> None:
 
 
 def test_a_handler_of_another_shape_is_refused(app: Holdfast) -> None:
-    with pytest.raises(TypeError, match=r"one parameter, annotated list\[Item"):
+    with pytest.raises(TypeError, match=r"one parameter, a list of items"):
 
         @app.batch("post")  # type: ignore[arg-type]
         async def post(job: Job[None], number: int) -> None: ...
@@ -229,7 +229,7 @@ def test_items_that_are_not_annotated_as_such_are_refused(app: Holdfast, annotat
     def post(items: Any) -> None: ...
 
     post.__annotations__["items"] = annotation
-    with pytest.raises(TypeError, match=r"^post: a batch handler has one parameter, annotated list\[Item"):
+    with pytest.raises(TypeError, match=r"^post: a batch handler has one parameter, a list of items"):
         app.batch("post")(post)
     assert not app.kinds
 
