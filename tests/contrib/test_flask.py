@@ -73,6 +73,6 @@ def test_handlers_of_every_process_have_the_applications_context(tmp_path: Path,
 def test_it_answers_as_holdfast_does(database: str) -> None:
     flask = ("-m", "flask", "--app", "shop", "holdfast")
     wrong = command("flask_site", *flask, "jobs", "list", "--limit", "0", database=database)
-    assert (wrong.status, "'0': from 1 to 1000" in wrong.err) == (2, True), wrong
+    assert (wrong.status, "--limit: expected a number from 1 to 1000, got '0'" in wrong.err) == (2, True), wrong
     helped = command("flask_site", *flask, "--help", database=database)
     assert (helped.status, "run jobs until stopped" in helped.out) == (0, True)

@@ -341,7 +341,7 @@ async def test_a_name_with_two_faces(endpoint: Endpoint, monkeypatch: pytest.Mon
     ],
 )
 def test_what_is_no_endpoint(url: str) -> None:
-    with pytest.raises(ValueError, match=r"an endpoint is|private network"):
+    with pytest.raises(ValueError, match=r"url: expected http:// or https://|private network"):
         WebhookSink(url, SECRET)
 
 
