@@ -72,7 +72,7 @@ _COMMANDS = {
     "check": "print every setting and its source, and check the databases",
     "completion": "print shell completion",
 }
-_OF_AN_APPLICATION = ("worker", "dev", "tick", "serve", "check", "import-outbox")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "import-outbox", "serve", "check")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
 
