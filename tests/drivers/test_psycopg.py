@@ -40,6 +40,15 @@ async def test_the_job_exists_when_the_callers_transaction_commits(
     assert seen(database) == ([1], 1)
 
 
+async def test_a_generator_of_jobs_is_enqueued_whole(conn: psycopg.AsyncConnection[Any], database: str) -> None:
+    jobs: Any = (send_receipt.new(number) for number in range(3))
+    handles = await app.enqueue_many(conn, jobs)
+    nothing: Any = (send_receipt.new(number) for number in range(0))
+    assert await app.enqueue_many(conn, nothing) == []
+    await conn.commit()
+    assert (len(handles), seen(database)[0]) == (3, [0, 1, 2])
+
+
 async def test_rollback_leaves_nothing(conn: psycopg.AsyncConnection[Any], database: str) -> None:
     await conn.execute(INSERT)
     await app.enqueue(conn, send_receipt.new(1))
