@@ -19,6 +19,7 @@ NAMES = {
     "holdfast.contrib.flask": {"init_app"},
     "holdfast.contrib.sentry": {"report_to_sentry"},
     "holdfast.contrib.starlette": {"holdfast_of", "lifespan"},
+    "holdfast.archive": {"Archive", "ArchiveError"},
     "holdfast.inbox": {"consumer", "once", "sync"},
     "holdfast.inbox.sync": {"consumer", "once"},
     "holdfast.logs": {"ContextFilter", "HumanFormatter", "JsonFormatter", "bound", "configure", "mask"},

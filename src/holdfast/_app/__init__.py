@@ -5,5 +5,6 @@ registry.py   registers kinds, topics, subscriptions, runners, schedules and hoo
 client.py     the verbs for async connections: enqueues, publishes, cancels, and reads, completes and waits for chains
 sync.py       the same verbs for sync connections, as `app.sync`
 verbs.py      the checks and statements of the verbs, and what their rows become, once for both clients
+archiving.py  builds the runners of the archive
 arguments.py  checks the arguments that users pass
 """

@@ -14,6 +14,7 @@ from holdfast._app.client import Client
 from holdfast._app.registry import Registry
 from holdfast._app.sync import SyncClient
 from holdfast._app.verbs import Verbs
+from holdfast._archive.tables import Archive
 from holdfast._model.call import explains, suggestion
 from holdfast._model.codec import JsonCodec
 from holdfast._model.errors import HoldfastError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from holdfast._engine.application import Application, MakeRelaying
+    from holdfast._engine.runner import Runner
     from holdfast._engine.wake.carriers import Carrier
     from holdfast._engine.worker import Worker
     from holdfast._model.duration import Duration
@@ -43,7 +45,7 @@ class Holdfast(Registry, Client):
     '{"invoice_id":7,"to":"a@b.c"}'
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one keyword per part of an application
         self,
         url: str | None = None,
         *,
@@ -51,6 +53,7 @@ class Holdfast(Registry, Client):
         codec: JsonCodec | None = None,
         wake: Carrier | None = None,
         imports: Sequence[str] = (),
+        archives: Sequence[Archive] = (),
     ) -> None:
         """Create an application for the database at `url`. Default: HOLDFAST_DATABASE_URL.
 
@@ -58,7 +61,10 @@ class Holdfast(Registry, Client):
         `codec`: encodes payloads. Default: `JsonCodec()`. `wake`: a broker that carries wake-ups, `RedisWake(url)` or
         `NatsWake(url)`, in place of LISTEN in every worker. Default: LISTEN. `imports`: modules with handlers, such as
         `["shop.jobs"]`; they are imported when a worker, a command or a drain begins. Default: none.
+        `archives`: tables whose old rows leave, each an `Archive`. Default: none.
         """
+        self.archives: tuple[Archive, ...] = _checked_archives(archives)
+        """The tables whose old rows leave."""
         self.imports: tuple[str, ...] = _checked_imports(imports)
         """The modules that `import_modules` imports."""
         check_lifespan(lifespan)
@@ -153,6 +159,14 @@ class Holdfast(Registry, Client):
 
         return partial(Relays, subscriptions=list(self._subscriptions.values()), settings=settings, codec=self.codec)
 
+    def archive_runners(self, settings: Settings) -> Callable[[str], Sequence[Runner]] | None:
+        """Return a factory of the archive's runners for a database; None when nothing is archived."""
+        if not settings.archive_bucket and not self.archives:
+            return None
+        from holdfast._app.archiving import archive_runners
+
+        return archive_runners(settings, self.archives)
+
     def _worker(self, loaded: Settings, **options: Any) -> Worker:
         # A process that only enqueues does not import the engine, which is half of the package.
         from holdfast._engine.worker import Worker
@@ -168,6 +182,21 @@ def _checked_imports(given: object) -> tuple[str, ...]:
         if not isinstance(name, str) or not all(part.isidentifier() for part in name.split(".")):
             raise ValueError(f"{example}, got {name!r:.60}")
     return tuple(dict.fromkeys(given))
+
+
+def _checked_archives(given: object) -> tuple[Archive, ...]:
+    example = 'archives: expected a list such as [Archive("orders", "created_at", hot="12 months")]'
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        raise TypeError(f"{example}, got {type(given).__name__}")
+    archives = tuple(given)
+    for archive in archives:
+        if not isinstance(archive, Archive):
+            raise TypeError(f"{example}, got {type(archive).__name__} in it")
+    if twice := [
+        archive.source for n, archive in enumerate(archives) if archive.source in [a.source for a in archives[:n]]
+    ]:
+        raise ValueError(f"archives: {twice[0]} is declared twice")
+    return archives
 
 
 def application_of(app: Holdfast, settings: Settings, *, url: str | None = None) -> Application:
@@ -193,4 +222,5 @@ def application_of(app: Holdfast, settings: Settings, *, url: str | None = None)
         lifespan=nullcontext if app.lifespan is None else partial(app.lifespan, app),
         wake=app._wake,  # noqa: SLF001 - a part of the same object
         relays=app.relays(settings),
+        archive=app.archive_runners(settings),
     )

@@ -46,6 +46,8 @@ class Application:
     """The broker that carries wake-ups; None: LISTEN."""
     relays: MakeRelaying | None = None
     """Makes the relays of the subscriptions; None: there are no subscriptions."""
+    archive: Callable[[str], Sequence[Runner]] | None = None
+    """Makes the runners of the archive for the database of this URL; None: nothing is archived."""
 
     @property
     def selected(self) -> list[str]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Counts: TypeAlias = Mapping[str, int]
 """The result of a tick by name: `{"deleted": 12}`. A tick without work returns zeros or nothing."""
 
-BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance")
+BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance", "cleanup", "archiveExport")
 # A crontab line may wait years for its next slot.
 _FURTHEST = timedelta(days=36_600)
 NAME_LIMIT = 200
@@ -262,6 +262,8 @@ _WITHOUT = {
     "schedules": "no periodic job is enqueued",
     "reaper": "expired leases of kinds that no live worker serves stay as they are",
     "maintenance": "partitions are neither made ahead nor dropped, and statistics are not folded",
+    "cleanup": "no row is moved to the archive, and no archived day is dropped",
+    "archiveExport": "no day is archived",
 }
 
 

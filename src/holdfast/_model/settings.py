@@ -15,7 +15,7 @@ from holdfast._model.call import type_name
 from holdfast._model.duration import MILLISECOND, or_timedelta
 from holdfast._model.errors import HoldfastError, meaning_of
 from holdfast._model.retry import Retry
-from holdfast._model.settings_table import QUEUE_ALIASES, SETTINGS
+from holdfast._model.settings_table import FOLLOWS, QUEUE_ALIASES, RULES, SETTINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -93,9 +93,15 @@ class Settings:
     retry: Retry
     api_base_url: str | None
     api_service_token: str | None
+    retention_completed: int | None
+    retention_failed: int | None
+    retention_events: int | None
+    retention_runs: int | None
     archive_bucket: str | None
     archive_region: str | None
     archive_endpoint: str | None
+    cleanup_cron: str
+    archive_export_cron: str
     listen: bool
     tracebacks: bool
     max_connections: int
@@ -143,7 +149,7 @@ class Settings:
 
     def too_long_for(self, name: str, lease: timedelta) -> Iterator[str]:
         """Yield a problem for each explicit setting that is too long for the `lease` of `name`, a kind or a queue."""
-        for left, right, agree, rule in _RULES:
+        for left, right, agree, rule in RULES:
             explicit = right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left)
             if explicit and not agree(value := getattr(self, left), lease):
                 written = _written(_BY_FIELD[left], {left: value})
@@ -220,7 +226,7 @@ class _Reader:
 
     def follow(self) -> None:
         """Adjust defaults that depend on another setting."""
-        for name, other, follows in _FOLLOWS:
+        for name, other, follows in FOLLOWS:
             if {name, other} <= self.values.keys() and self.sources[_BY_FIELD[name].name] == _DEFAULT:
                 value, leader = self.values[name], self.values[other]
                 if isinstance(value, timedelta) and isinstance(leader, timedelta):
@@ -319,27 +325,6 @@ _WRITE: dict[Unit, Callable[[Any], str]] = {
 _TYPES: dict[Unit, type] = {
     "ms": timedelta, "number": int, "true or false": bool, "names": tuple, "addresses": tuple, "queues": Mapping,
 }  # fmt: skip
-_RULES: tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...] = (
-    ("heartbeat", "lease", lambda heartbeat, lease: heartbeat * 3 < lease, "below a third of"),
-    ("shutdown_timeout", "lease", lambda timeout, lease: timeout <= lease, "at most"),
-    ("reap_interval", "lease", lambda interval, lease: interval < lease, "below"),
-    ("idle_min", "idle_max", lambda least, limit: least <= limit, "at most"),
-    ("retry.base", "retry.maximum", lambda base, limit: base is None or base <= limit, "at most"),
-    ("shard_index", "shard_count", lambda index, count: (index is None) == (count is None), "set together with"),
-    ("shard_index", "shard_count", lambda index, count: None in (index, count) or index < count, "below"),
-)
-
-
-# Defaults that depend on another setting: the field, the field it follows, and how.
-_FOLLOWS: tuple[tuple[str, str, Callable[[timedelta, timedelta], timedelta]], ...] = (
-    ("heartbeat", "lease", lambda default, lease: min(default, lease / 4)),
-    ("reap_interval", "lease", lambda default, lease: min(default, lease / 6)),
-    ("shutdown_timeout", "lease", min),
-    ("idle_max", "idle_min", max),
-    ("idle_min", "idle_max", min),
-    ("retry.maximum", "retry.base", max),
-    ("retry.base", "retry.maximum", min),
-)
 
 
 def _problems(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
@@ -348,7 +333,7 @@ def _problems(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator
     wrong = {name: said for name in values if (said := next(_faults(table[name], values[name]), ""))}
     for name, said in wrong.items():
         yield f"{_label(table[name], sources)} {said}"
-    for left, right, agree, rule in _RULES:
+    for left, right, agree, rule in RULES:
         if {left, right} <= values.keys() - wrong.keys() and not agree(values[left], values[right]):
             one, other = (f"{_label(table[name], sources)} ({_written(table[name], values)})" for name in (left, right))
             yield f"{one} must be {rule} {other}"

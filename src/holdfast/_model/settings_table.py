@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast._model.duration import LONGEST
 from holdfast._model.retry import MAX_ATTEMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Unit = Literal["ms", "number", "true or false", "names", "addresses", "queues", "word", "text", "secret"]
 
@@ -95,11 +98,26 @@ SETTINGS = (
             ("WORKER_API_BASE_URL",)),
     Setting("HOLDFAST_API_SERVICE_TOKEN", "api_service_token", "secret", "", "sent by them as `x-service-token`",
             ("WORKER_API_SERVICE_TOKEN",)),
-    Setting("HOLDFAST_ARCHIVE_BUCKET", "archive_bucket", "text", "", "not used yet: bucket of the object store",
+    Setting("HOLDFAST_RETENTION_COMPLETED", "retention_completed", "number", "",
+            "days that completed and cancelled jobs are kept; unset: as the database says, 14 at first",
+            lowest=2, highest=36_500),
+    Setting("HOLDFAST_RETENTION_FAILED", "retention_failed", "number", "",
+            "days that failed jobs are kept; unset: as the database says, 90 at first", lowest=2, highest=36_500),
+    Setting("HOLDFAST_RETENTION_EVENTS", "retention_events", "number", "",
+            "days that events are kept; unset: as the database says, 7 at first", lowest=2, highest=36_500),
+    Setting("HOLDFAST_RETENTION_RUNS", "retention_runs", "number", "",
+            "days that the runs of runners are kept; unset: as the database says, 30 at first",
+            lowest=2, highest=36_500),
+    Setting("HOLDFAST_ARCHIVE_BUCKET", "archive_bucket", "text", "",
+            "where closed days are archived: a bucket, or s3://, gs://, az:// or file:// and a folder",
             ("ARCHIVE_BUCKET",)),
-    Setting("HOLDFAST_ARCHIVE_REGION", "archive_region", "text", "", "not used yet: its region", ("ARCHIVE_REGION",)),
+    Setting("HOLDFAST_ARCHIVE_REGION", "archive_region", "text", "", "the region of the bucket", ("ARCHIVE_REGION",)),
     Setting("HOLDFAST_ARCHIVE_ENDPOINT", "archive_endpoint", "text", "",
-            "not used yet: its address, unless it is the provider's own", ("ARCHIVE_ENDPOINT",)),
+            "the address of the object store, unless it is the provider's own", ("ARCHIVE_ENDPOINT",)),
+    Setting("HOLDFAST_CLEANUP_CRON", "cleanup_cron", "text", "17 3 * * *",
+            "when the runner `cleanup` moves and drops what is archived, in UTC", ("CLEANUP_CRON",)),
+    Setting("HOLDFAST_ARCHIVE_EXPORT_CRON", "archive_export_cron", "text", "47 3 * * *",
+            "when the runner `archiveExport` archives closed days, in UTC", ("ARCHIVE_EXPORT_CRON",)),
     Setting("HOLDFAST_LISTEN", "listen", "true or false", "true",
             "be woken by notifications, on a connection of its own; polling goes on underneath"),
     Setting("HOLDFAST_MAX_CONNECTIONS", "max_connections", "number", "6",
@@ -114,3 +132,25 @@ SETTINGS = (
             words=("debug", "info", "warning", "error", "critical")),
 )
 # fmt: on
+
+# Two settings that must agree: the fields, whether their values do, and the rule in words.
+RULES: tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...] = (
+    ("heartbeat", "lease", lambda heartbeat, lease: heartbeat * 3 < lease, "below a third of"),
+    ("shutdown_timeout", "lease", lambda timeout, lease: timeout <= lease, "at most"),
+    ("reap_interval", "lease", lambda interval, lease: interval < lease, "below"),
+    ("idle_min", "idle_max", lambda least, limit: least <= limit, "at most"),
+    ("retry.base", "retry.maximum", lambda base, limit: base is None or base <= limit, "at most"),
+    ("shard_index", "shard_count", lambda index, count: (index is None) == (count is None), "set together with"),
+    ("shard_index", "shard_count", lambda index, count: None in (index, count) or index < count, "below"),
+)
+
+# Defaults that depend on another setting: the field, the field it follows, and how.
+FOLLOWS: tuple[tuple[str, str, Callable[[timedelta, timedelta], timedelta]], ...] = (
+    ("heartbeat", "lease", lambda default, lease: min(default, lease / 4)),
+    ("reap_interval", "lease", lambda default, lease: min(default, lease / 6)),
+    ("shutdown_timeout", "lease", min),
+    ("idle_max", "idle_min", max),
+    ("idle_min", "idle_max", min),
+    ("retry.maximum", "retry.base", max),
+    ("retry.base", "retry.maximum", min),
+)

@@ -18,6 +18,7 @@ job.py           reads one job by its id, retries it, and changes when it is due
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 search.py        searches, cancels and replays jobs
 outbox.py        reads, locks and marks rows of another table, and records imported rows
+archive.py       reads and sets retention, and records every file of the archive
 access.py        stores access tokens, sessions, the audit log and idempotency keys
 testing.py       moves time and jobs for the test kit
 """

@@ -243,13 +243,14 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
     for database in databases:
         # A new database needs no maintenance at first.
         maintenance = Runner(
-            "maintenance", Maintenance(database).tick, every=Every(MINUTE), singleton=True, at_start=False
+            "maintenance", Maintenance(database, settings).tick, every=Every(MINUTE), singleton=True, at_start=False
         )
+        archive = [] if application.archive is None else list(application.archive(database.url))
         own = list(application.runners.values()) if database is home else []
         periodic = list(application.schedules.values()) if database is home else []
         timetable = Timetable(
             database,
-            [runner for runner in (*own, maintenance) if runner.name in names],
+            [runner for runner in (*own, maintenance, *archive) if runner.name in names],
             periodic,
             lease=settings.lease,
             heartbeat=settings.heartbeat,
@@ -257,6 +258,7 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
         ours = {runner.name: runner for runner in own}
         ours["reaper"] = Runner("reaper", Reaping(database, application.kinds, settings, transitions.reaped).tick)
         ours["maintenance"] = maintenance
+        ours |= {runner.name: runner for runner in archive}
         scheduled = [job.name for job in periodic]
         ours["schedules"] = Runner("schedules", PeriodicJobs(database, timetable, scheduled, transitions).tick)
         if outbox is not None and database is databases[0]:

@@ -13,6 +13,7 @@ from holdfast._engine.link import LOST, severed_after
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
+from holdfast._store.archive import set_archived, set_retention
 from holdfast._store.chain import repair_blockers
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.maintenance import (
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.runner import Counts, Tick
     from holdfast._engine.runners.database import RunnerDatabase
+    from holdfast._model.settings import Settings
     from holdfast._store.maintenance import Deletion, ExpiredPartition
     from holdfast._store.statement import Statement
 
@@ -68,8 +70,10 @@ COMMAND_SECONDS = 5.0
 class Maintenance:
     """Maintains one database. Each step is bounded, and leaves the rest to the next tick."""
 
-    def __init__(self, database: RunnerDatabase) -> None:
+    def __init__(self, database: RunnerDatabase, settings: Settings) -> None:
         self._database = database
+        self._wanted = retention_of(settings)
+        """The statements that write the settings of retention, until they are written."""
         self._link = database.link
         self._warned_of: list[str] = []
         self._unserved: set[tuple[str, str]] = set()
@@ -102,6 +106,7 @@ class Maintenance:
 
     def _steps(self, tick: Tick) -> Iterator[tuple[str, Callable[[], Awaitable[int]]]]:
         link = self._link
+        yield "retention", self._retain
         yield "partitions_made", self._make_partitions
         yield "tallies_folded", partial(self._fold, tick)
         yield "partitions_dropped", partial(self._drop, tick)
@@ -124,6 +129,13 @@ class Maintenance:
         ):
             if not tick.budget.spent:
                 yield name, step
+
+    async def _retain(self) -> int:
+        """Write once what the settings say of retention. A change at run time holds until the next start."""
+        while self._wanted:
+            await self._link.run(self._wanted[-1])
+            self._wanted.pop()
+        return 0
 
     async def _make_partitions(self) -> int:
         """Create partitions ahead. If a session blocks that for too long, log which one; the next tick tries again."""
@@ -206,6 +218,18 @@ class Maintenance:
             dropped += await self._link.run_with(partial(_dropped, partition=partition))
             tick.budget.spend()
         return dropped
+
+
+def retention_of(settings: Settings) -> list[Statement[None]]:
+    """Return the statements that write what the settings say of retention, and of the archive."""
+    days = {
+        "job_history": settings.retention_completed,
+        "job_failed": settings.retention_failed,
+        "event": settings.retention_events,
+        "run": settings.retention_runs,
+    }
+    wanted = [set_retention(family, kept) for family, kept in days.items() if kept is not None]
+    return [*wanted, set_archived(archived=True)] if settings.archive_bucket else wanted
 
 
 def _unanswered(exc: Exception) -> bool:

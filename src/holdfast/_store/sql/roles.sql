@@ -60,6 +60,7 @@ BEGIN
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery'),
             ('holdfast_worker', 'SELECT ON holdfast.event, holdfast.event_id_seq'),
             ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration, holdfast.identity, holdfast.census'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.archive_exports'),
 
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
             ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),
@@ -82,6 +83,7 @@ BEGIN
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.ended_session'),
             ('holdfast_operator', 'INSERT ON holdfast.delivery, holdfast.imported'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
+            ('holdfast_operator', 'INSERT, UPDATE ON holdfast.archive_exports'),
             ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
 
             ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),

@@ -1,0 +1,53 @@
+"""Builds the runners of the archive: here the archive and the engine meet, neither of which knows the other."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from holdfast._archive.location import Location
+from holdfast._archive.runners import CLEANUP, EXPORT, ArchiveRunners
+from holdfast._distribution import require
+from holdfast._engine.link import connect
+from holdfast._engine.runner import Runner
+from holdfast._model.schedule import Cron
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+
+    import psycopg
+
+    from holdfast._archive.tables import Archive
+    from holdfast._model.settings import Settings
+
+# A first export has all days that there are, and a move all rows that are old. Both go on where they were stopped.
+LONGEST = timedelta(hours=6)
+
+
+def archive_runners(settings: Settings, archives: Sequence[Archive]) -> Callable[[str], Sequence[Runner]]:
+    """Return a function that makes the runners for the database of a URL.
+
+    Without a bucket there is no export, and `cleanup` only moves rows. Raises ImportError if a library is missing.
+    """
+    location = Location.of(settings)
+    if location is not None:
+        for library in ("obstore", "pyarrow"):
+            require("the archive", "archive", library)
+
+    def make(url: str) -> list[Runner]:
+        @asynccontextmanager
+        async def connected() -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+            conn = await connect(url)
+            try:
+                yield conn
+            finally:
+                await conn.close()
+
+        ticks = ArchiveRunners(url, connected, location=location, archives=archives)
+        options: dict[str, Any] = {"singleton": True, "max_runtime": LONGEST}
+        cleanup = Runner(CLEANUP, ticks.cleanup, every=Cron(settings.cleanup_cron), **options)
+        export = Runner(EXPORT, ticks.export, every=Cron(settings.archive_export_cron), **options)
+        return [cleanup] if location is None else [cleanup, export]
+
+    return make

@@ -1,0 +1,18 @@
+"""Moves history out of the database: closed days and months become Parquet files in an object store.
+
+In the order in which a row passes through them:
+
+    tables.py       is the declaration of a table of the application whose old rows are archived
+    moving.py       moves these rows into the schema `archive`, month by month
+    columns.py      maps the columns of a table to the types of a Parquet file
+    parquet.py      writes the rows of a period into a Parquet file, in bounded memory, and reads it
+    manifest.py     describes a file: rows, ids, checksum, columns
+    location.py     opens the object store, and names the objects
+    child.py        is the process that exports and verifies one period
+    export.py       has periods exported and verified in that process, and records each step
+    cleanup.py      drops what is verified and no longer to be kept
+    restore.py      loads a file into a table
+    filesystem.py   shows the bucket to Arrow as files
+    search.py       finds a job, an event, or the answer of a query, in the files
+    runners.py      builds the ticks of the runners `cleanup` and `archiveExport`
+"""

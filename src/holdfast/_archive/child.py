@@ -1,0 +1,167 @@
+"""The process that exports one period and verifies it: `python -m holdfast._archive.child`.
+
+It is a process of its own so that its memory and its processor time are not the worker's: it runs with low priority,
+and an export that is killed takes no job with it. It reads one request, a line of JSON, from standard input, and writes
+lines of JSON to standard output: the rows so far, then what was uploaded, then that it was verified, or an error. When
+standard input ends, the process that started it has died, and it ends too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from contextlib import suppress
+from datetime import date
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast._archive import parquet
+from holdfast._archive.location import ArchiveError, Location, manifest_name, translated
+from holdfast._archive.manifest import Manifest
+from holdfast._logs.failure import Failure
+from holdfast._store.statement import PINNED_PATH
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
+
+NICE = 10
+# Bytes of a part of an upload, and of a piece of a download.
+PART = 8 * 1024 * 1024
+# Seconds between two lines at most.
+ALIVE_SECONDS = 5.0
+
+_line = threading.Lock()
+
+
+def main() -> None:
+    """Serve one request."""
+    request = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_report_alive, daemon=True).start()
+    with suppress(OSError):
+        os.nice(NICE)
+    try:
+        store = Location(**request["location"]).open()
+        with translated():
+            if "verify" not in request:
+                _say(uploaded=export(request, store))
+            _say(verified=verify(store, request.get("verify") or manifest_name(request["object"])))
+    except Exception as exc:  # noqa: BLE001 - the parent records it
+        _say(error=Failure.of(exc).text)
+        sys.exit(1)
+
+
+def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
+    """Write the rows into an object, then its manifest. Until the upload is complete, the object does not exist."""
+    import obstore
+
+    name, rows = request["object"], parquet.PeriodRows(**request["rows"])
+    with psycopg.connect(request["url"], autocommit=True, application_name="holdfast archive") as conn:
+        _prepare(conn)
+        columns = parquet.read_columns(conn, rows.relation)
+        metadata = {"holdfast": json.dumps(request["about"])}
+        upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
+        file = parquet.Digest(upload)
+        written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=lambda done: _say(rows=done))
+    if written.rows:
+        upload.close()
+    manifest = Manifest(
+        **{key: date.fromisoformat(day) for key, day in request["period"].items()},
+        **request["about"],
+        object=name if written.rows else None,
+        rows=written.rows,
+        bytes=file.bytes if written.rows else 0,
+        checksum=file.hexdigest() if written.rows else None,
+        min_id=written.min_id,
+        max_id=written.max_id,
+        columns=tuple(columns),
+    )
+    obstore.put(store, manifest_name(name), manifest.text())
+    return {key: getattr(manifest, key) for key in ("object", "rows", "bytes", "min_id", "max_id", "checksum")}
+
+
+def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
+    """Read a file back and compare it with its manifest: size, checksum, and the number of rows that it declares.
+
+    Raises ArchiveError with the difference.
+    """
+    import obstore
+    import pyarrow.parquet as pq
+
+    from holdfast._archive.filesystem import open_file
+
+    told = Manifest.parse(_read(store, manifest), name=manifest)
+    if told.object is None:
+        return {"object": None, "rows": 0, "bytes": 0, "checksum": None, "etag": None}
+    try:
+        found = obstore.get(store, told.object)
+    except FileNotFoundError:
+        raise ArchiveError(f"{told.object} is not in the bucket") from None
+    digest, size = hashlib.sha256(), 0
+    for piece in found.stream(min_chunk_size=PART):
+        digest.update(piece)
+        size += len(piece)
+    if size != told.bytes:
+        raise ArchiveError(f"{told.object} has {size:,} bytes, and its manifest says {told.bytes:,}")
+    if digest.hexdigest() != told.checksum:
+        raise ArchiveError(f"{told.object} has another checksum than its manifest says")
+    rows = pq.ParquetFile(open_file(store, told.object)).metadata.num_rows
+    if rows != told.rows:
+        raise ArchiveError(f"{told.object} has {rows:,} rows, and its manifest says {told.rows:,}")
+    etag = found.meta.get("e_tag")
+    return {"object": told.object, "rows": rows, "bytes": size, "checksum": told.checksum, "etag": etag}
+
+
+def _read(store: ObjectStore, name: str) -> bytes:
+    import obstore
+
+    try:
+        return bytes(obstore.get(store, name).bytes())
+    except FileNotFoundError:
+        raise ArchiveError(f"{name} is not in the bucket") from None
+
+
+def _prepare(conn: psycopg.Connection[Any]) -> None:
+    """Read rows by an index in the order of ids rather than sort them all, and show times in UTC."""
+    settings = {
+        "search_path": PINNED_PATH,
+        "timezone": "UTC",
+        "datestyle": "ISO",
+        "intervalstyle": "iso_8601",
+        "extra_float_digits": "1",
+        "bytea_output": "hex",
+        "client_encoding": "UTF8",
+        "enable_sort": "off",
+        "enable_seqscan": "off",
+        "enable_bitmapscan": "off",
+        "statement_timeout": "0",
+    }
+    for name, value in settings.items():
+        conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
+
+
+def _report_alive() -> None:
+    """Write a line now and then: an upload or a download may take a while."""
+    while True:
+        time.sleep(ALIVE_SECONDS)
+        _say()
+
+
+def _say(**line: Any) -> None:
+    with _line:
+        sys.stdout.write(json.dumps(line) + "\n")
+        sys.stdout.flush()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.read()
+    os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,117 @@
+"""Drops days and months that are verified in the archive and whose retention has ended, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+
+from holdfast._archive.moving import drop_month
+from holdfast._drivers import run
+from holdfast._logs.log import Log
+from holdfast._store.archive import droppable_days, droppable_months, export_again, record_dropped
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from obstore.store import ObjectStore
+
+    from holdfast._archive.location import Location
+    from holdfast._archive.tables import Archive
+    from holdfast._store.archive import DroppableDay, Export
+
+log = Log(__name__)
+
+# Days that one query returns.
+_MOST = 100
+# A command that waits for readers, or for a lock, is given up after this many seconds, and repeated in the next tick.
+COMMAND_SECONDS = 5.0
+# A short lock is tried this often, with a pause in between, so that finished jobs get through.
+_TRIES = 20
+_PAUSE = 0.1
+_BUSY = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+
+
+async def drop_days(
+    conn: psycopg.AsyncConnection[Any],
+    location: Location,
+    *,
+    on_dropped: Callable[[str], None],
+    stopped: Callable[[], bool],
+) -> None:
+    """Drop every day whose time has come. `conn`: in autocommit mode.
+
+    `on_dropped`: called with "dropped", "changed" or "kept" for each. `stopped()`: whether to leave the rest.
+    """
+    store = location.open()
+    for day in await run(conn, droppable_days(limit=_MOST)):
+        if stopped():
+            return
+        if (fault := await file_fault(store, day)) is not None:
+            log.warning("a day is kept, and exported anew", extra={"source": day.source, "reason": fault})
+            await run(conn, export_again(day, fault))
+            on_dropped("changed")
+        else:
+            on_dropped(await _drop(conn, day))
+
+
+async def file_fault(store: ObjectStore, file: DroppableDay | Export) -> str | None:
+    """Return why a file is not what was verified, by its size and tag; None when it is."""
+    import obstore
+
+    if file.object is None:
+        return None
+    try:
+        found = await obstore.head_async(store, file.object)
+    except FileNotFoundError:
+        return f"{file.object} is no longer in the bucket"
+    if found["size"] != file.bytes or (file.etag and found.get("e_tag") != file.etag):
+        return f"{file.object} was changed after it was verified"
+    return None
+
+
+async def _drop(conn: psycopg.AsyncConnection[Any], day: DroppableDay) -> str:
+    answer = "kept"
+    for command in day.commands:
+        for _ in range(_TRIES):
+            try:
+                async with asyncio.timeout(COMMAND_SECONDS):
+                    found = await conn.execute(command.encode())
+                    answer = (await found.fetchone() or ("kept",))[0] if found.description else answer
+                break
+            except _BUSY:
+                await asyncio.sleep(_PAUSE)
+            except (TimeoutError, psycopg.errors.ObjectNotInPrerequisiteState) as exc:
+                extra = {"source": day.source, "day": day.starts_on.isoformat(), "error": type(exc).__name__}
+                log.info("a day could not be dropped yet", extra=extra)
+                return "kept"
+        else:
+            return "kept"
+    return str(answer)
+
+
+async def drop_months(
+    conn: psycopg.AsyncConnection[Any],
+    location: Location,
+    archives: Sequence[Archive],
+    *,
+    on_dropped: Callable[[str], None],
+    stopped: Callable[[], bool],
+) -> None:
+    """Drop every month of the application's tables whose time has come, as `drop_days` does with days."""
+    store = location.open()
+    for archive in archives:
+        for month in await run(conn, droppable_months(archive.source, limit=_MOST)):
+            if stopped():
+                return
+            fault = await file_fault(store, month)
+            if fault is None and await drop_month(conn, archive, month.starts_on, rows=month.rows or 0) == "changed":
+                fault = "rows were added after the export"
+            if fault is not None:
+                extra = {"source": month.source, "reason": fault}
+                log.warning("a month is kept, and exported anew", extra=extra)
+                await run(conn, export_again(month, fault))
+            else:
+                await run(conn, record_dropped(month))
+            on_dropped("dropped" if fault is None else "changed")

@@ -1,0 +1,64 @@
+"""The columns of a file: each has the type of Parquet that holds its values exactly, or PostgreSQL's text."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from psycopg import sql
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+_NUMERIC = re.compile(r"numeric\((\d+),(\d+)\)")
+# The most digits of a decimal number in Parquet.
+_DIGITS = 38
+_TYPES = {
+    "boolean": "bool",
+    "smallint": "int16",
+    "integer": "int32",
+    "bigint": "int64",
+    "real": "float32",
+    "double precision": "float64",
+    "date": "date32",
+}
+
+
+class FileColumn(NamedTuple):
+    """A column of a table and of its file."""
+
+    name: str
+    type: str
+    """In PostgreSQL."""
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type in the file. JSON, and every type that Parquet does not have, is text as PostgreSQL writes it."""
+        import pyarrow as pa
+
+        if name := _TYPES.get(self.type):
+            return pa.type_for_alias(name)
+        if self.type.startswith("timestamp"):
+            return pa.timestamp("us", tz="UTC" if self.type.endswith("with time zone") else None)
+        if (number := _NUMERIC.fullmatch(self.type)) and int(number[1]) <= _DIGITS:
+            return pa.decimal128(int(number[1]), int(number[2]))
+        return pa.string()
+
+
+def select_list(columns: Sequence[FileColumn]) -> sql.Composed:
+    return sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
+
+
+def schema_of(columns: Sequence[FileColumn], metadata: dict[str, str]) -> pa.Schema:
+    """Return the schema of the file, with `metadata` and the type of each column in PostgreSQL."""
+    import pyarrow as pa
+
+    fields = [pa.field(column.name, column.arrow, metadata={"postgresql": column.type}) for column in columns]
+    return pa.schema(fields, metadata=metadata)
+
+
+def columns_of(schema: pa.Schema) -> list[FileColumn]:
+    """Return the columns of a file."""
+    return [FileColumn(field.name, (field.metadata or {}).get(b"postgresql", b"text").decode()) for field in schema]

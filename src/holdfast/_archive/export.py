@@ -1,0 +1,177 @@
+"""Has periods exported and verified in a child process, and records each step.
+
+Every step can be repeated: a period has one name in the bucket, an upload is visible when it is complete, and its
+record is written with a token that a later export replaces. A period that was not verified is exported anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from contextlib import asynccontextmanager, suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from holdfast._archive.location import ArchiveError, object_name
+from holdfast._drivers import run
+from holdfast._logs.failure import Failure
+from holdfast._logs.log import Log
+from holdfast._store.archive import (
+    FAMILIES,
+    ID_COLUMN,
+    Upload,
+    record_export_error,
+    record_upload,
+    record_verified,
+    report_export,
+    start_export,
+)
+from holdfast._store.schema import migrations
+from holdfast._store.worker import read_identity
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    import psycopg
+
+    from holdfast._archive.location import Location
+    from holdfast._store.archive import Period
+
+log = Log(__name__)
+
+# Families in which an id occurs once and has an index that starts with it.
+_UNIQUE_ID = ("job_history", "job_failed", "event")
+# Seconds between two records of the progress.
+_PACE = 1.0
+# Seconds without any line after which the child counts as lost. It writes one every five seconds.
+SILENCE = 60.0
+# Called with the name of each step that ended. Only tests set it.
+on_step: Callable[[str], None] | None = None
+
+
+class Taken(ArchiveError):  # noqa: N818 - names describe what happened
+    """Another process exports this period."""
+
+
+class Exporter:
+    """Exports periods of one database."""
+
+    def __init__(self, conn: psycopg.AsyncConnection[Any], url: str, location: Location) -> None:
+        """`conn`: for the record, in autocommit mode. `url`: with which the child connects to read the rows."""
+        self._conn = conn
+        self._url = url
+        self._location = location
+
+    async def export(
+        self, period: Period, *, keep_ms: int | None = None, on_rows: Callable[[int], None] | None = None
+    ) -> Upload:
+        """Export and verify one period, and return its file.
+
+        `keep_ms`: how long a month of a table is kept from then on. `on_rows`: called with the number of rows so far.
+        Raises Taken if another process exports it, and ArchiveError if it failed; its record says why.
+        """
+        token = await run(self._conn, start_export(period))
+        if token is None:
+            raise Taken(f"{period.source} of {period.starts_on} is exported by another process, or is verified")
+        _step("started")
+        try:
+            return await self._follow(period, token, keep_ms=keep_ms, on_rows=on_rows or (lambda _: None))
+        except Exception as exc:
+            with suppress(Exception):
+                await run(self._conn, record_export_error(period, token, Failure.of(exc).text))
+            raise
+
+    async def _follow(
+        self, period: Period, token: int, *, keep_ms: int | None, on_rows: Callable[[int], None]
+    ) -> Upload:
+        """Start the child, and record what it reports."""
+        identity = await run(self._conn, read_identity())
+        done, reported, upload = 0, time.monotonic(), None
+        async with child(self._request(period, str(identity))) as lines:
+            async for line in lines:
+                if "uploaded" in line:
+                    upload = Upload(**line["uploaded"])
+                    _step("uploaded")
+                    version = len(migrations())
+                    await self._record(record_upload(period, token, upload, schema_version=version), period)
+                    _step("recorded")
+                elif "verified" in line:
+                    _step("verified")
+                    etag = line["verified"]["etag"]
+                    await self._record(record_verified(period, token, etag=etag, keep_ms=keep_ms), period)
+                    _step("done")
+                else:
+                    done = line.get("rows", done)
+                    on_rows(done)
+                    _step("rows")
+                    if time.monotonic() >= reported + _PACE:
+                        await self._record(report_export(period, token, rows_done=done), period)
+                        reported = time.monotonic()
+        if upload is None:
+            raise ArchiveError("the process of the export ended without a result")
+        return upload
+
+    async def _record(self, statement: Any, period: Period) -> None:
+        if not await run(self._conn, statement):
+            raise Taken(f"{period.source} of {period.starts_on} was taken over by another process")
+
+    def _request(self, period: Period, identity: str) -> dict[str, Any]:
+        family = period.source in FAMILIES
+        about = {"source": period.source, "part": period.part, "schema_version": len(migrations())}
+        days = {"starts_on": period.starts_on.isoformat(), "ends_on": period.ends_on.isoformat()}
+        name = object_name(identity, period.source, period.starts_on, period.part, monthly=not family)
+        rows = {
+            "relation": period.relation,
+            "at": period.at,
+            **days,
+            "id": ID_COLUMN.get(period.source, "id") if family else period.id,
+            "unique": period.source in _UNIQUE_ID,
+            "late": family,
+        }
+        location = asdict(self._location)
+        return {"url": self._url, "location": location, "object": name, "about": about, "period": days, "rows": rows}
+
+
+@asynccontextmanager
+async def child(request: dict[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+    """Run a child process and yield its lines. It is killed at the end of the block if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "holdfast._archive.child",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert process.stdin is not None  # noqa: S101 - for the type checker
+    try:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        await process.stdin.drain()
+        yield _lines(process)
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
+
+
+async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[dict[str, Any]]:
+    assert process.stdout is not None  # noqa: S101 - for the type checker
+    while True:
+        async with asyncio.timeout(SILENCE):
+            text = await process.stdout.readline()
+        if not text:
+            break
+        line = json.loads(text)
+        if "error" in line:
+            raise ArchiveError(line["error"])
+        yield line
+    if status := await process.wait():
+        raise ArchiveError(f"the process of the export ended with status {status}")
+
+
+def _step(name: str) -> None:
+    if on_step is not None:
+        on_step(name)

@@ -1,0 +1,106 @@
+"""Where the archive is: a bucket of an object store or a folder, and the names of the objects in it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from holdfast._distribution import needed
+from holdfast._model.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from datetime import date
+
+    from obstore.store import ObjectStore
+
+    from holdfast._model.settings import Settings
+
+_SCHEMES = ("s3", "gs", "az", "file")
+
+
+class ArchiveError(HoldfastError):
+    """The archive cannot be read or written, or does not hold what its record says.
+
+    Cure: `holdfast archive status` shows the state of every file, and `holdfast archive verify` reads it back.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """The bucket, as the settings name it. Credentials come from the provider's own variables, such as AWS_PROFILE."""
+
+    bucket: str
+    """A name, a name and a folder, or an address: `s3://`, `gs://`, `az://` or `file://`."""
+    region: str | None = None
+    endpoint: str | None = None
+
+    @classmethod
+    def of(cls, settings: Settings) -> Location | None:
+        """Return the location in the settings; None when no bucket is set."""
+        if not settings.archive_bucket:
+            return None
+        return cls(settings.archive_bucket, settings.archive_region, settings.archive_endpoint)
+
+    def __post_init__(self) -> None:
+        scheme = urlsplit(self.address).scheme
+        if scheme not in _SCHEMES:
+            known = ", ".join(f"{name}://" for name in _SCHEMES)
+            raise ArchiveError(f"HOLDFAST_ARCHIVE_BUCKET: {scheme}:// is not known: use a bucket's name, or {known}")
+
+    @property
+    def address(self) -> str:
+        """The bucket as an address, for people and for the object store."""
+        return self.bucket if "://" in self.bucket else f"s3://{self.bucket}"
+
+    def open(self) -> ObjectStore:
+        """Return the object store. Nothing is requested yet."""
+        with needed("the archive", "archive"):
+            from obstore.exceptions import BaseError
+            from obstore.store import from_url
+        options: dict[str, Any] = {"client_options": {"timeout": "60s", "connect_timeout": "5s"}}
+        if self.endpoint:
+            options["endpoint"] = self.endpoint
+            options["client_options"]["allow_http"] = self.endpoint.startswith("http://")
+        if self.region:
+            options["region"] = self.region
+        if self.address.startswith("file:"):
+            options = {"mkdir": True, "automatic_cleanup": False}
+        try:
+            return from_url(self.address, **options)
+        except (BaseError, ValueError, TypeError) as exc:
+            raise ArchiveError(f"HOLDFAST_ARCHIVE_BUCKET: {self.address} cannot be opened: {exc}") from exc
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise ArchiveError in place of an error of the object store, whose text has pages of details."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield
+    except (BaseError, FileNotFoundError) as exc:
+        raise ArchiveError(str(exc).partition("\n")[0].strip()) from exc
+
+
+def object_name(identity: str, source: str, starts_on: date, part: int, *, monthly: bool) -> str:
+    """Return the name of a file. The same period has the same name each time, so that it is never stored twice.
+
+    `identity`: of the schema, since two databases may share a bucket.
+
+    >>> from datetime import date
+    >>> object_name("c0ffee", "job_history", date(2026, 3, 1), 1, monthly=False)
+    'c0ffee/job_history/day=2026-03-01/1.parquet'
+    >>> object_name("c0ffee", "public.tenders", date(2026, 3, 1), 2, monthly=True)
+    'c0ffee/public.tenders/month=2026-03/2.parquet'
+    """
+    period = f"month={starts_on:%Y-%m}" if monthly else f"day={starts_on:%Y-%m-%d}"
+    return f"{identity}/{source}/{period}/{part}.parquet"
+
+
+def manifest_name(file: str) -> str:
+    """Return the name of the manifest beside a file."""
+    return str(PurePosixPath(file).with_suffix(".json"))

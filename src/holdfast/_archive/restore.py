@@ -1,0 +1,94 @@
+"""Loads a file of the archive into a table, row for row as it was."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from psycopg import sql
+
+from holdfast._archive.columns import columns_of, select_list
+from holdfast._archive.location import ArchiveError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import psycopg
+    from obstore.store import ObjectStore
+
+    from holdfast._store.archive import Export
+
+
+class TargetTable(NamedTuple):
+    """The table to load into."""
+
+    schema: str
+    name: str
+
+    @property
+    def quoted(self) -> sql.Composable:
+        return sql.Identifier(self.schema, self.name)
+
+
+def restore(
+    conn: psycopg.Connection[Any],
+    store: ObjectStore,
+    export: Export,
+    target: TargetTable,
+    *,
+    on_rows: Callable[[int], None] | None = None,
+) -> int:
+    """Load a file into a new table, or add it to one, and return the number of rows.
+
+    All of it is one transaction of `conn`. A new table has the columns and the types of the file. Raises ArchiveError
+    if the number of rows is not that of the record.
+    """
+    import pyarrow.parquet as pq
+    from pyarrow import csv
+
+    from holdfast._archive.filesystem import open_file
+
+    if export.object is None:
+        return 0
+    file = pq.ParquetFile(open_file(store, export.object))
+    columns = columns_of(file.schema_arrow)
+    with conn.transaction():
+        conn.execute(
+            "SELECT pg_catalog.set_config('timezone', 'UTC', true), pg_catalog.set_config('datestyle', 'ISO', true)"
+        )
+        conn.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.schema)))
+        declared = sql.SQL(", ").join(
+            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
+        )
+        conn.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(target.quoted, declared))
+        load = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(target.quoted, select_list(columns))
+        done = 0
+        with conn.cursor() as cursor:
+            with cursor.copy(load) as copy:
+                for batch in file.iter_batches(batch_size=10_000):
+                    csv.write_csv(batch, _Into(copy), csv.WriteOptions(include_header=False))
+                    done += batch.num_rows
+                    if on_rows is not None:
+                        on_rows(done)
+            loaded = cursor.rowcount
+        if not done == loaded == export.rows:
+            raise ArchiveError(
+                f"{export.object}: {loaded:,} rows were loaded, and the record says {export.rows or 0:,}"
+            )
+    return done
+
+
+class _Into:
+    """A file that writes into a COPY."""
+
+    closed = False
+
+    def __init__(self, copy: psycopg.Copy) -> None:
+        self._copy = copy
+
+    def write(self, data: Any) -> int:
+        self._copy.write(bytes(data))
+        return len(data)
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...

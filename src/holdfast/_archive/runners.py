@@ -1,0 +1,124 @@
+"""The ticks of two runners: `cleanup` moves and drops what is old, `archiveExport` writes it to the object store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast._archive import moving
+from holdfast._archive.cleanup import drop_days, drop_months
+from holdfast._archive.export import Exporter, Taken
+from holdfast._archive.tables import CalendarSpan
+from holdfast._drivers import run
+from holdfast._logs.failure import Failure
+from holdfast._logs.log import Log
+from holdfast._model.errors import HoldfastError
+from holdfast._store.archive import closed_days
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    import psycopg
+
+    from holdfast._archive.location import Location
+    from holdfast._archive.tables import Archive
+    from holdfast._store.archive import Period
+
+    class Budget(Protocol):
+        @property
+        def over(self) -> bool: ...
+
+    class Signal(Protocol):
+        @property
+        def aborted(self) -> bool: ...
+
+    class Tick(Protocol):
+        """The part of a runner's tick that is used here."""
+
+        @property
+        def budget(self) -> Budget: ...
+        @property
+        def signal(self) -> Signal: ...
+        @property
+        def counts(self) -> Mapping[str, int]: ...
+        def count(self, name: str, more: int = 1) -> None: ...
+
+
+log = Log(__name__)
+
+CLEANUP, EXPORT = "cleanup", "archiveExport"
+# Periods that one query returns.
+_MOST = 100
+_DAY_MS = 86_400_000
+_DAYS = {"day": 1, "month": 30, "year": 365}
+
+
+class ArchiveRunners:
+    """The ticks of one database."""
+
+    def __init__(
+        self,
+        url: str,
+        connect: Callable[[], AbstractAsyncContextManager[psycopg.AsyncConnection[Any]]],
+        *,
+        location: Location | None,
+        archives: Sequence[Archive] = (),
+    ) -> None:
+        """`connect()`: opens a connection in autocommit mode. `location`: None when no bucket is set."""
+        self._url = url
+        self._connect = connect
+        self._location = location
+        self._archives = archives
+
+    async def cleanup(self, tick: Tick) -> Mapping[str, int]:
+        """Move old rows of the application's tables, then drop days and months that are verified."""
+
+        def stopped() -> bool:
+            return tick.budget.over or tick.signal.aborted
+
+        async with self._connect() as conn:
+            for archive in await moving.order(conn, self._archives):
+                await moving.move(conn, archive, on_moved=lambda rows: tick.count("rows_moved", rows), stopped=stopped)
+            if self._location is not None:
+                count = lambda end: tick.count(f"periods_{end}")  # noqa: E731
+                await drop_days(conn, self._location, on_dropped=count, stopped=stopped)
+                await drop_months(conn, self._location, self._archives, on_dropped=count, stopped=stopped)
+        return tick.counts
+
+    async def export(self, tick: Tick) -> Mapping[str, int]:
+        """Export closed days and months, oldest first. One that fails does not stop the others."""
+        if self._location is None:
+            return {}
+        broken: list[tuple[Period, Exception]] = []
+        async with self._connect() as conn:
+            exporter = Exporter(conn, self._url, self._location)
+            async for period, keep_ms in self.periods(conn):
+                if tick.budget.over or tick.signal.aborted:
+                    break
+                try:
+                    upload = await exporter.export(period, keep_ms=keep_ms)
+                except Taken:
+                    continue
+                except Exception as exc:
+                    if conn.closed or conn.broken:
+                        raise
+                    extra = {"source": period.source, "starts_on": period.starts_on.isoformat()}
+                    log.warning("an export failed, and is tried again", extra=extra, exc_info=exc)
+                    broken.append((period, exc))
+                else:
+                    tick.count("periods_exported")
+                    tick.count("rows_exported", upload.rows)
+                    tick.count("bytes_exported", upload.bytes)
+        if broken:
+            said = "; ".join(f"{p.source} of {p.starts_on}: {Failure.of(exc).text}" for p, exc in broken[:5])
+            raise HoldfastError(f"{len(broken)} exports failed: {said}")
+        return tick.counts
+
+    async def periods(self, conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[tuple[Period, int | None]]:
+        """Yield what is to be exported, each with how long a month is kept afterwards, in milliseconds."""
+        for period in await run(conn, closed_days(limit=_MOST)):
+            yield period, None
+        for archive in self._archives:
+            keep = CalendarSpan.parse("keep", archive.keep)
+            for period in await moving.closed_months(conn, archive):
+                yield period, keep.number * _DAYS[keep.unit] * _DAY_MS

@@ -1,0 +1,76 @@
+"""The declaration of a table of the application whose old rows are archived."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Literal, NamedTuple
+
+_SPAN = re.compile(r"([1-9][0-9]{0,4}) (day|month|year)s?")
+_NAME = re.compile(r"(?:([a-zA-Z_][a-zA-Z0-9_$]*)\.)?([a-zA-Z_][a-zA-Z0-9_$]*)")
+
+
+class CalendarSpan(NamedTuple):
+    """A length of time by the calendar."""
+
+    number: int
+    unit: Literal["day", "month", "year"]
+
+    @classmethod
+    def parse(cls, name: str, text: object) -> CalendarSpan:
+        """Return the span in `text`, such as "12 months". `name`: of the argument, for the error."""
+        found = _SPAN.fullmatch(text) if isinstance(text, str) else None
+        if found is None:
+            raise ValueError(f'{name}: a number of days, months or years expected, such as "90 days", got {text!r:.60}')
+        return cls(int(found[1]), found[2])  # type: ignore[arg-type]
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.unit}{'s' if self.number > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """A table whose old rows leave: first for the schema `archive`, then, month by month, for the object store.
+
+    `table`: its name, with its schema unless that is `public`. `at`: its column of time. `hot`: how long rows stay in
+    the table, such as "12 months" or "90 days". `where`: a condition of SQL that a row must meet to leave; it is a part
+    of your program, so no user's text belongs in it. Default: none. `keep`: how long a month stays in the schema
+    `archive` after it was verified in the object store. Default: "30 days".
+
+    >>> Archive("deliveries", "completed_at", hot="90 days", where="status in ('ok', 'failed')").source
+    'public.deliveries'
+    """
+
+    table: str
+    at: str
+    _: KW_ONLY
+    hot: str
+    where: str | None = None
+    keep: str = "30 days"
+    schema: str = field(init=False, repr=False)
+    name: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = _NAME.fullmatch(self.table) if isinstance(self.table, str) else None
+        if found is None:
+            raise ValueError(
+                f'table: a name expected, such as "deliveries" or "sales.deliveries", got {self.table!r:.60}'
+            )
+        if not isinstance(self.at, str) or not self.at:
+            raise ValueError(f'at: the name of a column of time expected, such as "created_at", got {self.at!r:.60}')
+        if not isinstance(self.where, str | None):
+            raise TypeError(f"where: a condition of SQL expected, got {type(self.where).__name__}")
+        CalendarSpan.parse("hot", self.hot)
+        CalendarSpan.parse("keep", self.keep)
+        object.__setattr__(self, "schema", found[1] or "public")
+        object.__setattr__(self, "name", found[2])
+
+    @property
+    def source(self) -> str:
+        """The table with its schema, as in the records of the archive."""
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def archived_name(self) -> str:
+        """The name of its table in the schema `archive`."""
+        return self.name if self.schema == "public" else f"{self.schema}_{self.name}"

@@ -1,0 +1,238 @@
+"""The archive in the database: how long rows are kept, what is to be exported, and the record of every file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from holdfast._store.statement import (
+    Row,
+    Statement,
+    many,
+    nothing,
+    statement,
+    text_array,
+    value,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import date, datetime
+
+ExportState = Literal["exporting", "uploaded", "verified", "dropped"]
+
+FAMILIES = ("job_history", "job_failed", "attempt", "event", "delivery", "run")
+"""The families that are archived."""
+ID_COLUMN = {"attempt": "job_id", "delivery": "event_id"}
+"""The column by which a family is sorted and searched, where that is not `id`."""
+# Without a report for this long, another process may export the period.
+LEASE_MS = 60_000
+
+
+class Retention(NamedTuple):
+    """How long the rows of a family are kept."""
+
+    family: str
+    days: int
+    archived: bool
+    """Whether a day is dropped only when it is verified in the archive."""
+
+
+class Period(NamedTuple):
+    """A part of a source that is closed and can be exported: a day of a family, or a month of a table."""
+
+    source: str
+    starts_on: date
+    ends_on: date
+    """The first day after it."""
+    part: int
+    relation: str
+    """The partitioned table that holds its rows, quoted."""
+    at: str
+    """The column by which it is partitioned."""
+    rows_expected: int | None
+    id: str | None = None
+    """Of a table: the column to sort by."""
+
+
+class Upload(NamedTuple):
+    """A file that was uploaded."""
+
+    object: str | None
+    """Its name in the bucket. None: the period has no rows."""
+    rows: int
+    bytes: int
+    min_id: int | None
+    max_id: int | None
+    checksum: str | None
+    """SHA-256, in hex."""
+
+
+class Export(NamedTuple):
+    """The record of one file."""
+
+    source: str
+    starts_on: date
+    ends_on: date
+    part: int
+    state: ExportState
+    started_at: datetime
+    uploaded_at: datetime | None
+    verified_at: datetime | None
+    drop_eligible_at: datetime | None
+    dropped_at: datetime | None
+    running: bool
+    """Whether a process is exporting it now."""
+    rows_expected: int | None
+    rows_done: int
+    rows: int | None
+    bytes: int | None
+    min_id: int | None
+    max_id: int | None
+    schema_version: int | None
+    object: str | None
+    etag: str | None
+    checksum: str | None
+    error: str | None
+
+
+class DroppableDay(NamedTuple):
+    """A verified day whose retention has ended, and the commands that drop it, each outside a transaction."""
+
+    source: str
+    starts_on: date
+    part: int
+    object: str | None
+    etag: str | None
+    bytes: int | None
+    commands: list[str]
+
+
+class SourceTotals(NamedTuple):
+    """The files of one source."""
+
+    source: str
+    periods: int
+    rows: int
+    bytes: int
+    first_day: date
+    last_day: date
+    unfinished: int
+    verified: int
+    dropped: int
+    next_drop: datetime | None
+
+
+def read_retention() -> Statement[list[Retention]]:
+    return statement("read_retention", many(Retention))
+
+
+def set_retention(family: str, days: int) -> Statement[None]:
+    """Keep the rows of a family for `days` from now on: job_history, job_failed, event or run."""
+    return statement("set_retention", nothing, family=family, days=days)
+
+
+def set_archived(*, archived: bool) -> Statement[None]:
+    """Keep days until they are verified in the archive, or no longer."""
+    return statement("set_archived", nothing, archived=archived)
+
+
+def closed_days(*, limit: int) -> Statement[list[Period]]:
+    """Return days to export, oldest first."""
+    return statement("closed_days", _periods, limit=limit)
+
+
+def start_export(period: Period) -> Statement[int | None]:
+    """Begin an export and return its token; None when another process exports it, or it is done."""
+    return statement(
+        "start_export",
+        _value_or_none,
+        **_key(period),
+        ends_on=period.ends_on.isoformat(),
+        rows_expected=period.rows_expected,
+        lease_ms=LEASE_MS,
+    )
+
+
+def report_export(period: Period, token: int, *, rows_done: int) -> Statement[bool]:
+    """Record the progress; return False when another process has taken over."""
+    return statement("report_export", bool, **_key(period), token=token, rows_done=rows_done, lease_ms=LEASE_MS)
+
+
+def record_upload(period: Period, token: int, upload: Upload, *, schema_version: int) -> Statement[bool]:
+    return statement(
+        "record_upload",
+        bool,
+        **_key(period),
+        **upload._asdict(),
+        token=token,
+        schema_version=schema_version,
+        lease_ms=LEASE_MS,
+    )
+
+
+def record_verified(period: Period, token: int, *, etag: str | None, keep_ms: int | None = None) -> Statement[bool]:
+    """Record that the file was read back. `keep_ms`: how long a month is kept from now on; None: as retention says."""
+    return statement("record_verified", bool, **_key(period), token=token, etag=etag, keep_ms=keep_ms)
+
+
+def record_export_error(period: Period, token: int, error: str) -> Statement[bool]:
+    """Record why an export failed, and let any process try again."""
+    return statement("record_export_error", bool, **_key(period), token=token, error=error)
+
+
+def export_again(export: DroppableDay | Export, error: str) -> Statement[bool]:
+    """Have a verified period exported anew, since its file has changed or is gone."""
+    return statement("export_again", bool, **_key(export), error=error)
+
+
+def record_dropped(export: Export) -> Statement[bool]:
+    """Record that a month was dropped."""
+    return statement("record_dropped", bool, **_key(export))
+
+
+def droppable_days(*, limit: int) -> Statement[list[DroppableDay]]:
+    return statement("droppable_days", many(DroppableDay), limit=limit)
+
+
+def droppable_months(source: str, *, limit: int) -> Statement[list[Export]]:
+    """Return verified months of a table whose time has come, oldest first."""
+    return statement("droppable_months", many(Export), source=source, limit=limit)
+
+
+def list_exports(
+    *, source: str | None = None, since: date | None = None, until: date | None = None, limit: int = 1_000
+) -> Statement[list[Export]]:
+    """Return records, newest first: of one source or all, of periods that start in a range of days."""
+    return statement("list_exports", many(Export), source=source, since=_day(since), until=_day(until), limit=limit)
+
+
+def find_export(source: str, starts_on: date) -> Statement[list[Export]]:
+    """Return the parts of one period."""
+    return statement("find_export", many(Export), source=source, starts_on=starts_on.isoformat())
+
+
+def exports_with_id(sources: Sequence[str], id_: int, *, limit: int = 100) -> Statement[list[Export]]:
+    """Return the files that may hold a row with this id, newest first."""
+    return statement("exports_with_id", many(Export), sources=text_array(sources), id=id_, limit=limit)
+
+
+def archive_totals() -> Statement[list[SourceTotals]]:
+    return statement("archive_totals", many(SourceTotals))
+
+
+def _key(period: Period | Export | DroppableDay) -> dict[str, Any]:
+    return {"source": period.source, "starts_on": period.starts_on.isoformat(), "part": period.part}
+
+
+def _day(day: date | None) -> str | None:
+    return None if day is None else day.isoformat()
+
+
+def _periods(rows: Sequence[Row]) -> list[Period]:
+    periods = [Period(*row) for row in rows]
+    # The server has no estimate before it has analyzed a table.
+    return [period._replace(rows_expected=None) if (period.rows_expected or 0) < 0 else period for period in periods]
+
+
+def _value_or_none(rows: Sequence[Row]) -> Any:
+    return value(rows) if rows else None

@@ -1,0 +1,92 @@
+-- name: read_retention
+SELECT family, extract(day FROM keep)::integer, archived FROM holdfast.retention ORDER BY family
+
+-- name: set_retention
+SELECT holdfast.set_retention(%(family)s, %(days)s)
+
+-- name: set_archived
+SELECT holdfast.set_archived(%(archived)s)
+
+-- name: closed_days
+SELECT source, starts_on, starts_on + 1, part, 'holdfast.' || source, at, rows_expected FROM holdfast.closed_days(%(limit)s) ORDER BY starts_on, source LIMIT %(limit)s
+
+-- name: start_export
+-- No row: another process exports this period now, or it is verified or dropped.
+INSERT INTO holdfast.archive_exports AS x (source, starts_on, part, ends_on, state, started_at, lock_token, locked_until, rows_expected)
+VALUES (%(source)s, %(starts_on)s::date, %(part)s, %(ends_on)s::date, 'exporting', now(), nextval('holdfast.token'),
+    now() + %(lease_ms)s * interval '1 millisecond', %(rows_expected)s)
+ON CONFLICT (source, starts_on, part) DO UPDATE SET state = 'exporting', started_at = excluded.started_at, lock_token = excluded.lock_token,
+    locked_until = excluded.locked_until, rows_expected = excluded.rows_expected, rows_done = 0, uploaded_at = NULL, error = NULL
+WHERE x.state IN ('exporting', 'uploaded') AND (x.locked_until IS NULL OR x.locked_until < now())
+RETURNING lock_token
+
+-- name: report_export
+-- No row: another process has taken over.
+UPDATE holdfast.archive_exports SET rows_done = %(rows_done)s, locked_until = now() + %(lease_ms)s * interval '1 millisecond'
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s
+RETURNING true
+
+-- name: record_upload
+UPDATE holdfast.archive_exports SET state = 'uploaded', uploaded_at = now(), rows = %(rows)s, rows_done = %(rows)s, bytes = %(bytes)s,
+    min_id = %(min_id)s, max_id = %(max_id)s, schema_version = %(schema_version)s, object = %(object)s, checksum = %(checksum)s,
+    locked_until = now() + %(lease_ms)s * interval '1 millisecond'
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s AND state = 'exporting'
+RETURNING true
+
+-- name: record_verified
+-- `keep_ms`: of a table of the application, how long the month is kept from now on; null: as retention says.
+UPDATE holdfast.archive_exports x SET state = 'verified', verified_at = now(), etag = %(etag)s, locked_until = NULL, error = NULL,
+    drop_eligible_at = CASE WHEN %(keep_ms)s::bigint IS NOT NULL THEN now() + %(keep_ms)s::bigint * interval '1 millisecond'
+        ELSE greatest(now(), x.ends_on::timestamp AT TIME ZONE 'UTC' + (SELECT r.keep FROM holdfast.retention r WHERE r.family = x.source)) END
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s AND state = 'uploaded'
+RETURNING true
+
+-- name: record_export_error
+UPDATE holdfast.archive_exports SET error = %(error)s, locked_until = NULL
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s AND state <> 'dropped'
+RETURNING true
+
+-- name: export_again
+-- The bucket no longer has what was verified.
+UPDATE holdfast.archive_exports SET state = 'exporting', verified_at = NULL, drop_eligible_at = NULL, locked_until = NULL, error = %(error)s
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified'
+RETURNING true
+
+-- name: record_dropped
+UPDATE holdfast.archive_exports SET state = 'dropped', dropped_at = now()
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified' AND drop_eligible_at <= now()
+RETURNING true
+
+-- name: droppable_days
+SELECT source, starts_on, part, object, etag, bytes, commands FROM holdfast.droppable_days(%(limit)s)
+
+-- part: export_columns
+source, starts_on, ends_on, part, state, started_at, uploaded_at, verified_at, drop_eligible_at, dropped_at,
+    coalesce(locked_until > now(), false), rows_expected, rows_done, rows, bytes, min_id, max_id, schema_version, object, etag, checksum, error
+
+-- name: droppable_months
+SELECT {{export_columns}} FROM holdfast.archive_exports
+WHERE source = %(source)s AND state = 'verified' AND drop_eligible_at <= now() ORDER BY starts_on LIMIT %(limit)s
+
+-- name: list_exports
+-- Newest first, of one source or of all.
+SELECT {{export_columns}} FROM holdfast.archive_exports
+WHERE (%(source)s::text IS NULL OR source = %(source)s) AND (%(since)s::date IS NULL OR starts_on >= %(since)s::date)
+    AND (%(until)s::date IS NULL OR starts_on < %(until)s::date)
+ORDER BY starts_on DESC, source, part LIMIT %(limit)s
+
+-- name: find_export
+SELECT {{export_columns}} FROM holdfast.archive_exports
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date ORDER BY part LIMIT 1000
+
+-- name: exports_with_id
+-- Files that may hold this id, newest first: a job of one of these sources, or the attempts at it.
+SELECT {{export_columns}} FROM holdfast.archive_exports
+WHERE source = ANY (%(sources)s::text[]) AND min_id <= %(id)s AND max_id >= %(id)s AND state IN ('verified', 'dropped')
+ORDER BY starts_on DESC LIMIT %(limit)s
+
+-- name: archive_totals
+SELECT source, count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)::bigint, min(starts_on), max(ends_on),
+    count(*) FILTER (WHERE state IN ('exporting', 'uploaded')), count(*) FILTER (WHERE state = 'verified'),
+    count(*) FILTER (WHERE state = 'dropped'), min(drop_eligible_at) FILTER (WHERE state = 'verified')
+FROM holdfast.archive_exports GROUP BY source ORDER BY source LIMIT 1000

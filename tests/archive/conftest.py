@@ -1,0 +1,135 @@
+"""An object store, days of history in it and in the database, and what is equal in both."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from holdfast._archive.export import Exporter
+from holdfast._archive.location import Location
+from holdfast._archive.runners import ArchiveRunners
+from holdfast._drivers import run
+from holdfast._engine.runner import Tick
+from holdfast._store.archive import closed_days, list_exports
+from tools.seaweedfs import REGION, SeaweedFS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from obstore.store import ObjectStore
+
+    from holdfast._store.archive import Export, Period
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[SeaweedFS]:
+    with SeaweedFS() as server:
+        os.environ.update(server.environment)
+        yield server
+
+
+@pytest.fixture
+def location(object_store: SeaweedFS) -> Location:
+    """A bucket of its own."""
+    return Location(f"test-{secrets.token_hex(6)}/history", REGION, object_store.url)
+
+
+@pytest.fixture
+def bucket(location: Location) -> ObjectStore:
+    return location.open()
+
+
+@dataclass
+class History:
+    """A database whose closed days are archived."""
+
+    url: str
+    conn: psycopg.Connection[Any]
+    location: Location
+
+    def day(self, days_ago: int, jobs: int = 0, **columns: str) -> str:
+        """Create a day with completed jobs, and return it. `columns`: expressions of SQL in `n`."""
+        day = self.value(f"SELECT (now() AT TIME ZONE 'UTC')::date - {days_ago}")
+        for family in ("job_history", "job_failed", "attempt", "event", "delivery", "run"):
+            part = f"{family}_{day:%Y%m%d}"
+            if self.value(f"SELECT to_regclass('holdfast.{part}')") is None:
+                like = f"LIKE holdfast.{family} INCLUDING DEFAULTS INCLUDING CONSTRAINTS"
+                self.conn.execute(f"CREATE TABLE holdfast.{part} ({like})")
+                self.conn.execute(
+                    f"ALTER TABLE holdfast.{family}_days ATTACH PARTITION holdfast.{part} "
+                    f"FOR VALUES FROM ('{day} 00:00+00') TO ('{day}'::date + 1)"
+                )
+        self.add(day, jobs, **columns)
+        return str(day)
+
+    def add(self, day: object, jobs: int, **columns: str) -> None:
+        given = {
+            "id": "nextval('holdfast.job_id_seq')",
+            "created_at": f"'{day} 10:00+00'",
+            "available_at": f"'{day} 10:00+00'",
+            "finished_at": f"'{day} 10:00+00'::timestamptz + n * interval '1 ms'",
+            "status": "'completed'",
+            "attempt": "1",
+            "priority": "5",
+            "queue": "'default'",
+            "kind": "'receipt.send'",
+            "payload": "json_build_object('invoice_id', n)",
+        } | columns
+        self.conn.execute(
+            f"INSERT INTO holdfast.job_history ({', '.join(given)}) SELECT {', '.join(given.values())} "
+            f"FROM generate_series(1, {jobs}) AS n"
+        )
+
+    def value(self, query: str) -> Any:
+        row = self.conn.execute(query.encode()).fetchone()
+        return row and row[0]
+
+    @asynccontextmanager
+    async def connected(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        async with await psycopg.AsyncConnection.connect(self.url, autocommit=True) as conn:
+            yield conn
+
+    def runners(self, *archives: Any) -> ArchiveRunners:
+        return ArchiveRunners(self.url, self.connected, location=self.location, archives=archives)
+
+    async def export(self, *archives: Any) -> dict[str, int]:
+        """Run a tick of `archiveExport`."""
+        return dict(await self.runners(*archives).export(Tick(name="archiveExport")))
+
+    async def cleanup(self, *archives: Any) -> dict[str, int]:
+        """Run a tick of `cleanup`."""
+        return dict(await self.runners(*archives).cleanup(Tick(name="cleanup")))
+
+    async def closed(self) -> list[Period]:
+        async with self.connected() as conn:
+            return await run(conn, closed_days(limit=100))
+
+    async def exports(self, source: str = "job_history") -> list[Export]:
+        async with self.connected() as conn:
+            return await run(conn, list_exports(source=source))
+
+    @asynccontextmanager
+    async def exporter(self) -> AsyncIterator[Exporter]:
+        async with self.connected() as conn:
+            yield Exporter(conn, self.url, self.location)
+
+
+@pytest.fixture
+def history(database: str, location: Location) -> Iterator[History]:
+    with psycopg.connect(database, autocommit=True) as conn:
+        history = History(database, conn, location)
+        # Only the days that a test makes.
+        parts = conn.execute(
+            "SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' "
+            "AND c.relname ~ '_[0-9]{8}$' AND right(c.relname, 8)::date < (now() AT TIME ZONE 'UTC')::date"
+        ).fetchall()
+        for (part,) in parts:
+            conn.execute(f"DROP TABLE holdfast.{part}")
+        conn.execute("SELECT holdfast.set_archived(true)")
+        yield history
