@@ -33,12 +33,14 @@ FROM chaos.promise p JOIN holdfast.job_failed f ON f.id = p.job
 WHERE p.workload = 'trouble' AND f.last_error_code IS DISTINCT FROM p.key AND f.last_error_code <> 'lease_expired';
 
 -- name: innocent jobs harmed
--- A job lost more than one attempt, or became a dead letter, through processes that another job killed.
-SELECT format('job %s (%s) lost %s attempts beside jobs that kill their process, and %s', e.id, e.kind, count(*), e.status)
+-- A job lost more than one attempt, or became a dead letter, through processes that another job killed: both are lost within 10 s, since a process dies once and its leases run out together.
+SELECT format('job %s (%s) lost %s attempts beside jobs that kill their process, and %s: %s', e.id, e.kind, count(*), e.status,
+    string_agg(format('%s of worker %s at %s', a.error_code, a.worker_id, a.ended_at), ', ' ORDER BY a.ended_at))
 FROM chaos.ended e JOIN holdfast.attempt a ON a.job_id = e.id AND a.outcome = 'lost'
 WHERE e.kind <> 'trouble.poison' AND EXISTS (
     SELECT FROM holdfast.attempt k JOIN chaos.ended p ON p.id = k.job_id AND p.kind = 'trouble.poison'
-    WHERE k.worker_id = a.worker_id AND k.job_id <> a.job_id AND k.error_code IN ('lease_expired', 'lost_in_trial', 'crashed_alone'))
+    WHERE k.worker_id = a.worker_id AND k.job_id <> a.job_id AND k.ended_at BETWEEN a.ended_at - interval '10 s' AND a.ended_at + interval '10 s'
+        AND k.error_code IN ('lease_expired', 'lost_in_trial', 'crashed_alone'))
 GROUP BY e.id, e.kind, e.status, e.expected HAVING count(*) > 1 OR (e.status = 'failed' AND coalesce(e.expected, 'completed') = 'completed');
 
 -- name: dead letters that a worker could read

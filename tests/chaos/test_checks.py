@@ -241,6 +241,17 @@ def test_a_dead_letter_that_no_live_worker_could_read_is_no_violation(
     assert found(conn, tmp_path) == {}
 
 
+def test_a_job_that_was_lost_long_before_its_worker_was_killed_is_no_violation(
+    conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    """A failover may cost a worker its claim, and a job may kill that worker a minute later."""
+    conn.execute(TAMPERED["innocent jobs harmed"].encode())
+    conn.execute(
+        "UPDATE holdfast.attempt SET ended_at = ended_at - interval '1 minute' WHERE job_id = 8 AND worker_id = 1"
+    )
+    assert "innocent jobs harmed" not in found(conn, tmp_path)
+
+
 def test_completions_of_a_deleted_worker_row_are_still_known(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
     conn.execute("INSERT INTO chaos.gone SELECT id, name, started_at, heartbeat_at FROM holdfast.worker WHERE id = 1")
     conn.execute("UPDATE holdfast.worker SET name = 'another' WHERE id = 1")
