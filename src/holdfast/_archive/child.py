@@ -70,8 +70,9 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
         written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=lambda done: _say(rows=done))
     if written.rows:
         upload.close()
+    days: dict[str, Any] = {key: date.fromisoformat(day) for key, day in request["period"].items()}
     manifest = Manifest(
-        **{key: date.fromisoformat(day) for key, day in request["period"].items()},
+        **days,
         **request["about"],
         object=name if written.rows else None,
         rows=written.rows,

@@ -52,7 +52,7 @@ class _ObjectReader:
         self.closed = True
 
 
-class BucketFiles(FileSystemHandler):
+class BucketFiles(FileSystemHandler):  # type: ignore[misc]  # Arrow has no types
     """Opens objects for reading by their names. Nothing can be listed or written."""
 
     def __init__(self, store: ObjectStore) -> None:

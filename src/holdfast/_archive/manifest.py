@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from datetime import date
-from typing import Any
+from typing import Any, TypeAlias
 
 from holdfast._archive.location import ArchiveError
 
+Bytes: TypeAlias = bytes  # a field has that name
 FORMAT = 1
 """The version of the manifest and of the files."""
 
@@ -37,18 +38,18 @@ class Manifest:
     """Name and type in PostgreSQL."""
     format: int = FORMAT
 
-    def text(self) -> bytes:
+    def text(self) -> Bytes:
         """Return it as JSON."""
         plain = asdict(self) | {"starts_on": self.starts_on.isoformat(), "ends_on": self.ends_on.isoformat()}
         return json.dumps(plain, indent=2).encode() + b"\n"
 
     @classmethod
-    def parse(cls, text: bytes, *, name: str) -> Manifest:
+    def parse(cls, text: Bytes, *, name: str) -> Manifest:
         """Return the manifest in `text`. `name`: of its object, for the error."""
         try:
             plain: dict[str, Any] = json.loads(text)
             columns = tuple((column, type_) for column, type_ in plain.pop("columns"))
-            days = {key: date.fromisoformat(plain.pop(key)) for key in ("starts_on", "ends_on")}
+            days: dict[str, Any] = {key: date.fromisoformat(plain.pop(key)) for key in ("starts_on", "ends_on")}
             return cls(**plain, **days, columns=columns)
         except (ValueError, TypeError, KeyError) as exc:
             raise ArchiveError(f"{name} is not a manifest that this version can read: {exc}") from exc

@@ -208,7 +208,7 @@ async def _condition(conn: Connection, archive: Archive) -> sql.Composed:
     )
     conditions: list[sql.Composable] = [age]
     if archive.where:
-        conditions.append(sql.SQL("({})").format(sql.SQL(archive.where)))  # type: ignore[arg-type]
+        conditions.append(sql.SQL("({})").format(sql.SQL(archive.where)))
     for reference in await _references(conn, archive):
         pairs = zip(reference.columns, reference.to_columns, strict=True)
         same = [sql.SQL("r.{} = t.{}").format(sql.Identifier(own), sql.Identifier(to)) for own, to in pairs]
@@ -271,7 +271,7 @@ async def _rows(conn: Connection, query: Any, parameters: Any = None) -> list[An
 
 
 def _declared(name: str, type_: str) -> sql.Composed:
-    return sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_))  # type: ignore[arg-type]  # as the server writes it
+    return sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(type_))  # as the server writes it
 
 
 def _parent(archive: Archive) -> sql.Identifier:

@@ -107,7 +107,9 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
     import pyarrow.parquet as pq
 
     schema = schema_of(columns, metadata)
-    done, least, greatest = 0, None, None
+    done = 0
+    least: int | None = None
+    greatest: int | None = None
     with (
         pq.ParquetWriter(file, schema, compression="zstd", write_page_index=True, sorting_columns=None) as writer,
         ThreadPoolExecutor(1) as thread,
@@ -180,7 +182,7 @@ def _chunks(conn: psycopg.Connection[Any], rows: PeriodRows, columns: Sequence[F
 def _query(rows: PeriodRows, columns: Sequence[FileColumn], *, after: int | None) -> sql.Composed:
     """Return the COPY of a slice. The literals have no type of their own, so they take that of their column."""
     at = sql.Identifier(rows.at)
-    conditions = [
+    conditions: list[sql.Composable] = [
         sql.SQL("{} >= {}").format(at, sql.Literal(rows.starts_on)),
         sql.SQL("{} < {}").format(at, sql.Literal(rows.ends_on)),
     ]
@@ -209,6 +211,6 @@ def _copy(conn: psycopg.Connection[Any], query: sql.Composed) -> Iterator[bytes]
         if size < 0:
             break
         yield bytes(row)
-    while (result := pgconn.get_result()) is not None:
-        if result.status != ExecStatus.COMMAND_OK:
-            raise ArchiveError(result.get_error_message())
+    while (end := pgconn.get_result()) is not None:
+        if end.status != ExecStatus.COMMAND_OK:
+            raise ArchiveError(end.get_error_message())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 _SPAN = re.compile(r"([1-9][0-9]{0,4}) (day|month|year)s?")
 _NAME = re.compile(r"(?:([a-zA-Z_][a-zA-Z0-9_$]*)\.)?([a-zA-Z_][a-zA-Z0-9_$]*)")
@@ -51,12 +51,13 @@ class Archive:
     name: str = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        found = _NAME.fullmatch(self.table) if isinstance(self.table, str) else None
+        table, at = cast("object", self.table), cast("object", self.at)
+        found = _NAME.fullmatch(table) if isinstance(table, str) else None
         if found is None:
             raise ValueError(
                 f'table: a name expected, such as "deliveries" or "sales.deliveries", got {self.table!r:.60}'
             )
-        if not isinstance(self.at, str) or not self.at:
+        if not isinstance(at, str) or not at:
             raise ValueError(f'at: the name of a column of time expected, such as "created_at", got {self.at!r:.60}')
         if not isinstance(self.where, str | None):
             raise TypeError(f"where: a condition of SQL expected, got {type(self.where).__name__}")

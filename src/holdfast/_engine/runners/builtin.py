@@ -14,7 +14,7 @@ from holdfast._engine.jobs.reap import MOST_AT_ONCE, Reaper
 from holdfast._engine.link import LOST
 from holdfast._engine.runner import Runner
 from holdfast._engine.runners.loop import Background
-from holdfast._engine.runners.maintenance import Maintenance
+from holdfast._engine.runners.maintenance import Maintenance, retention_of
 from holdfast._engine.runners.schedules import Timetable
 from holdfast._engine.runners.ticker import Ticker
 from holdfast._logs.log import Log
@@ -243,7 +243,11 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
     for database in databases:
         # A new database needs no maintenance at first.
         maintenance = Runner(
-            "maintenance", Maintenance(database, settings).tick, every=Every(MINUTE), singleton=True, at_start=False
+            "maintenance",
+            Maintenance(database, retention_of(settings)).tick,
+            every=Every(MINUTE),
+            singleton=True,
+            at_start=False,
         )
         archive = [] if application.archive is None else list(application.archive(database.url))
         own = list(application.runners.values()) if database is home else []

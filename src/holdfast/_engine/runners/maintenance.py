@@ -35,7 +35,7 @@ from holdfast._store.subscription import delete_positions, delete_readers
 from holdfast._store.worker import ensure_partitions, list_workers, partition_lockers, unserved
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from datetime import datetime
 
     from holdfast._engine.runner import Counts, Tick
@@ -70,10 +70,11 @@ COMMAND_SECONDS = 5.0
 class Maintenance:
     """Maintains one database. Each step is bounded, and leaves the rest to the next tick."""
 
-    def __init__(self, database: RunnerDatabase, settings: Settings) -> None:
+    def __init__(self, database: RunnerDatabase, retention: Sequence[Statement[None]] = ()) -> None:
+        """`retention`: see `retention_of`."""
         self._database = database
-        self._wanted = retention_of(settings)
-        """The statements that write the settings of retention, until they are written."""
+        self._retention = list(retention)
+        """The statements that are not run yet."""
         self._link = database.link
         self._warned_of: list[str] = []
         self._unserved: set[tuple[str, str]] = set()
@@ -132,9 +133,9 @@ class Maintenance:
 
     async def _retain(self) -> int:
         """Write once what the settings say of retention. A change at run time holds until the next start."""
-        while self._wanted:
-            await self._link.run(self._wanted[-1])
-            self._wanted.pop()
+        while self._retention:
+            await self._link.run(self._retention[-1])
+            self._retention.pop()
         return 0
 
     async def _make_partitions(self) -> int:
