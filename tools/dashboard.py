@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from holdfast._ops import requests as question
-from holdfast._ops.responses import fleet, job
+from holdfast._ops.responses import archive, fleet, job
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolea
 
 def types() -> str:
     """Give the text of the file: one interface for each model, what is answered and what is asked."""
-    answers = _definitions("serialization", job, fleet)
+    answers = _definitions("serialization", job, fleet, archive)
     questions = _definitions("validation", question)
     lines = [_HEAD]
     for name, words in _ALIASES.items():

@@ -3,6 +3,40 @@
 export type Status = "blocked" | "pending" | "processing" | "completed" | "failed" | "cancelled";
 export type Severity = "critical" | "warning";
 
+export interface ArchiveFile {
+  source: string;
+  starts_on: string;
+  object: string;
+}
+
+export interface ArchiveSource {
+  source: string;
+  periods: number;
+  rows: number;
+  bytes: number;
+  first_day: string;
+  ends_on: string;
+  unfinished: number;
+  verified: number;
+  dropped: number;
+  next_drop: string | null;
+}
+
+export interface ArchiveSummary {
+  configured: boolean;
+  bucket: string | null;
+  archived: boolean;
+  sources: ArchiveSource[];
+  retention: RetentionLine[];
+  next_drop: string | null;
+}
+
+export interface ArchivedJob {
+  job: JobStory;
+  files: ArchiveFile[];
+  complete: boolean;
+}
+
 export interface AttemptLine {
   attempt: number;
   outcome: "completed" | "retry" | "reschedule" | "failed" | "cancelled" | "released" | "lost";
@@ -107,6 +141,32 @@ export interface Depth {
 export interface Done {
   done: true;
   message: string;
+}
+
+export interface ExportLine {
+  source: string;
+  starts_on: string;
+  ends_on: string;
+  part: number;
+  state: "exporting" | "uploaded" | "verified" | "dropped";
+  running: boolean;
+  progress: number | null;
+  rows_done: number;
+  rows: number | null;
+  bytes: number | null;
+  started_at: string;
+  uploaded_at: string | null;
+  verified_at: string | null;
+  drop_eligible_at: string | null;
+  dropped_at: string | null;
+  object: string | null;
+  checksum: string | null;
+  error: string | null;
+}
+
+export interface ExportPage {
+  exports: ExportLine[];
+  complete: boolean;
 }
 
 export interface JobActionResult {
@@ -314,6 +374,13 @@ export interface RefusedJob {
   why: string;
 }
 
+export interface RetentionLine {
+  family: string;
+  days: number;
+  archived: boolean;
+  changeable: boolean;
+}
+
 export type Role = "viewer" | "operator" | "developer";
 
 export interface RunLine {
@@ -354,6 +421,7 @@ export interface RunnerLine {
   triggered: boolean;
   next_at: string[];
   last: RunLine | null;
+  last_at: string | null;
   running_since: string | null;
   running_on: string | null;
 }
@@ -462,6 +530,13 @@ export interface DeadLetterSearch {
   created_until?: string | null;
 }
 
+export interface ExportSearch {
+  source?: string | null;
+  since?: string | null;
+  until?: string | null;
+  limit?: number;
+}
+
 export interface JobAction {
   action: "retry" | "cancel" | "delete" | "reschedule";
   ids?: string[] | null;
@@ -520,6 +595,11 @@ export interface QueueControl {
   concurrency: number | null;
   lease_ms: number | null;
   rate: number | null;
+}
+
+export interface RetentionChange {
+  family: "job_history" | "job_failed" | "event" | "run";
+  days: number;
 }
 
 export interface RunnerAction {

@@ -10,6 +10,7 @@ from holdfast._drivers import run_sync
 from holdfast._ops.caller import Token
 from holdfast._store.access import is_name_free, make_access_token
 from holdfast.ops import Role, operations
+from tests.archive.conftest import bucket, history, location, object_store
 from tests.databases import clone
 from tests.ops.shop import Shop, fill
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from tools.postgres import Server
+
+__all__ = ["bucket", "history", "location", "object_store"]  # fixtures, for the tests of this folder too
 
 PATIENT = timedelta(seconds=20)
 """For a machine that is busy with something else."""

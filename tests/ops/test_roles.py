@@ -28,6 +28,8 @@ class Example(NamedTuple):
     id: str = ""
     query: str = ""
     json: Any = None
+    status: int = 200
+    """For a caller who may ask."""
 
 
 EXAMPLES: dict[tuple[str, str], Example] = {
@@ -58,6 +60,10 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("GET", "/api/subscriptions"): Example(),
     ("GET", "/api/subscriptions/{name}/parked"): Example(name="ledger", query="limit=5"),
     ("POST", "/api/subscriptions/{name}/actions"): Example(name="ledger", json={"action": "pause"}),
+    ("GET", "/api/archive"): Example(),
+    ("GET", "/api/archive/exports"): Example(query="source=job_history&since=2026-01-01&limit=5"),
+    ("PUT", "/api/archive/retention"): Example(json={"family": "job_history", "days": 90}),
+    ("GET", "/api/archive/jobs/{id}"): Example(id="{completed}", status=404),
     ("GET", "/api/audit"): Example(query="limit=5"),
     ("GET", "/outbox/stats"): Example(),
     ("POST", "/outbox/run-once"): Example(),
@@ -96,7 +102,7 @@ async def test_a_route_answers_401_403_or_200_as_the_table_says(
     elif who is None:
         expected = 401
     else:
-        expected = 200 if who.may(route.role) else 403
+        expected = EXAMPLES[route.method, route.path].status if who.may(route.role) else 403
     assert answered.status in {expected, *dict(route.also)}, answered
     assert answered.headers["cache-control"] == "no-store"
     assert answered.headers["x-content-type-options"] == "nosniff"

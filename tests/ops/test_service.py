@@ -381,6 +381,18 @@ async def test_a_runner_is_shown_as_running_while_its_worker_lives(
     assert [line.running_since for line in (await service.runners()).runners] == [None, None]
 
 
+async def test_the_schedule_of_a_job_shows_when_it_last_enqueued_one(
+    service: Service, conn: psycopg.Connection[Any]
+) -> None:
+    conn.execute(
+        "INSERT INTO holdfast.schedule (name, what, schedule, job, last_at) VALUES "
+        "('bills', 'job', 'every 60s', '{}', '2026-01-01 00:00+00')"
+    )
+    line = next(line for line in (await service.runners()).runners if line.name == "bills")
+    assert (line.what, line.last) == ("job", None)
+    assert line.last_at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
 async def test_a_schedule_is_run_and_paused_and_one_that_is_not_there_is_not_found(
     service: Service, conn: psycopg.Connection[Any]
 ) -> None:

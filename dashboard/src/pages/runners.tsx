@@ -157,7 +157,14 @@ function Next({ runner: { next_at, paused, what } }: { runner: RunnerLine }) {
   );
 }
 
-function Last({ runner: { last } }: { runner: RunnerLine }) {
+function Last({ runner: { last, last_at, what } }: { runner: RunnerLine }) {
+  if (what === "job")
+    return (
+      <>
+        <Time at={last_at} none="never" />
+        {last_at && <span class="below">enqueued a job</span>}
+      </>
+    );
   if (last === null) return <span class="muted">never</span>;
   return (
     <>

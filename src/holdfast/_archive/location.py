@@ -13,7 +13,7 @@ from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import date
+    from datetime import date, timedelta
 
     from obstore.store import ObjectStore
 
@@ -56,8 +56,11 @@ class Location:
         """The bucket as an address, for people and for the object store."""
         return self.bucket if "://" in self.bucket else f"s3://{self.bucket}"
 
-    def open(self) -> ObjectStore:
-        """Return the object store. Nothing is requested yet."""
+    def open(self, *, timeout: timedelta | None = None) -> ObjectStore:
+        """Return the object store. Nothing is requested yet.
+
+        `timeout`: of each request, which is then not repeated. Default: 60 seconds, and failed requests are repeated.
+        """
         with needed("the archive", "archive"):
             from obstore.exceptions import BaseError
             from obstore.store import from_url
@@ -65,6 +68,9 @@ class Location:
         if self.endpoint:
             options["endpoint"] = self.endpoint
             options["client_options"]["allow_http"] = self.endpoint.startswith("http://")
+        if timeout is not None:
+            options["client_options"] |= {"timeout": timeout, "connect_timeout": timeout}
+            options["retry_config"] = {"max_retries": 0, "retry_timeout": timeout}
         if self.region:
             options["region"] = self.region
         if self.address.startswith("file:"):

@@ -16,6 +16,7 @@ actions.py      retries, cancels, deletes and reschedules jobs
 overview.py     summarizes queues, workers, relays and runners, and lists the problems
 fleet.py        reads workers, queues, kinds, runners and subscriptions
 outbox.py       serves the outbox statistics and a manual tick
+archive.py      serves the records of the archive, and reads one job from its files
 wording.py      puts values into a few words, for the terminal and the command line
 redaction.py    hides secrets in payloads
 responses/      defines the answers of the API

@@ -18,10 +18,12 @@ from starlette.middleware import Middleware
 from starlette.responses import Response
 from starlette.routing import Route as StarletteRoute
 
+from holdfast._archive.location import Location
 from holdfast._logs.masking import NAMES
 from holdfast._model.duration import DAY, MILLISECOND, as_timedelta
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._ops.access import Sessions
+from holdfast._ops.archive import ArchiveEndpoints
 from holdfast._ops.endpoint import Endpoint, Headers, Target, refused_by_starlette
 from holdfast._ops.health import Probes
 from holdfast._ops.openapi import document
@@ -90,6 +92,7 @@ def operations(  # noqa: PLR0913 - one keyword per choice
         ),
         document=partial(document, routes),
         outbox=OutboxEndpoints(app, address, settings),
+        archive=ArchiveEndpoints(Location.of(settings)),
         probes=Probes(app, settings.reap_interval),
         sessions=Sessions(secret),
         jwt=jwt,

@@ -58,8 +58,10 @@ _RANK = {role: rank for rank, role in enumerate(Role)}
 class RequestRefused(Exception):  # noqa: N818 - a refusal is an answer, not an error
     """An answer other than 200: its HTTP status, a code for programs, a message for people."""
 
-    def __init__(self, status: int, code: str, message: str) -> None:
+    def __init__(self, status: int, code: str, message: str, *, retry_after: int | None = None) -> None:
+        """`retry_after`: after how many seconds the same request may be answered; None: not known."""
         super().__init__(message)
+        self.retry_after = retry_after
         self.status = status
         self.code = code
         self.message = message
@@ -78,7 +80,7 @@ class Limited(RequestRefused):
         self, seconds: float, code: str = "too_many_failures", message: str = "Too many tries failed."
     ) -> None:
         self.seconds = max(1, math.ceil(seconds))
-        super().__init__(429, code, f"{message} Try again in {self.seconds} s.")
+        super().__init__(429, code, f"{message} Try again in {self.seconds} s.", retry_after=self.seconds)
 
 
 class _Window(NamedTuple):

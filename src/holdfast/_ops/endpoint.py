@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 
 from holdfast._logs.log import Log
 from holdfast._ops.access import SAFE
-from holdfast._ops.caller import Limited, Person, RequestRefused, Role
+from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._ops.requests import check_framing, check_length, check_target, read_body, read_path, read_query
 from holdfast._ops.responses.job import Refusal
 from holdfast._ops.routes import Call
@@ -73,7 +73,7 @@ class Endpoint:
             query=None if route.query is None else read_query(request, route.query),
             body=None if route.body is None else await read_body(request, route.body),
         )
-        if route.role is None:
+        if route.role is None or route.takes_turns:
             return await _answered(route, call)
         # Login and logout have no role, so their answer with its cookie is never stored under an idempotency key.
         key = None if request.method in SAFE else key_of(request)
@@ -121,8 +121,8 @@ def refusal(exc: RequestRefused) -> Response:
     headers = {}
     if exc.status == 401:  # noqa: PLR2004 - HTTP 401 Unauthorized
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
-    if isinstance(exc, Limited):
-        headers["Retry-After"] = str(exc.seconds)
+    if exc.retry_after is not None:
+        headers["Retry-After"] = str(exc.retry_after)
     return Response(said.model_dump_json(), exc.status, headers, _JSON)
 
 

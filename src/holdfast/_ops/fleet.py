@@ -163,6 +163,7 @@ def _runner(
         triggered=schedule is not None and schedule.triggered,
         next_at=[] if schedule is None else _next(schedule, now),
         last=run and run_line(run),
+        last_at=schedule and schedule.last_at,
         running_since=running and running.since,
         running_on=running and running.worker,
     )

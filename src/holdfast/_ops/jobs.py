@@ -19,6 +19,7 @@ from holdfast._ops.responses.job import (
     JobStory,
     Looked,
 )
+from holdfast._store.archive import exports_with_id
 from holdfast._store.chain import read_blockers, read_chain
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
 from holdfast._store.search import (
@@ -198,7 +199,7 @@ _PERHAPS = (
 async def read_story(transaction: Transaction, job_id: int, redaction: Redaction) -> JobStory:
     row = await transaction.run(read_job(job_id))
     if row is None:
-        raise RequestRefused(404, "not_found", f"There is no job {job_id}: it never was, was deleted, or has aged out.")
+        raise await _gone(transaction, job_id)
     attempts = await transaction.run(list_attempts(job_id))
     replays = await transaction.run(list_replays(job_id))
     blockers = (await transaction.run(read_blockers([job_id]))).get(job_id, [])
@@ -208,16 +209,56 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
     if row["status"] == "pending":
         served = is_served(row["queue"], row["kind"], await transaction.run(list_workers(latest=0)))
     runtime = await transaction.run(served_runtime(row["kind"], row["queue"]))
+    return _story(
+        row,
+        redaction,
+        max_runtime_ms=runtime and runtime.ms,
+        max_runtime_default=runtime and runtime.by_default,
+        worker_name=worker and worker.name,
+        served=served,
+        attempts=[AttemptLine.model_validate(attempt._asdict()) for attempt in attempts],
+        replays=[replay.id for replay in replays],
+        blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
+    )
+
+
+async def read_archived(
+    transaction: Transaction, row: dict[str, Any], attempts: list[AttemptLine], redaction: Redaction
+) -> JobStory:
+    """Return a job whose row comes from the archive. What only a live job has is left out."""
+    replays = await transaction.run(list_replays(row["id"]))
+    worker = await transaction.run(read_worker(row["worker_id"])) if row["worker_id"] else None
+    return _story(
+        row,
+        redaction,
+        max_runtime_ms=None,
+        max_runtime_default=None,
+        worker_name=worker and worker.name,
+        served=None,
+        attempts=attempts,
+        replays=[replay.id for replay in replays],
+        blockers=[],
+    )
+
+
+async def _gone(transaction: Transaction, job_id: int) -> RequestRefused:
+    files = await transaction.run(exports_with_id(["job_history", "job_failed"], job_id, limit=1))
+    if files:
+        ask = f"GET /api/archive/jobs/{job_id}"
+        message = f"Job {job_id} is no longer in the database. It may be in the archive: ask {ask}."
+        return RequestRefused(404, "archived", message)
+    return RequestRefused(404, "not_found", f"There is no job {job_id}: it never was, was deleted, or has aged out.")
+
+
+def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
     payload = redaction.apply(row["kind"], row.get("payload"))
     headers = redaction.apply(row["kind"], row.get("headers"))
     result = redaction.apply(row["kind"], row.get("result"))
     fields: dict[str, Any] = {name: row[name] for name in _SAME} | {name: row.get(name) for name in _PERHAPS}
     return JobStory(
         **fields,
-        max_runtime_ms=runtime and runtime.ms,
-        max_runtime_default=runtime and runtime.by_default,
-        worker=holder,
-        worker_name=worker and worker.name,
+        **more,
+        worker=row.get("locked_by") or row.get("worker_id"),
         chain_id=row["chain_id"] or row["id"],
         payload=payload.value,
         payload_bytes=_size(row.get("payload")),
@@ -228,10 +269,6 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         trace=_trace(row.get("headers")),
         error_code=row["last_error_code"],
         error=row["last_error"],
-        served=served,
-        attempts=[AttemptLine.model_validate(attempt._asdict()) for attempt in attempts],
-        replays=[replay.id for replay in replays],
-        blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
     )
 
 

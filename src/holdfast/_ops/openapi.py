@@ -35,7 +35,7 @@ _WHY = {
     415: "The body is not plain JSON",
     422: "A parameter or a field is wrong",
     429: "This address failed too often to say who it is",
-    503: "The database is out of reach, slow or busy, or this process stops",
+    503: "The database or the object store is out of reach, slow or busy, or this process stops",
 }
 
 

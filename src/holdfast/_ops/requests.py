@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from datetime import MAXYEAR, MINYEAR, datetime, timedelta
+from datetime import MAXYEAR, MINYEAR, date, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 MOST_JOBS = 200
 LARGEST_ID = 2**63 - 1
+MOST_EXPORTS = 1_000
 _DIGITS = 19
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 
 def _number(value: object, info: ValidationInfo) -> object:
@@ -47,12 +49,20 @@ def _number(value: object, info: ValidationInfo) -> object:
     raise ValueError("an id is a string of digits")
 
 
+def _day(value: object) -> object:
+    """Refuse what pydantic also takes for a day: a number of seconds, or a time at midnight."""
+    if isinstance(value, str) and _DAY.fullmatch(value):
+        return date.fromisoformat(value)
+    raise ValueError("a day is written like 2030-01-31")
+
+
 Id = Annotated[
     int,
     BeforeValidator(_number, json_schema_input_type=Annotated[str, Field(pattern=r"^[0-9]{1,19}$")]),
     Field(ge=1, le=LARGEST_ID),
 ]
 Word = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00]*$")]
+Day = Annotated[date, BeforeValidator(_day, json_schema_input_type=date)]
 Key = Annotated[str, Field(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
 
@@ -171,6 +181,22 @@ class SubscriptionAction(Question):
         if self.action != "release" and self.key is not None:
             raise ValueError("`key` is for release")
         return self
+
+
+class ExportSearch(Question):
+    source: Word | None = None
+    since: Day | None = None
+    """The first day."""
+    until: Day | None = None
+    """The day after the last one."""
+    limit: Annotated[int, Field(ge=1, le=MOST_EXPORTS)] = 200
+
+
+class RetentionChange(Question):
+    """How long ended rows of a family are kept. Attempts follow their jobs, and deliveries follow their events."""
+
+    family: Literal["job_history", "job_failed", "event", "run"]
+    days: Annotated[int, Field(ge=2, le=36_500)]
 
 
 class Login(Question):

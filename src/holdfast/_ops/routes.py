@@ -16,7 +16,7 @@ from holdfast._ops.access import COOKIE, Access, check_header
 from holdfast._ops.caller import Failures, RequestRefused, Role, Shares
 from holdfast._ops.live import LiveOverview, LiveResponse
 from holdfast._ops.outbox import TickFailed
-from holdfast._ops.responses import fleet, job
+from holdfast._ops.responses import archive, fleet, job
 from holdfast._ops.responses.job import Answer
 from holdfast._store.access import end_session, find_access_token, is_session_ended
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from holdfast._ops.access import Authenticate, Sessions
+    from holdfast._ops.archive import ArchiveEndpoints
     from holdfast._ops.caller import Person
     from holdfast._ops.health import Probes
     from holdfast._ops.jwt import JwtAccess
@@ -61,6 +62,8 @@ class Route:
     body: type[requests.Question] | None = None
     refusals: tuple[int, ...] = ()
     """Beyond those that the rest of the line implies."""
+    takes_turns: bool = False
+    """True: the handler waits for something other than the database, so it takes the caller's turns itself."""
     also: tuple[tuple[int, type[Answer]], ...] = ()
     """Answers with another status than 200 that are not refusals."""
 
@@ -91,6 +94,7 @@ class Operations:
         *,
         document: Callable[[], dict[str, Any]],
         outbox: OutboxEndpoints,
+        archive: ArchiveEndpoints,
         probes: Probes,
         sessions: Sessions,
         jwt: JwtAccess | None,
@@ -101,6 +105,7 @@ class Operations:
         self._open: OpenService | None = None
         self.document = document
         self.outbox = outbox
+        self.archive = archive
         self.probes = probes
         self.sessions = sessions
         self.access = Access(
@@ -221,6 +226,10 @@ async def _live_overview(call: Call) -> Response:
     return LiveResponse(live, call.by, still)
 
 
+async def _archived_job(call: Call) -> archive.ArchivedJob:
+    return await call.operations.archive.job(call.service, call.path["id"], call.by, call.operations.opened.shares)
+
+
 async def _run_once(call: Call) -> fleet.RunOnce:
     try:
         done = await call.operations.outbox.run_once(lambda: call.service.record(call.by, "outbox.run_once.begin"))
@@ -294,6 +303,15 @@ ROUTES: tuple[Route, ...] = (
           "Pause, resume, replay or skip a subscription, or release what it parked", job.Done,
           lambda call: call.service.act_on_subscription(call.path["name"], call.body, call.by),
           body=requests.SubscriptionAction, refusals=(409,)),
+    Route("GET", "/api/archive", VIEWER, "What is in the archive, how long rows are kept, and the next drop",
+          archive.ArchiveSummary, lambda call: call.operations.archive.summary(call.service)),
+    Route("GET", "/api/archive/exports", VIEWER, "The files of the archive, newest first, and exports that run",
+          archive.ExportPage, lambda call: call.operations.archive.exports(call.service, call.query),
+          query=requests.ExportSearch),
+    Route("PUT", "/api/archive/retention", OPERATOR, "Set how many days ended rows of a family are kept", job.Done,
+          lambda call: call.service.set_retention(call.body, call.by), body=requests.RetentionChange, refusals=(409,)),
+    Route("GET", "/api/archive/jobs/{id}", VIEWER, "A job and its attempts, read from the files of the archive",
+          archive.ArchivedJob, _archived_job, takes_turns=True),
     Route("GET", "/api/audit", VIEWER, "The audit log, newest first", job.AuditPage,
           lambda call: call.service.audit(call.query), query=requests.Before),
     Route("GET", "/outbox/stats", DEVELOPER, "How the outbox fares", fleet.Stats,

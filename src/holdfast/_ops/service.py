@@ -27,6 +27,7 @@ from holdfast._ops.responses.job import (
     Looked,
 )
 from holdfast._store.access import list_audit
+from holdfast._store.archive import read_retention, set_retention
 from holdfast._store.inspect import read_census, sum_tallies, take_census
 from holdfast._store.schedule import list_runs
 from holdfast._store.search import (
@@ -56,11 +57,12 @@ if TYPE_CHECKING:
         JobSearch,
         QueueAction,
         QueueControl,
+        RetentionChange,
         RunnerAction,
         SubscriptionAction,
     )
     from holdfast._ops.responses.fleet import Kinds, Overview, Queues, Runners, Subscriptions, Workers
-    from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
+    from holdfast._ops.responses.job import AttemptLine, ChainGraph, JobActionResult, JobStory
     from holdfast._store.search import Acted
     from holdfast._store.statement import Statement
 
@@ -322,6 +324,21 @@ class Service:
     async def change_subscription(self, name: str, action: SubscriptionChange, by: Person, **given: Any) -> int | None:
         """Change a subscription. See `actions.change_subscription` for the arguments and the number returned."""
         return await actions.change_subscription(self._pool, name, action, by, **given)
+
+    # --- archive
+
+    async def archived_job(self, row: dict[str, Any], attempts: list[AttemptLine]) -> JobStory:
+        """Return a job that was read from the archive, with what the database still has of it."""
+        async with self._pool.reading() as transaction:
+            return await jobs.read_archived(transaction, row, attempts, self._redaction)
+
+    async def set_retention(self, change: RetentionChange, by: Person) -> Done:
+        async with self._pool.writing() as transaction:
+            kept = {line.family: line.days for line in await transaction.run(read_retention())}
+            await transaction.run(set_retention(change.family, change.days))
+            detail = {"days": change.days, "before": kept.get(change.family)}
+            await transaction.run(written(by, "archive.retention", target=change.family, detail=detail))
+        return Done(message=f"{change.family}: ended rows are kept for {change.days} days")
 
     # --- audit
 

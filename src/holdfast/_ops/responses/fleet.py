@@ -32,6 +32,9 @@ class RunnerLine(Answer):
     next_at: list[datetime]
     """The next three times; none while it is paused."""
     last: RunLine | None
+    """Null for the schedule of a job: its runs are jobs."""
+    last_at: datetime | None
+    """The slot that was started last; of a job's schedule, when a job was last enqueued for it."""
     running_since: datetime | None
     """When the tick that runs now began; null when none runs, or the process that ran it died."""
     running_on: Id | None

@@ -1,0 +1,240 @@
+"""The archive endpoints: what is kept and exported, and one job that is read from the files within a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from datetime import UTC, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from holdfast._archive.location import translated
+from holdfast._archive.search import find
+from holdfast._logs.log import Log
+from holdfast._logs.masking import mask
+from holdfast._ops.caller import RequestRefused
+from holdfast._ops.responses.archive import (
+    ArchivedJob,
+    ArchiveFile,
+    ArchiveSource,
+    ArchiveSummary,
+    ExportLine,
+    ExportPage,
+    RetentionLine,
+)
+from holdfast._ops.responses.job import AttemptLine
+from holdfast._store.archive import FAMILIES, archive_totals, exports_with_id, list_exports, read_retention
+from holdfast._store.inspect import list_attempts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from holdfast._archive.location import Location
+    from holdfast._archive.search import Found
+    from holdfast._ops.caller import Person, Shares
+    from holdfast._ops.requests import ExportSearch
+    from holdfast._ops.service import Service
+    from holdfast._store.archive import Export
+
+log = Log(__name__)
+
+SECONDS = 10.0
+"""The longest that a caller waits for the object store."""
+MOST_READERS = 3
+"""So many jobs are read from files at once. A thread that a caller no longer waits for still counts."""
+CHANGEABLE = ("job_history", "job_failed", "event", "run")
+_JOB_FAMILIES = ("job_history", "job_failed")
+_MOST_FILES = 100
+_MOST_ATTEMPTS = 200
+_MOST_TRACEBACKS = 20
+# Of one request to the object store. The thread looks at the clock between two files.
+_REQUEST = timedelta(seconds=5)
+
+
+class FoundInFiles(NamedTuple):
+    job: Found | None
+    attempts: list[Found]
+    complete: bool
+
+
+class ArchiveEndpoints:
+    """The archive endpoints of one process."""
+
+    def __init__(self, location: Location | None) -> None:
+        """`location`: None when no bucket is set for this process."""
+        self._location = location
+        self._readers = threading.BoundedSemaphore(MOST_READERS)
+
+    async def summary(self, service: Service) -> ArchiveSummary:
+        async with service.reading() as transaction:
+            totals = await transaction.run(archive_totals())
+            retention = [kept for kept in await transaction.run(read_retention()) if kept.family in FAMILIES]
+        drops = [total.next_drop for total in totals if total.next_drop is not None]
+        return ArchiveSummary(
+            configured=self._location is not None,
+            bucket=None if self._location is None else mask(self._location.address),
+            archived=any(kept.archived for kept in retention),
+            sources=[_source(total._asdict()) for total in totals],
+            retention=[RetentionLine(**kept._asdict(), changeable=kept.family in CHANGEABLE) for kept in retention],
+            next_drop=min(drops, default=None),
+        )
+
+    async def exports(self, service: Service, search: ExportSearch) -> ExportPage:
+        given = search.model_dump(exclude={"limit"})
+        found = await service.read(list_exports(**given, limit=search.limit + 1))
+        return ExportPage(
+            exports=[_line(export) for export in found[: search.limit]], complete=len(found) <= search.limit
+        )
+
+    async def job(self, service: Service, job_id: int, by: Person, shares: Shares) -> ArchivedJob:
+        """Read a job from the files. The caller's turn at the database is not held while the object store is read."""
+        async with shares.turn(by), service.reading() as transaction:
+            jobs = await transaction.run(exports_with_id(_JOB_FAMILIES, job_id, limit=_MOST_FILES))
+            attempts = await transaction.run(exports_with_id(["attempt"], job_id, limit=_MOST_FILES))
+            stored = await transaction.run(list_attempts(job_id))
+        if not jobs:
+            raise _not_found(f"No file of the archive can hold job {job_id}: it never was, or was deleted.")
+        found = await self._read(jobs, attempts, job_id)
+        if found.job is None:
+            raise _not_found(f"Job {job_id} is in none of the files that could hold it: it never was, or was deleted.")
+        row = _row(found.job.row)
+        lines = _attempts(row, (one.row for one in found.attempts))
+        kept = {(line.attempt, line.ended_at): line for line in lines}
+        # Attempts of other days may still be in the database, which also has the names of workers.
+        kept |= {(one.attempt, one.ended_at): AttemptLine.model_validate(one._asdict()) for one in stored}
+        ordered = sorted(kept.values(), key=lambda line: line.ended_at)[-_MOST_ATTEMPTS:]
+        async with shares.turn(by):
+            story = await service.archived_job(row, ordered)
+        files = {one.export: None for one in (found.job, *found.attempts)}
+        return ArchivedJob(
+            job=story,
+            files=[ArchiveFile(source=x.source, starts_on=x.starts_on, object=x.object or "") for x in files],
+            complete=found.complete,
+        )
+
+    async def _read(self, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int) -> FoundInFiles:
+        """Read the files in a thread, and stop waiting for it after `SECONDS`."""
+        if self._location is None:
+            message = (
+                f"Job {job_id} may be in the archive, and this process cannot read it: set HOLDFAST_ARCHIVE_BUCKET "
+                "for it, as for the workers."
+            )
+            raise RequestRefused(503, "archive_not_configured", message, retry_after=60)
+        if not self._readers.acquire(blocking=False):
+            message = f"{MOST_READERS} other jobs are read from the archive just now: try again in a few seconds."
+            raise RequestRefused(503, "archive_busy", message, retry_after=5)
+        reading = asyncio.to_thread(self._read_files, self._location, jobs, attempts, job_id)
+        # Shielded: a thread cannot be cancelled, and frees its place itself.
+        task = asyncio.ensure_future(reading)
+        try:
+            async with asyncio.timeout(SECONDS):
+                result = await asyncio.shield(task)
+        except TimeoutError:
+            message = f"The object store did not answer within {SECONDS:.0f} seconds: try again later."
+            raise RequestRefused(503, "archive_too_slow", message, retry_after=30) from None
+        if isinstance(result, Exception):
+            raise _unreadable(result)
+        return result
+
+    def _read_files(
+        self, location: Location, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int
+    ) -> FoundInFiles | Exception:
+        """Return what was found, or the error: nobody may be waiting for it any more."""
+        try:
+            return _search(location, jobs, attempts, job_id)
+        except Exception as exc:  # noqa: BLE001 - the caller decides by its type
+            return exc
+        finally:
+            self._readers.release()
+
+
+def _search(location: Location, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int) -> FoundInFiles:
+    store = location.open(timeout=_REQUEST)
+    # Earlier than the caller stops waiting, so that a job is answered though not all of its attempts were read.
+    ends = time.monotonic() + 0.8 * SECONDS
+    with translated():
+        job: Found | None = None
+        for export in jobs:
+            if time.monotonic() > ends:
+                raise TimeoutError
+            if found := find(store, [export], job_id):
+                job = found[0]
+                break
+        if job is None:
+            return FoundInFiles(None, [], complete=True)
+        began, ended = job.row["created_at"].date(), job.row["finished_at"].date()
+        tried: list[Found] = []
+        for export in attempts:
+            if export.ends_on <= began or export.starts_on > ended:
+                continue
+            if time.monotonic() > ends:
+                return FoundInFiles(job, tried, complete=False)
+            tried += find(store, [export], job_id)
+    return FoundInFiles(job, tried, complete=True)
+
+
+def _unreadable(exc: Exception) -> RequestRefused:
+    if isinstance(exc, ImportError):
+        message = 'This process cannot read the archive: install the extra, `pip install "holdfast-pg[archive]"`.'
+        return RequestRefused(503, "archive_not_configured", message, retry_after=60)
+    if isinstance(exc, TimeoutError):
+        message = "The object store answered too slowly to read every file in time: try again later."
+        return RequestRefused(503, "archive_too_slow", message, retry_after=30)
+    log.warning("the archive cannot be read", exc_info=exc)
+    message = "The archive cannot be read just now; the log of this process has the reason. Try again later."
+    return RequestRefused(503, "archive_unreachable", message, retry_after=30)
+
+
+def _not_found(message: str) -> RequestRefused:
+    return RequestRefused(404, "not_found", message)
+
+
+def _source(total: dict[str, Any]) -> ArchiveSource:
+    return ArchiveSource(ends_on=total.pop("last_day"), **total)
+
+
+def _line(export: Export) -> ExportLine:
+    progress = None
+    if export.running and export.state == "uploaded":
+        progress = 1.0
+    elif export.running and export.rows_expected:
+        progress = min(1.0, export.rows_done / export.rows_expected)
+    fields = export._asdict()
+    return ExportLine(
+        progress=progress, **{name: fields[name] for name in ExportLine.model_fields if name != "progress"}
+    )
+
+
+def _row(row: Any) -> dict[str, Any]:
+    """Return the row of a file as `read_job` returns one: JSON is parsed."""
+    texts = {name: row.get(name) for name in ("payload", "headers", "result")}
+    return {**row, **{name: None if text is None else json.loads(text) for name, text in texts.items()}}
+
+
+def _attempts(job: dict[str, Any], rows: Iterable[Any]) -> list[AttemptLine]:
+    """Return the attempts in the files. A first attempt that completed has no row there, as in the database."""
+    given = sorted(rows, key=lambda row: row["ended_at"])[-_MOST_ATTEMPTS:]
+    lines = [_attempt(row, traceback=n >= len(given) - _MOST_TRACEBACKS) for n, row in enumerate(given)]
+    if job["status"] == "completed" and job["attempt"] == 1 and job["worker_id"] is not None:
+        first = {"outcome": "completed", "error_code": None, "error": None}
+        first |= {name: job[name] for name in ("attempt", "worker_id", "ran_ms")} | {"ended_at": job["finished_at"]}
+        lines.append(_attempt(first, traceback=False))
+    return lines
+
+
+def _attempt(row: Any, *, traceback: bool) -> AttemptLine:
+    ran = row["ran_ms"]
+    ended = row["ended_at"].astimezone(UTC)
+    return AttemptLine(
+        attempt=row["attempt"],
+        outcome=row["outcome"],
+        ended_at=ended,
+        worker=row["worker_id"],
+        worker_name=None,
+        error_code=row["error_code"],
+        error=row["error"],
+        started_at=None if ran is None else ended - timedelta(milliseconds=ran),
+        seconds=None if ran is None else ran / 1_000,
+        traceback=row.get("traceback") if traceback else None,
+    )

@@ -1,0 +1,277 @@
+"""The archive over HTTP: what is kept, what is exported, and a job that is only in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast._archive.location import Location
+from holdfast._drivers import run
+from holdfast._ops import archive
+from holdfast._store.archive import closed_days, report_export, start_export
+from holdfast.ops import operations
+from tests.ops.asking import Asked, ask, bearer
+from tests.ops.conftest import PATIENT, make_token
+from tools.seaweedfs import REGION
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from starlette.applications import Starlette
+
+    from tests.archive.conftest import History
+    from tests.ops.asking import Answered
+
+
+class Desk:
+    """An operations application, and tokens for it."""
+
+    def __init__(self, site: Starlette, url: str) -> None:
+        self.site = site
+        self._tokens = {role: make_token(url, role) for role in ("viewer", "operator")}
+
+    async def get(self, path: str, query: str = "") -> Answered:
+        return await ask(self.site, Asked("GET", path, query, bearer(self._tokens["viewer"])))
+
+    async def put(self, path: str, said: Any, *, who: str = "operator") -> Answered:
+        return await ask(self.site, Asked("PUT", path, json=said, headers=bearer(self._tokens[who])))
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Desk]:
+    site = operations(url=url, timeout=PATIENT)
+    try:
+        yield Desk(site, url)
+    finally:
+        await site.state.operations.close()
+
+
+@pytest.fixture
+def configured(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bucket is set for this process."""
+    set_location(monkeypatch, history.location)
+
+
+def set_location(monkeypatch: pytest.MonkeyPatch, location: Location) -> None:
+    monkeypatch.setenv("HOLDFAST_ARCHIVE_BUCKET", location.bucket)
+    monkeypatch.setenv("HOLDFAST_ARCHIVE_REGION", location.region or "")
+    monkeypatch.setenv("HOLDFAST_ARCHIVE_ENDPOINT", location.endpoint or "")
+
+
+@pytest.fixture
+async def desk(history: History, configured: None) -> AsyncIterator[Desk]:
+    async with opened(history.url) as desk:
+        yield desk
+
+
+async def left(history: History, jobs: int = 3) -> int:
+    """Archive and drop a day with jobs that needed two attempts; return the id of the first."""
+    day = history.day(
+        100,
+        jobs,
+        payload="json_build_object('invoice_id', n, 'password', 'hush')",
+        attempt="2",
+        worker_id="7",
+        ran_ms="40",
+    )
+    history.conn.execute(
+        "INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, outcome, attempt, ran_ms, error_code, error) "
+        f"SELECT h.id, '{day} 09:00+00'::timestamptz + t.n * interval '1 hour', 7, t.outcome::holdfast.outcome, t.n, "
+        "1500, t.code, t.error FROM holdfast.job_history h, "
+        "(VALUES (1, 'retry', 'SMTPError', 'mailbox full'), (2, 'completed', NULL, NULL)) "
+        "AS t (n, outcome, code, error)"
+    )
+    first: int = history.value("SELECT min(id) FROM holdfast.job_history")
+    await history.export()
+    await history.cleanup()
+    assert history.value("SELECT count(*) FROM holdfast.job_history") == 0
+    return first
+
+
+async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: History, desk: Desk) -> None:
+    job_id = await left(history)
+    gone = await desk.get(f"/api/jobs/{job_id}")
+    assert (gone.status, gone.refusal.error) == (404, "archived")
+    assert f"/api/archive/jobs/{job_id}" in gone.refusal.message
+    answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    assert answered.status == 200, answered
+    found = answered.json
+    assert found["complete"] is True
+    assert [file["source"] for file in found["files"]] == ["job_history", "attempt"]
+    job = found["job"]
+    assert (job["id"], job["status"], job["kind"], job["attempt"]) == (str(job_id), "completed", "receipt.send", 2)
+    assert [(a["attempt"], a["outcome"], a["error"]) for a in job["attempts"]] == [
+        (1, "retry", "mailbox full"),
+        (2, "completed", None),
+    ]
+    assert job["attempts"][0]["seconds"] == 1.5
+    assert job["payload"] == {"invoice_id": 1, "password": "[redacted]"}
+    assert job["redacted_parts"] == ["payload"]
+
+
+async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(history: History, desk: Desk) -> None:
+    history.day(100, 1, worker_id="7", ran_ms="250")
+    job_id: int = history.value("SELECT id FROM holdfast.job_history")
+    await history.export()
+    await history.cleanup()
+    [attempt] = (await desk.get(f"/api/archive/jobs/{job_id}")).json["job"]["attempts"]
+    assert (attempt["attempt"], attempt["outcome"], attempt["seconds"]) == (1, "completed", 0.25)
+    for path in (f"/api/archive/jobs/{job_id + 1_000_000}", f"/api/jobs/{job_id + 1_000_000}"):
+        answered = await desk.get(path)
+        assert (answered.status, answered.refusal.error) == (404, "not_found")
+
+
+async def test_a_job_that_is_in_none_of_the_files_is_not_found(history: History, desk: Desk) -> None:
+    history.day(100, 2, id="1000 * n")
+    await history.export()
+    answered = await desk.get("/api/archive/jobs/1500")
+    assert (answered.status, answered.refusal.error) == (404, "not_found")
+    assert "none of the files" in answered.refusal.message
+
+
+async def test_without_a_bucket_the_answer_says_what_to_set(history: History) -> None:
+    job_id = await left(history)
+    async with opened(history.url) as desk:
+        assert (await desk.get("/api/archive")).json["configured"] is False
+        answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    assert (answered.status, answered.refusal.error) == (503, "archive_not_configured")
+    assert "HOLDFAST_ARCHIVE_BUCKET" in answered.refusal.message
+    assert answered.headers["retry-after"] == "60"
+
+
+async def test_a_store_that_does_not_answer_is_given_up(
+    history: History, monkeypatch: pytest.MonkeyPatch, unused: Callable[[], socket.socket]
+) -> None:
+    job_id = await left(history)
+    deaf = unused()
+    set_location(monkeypatch, Location("deaf", REGION, f"http://127.0.0.1:{deaf.getsockname()[1]}"))
+    monkeypatch.setattr(archive, "SECONDS", 1.0)
+    async with opened(history.url) as desk:
+        answered = await desk.get(f"/api/archive/jobs/{job_id}")
+        assert (answered.status, answered.refusal.error) == (503, "archive_too_slow")
+        assert answered.headers["retry-after"] == "30"
+        # Threads that still wait count, so that callers who ask again cannot pile them up.
+        more = await asyncio.gather(*(desk.get(f"/api/archive/jobs/{job_id}") for _ in range(archive.MOST_READERS)))
+        assert sorted({one.refusal.error for one in more}) == ["archive_busy", "archive_too_slow"]
+        # A caller that waits for the object store does not use up the turns at the database.
+        asking = asyncio.create_task(desk.get(f"/api/archive/jobs/{job_id}"))
+        assert (await desk.get("/api/archive")).status == 200
+        await asking
+
+
+async def test_a_store_that_is_gone_is_answered_without_its_details(
+    history: History, monkeypatch: pytest.MonkeyPatch, unused: Callable[[], socket.socket]
+) -> None:
+    job_id = await left(history)
+    closed = unused()
+    port = closed.getsockname()[1]
+    closed.close()
+    set_location(monkeypatch, Location("gone", REGION, f"http://127.0.0.1:{port}"))
+    async with opened(history.url) as desk:
+        answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    assert (answered.status, answered.refusal.error) == (503, "archive_unreachable")
+    assert str(port) not in answered.refusal.message
+
+
+@pytest.fixture
+def unused() -> Any:
+    """Make sockets that accept connections and never answer."""
+    made: list[socket.socket] = []
+
+    def make() -> socket.socket:
+        made.append(socket.create_server(("127.0.0.1", 0)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+async def test_totals_retention_and_the_next_drop(history: History, desk: Desk) -> None:
+    await left(history)
+    history.day(10, 5)
+    await history.export()
+    answered = await desk.get("/api/archive")
+    assert answered.status == 200, answered
+    found = answered.json
+    assert (found["configured"], found["archived"]) == (True, True)
+    assert found["bucket"] == history.location.address
+    sources = {one["source"]: one for one in found["sources"]}
+    jobs = sources["job_history"]
+    assert (jobs["periods"], jobs["rows"], jobs["verified"], jobs["dropped"]) == (2, 8, 1, 1)
+    assert jobs["bytes"] > 0
+    kept = {one["family"]: one for one in found["retention"]}
+    assert kept["job_history"]["changeable"] is True
+    assert kept["attempt"]["changeable"] is False
+    assert found["next_drop"] == min(one["next_drop"] for one in sources.values() if one["next_drop"])
+
+
+async def test_exports_by_source_and_days_newest_first(history: History, desk: Desk) -> None:
+    days = [history.day(ago, 1) for ago in (12, 11, 10)]
+    await history.export()
+    every = (await desk.get("/api/archive/exports", "source=job_history")).json
+    assert [one["starts_on"] for one in every["exports"]] == days[::-1]
+    assert every["complete"] is True
+    assert every["exports"][0]["state"] == "verified"
+    two = (await desk.get("/api/archive/exports", f"source=job_history&since={days[1]}&limit=1")).json
+    assert ([one["starts_on"] for one in two["exports"]], two["complete"]) == ([days[2]], False)
+    older = (await desk.get("/api/archive/exports", f"source=job_history&until={days[1]}")).json
+    assert [one["starts_on"] for one in older["exports"]] == [days[0]]
+
+
+async def test_a_running_export_has_its_progress_and_a_failed_one_its_error(history: History, desk: Desk) -> None:
+    history.day(12, 4)
+    async with history.connected() as conn:
+        period = next(one for one in await run(conn, closed_days(limit=100)) if one.source == "job_history")
+        token = await run(conn, start_export(period._replace(rows_expected=8)))
+        assert token is not None
+        await run(conn, report_export(period, token, rows_done=2))
+    [line] = (await desk.get("/api/archive/exports", "source=job_history")).json["exports"]
+    assert (line["state"], line["running"], line["progress"], line["rows_done"]) == ("exporting", True, 0.25, 2)
+    history.conn.execute(
+        "UPDATE holdfast.archive_exports SET locked_until = NULL, error = 'refused: postgresql://me:hush@db/x'"
+    )
+    [line] = (await desk.get("/api/archive/exports", "source=job_history")).json["exports"]
+    assert (line["running"], line["progress"]) == (False, None)
+    assert line["error"] == "refused: postgresql://me:***@db/x"
+
+
+async def test_an_operator_changes_the_retention_and_is_recorded(history: History, desk: Desk) -> None:
+    change = {"family": "job_history", "days": 45}
+    assert (await desk.put("/api/archive/retention", change, who="viewer")).status == 403
+    before = history.value(
+        "SELECT extract(day FROM keep)::integer FROM holdfast.retention WHERE family = 'job_history'"
+    )
+    answered = await desk.put("/api/archive/retention", change)
+    assert answered.status == 200, answered
+    kept = {one["family"]: one["days"] for one in (await desk.get("/api/archive")).json["retention"]}
+    assert kept["job_history"] == 45
+    [entry] = (await desk.get("/api/audit", "limit=1")).json["entries"]
+    assert (entry["action"], entry["target"]) == ("archive.retention", "job_history")
+    assert entry["detail"] == {"days": 45, "before": before}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"family": "job_history", "days": 1},
+        {"family": "job_history", "days": 36_501},
+        {"family": "job_history", "days": "45"},
+        {"family": "attempt", "days": 45},
+        {"family": "job_history"},
+        {"family": "job_history", "days": 45, "force": True},
+    ],
+)
+async def test_retention_out_of_bounds_is_refused(history: History, desk: Desk, change: Any) -> None:
+    answered = await desk.put("/api/archive/retention", change)
+    assert (answered.status, answered.refusal.error) == (422, "invalid")
+
+
+@pytest.mark.parametrize("query", ["limit=1001", "since=1700000000", "until=2026-1-1", "since=2026-02-30", "sort=rows"])
+async def test_a_search_for_exports_is_bounded(history: History, desk: Desk, query: str) -> None:
+    answered = await desk.get("/api/archive/exports", query)
+    assert (answered.status, answered.refusal.error) == (422, "invalid")
