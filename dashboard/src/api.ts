@@ -1,6 +1,8 @@
 import { Client, path } from "./client";
 import { learn } from "./clock";
 import type {
+  ArchivedJob,
+  ArchiveSummary,
   AuditPage,
   ChainGraph,
   ChainPage,
@@ -8,6 +10,8 @@ import type {
   DeadLetterSearch,
   DeadLetters,
   Done,
+  ExportPage,
+  ExportSearch,
   JobAction,
   JobActionResult,
   JobPage,
@@ -20,6 +24,7 @@ import type {
   QueueAction,
   QueueControl,
   Queues,
+  RetentionChange,
   RunnerAction,
   Runners,
   RunPage,
@@ -86,6 +91,13 @@ export const api = {
     client.get<ParkedPage>(path("subscriptions", name, "parked"), { before, limit: 50 }, signal),
   actOnSubscription: (name: string, action: SubscriptionAction) =>
     client.post<Done>(path("subscriptions", name, "actions"), action),
+
+  archive: (signal?: Signal) => client.get<ArchiveSummary>("api/archive", {}, signal),
+  exports: (search: ExportSearch, signal?: Signal) =>
+    client.get<ExportPage>("api/archive/exports", { ...search }, signal),
+  archivedJob: (id: string, signal?: Signal) =>
+    client.get<ArchivedJob>(path("archive", "jobs", id), {}, signal),
+  setRetention: (change: RetentionChange) => client.put<Done>("api/archive/retention", change),
 
   audit: (before: string | null, signal?: Signal) =>
     client.get<AuditPage>("api/audit", { before, limit: 50 }, signal),

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from "preact";
+import { ArchivePage } from "./pages/archive";
 import { AuditPage } from "./pages/audit";
 import { ChainPage } from "./pages/chain";
 import { ChainsPage } from "./pages/chains";
@@ -59,6 +60,8 @@ function page([name = "", of]: string[]): ComponentChildren {
       return of === undefined ? <RunnersPage key="runners" /> : <RunsPage key={`runs ${of}`} name={of} />;
     case "relays":
       return of === undefined ? <RelaysPage key="relays" /> : <ParkedPage key={`parked ${of}`} name={of} />;
+    case "archive":
+      return <ArchivePage key="archive" />;
     case "audit":
       return <AuditPage key="audit" />;
     default:

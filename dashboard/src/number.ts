@@ -1,5 +1,6 @@
 // A number and its unit stay on one line.
 const GROUPED = new Intl.NumberFormat("en", { maximumFractionDigits: 2 });
+const UNITS = ["KiB", "MiB", "GiB", "TiB"];
 const STEPS: [number, string][] = [
   [1e9, "\u00a0G"],
   [1e6, "\u00a0M"],
@@ -40,6 +41,6 @@ export function share(part: number, whole: number): string {
 
 export function bytes(value: number): string {
   if (value < 1024) return many(value, "byte");
-  if (value < 1024 * 1024) return `${Number((value / 1024).toFixed(1))}\u00a0KiB`;
-  return `${Number((value / 1024 / 1024).toFixed(1))}\u00a0MiB`;
+  const step = Math.min(Math.floor(Math.log2(value) / 10), UNITS.length);
+  return `${GROUPED.format(Number((value / 1024 ** step).toFixed(1)))}\u00a0${UNITS[step - 1]}`;
 }

@@ -17,6 +17,7 @@ export const PLACES: readonly Place[] = [
   { key: "w", name: "Workers", path: "workers" },
   { key: "r", name: "Runners", path: "runners" },
   { key: "e", name: "Relays", path: "relays" },
+  { key: "h", name: "Archive", path: "archive" },
   { key: "a", name: "Audit", path: "audit" },
 ];
 

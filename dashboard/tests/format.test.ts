@@ -130,5 +130,7 @@ describe("a number", () => {
     expect(plain(bytes(214))).toBe("214 bytes");
     expect(plain(bytes(1536))).toBe("1.5 KiB");
     expect(plain(bytes(3_145_728))).toBe("3 MiB");
+    expect(plain(bytes(5 * 1024 ** 3))).toBe("5 GiB");
+    expect(plain(bytes(3000 * 1024 ** 4))).toBe("3,000 TiB");
   });
 });

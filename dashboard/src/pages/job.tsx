@@ -1,8 +1,8 @@
 import { useState } from "preact/hooks";
 import { api } from "../api";
 import { bytes, tries } from "../number";
-import { StatusBadge } from "../parts/badge";
-import { ActButton } from "../parts/button";
+import { Badge, StatusBadge } from "../parts/badge";
+import { ActButton, Button } from "../parts/button";
 import { Copy } from "../parts/copy";
 import { Facts } from "../parts/facts";
 import { Icon } from "../parts/icon";
@@ -10,7 +10,7 @@ import { JobActionDialog, VERBS, type Verb } from "../parts/job-action";
 import { Json } from "../parts/json";
 import { Page, Panel } from "../parts/page";
 import { Refresh } from "../parts/refresh";
-import { Bones, Loaded } from "../parts/state";
+import { Bones, Loaded, Notice } from "../parts/state";
 import { Moment, Time } from "../parts/time";
 import { Timeline } from "../parts/timeline";
 import { useResource } from "../resource";
@@ -58,30 +58,34 @@ export function JobPage({ id }: { id: string }) {
       }
       aside={<Refresh />}
     >
-      <Loaded of={job} skeleton={<Skeleton />}>
-        {(shown) => (
-          <>
-            <div class="buttons job-actions">
-              {(Object.keys(FITS) as Verb[]).map((one) => (
-                <ActButton
-                  key={one}
-                  icon={VERBS[one].icon}
-                  look={one === "delete" ? "danger" : "plain"}
-                  why={
-                    FITS[one].when.includes(shown.status)
-                      ? null
-                      : `${FITS[one].else}; this job is ${shown.status}.`
-                  }
-                  onClick={() => setVerb(one)}
-                >
-                  {VERBS[one].name}…
-                </ActButton>
-              ))}
-            </div>
-            <Told story={shown} />
-          </>
-        )}
-      </Loaded>
+      {story === null && job.error?.code === "archived" ? (
+        <LeftJob id={id} />
+      ) : (
+        <Loaded of={job} skeleton={<Skeleton />}>
+          {(shown) => (
+            <>
+              <div class="buttons job-actions">
+                {(Object.keys(FITS) as Verb[]).map((one) => (
+                  <ActButton
+                    key={one}
+                    icon={VERBS[one].icon}
+                    look={one === "delete" ? "danger" : "plain"}
+                    why={
+                      FITS[one].when.includes(shown.status)
+                        ? null
+                        : `${FITS[one].else}; this job is ${shown.status}.`
+                    }
+                    onClick={() => setVerb(one)}
+                  >
+                    {VERBS[one].name}…
+                  </ActButton>
+                ))}
+              </div>
+              <Told story={shown} />
+            </>
+          )}
+        </Loaded>
+      )}
       {verb && (
         <JobActionDialog
           verb={verb}
@@ -91,6 +95,60 @@ export function JobPage({ id }: { id: string }) {
         />
       )}
     </Page>
+  );
+}
+
+/** A job that is no longer in the database: its file is read only when somebody asks for that. */
+function LeftJob({ id }: { id: string }) {
+  const [asked, setAsked] = useState(false);
+  if (asked) return <ArchivedStory id={id} />;
+  return (
+    <Notice icon="archive" title="This job has left the database">
+      <p>Its day was exported and dropped. It may be in a file of the archive.</p>
+      <Button look="primary" icon="search" onClick={() => setAsked(true)}>
+        Look in the archive
+      </Button>
+    </Notice>
+  );
+}
+
+function ArchivedStory({ id }: { id: string }) {
+  const archived = useResource(`archived job ${id}`, (signal) => api.archivedJob(id, signal));
+  const found = archived.value;
+  return (
+    <>
+      <p class="hidden" role="status">
+        {found ? "Found in the archive" : ""}
+      </p>
+      <Loaded of={archived} skeleton={<Skeleton />}>
+        {({ job, files, complete }) => (
+          <>
+            <section class="panel archived-from" aria-label="Archived">
+              <p class="job-line">
+                <Badge tone="held" icon="archive">
+                  archived
+                </Badge>
+                <StatusBadge status={job.status} />
+                <code>{job.kind}</code>
+                <span>in {job.queue}</span>
+              </p>
+              <p class="note">This is the job as it was exported, from:</p>
+              <ul>
+                {files.map((file) => (
+                  <li key={file.object}>
+                    <code>{file.object}</code>
+                  </li>
+                ))}
+              </ul>
+              {!complete && (
+                <p class="note">Not every file with attempts was read in time: some may be missing.</p>
+              )}
+            </section>
+            <Told story={job} />
+          </>
+        )}
+      </Loaded>
+    </>
   );
 }
 
