@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.ops.asking import Answered
 
 
-class Desk:
+class Caller:
     """An operations application, and tokens for it."""
 
     def __init__(self, site: Starlette, url: str) -> None:
@@ -42,10 +42,10 @@ class Desk:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Desk]:
+async def opened(url: str) -> AsyncIterator[Caller]:
     site = operations(url=url, timeout=PATIENT)
     try:
-        yield Desk(site, url)
+        yield Caller(site, url)
     finally:
         await site.state.operations.close()
 
@@ -63,9 +63,9 @@ def set_location(monkeypatch: pytest.MonkeyPatch, location: Location) -> None:
 
 
 @pytest.fixture
-async def desk(history: History, configured: None) -> AsyncIterator[Desk]:
-    async with opened(history.url) as desk:
-        yield desk
+async def caller(history: History, configured: None) -> AsyncIterator[Caller]:
+    async with opened(history.url) as caller:
+        yield caller
 
 
 async def left(history: History, jobs: int = 3) -> int:
@@ -92,12 +92,12 @@ async def left(history: History, jobs: int = 3) -> int:
     return first
 
 
-async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: History, desk: Desk) -> None:
+async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: History, caller: Caller) -> None:
     job_id = await left(history)
-    gone = await desk.get(f"/api/jobs/{job_id}")
+    gone = await caller.get(f"/api/jobs/{job_id}")
     assert (gone.status, gone.refusal.error) == (404, "archived")
     assert f"/api/archive/jobs/{job_id}" in gone.refusal.message
-    answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    answered = await caller.get(f"/api/archive/jobs/{job_id}")
     assert answered.status == 200, answered
     found = answered.json
     assert found["complete"] is True
@@ -113,31 +113,31 @@ async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: 
     assert job["redacted_parts"] == ["payload"]
 
 
-async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(history: History, desk: Desk) -> None:
+async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(history: History, caller: Caller) -> None:
     history.day(100, 1, worker_id="7", ran_ms="250")
     job_id: int = history.value("SELECT id FROM holdfast.job_history")
     await history.export()
     await history.cleanup()
-    [attempt] = (await desk.get(f"/api/archive/jobs/{job_id}")).json["job"]["attempts"]
+    [attempt] = (await caller.get(f"/api/archive/jobs/{job_id}")).json["job"]["attempts"]
     assert (attempt["attempt"], attempt["outcome"], attempt["seconds"]) == (1, "completed", 0.25)
     for path in (f"/api/archive/jobs/{job_id + 1_000_000}", f"/api/jobs/{job_id + 1_000_000}"):
-        answered = await desk.get(path)
+        answered = await caller.get(path)
         assert (answered.status, answered.refusal.error) == (404, "not_found")
 
 
-async def test_a_job_that_is_in_none_of_the_files_is_not_found(history: History, desk: Desk) -> None:
+async def test_a_job_that_is_in_none_of_the_files_is_not_found(history: History, caller: Caller) -> None:
     history.day(100, 2, id="1000 * n")
     await history.export()
-    answered = await desk.get("/api/archive/jobs/1500")
+    answered = await caller.get("/api/archive/jobs/1500")
     assert (answered.status, answered.refusal.error) == (404, "not_found")
     assert "none of the files" in answered.refusal.message
 
 
 async def test_without_a_bucket_the_answer_says_what_to_set(history: History) -> None:
     job_id = await left(history)
-    async with opened(history.url) as desk:
-        assert (await desk.get("/api/archive")).json["configured"] is False
-        answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    async with opened(history.url) as caller:
+        assert (await caller.get("/api/archive")).json["configured"] is False
+        answered = await caller.get(f"/api/archive/jobs/{job_id}")
     assert (answered.status, answered.refusal.error) == (503, "archive_not_configured")
     assert "HOLDFAST_ARCHIVE_BUCKET" in answered.refusal.message
     assert answered.headers["retry-after"] == "60"
@@ -150,16 +150,16 @@ async def test_a_store_that_does_not_answer_is_given_up(
     deaf = unused()
     set_location(monkeypatch, Location("deaf", REGION, f"http://127.0.0.1:{deaf.getsockname()[1]}"))
     monkeypatch.setattr(archive, "SECONDS", 1.0)
-    async with opened(history.url) as desk:
-        answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    async with opened(history.url) as caller:
+        answered = await caller.get(f"/api/archive/jobs/{job_id}")
         assert (answered.status, answered.refusal.error) == (503, "archive_too_slow")
         assert answered.headers["retry-after"] == "30"
         # Threads that still wait count, so that callers who ask again cannot pile them up.
-        more = await asyncio.gather(*(desk.get(f"/api/archive/jobs/{job_id}") for _ in range(archive.MOST_READERS)))
+        more = await asyncio.gather(*(caller.get(f"/api/archive/jobs/{job_id}") for _ in range(archive.MOST_READERS)))
         assert sorted({one.refusal.error for one in more}) == ["archive_busy", "archive_too_slow"]
         # A caller that waits for the object store does not use up the turns at the database.
-        asking = asyncio.create_task(desk.get(f"/api/archive/jobs/{job_id}"))
-        assert (await desk.get("/api/archive")).status == 200
+        asking = asyncio.create_task(caller.get(f"/api/archive/jobs/{job_id}"))
+        assert (await caller.get("/api/archive")).status == 200
         await asking
 
 
@@ -171,8 +171,8 @@ async def test_a_store_that_is_gone_is_answered_without_its_details(
     port = closed.getsockname()[1]
     closed.close()
     set_location(monkeypatch, Location("gone", REGION, f"http://127.0.0.1:{port}"))
-    async with opened(history.url) as desk:
-        answered = await desk.get(f"/api/archive/jobs/{job_id}")
+    async with opened(history.url) as caller:
+        answered = await caller.get(f"/api/archive/jobs/{job_id}")
     assert (answered.status, answered.refusal.error) == (503, "archive_unreachable")
     assert str(port) not in answered.refusal.message
 
@@ -191,11 +191,11 @@ def unused() -> Any:
         one.close()
 
 
-async def test_totals_retention_and_the_next_drop(history: History, desk: Desk) -> None:
+async def test_totals_retention_and_the_next_drop(history: History, caller: Caller) -> None:
     await left(history)
     history.day(10, 5)
     await history.export()
-    answered = await desk.get("/api/archive")
+    answered = await caller.get("/api/archive")
     assert answered.status == 200, answered
     found = answered.json
     assert (found["configured"], found["archived"]) == (True, True)
@@ -210,47 +210,47 @@ async def test_totals_retention_and_the_next_drop(history: History, desk: Desk) 
     assert found["next_drop"] == min(one["next_drop"] for one in sources.values() if one["next_drop"])
 
 
-async def test_exports_by_source_and_days_newest_first(history: History, desk: Desk) -> None:
+async def test_exports_by_source_and_days_newest_first(history: History, caller: Caller) -> None:
     days = [history.day(ago, 1) for ago in (12, 11, 10)]
     await history.export()
-    every = (await desk.get("/api/archive/exports", "source=job_history")).json
+    every = (await caller.get("/api/archive/exports", "source=job_history")).json
     assert [one["starts_on"] for one in every["exports"]] == days[::-1]
     assert every["complete"] is True
     assert every["exports"][0]["state"] == "verified"
-    two = (await desk.get("/api/archive/exports", f"source=job_history&since={days[1]}&limit=1")).json
+    two = (await caller.get("/api/archive/exports", f"source=job_history&since={days[1]}&limit=1")).json
     assert ([one["starts_on"] for one in two["exports"]], two["complete"]) == ([days[2]], False)
-    older = (await desk.get("/api/archive/exports", f"source=job_history&until={days[1]}")).json
+    older = (await caller.get("/api/archive/exports", f"source=job_history&until={days[1]}")).json
     assert [one["starts_on"] for one in older["exports"]] == [days[0]]
 
 
-async def test_a_running_export_has_its_progress_and_a_failed_one_its_error(history: History, desk: Desk) -> None:
+async def test_a_running_export_has_its_progress_and_a_failed_one_its_error(history: History, caller: Caller) -> None:
     history.day(12, 4)
     async with history.connected() as conn:
         period = next(one for one in await run(conn, closed_days(limit=100)) if one.source == "job_history")
         token = await run(conn, start_export(period._replace(rows_expected=8)))
         assert token is not None
         await run(conn, report_export(period, token, rows_done=2))
-    [line] = (await desk.get("/api/archive/exports", "source=job_history")).json["exports"]
+    [line] = (await caller.get("/api/archive/exports", "source=job_history")).json["exports"]
     assert (line["state"], line["running"], line["progress"], line["rows_done"]) == ("exporting", True, 0.25, 2)
     history.conn.execute(
         "UPDATE holdfast.archive_exports SET locked_until = NULL, error = 'refused: postgresql://me:hush@db/x'"
     )
-    [line] = (await desk.get("/api/archive/exports", "source=job_history")).json["exports"]
+    [line] = (await caller.get("/api/archive/exports", "source=job_history")).json["exports"]
     assert (line["running"], line["progress"]) == (False, None)
     assert line["error"] == "refused: postgresql://me:***@db/x"
 
 
-async def test_an_operator_changes_the_retention_and_is_recorded(history: History, desk: Desk) -> None:
+async def test_an_operator_changes_the_retention_and_is_recorded(history: History, caller: Caller) -> None:
     change = {"family": "job_history", "days": 45}
-    assert (await desk.put("/api/archive/retention", change, who="viewer")).status == 403
+    assert (await caller.put("/api/archive/retention", change, who="viewer")).status == 403
     before = history.value(
         "SELECT extract(day FROM keep)::integer FROM holdfast.retention WHERE family = 'job_history'"
     )
-    answered = await desk.put("/api/archive/retention", change)
+    answered = await caller.put("/api/archive/retention", change)
     assert answered.status == 200, answered
-    kept = {one["family"]: one["days"] for one in (await desk.get("/api/archive")).json["retention"]}
+    kept = {one["family"]: one["days"] for one in (await caller.get("/api/archive")).json["retention"]}
     assert kept["job_history"] == 45
-    [entry] = (await desk.get("/api/audit", "limit=1")).json["entries"]
+    [entry] = (await caller.get("/api/audit", "limit=1")).json["entries"]
     assert (entry["action"], entry["target"]) == ("archive.retention", "job_history")
     assert entry["detail"] == {"days": 45, "before": before}
 
@@ -266,12 +266,12 @@ async def test_an_operator_changes_the_retention_and_is_recorded(history: Histor
         {"family": "job_history", "days": 45, "force": True},
     ],
 )
-async def test_retention_out_of_bounds_is_refused(history: History, desk: Desk, change: Any) -> None:
-    answered = await desk.put("/api/archive/retention", change)
+async def test_retention_out_of_bounds_is_refused(history: History, caller: Caller, change: Any) -> None:
+    answered = await caller.put("/api/archive/retention", change)
     assert (answered.status, answered.refusal.error) == (422, "invalid")
 
 
 @pytest.mark.parametrize("query", ["limit=1001", "since=1700000000", "until=2026-1-1", "since=2026-02-30", "sort=rows"])
-async def test_a_search_for_exports_is_bounded(history: History, desk: Desk, query: str) -> None:
-    answered = await desk.get("/api/archive/exports", query)
+async def test_a_search_for_exports_is_bounded(history: History, caller: Caller, query: str) -> None:
+    answered = await caller.get("/api/archive/exports", query)
     assert (answered.status, answered.refusal.error) == (422, "invalid")

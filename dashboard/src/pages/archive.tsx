@@ -43,7 +43,7 @@ export function ArchivePage() {
           <>
             <Off summary={shown} />
             {shown.sources.length > 0 && (
-              <Panel title="Sources" note="What is in the archive, or on its way.">
+              <Panel title="Sources" note="All files of each source, and those on their way.">
                 <Table
                   caption="Sources"
                   columns={SOURCE_COLUMNS}

@@ -140,7 +140,7 @@ class ArchiveEndpoints:
     def _read_files(
         self, location: Location, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int
     ) -> FoundInFiles | Exception:
-        """Return what was found, or the error: nobody may be waiting for it any more."""
+        """Return the rows, or the error: the caller may have stopped waiting for it."""
         try:
             return _search(location, jobs, attempts, job_id)
         except Exception as exc:  # noqa: BLE001 - the caller decides by its type

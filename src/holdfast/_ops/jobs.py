@@ -225,7 +225,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
 async def read_archived(
     transaction: Transaction, row: dict[str, Any], attempts: list[AttemptLine], redaction: Redaction
 ) -> JobStory:
-    """Return a job whose row comes from the archive. What only a live job has is left out."""
+    """Return a job whose row comes from the archive. Fields of live jobs are left out."""
     replays = await transaction.run(list_replays(row["id"]))
     worker = await transaction.run(read_worker(row["worker_id"])) if row["worker_id"] else None
     return _story(

@@ -303,7 +303,7 @@ ROUTES: tuple[Route, ...] = (
           "Pause, resume, replay or skip a subscription, or release what it parked", job.Done,
           lambda call: call.service.act_on_subscription(call.path["name"], call.body, call.by),
           body=requests.SubscriptionAction, refusals=(409,)),
-    Route("GET", "/api/archive", VIEWER, "What is in the archive, how long rows are kept, and the next drop",
+    Route("GET", "/api/archive", VIEWER, "The archive: its sources, how long rows are kept, and the next drop",
           archive.ArchiveSummary, lambda call: call.operations.archive.summary(call.service)),
     Route("GET", "/api/archive/exports", VIEWER, "The files of the archive, newest first, and exports that run",
           archive.ExportPage, lambda call: call.operations.archive.exports(call.service, call.query),
