@@ -185,9 +185,17 @@ def working(database: str, nats: NatsServer, folder: Path) -> Process:
 
 
 @contextmanager
-def serving(database: str, folder: Path, *, port: int = 0, tokens: Mapping[Role, str] | None = None) -> Iterator[Site]:
-    """Serve on a free port, unless one is given."""
-    with Process("serve", "--port", str(port), database=database, log=folder / "serve.log") as process:
+def serving(
+    database: str,
+    folder: Path,
+    *,
+    port: int = 0,
+    tokens: Mapping[Role, str] | None = None,
+    more: Mapping[str, str] | None = None,
+) -> Iterator[Site]:
+    """Serve on a free port, unless one is given. `more`: variables of the process."""
+    log = folder / "serve.log"
+    with Process("serve", "--port", str(port), database=database, log=log, **(more or {})) as process:
         url = process.hear("Serving on ")
         yield Site(url, database, make_tokens(database) if tokens is None else tokens, process)
 

@@ -28,6 +28,7 @@ PLACES = {
     "runs": Place("runners/maintenance", "maintenance"),
     "relays": Place("relays", "Relays"),
     "parked": Place("relays/to-nats", "Parked events of to-nats"),
+    "archive": Place("archive", "Archive"),
     "audit": Place("audit", "Audit"),
 }
 

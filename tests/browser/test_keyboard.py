@@ -26,6 +26,7 @@ PAGES = {
     "w": "Workers",
     "r": "Runners",
     "e": "Relays",
+    "h": "Archive",
     "a": "Audit",
 }
 FOCUSED = "(document.activeElement.getAttribute('aria-label') ?? document.activeElement.innerText).trim()"
