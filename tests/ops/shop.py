@@ -43,8 +43,8 @@ def make_app(url: str) -> Holdfast:
     async def place(job: Job[Any]) -> Continue[str]:
         return Continue(send.new("next@example.org"))
 
-    @app.runner("cleanup", every=Every(timedelta(hours=1)), at_start=False)
-    async def cleanup(tick: Tick) -> dict[str, int]:
+    @app.runner("carts.sweep", every=Every(timedelta(hours=1)), at_start=False)
+    async def sweep_carts(tick: Tick) -> dict[str, int]:
         return {"deleted": 1}
 
     paid = app.event("invoice.paid", Paid)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 QUEUE = "/api/queues/mail/actions"
 JOBS = "/api/jobs/actions"
-RUNNER = "/api/runners/cleanup/actions"
+RUNNER = "/api/runners/carts.sweep/actions"
 SUBSCRIPTION = "/api/subscriptions/ledger/actions"
 AT = "2099-01-01T00:00:00Z"
 
@@ -46,9 +46,9 @@ ACTS = [
     Act("POST", QUEUE, {"action": "pause"}, "queue.pause", "mail", None),
     Act("POST", QUEUE, {"action": "resume"}, "queue.resume", "mail", None),
     Act("PUT", "/api/queues/a%2Fb", {"concurrency": 3, "lease_ms": 5000, "rate": 1.5}, "queue.set", "a/b", None),
-    Act("POST", RUNNER, {"action": "run"}, "runner.run", "cleanup", None),
-    Act("POST", RUNNER, {"action": "pause"}, "runner.pause", "cleanup", None),
-    Act("POST", RUNNER, {"action": "resume"}, "runner.resume", "cleanup", None),
+    Act("POST", RUNNER, {"action": "run"}, "runner.run", "carts.sweep", None),
+    Act("POST", RUNNER, {"action": "pause"}, "runner.pause", "carts.sweep", None),
+    Act("POST", RUNNER, {"action": "resume"}, "runner.resume", "carts.sweep", None),
     Act("POST", SUBSCRIPTION, {"action": "pause"}, "subscription.pause", "ledger", None),
     Act("POST", SUBSCRIPTION, {"action": "resume"}, "subscription.resume", "ledger", None),
     Act("POST", SUBSCRIPTION, {"action": "replay", "since": AT}, "subscription.replay", "ledger", None),
@@ -60,7 +60,7 @@ NAMES = [f"{act.action} {'of a filter' if 'filter' in act.json else ''}" for act
 
 def test_there_is_an_act_for_every_route_that_acts() -> None:
     acting = {route.path for route in ROUTES if route.role not in (None, Role.VIEWER) and route.method != "GET"}
-    named = {act.path.replace("/mail/", "/{queue}/").replace("/cleanup/", "/{name}/").replace("/ledger/", "/{name}/")
+    named = {act.path.replace("/mail/", "/{queue}/").replace("/carts.sweep/", "/{name}/").replace("/ledger/", "/{name}/")
              .replace("/a%2Fb", "/{queue}") for act in ACTS}  # fmt: skip
     assert acting - named == {"/outbox/run-once"}, "which has a test of its own"
 
