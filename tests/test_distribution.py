@@ -50,6 +50,18 @@ USES = [
     ("from holdfast.ops import operations", "holdfast.ops.operations", "ops", "starlette"),
     ("from holdfast.ops import JwtAccess", "holdfast.ops.JwtAccess", "ops", "jwt"),
     (
+        "from holdfast._archive.location import Location; Location('history').open()",
+        "the archive",
+        "archive",
+        "obstore",
+    ),
+    (
+        "from holdfast._archive.search import query; query(None, [], '')",
+        "a query of the archive",
+        "duckdb",
+        "duckdb",
+    ),
+    (
         "from holdfast.telemetry import Telemetry; Telemetry(registry=object())",
         "telemetry for Prometheus",
         "prometheus",

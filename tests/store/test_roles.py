@@ -257,9 +257,9 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} census event identity landmark migration queue replay retention"),
-        ("INSERT", f"{LIVE} {HISTORY} replay"),
-        ("UPDATE", f"{LIVE} run"),
+        ("SELECT", f"{LIVE} {HISTORY} archive_exports census event identity landmark migration queue replay retention"),
+        ("INSERT", f"{LIVE} {HISTORY} archive_exports replay"),
+        ("UPDATE", f"{LIVE} archive_exports run"),
         ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],
@@ -271,8 +271,11 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("INSERT", f"{LIVE} {HISTORY} access_token answered audit ended_session imported landmark queue replay"),
-        ("UPDATE", f"{LIVE} answered queue run"),
+        (
+            "INSERT",
+            f"{LIVE} {HISTORY} access_token answered archive_exports audit ended_session imported landmark queue replay",
+        ),
+        ("UPDATE", f"{LIVE} answered archive_exports queue run"),
         ("DELETE", f"{LIVE} answered ended_session landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
     ],

@@ -159,9 +159,18 @@ class Holdfast(Registry, Client):
 
         return partial(Relays, subscriptions=list(self._subscriptions.values()), settings=settings, codec=self.codec)
 
+    def archive_names(self, settings: Settings) -> list[str]:
+        """Return the names of the archive's runners: none when nothing is archived."""
+        from holdfast._archive.runners import CLEANUP, EXPORT
+
+        return [CLEANUP, EXPORT] if settings.archive_bucket else [CLEANUP] if self.archives else []
+
     def archive_runners(self, settings: Settings) -> Callable[[str], Sequence[Runner]] | None:
         """Return a factory of the archive's runners for a database; None when nothing is archived."""
-        if not settings.archive_bucket and not self.archives:
+        names = self.archive_names(settings)
+        if taken := [name for name in names if name in self.runners or name in self.schedules]:
+            raise HoldfastError(f"{taken[0]}: the archive has a runner of this name: choose another one for yours")
+        if not names:
             return None
         from holdfast._app.archiving import archive_runners
 
@@ -223,4 +232,5 @@ def application_of(app: Holdfast, settings: Settings, *, url: str | None = None)
         wake=app._wake,  # noqa: SLF001 - a part of the same object
         relays=app.relays(settings),
         archive=app.archive_runners(settings),
+        archive_names=app.archive_names(settings),
     )

@@ -92,7 +92,7 @@ def _coverage(app: Holdfast | None, named: Iterable[str]) -> Iterator[Finding]:
 def _settings(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
     """Check the settings against the application."""
     if app is not None:
-        for says in left_out(settings, app.runners):
+        for says in left_out(settings, [*app.runners, *app.archive_names(settings)]):
             yield Finding("note", "-", "runners", says)
     for name, kind in sorted(app.kinds.items()) if app is not None else ():
         if isinstance(kind, Kind) and kind.work.lease is not None:

@@ -48,11 +48,18 @@ class Application:
     """Makes the relays of the subscriptions; None: there are no subscriptions."""
     archive: Callable[[str], Sequence[Runner]] | None = None
     """Makes the runners of the archive for the database of this URL; None: nothing is archived."""
+    archive_names: Sequence[str] = ()
+    """The names of these runners."""
+
+    @property
+    def runner_names(self) -> list[str]:
+        """The names of the runners that are not built in."""
+        return [*self.runners, *self.archive_names]
 
     @property
     def selected(self) -> list[str]:
         """The names of the runners to run, in order."""
-        return selected(self.settings.tick_runners, self.runners, label=self.settings.label("tick_runners"))
+        return selected(self.settings.tick_runners, self.runner_names, label=self.settings.label("tick_runners"))
 
 
 class Relaying(AbstractAsyncContextManager["Relaying"], Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Counts: TypeAlias = Mapping[str, int]
 """The result of a tick by name: `{"deleted": 12}`. A tick without work returns zeros or nothing."""
 
-BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance", "cleanup", "archiveExport")
+BUILT_IN = ("outbox", "relay", "schedules", "reaper", "maintenance")
 # A crontab line may wait years for its next slot.
 _FURTHEST = timedelta(days=36_600)
 NAME_LIMIT = 200
@@ -239,11 +239,12 @@ def checked(counts: object) -> Counts:
 
 
 def selected(
-    wanted: tuple[str, ...] | None, registered: Mapping[str, Runner], *, label: str = "HOLDFAST_TICK_RUNNERS"
+    wanted: tuple[str, ...] | None, registered: Collection[str], *, label: str = "HOLDFAST_TICK_RUNNERS"
 ) -> list[str]:
     """Return the runner names in order: `wanted`, else `outbox`, the application's, then the other built-in ones.
 
-    `label`: the name under which `wanted` was set, for the message that refuses it.
+    `registered`: the names of the runners that the application and its archive add. `label`: the name under which
+    `wanted` was set, for the message that refuses it.
     """
     first, *others = BUILT_IN
     if wanted is None:
@@ -262,13 +263,11 @@ _WITHOUT = {
     "schedules": "no periodic job is enqueued",
     "reaper": "expired leases of kinds that no live worker serves stay as they are",
     "maintenance": "partitions are neither made ahead nor dropped, and statistics are not folded",
-    "cleanup": "no row is moved to the archive, and no archived day is dropped",
-    "archiveExport": "no day is archived",
 }
 
 
-def left_out(settings: Settings, registered: Mapping[str, Runner]) -> list[str]:
-    """Return a warning for each runner that HOLDFAST_TICK_RUNNERS leaves out, with the consequence."""
+def left_out(settings: Settings, registered: Collection[str]) -> list[str]:
+    """Return a warning for each runner that HOLDFAST_TICK_RUNNERS leaves out, with the consequence. See `selected`."""
     label = settings.label("tick_runners")
     chosen = selected(settings.tick_runners, registered, label=label)
     off = {name: why for name, why in _WITHOUT.items() if name not in chosen}

@@ -155,7 +155,7 @@ class Worker:
         self._transitions.tell("worker_started")
         queues, kinds = ",".join(self._dispatcher.slots.queues), self._application.kinds
         if self._has_background:
-            for said in left_out(self._application.settings, self._application.runners):
+            for said in left_out(self._application.settings, self._application.runner_names):
                 log.warning("%s", said, extra={"worker": self.id})
         log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(kinds)})
         for lacking in uncovered(kinds, self._given_queues) if "outbox" in self._runners else ():
