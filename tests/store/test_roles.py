@@ -34,6 +34,7 @@ ROLES = ["holdfast_producer", "holdfast_worker", "holdfast_viewer", "holdfast_op
 WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
 LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
+PAGES = "access_token answered audit ended_session imported"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
 PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events"}
 LOOKING = {
@@ -271,10 +272,7 @@ def test_a_worker_has_what_the_protocol_needs(login: Login, owner: Connection, v
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        (
-            "INSERT",
-            f"{LIVE} {HISTORY} access_token answered archive_exports audit ended_session imported landmark queue replay",
-        ),
+        ("INSERT", f"{LIVE} {HISTORY} {PAGES} archive_exports landmark queue replay"),
         ("UPDATE", f"{LIVE} answered archive_exports queue run"),
         ("DELETE", f"{LIVE} answered ended_session landmark position replay tally unique_window inbox"),
         ("TRUNCATE", ""),
