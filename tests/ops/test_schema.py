@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import schemathesis
 from schemathesis.checks import not_a_server_error
+from schemathesis.generation.feedback import FeedbackSources
+from schemathesis.pytest._test_builder import build_operation_test
+from schemathesis.python._constants.orchestrator import make_constants_value_source
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -42,11 +45,18 @@ CHECKS = [
 EXAMPLES = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "prove" else 12
 GENERATION = {"max-examples": EXAMPLES, "deterministic": True, "with-security-parameters": False, "no-shrink": True}
 
-schema = schemathesis.openapi.from_dict(
-    deepcopy(document(ROUTES)), config=schemathesis.Config.from_dict({"generation": GENERATION})
-)
+DOCUMENT = document(ROUTES)
 # A stream does not end by itself, and readiness answers 503 where no worker lives: they have tests of their own.
-asked = schema.exclude(path="/api/overview/live").exclude(path="/ready")
+LEFT_OUT = {"/api/overview/live", "/ready"}
+ASKED = [
+    (method.upper(), path) for path, methods in DOCUMENT["paths"].items() if path not in LEFT_OUT for method in methods
+]
+
+
+@pytest.fixture(scope="module")
+def schema() -> schemathesis.BaseSchema:
+    config = schemathesis.Config.from_dict({"generation": GENERATION})
+    return schemathesis.openapi.from_dict(deepcopy(DOCUMENT), config=config)
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +65,21 @@ def served(shop: Shop) -> Iterator[Served]:
         yield served
 
 
-@asked.parametrize()
+@pytest.mark.parametrize(("method", "path"), ASKED)
 def test_every_answer_is_one_that_the_document_describes(
-    case: schemathesis.Case[Any], served: Served, tokens: Mapping[Role, str]
+    method: str, path: str, schema: schemathesis.BaseSchema, served: Served, tokens: Mapping[Role, str]
 ) -> None:
-    case.call_and_validate(
-        base_url=served.url, headers={"Authorization": f"Bearer {tokens[Role.DEVELOPER]}"}, checks=CHECKS, timeout=60
+    headers = {"Authorization": f"Bearer {tokens[Role.DEVELOPER]}"}
+
+    def ask(case: schemathesis.Case[Any]) -> None:
+        case.call_and_validate(base_url=served.url, headers=headers, checks=CHECKS, timeout=60)
+
+    # `schema.parametrize()` makes the cases of all operations while tests are collected, by each process.
+    test = build_operation_test(
+        config=schema.config,
+        operation=schema[path][method],
+        test_func=ask,
+        given_kwargs={},
+        feedback=FeedbackSources(constants_value_source=make_constants_value_source(schema)),
     )
+    test()
