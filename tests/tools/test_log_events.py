@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[2]
-TABLE = generated.log_events()
 PAGE = (ROOT / "docs" / "reference" / "log-events.md").read_text("utf-8")
 # Messages that are made at run time: the file, the argument, and where the page describes them.
 MADE = {
@@ -29,52 +28,58 @@ MADE = {
 _HANDED_ON = {"link.py", "log.py"}
 
 
-def _calls() -> Iterator[tuple[Path, ast.Call, str]]:
-    """Return every call that logs, with the text of its message's expression."""
-    for path in sorted(generated.PACKAGE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            match node:
-                case ast.Call(func=ast.Attribute(value=logger, attr=level), args=[first, *others]) if re.search(
-                    r"\blog(ger)?$", ast.unparse(logger)
-                ):
-                    if level in {"debug", "info", "warning", "error", "exception", "critical"}:
-                        yield path, node, ast.unparse(first)
-                    elif level == "log":
-                        yield path, node, ast.unparse(others[0])
-                case _:
-                    pass
+# Parsing the package takes seconds, which collecting the tests should not.
+FILES = [
+    path
+    for path in sorted(generated.PACKAGE.rglob("*.py"))
+    if path.name not in _HANDED_ON and re.search(r"log(ger)?\s*\.", path.read_text("utf-8"))
+]
 
 
-LOGGED = [(path.name, call.lineno, message) for path, call, message in _calls() if path.name not in _HANDED_ON]
+@pytest.fixture(scope="module")
+def table() -> str:
+    return generated.log_events()
 
 
-@pytest.mark.parametrize(("file", "line", "message"), LOGGED)
-def test_the_page_has_the_message(file: str, line: int, message: str) -> None:
-    if (file, message) in MADE:
-        assert MADE[file, message] in PAGE
-        return
-    if message[0] in "\"'":
-        assert f"| {' '.join(ast.literal_eval(message).split())} |" in TABLE, (file, line)
-    else:
-        [path] = [
-            path for path in generated.PACKAGE.rglob(file) if message in path.read_text("utf-8").split("\n")[line - 1]
-        ]
-        texts = re.findall(rf"^\s+{message} = (.*)$", path.read_text("utf-8"), re.MULTILINE)
-        literals = [text for one in texts for text in re.findall(r'"([^"]+)"', one)]
-        assert literals, (file, line)
-        assert all(f"| {text} |" in TABLE for text in literals), (file, line)
+def _logged(path: Path) -> Iterator[tuple[int, str]]:
+    """Return of every call that logs its line, and the text of its message's expression."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        match node:
+            case ast.Call(func=ast.Attribute(value=logger, attr=level), args=[first, *others]) if re.search(
+                r"\blog(ger)?$", ast.unparse(logger)
+            ):
+                if level in {"debug", "info", "warning", "error", "exception", "critical"}:
+                    yield node.lineno, ast.unparse(first)
+                elif level == "log":
+                    yield node.lineno, ast.unparse(others[0])
+            case _:
+                pass
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(generated.PACKAGE)))
+def test_the_page_has_the_messages(path: Path, table: str) -> None:
+    for line, message in _logged(path):
+        if (path.name, message) in MADE:
+            assert MADE[path.name, message] in PAGE
+        elif message[0] in "\"'":
+            assert f"| {' '.join(ast.literal_eval(message).split())} |" in table, line
+        else:
+            texts = re.findall(rf"^\s+{message} = (.*)$", path.read_text("utf-8"), re.MULTILINE)
+            literals = [text for one in texts for text in re.findall(r'"([^"]+)"', one)]
+            assert literals, line
+            assert all(f"| {text} |" in table for text in literals), line
 
 
 def test_each_message_made_at_run_time_exists() -> None:
-    assert MADE.keys() <= {(file, message) for file, _, message in LOGGED}
+    assert MADE.keys() <= {(path.name, message) for path in FILES for _, message in _logged(path)}
 
 
-def test_outages_have_a_line_for_their_begin_and_their_end() -> None:
-    assert "| heartbeat failed | warning | `error`, `why`, `failures` | `holdfast.heartbeat` |" in TABLE
-    assert "| heartbeat failed: it works again | info | `failures`, `seconds` | `holdfast.heartbeat` |" in TABLE
+def test_outages_have_a_line_for_their_begin_and_their_end(table: str) -> None:
+    assert "| heartbeat failed | warning | `error`, `why`, `failures` | `holdfast.heartbeat` |" in table
+    assert "| heartbeat failed: it works again | info | `failures`, `seconds` | `holdfast.heartbeat` |" in table
 
 
-def test_fields_that_a_variable_holds_are_listed() -> None:
-    [row] = [row for row in TABLE.splitlines() if row.startswith("| an attempt failed |")]
+def test_fields_that_a_variable_holds_are_listed(table: str) -> None:
+    [row] = [row for row in table.splitlines() if row.startswith("| an attempt failed |")]
     assert "`attempt`" in row
     assert "`error`" in row
