@@ -14,11 +14,13 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import wheel as wheels
 from tests.databases import clone, create_template
 from tools.postgres import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 pytest_plugins = ["tests.standstill"]
 
@@ -31,6 +33,19 @@ PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthChe
 settings.register_profile("everyday", max_examples=100, **PATIENT)
 settings.register_profile("prove", max_examples=5_000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+
+@pytest.fixture(scope="session")
+def shared_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all processes of a run have in common."""
+    base = tmp_path_factory.getbasetemp()
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def wheel(shared_folder: Path) -> Path:
+    """The wheel of this checkout."""
+    return wheels.provide(shared_folder / "wheel")
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import signal
@@ -39,14 +38,11 @@ def temporary() -> Iterator[Path]:
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> str:
-    """Build a wheel, install it with the extra in an empty environment, and return its Python."""
+def python(tmp_path: Path, wheel: Path) -> str:
+    """Install the wheel with the extra in an empty environment, and return its Python."""
     if not (PAGES / "index.html").is_file():
         pytest.fail("the dashboard is not built: make dashboard")
-    wheels, folder = tmp_path / "wheels", tmp_path / "environment"
-    # Without node the dashboard is not built anew: that has its own test.
-    _do(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels, PATH=str(tmp_path))
-    (wheel,) = wheels.glob("*.whl")
+    folder = tmp_path / "environment"
     python = folder / "bin" / "python"
     if (uv := _uv()) is not None:
         _do(uv, "venv", "-q", "--python", sys.executable, folder)
@@ -62,9 +58,9 @@ def _uv() -> str | None:
     return str(beside) if beside.exists() else shutil.which("uv")
 
 
-def _do(*command: str | Path, **variables: str) -> None:
+def _do(*command: str | Path) -> None:
     done = subprocess.run(  # noqa: S603 - programs of this test
-        command, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True, timeout=300, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -28,26 +28,17 @@ class Environment(NamedTuple):
     wheels: Path
 
 
-def provide(folder: Path) -> Environment:
-    """Make the environment in this folder, unless another process did."""
+def provide(folder: Path, wheel: Path) -> Environment:
+    """Make the environment with the wheel in this folder, unless another process did."""
     folder.mkdir(parents=True, exist_ok=True)
-    made = Environment(folder / "venv" / "bin", folder / "shims", folder / "wheels")
+    made = Environment(folder / "venv" / "bin", folder / "shims", wheel.parent)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "ready").exists():
-            wheel = _build(made.wheels)
             _install(folder, wheel)
             _write_shims(made)
             (folder / "ready").touch()
     return made
-
-
-def _build(folder: Path) -> Path:
-    # A build in the checkout would be seen by other tests.
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    _run(command, cwd=ROOT)
-    [wheel] = folder.glob("*.whl")
-    return wheel
 
 
 def _install(folder: Path, wheel: Path) -> None:

@@ -38,9 +38,8 @@ WITH_BLOCKS = [page for page in pages() if page not in RUN_ELSEWHERE and any(map
 
 
 @pytest.fixture(scope="session")
-def clean(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Environment:
-    base = tmp_path_factory.getbasetemp()
-    return environment.provide((base if worker_id == "master" else base.parent) / "clean-environment")
+def clean(shared_folder: Path, wheel: Path) -> Environment:
+    return environment.provide(shared_folder / "clean-environment", wheel)
 
 
 @pytest.fixture

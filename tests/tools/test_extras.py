@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -15,20 +12,6 @@ from tools.extras import CORE, PROMISES, try_extra
 ROOT = Path(__file__).parents[2]
 # Those that once failed alone, and one with many dependencies. The others take a minute.
 EVERYDAY = (CORE, "sqlalchemy", "ops")
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("dist")
-    subprocess.run(  # noqa: S603 - hatchling, on this checkout
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
-        cwd=ROOT,
-        env=os.environ | {"HOLDFAST_DASHBOARD": "skip"},
-        capture_output=True,
-        check=True,
-    )
-    (built,) = folder.glob("*.whl")
-    return built
 
 
 def test_every_extra_promises_something() -> None:
