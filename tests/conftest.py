@@ -5,6 +5,7 @@ HOLDFAST_TEST_POSTGRES chooses the version of PostgreSQL, HYPOTHESIS_PROFILE how
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from contextlib import ExitStack
@@ -33,6 +34,17 @@ PATIENT: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthChe
 settings.register_profile("everyday", max_examples=100, **PATIENT)
 settings.register_profile("prove", max_examples=5_000, **PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "everyday"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector away from modules and tests, which stay until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")
