@@ -64,7 +64,7 @@ LOWEST := tests/test_codec.py tests/test_kind.py tests/test_schedule.py tests/te
 lowest:
 	$(shell tools/python.sh oldest) -m venv .venv-lowest
 	$(BIN)/python -m tools.lowest .venv-lowest
-	.venv-lowest/bin/python -m pytest -q -n 4 --dist worksteal $(or $(ARGS),$(LOWEST))
+	.venv-lowest/bin/python -m pytest -q -n $(or $(PROCESSES),4) --dist worksteal $(or $(ARGS),$(LOWEST))
 
 package:
 	rm -rf dist
