@@ -14,6 +14,8 @@ import pytest
 
 from tools.witness import STANDSTILL, Witness
 
+# What takes longer to import than the tests in here take.
+FEW_PLUGINS = "-p no:schemathesis -p no:hypothesispytest -p no:anyio -p no:randomly -p no:asyncio"
 TESTS = """
 import os, signal, time
 from pathlib import Path
@@ -90,7 +92,7 @@ def _run(folder: Path, options: list[str]) -> dict[str, tuple[str, int, bool]]:
     ended = subprocess.run(  # noqa: S603 - pytest, on the file above
         [sys.executable, "-m", "pytest", "-rfp", "-p", "tests.standstill", "-p", "no:cacheprovider", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_ADDOPTS": FEW_PLUGINS},
         capture_output=True,
         text=True,
         check=False,
