@@ -1,0 +1,68 @@
+"""Long tests run first: otherwise, one may be under way at the end while the other processes have nothing to do.
+
+The order of all others stays as it is, which is random.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
+
+# Files with tests that take ten seconds or more, or whose fixtures do. The longest first.
+LONG = (
+    "tests/chaos/test_lab.py",
+    "tests/docs/test_pages.py",
+    "tests/cli/test_demo.py",
+    "tests/cli/test_dev.py",
+    "tests/chaos/test_model.py",
+    "tests/engine/test_exact.py",
+    "tests/relay/sinks/test_rabbitmq.py",
+    "tests/contrib/test_sentry.py",
+    "tests/tools/test_extras.py",
+    "tests/ops/test_schema.py",
+    "tests/chaos/test_notification.py",
+    "tests/bench/test_claim.py",
+    "tests/typing/test_typing.py",
+    "tests/test_exported_symbols.py",
+    "tests/tools/test_witness.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if worker is None:
+        return  # one process, which takes as long in any order
+
+    def file(item: pytest.Item) -> str:
+        return item.nodeid.partition("::")[0]
+
+    items[:] = long_first(items, file, LONG, processes=worker["workercount"])
+
+
+def long_first(items: Iterable[T], file: Callable[[T], str], long: tuple[str, ...], *, processes: int) -> list[T]:
+    """Return the items in such an order that each process begins with its share of the long files.
+
+    At first, each process gets a part of the list, and the parts are equal. Files are dealt as a whole, since tests of
+    a file share fixtures.
+    """
+    items = list(items)
+    files: dict[str, list[T]] = {name: [] for name in long}
+    others = iter([item for item in items if file(item) not in files])
+    for item in items:
+        if file(item) in files:
+            files[file(item)].append(item)
+    found = [those for those in files.values() if those]
+    ordered: list[T] = []
+    for number in range(processes):
+        ordered += (item for those in found[number::processes] for item in those)
+        end = len(items) * (number + 1) // processes
+        ordered += islice(others, max(0, end - len(ordered)))
+    return ordered + list(others)
