@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import wheel as wheels
-from tests.databases import clone, create_template
+from tests.databases import administered, clone, create_template
 from tools.postgres import Server
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def server_version() -> int:
 @pytest.fixture(scope="session")
 def server(server_version: int) -> Iterator[Server]:
     # What it would do, and when, no test decides: a plan made anew or a transaction more would be counted.
-    with Server(server_version, autovacuum="off") as server:
+    with Server(server_version, autovacuum="off") as server, administered(server):
         yield server
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, date, datetime
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
@@ -25,6 +25,18 @@ _numbers = count(1)
 _days: dict[Server, date] = {}
 # What tests have left. Dropping a database waits a tenth of a second if somebody is just leaving it: later, nobody is.
 _left: defaultdict[Server, list[str]] = defaultdict(list)
+_administrators: dict[Server, psycopg.Connection[Any]] = {}
+
+
+@contextmanager
+def administered(server: Server) -> Iterator[None]:
+    """Keep a connection for all databases that are made in the block: a new one for each takes several milliseconds."""
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        _administrators[server] = conn
+        try:
+            yield
+        finally:
+            del _administrators[server]
 
 
 def create_template(server: Server) -> str:
@@ -64,6 +76,7 @@ def _drop_left(server: Server) -> list[sql.Composed]:
 
 
 def _administer(server: Server, *statements: sql.Composed) -> None:
-    with psycopg.connect(server.url(), autocommit=True) as conn:
+    with ExitStack() as ends:
+        conn = _administrators.get(server) or ends.enter_context(psycopg.connect(server.url(), autocommit=True))
         for statement in statements:
             conn.execute(statement)

@@ -11,7 +11,8 @@ from holdfast import Fail, Holdfast, Job
 from holdfast._model.retry import Retry
 from holdfast.contrib.sentry import report_to_sentry
 
-sentry_sdk.init(os.environ["SHOP_SENTRY"], release="shop@1")
+# Sentry would enable an integration for every library in the environment of the tests, which takes seconds to import.
+sentry_sdk.init(os.environ["SHOP_SENTRY"], release="shop@1", auto_enabling_integrations=False)
 app = Holdfast()
 report_to_sentry(app, every_attempt=bool(os.environ.get("SHOP_TELLS_ALL")))
 AT_ONCE = Retry(base=timedelta(0), jitter=timedelta(0))
