@@ -1,13 +1,15 @@
 """Take the pictures of docs/how-to/dashboard.md: `python -m tools.screenshots`, all or those named: `job chain`.
 
 The shop of the browser tests works meanwhile, with a worker process under load. Its past hour is made of jobs that the
-worker really ran a moment before: only their times were moved back.
+worker really ran a moment before: only their times were moved back. The archive has a shop of its own, whose days are
+exported to an object store.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 import tempfile
 import time
@@ -16,17 +18,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from playwright.async_api import expect
 
+from holdfast._archive.location import Location
 from holdfast._ops.caller import Role
+from tests.archive.conftest import History
 from tests.browser.chromium import chromium
-from tests.browser.live import Live, add_stream, opened
+from tests.browser.live import Live, Site, add_stream, opened, serving
+from tests.browser.past import Past, live_for_weeks, variables
 from tests.browser.scene import BANK, get_into_trouble, go_on, live_an_hour, until_read
 from tests.browser.visit import Visit
 from tests.databases import clone, create_template
 from tools.nats import NatsServer
 from tools.picture import packed
 from tools.postgres import Server
+from tools.seaweedfs import REGION, SeaweedFS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,6 +65,7 @@ PAGES = {
     "parked": "relays/to-nats",
     "audit": "audit",
 }
+ARCHIVE = ("archive", "archived")
 _ACTIONS: tuple[tuple[Role, str, str, dict[str, Any]], ...] = (
     (Role.OPERATOR, "POST", "api/queues/sms/actions", {"action": "pause"}),
     (Role.OPERATOR, "PUT", "api/queues/pdf", {"concurrency": 6, "lease_ms": None, "rate": None}),
@@ -72,21 +80,55 @@ def main() -> None:
     names = parser.parse_args().names
     if datetime.now(UTC).hour == 0:
         sys.exit("the past hour would be of yesterday, which has no partitions here: try again after 01:00 UTC")
-    with (
-        Server(15) as server,
-        NatsServer(jetstream=True) as nats,
-        clone(server, create_template(server)) as database,
-        tempfile.TemporaryDirectory() as folder,
-    ):
-        asyncio.run(add_stream(nats))
-        with opened(database, nats, Path(folder)) as live:
-            live_an_hour(live)
-            began = time.time()
-            asyncio.run(_photograph(live, Path(folder), names))
+    began = time.time()
+    with Server(15) as server, tempfile.TemporaryDirectory() as folder:
+        template = create_template(server)
+        if not names or set(names) & set(ARCHIVE):
+            _open_archive(server, template, Path(folder), names)
+        if not names or set(names) - set(ARCHIVE):
+            _open_shop(server, template, Path(folder), names)
     for path in FOLDER.glob("*.png"):
         if path.stat().st_mtime >= began:
             path.write_bytes(packed(path.read_bytes()))
     _report()
+
+
+def _open_shop(server: Server, template: str, folder: Path, names: list[str]) -> None:
+    with NatsServer(jetstream=True) as nats, clone(server, template) as database:
+        asyncio.run(add_stream(nats))
+        with opened(database, nats, folder) as live:
+            live_an_hour(live)
+            asyncio.run(_photograph(live, folder, names))
+
+
+def _open_archive(server: Server, template: str, folder: Path, names: list[str]) -> None:
+    with (
+        SeaweedFS() as store,
+        clone(server, template) as database,
+        psycopg.connect(database, autocommit=True) as conn,
+    ):
+        os.environ.update(store.environment)
+        history = History(database, conn, Location("shop/history", REGION, store.url))
+        past = asyncio.run(live_for_weeks(history, kept_days=6))
+        with serving(database, folder, more=variables(store, history.location)) as site:
+            asyncio.run(_photograph_archive(site, past, names))
+
+
+async def _photograph_archive(site: Site, past: Past, names: list[str]) -> None:
+    async with chromium() as browser:
+        for theme in THEMES:
+            options: dict[str, Any] = {"color_scheme": theme, "timezone_id": "UTC", "viewport": SCREEN}
+            async with Visit(browser, site, Role.OPERATOR, **options) as visit:
+                visit.excuse("404")
+                if not names or "archive" in names:
+                    async with past.exporting(rows_done=62, of=100):
+                        await _take(visit, f"archive-{theme}", "archive")
+                if not names or "archived" in names:
+                    await visit.go(f"jobs/{past.left_job}")
+                    await visit.button("Look in the archive").click()
+                    await visit.settled()
+                    await expect(visit.page.get_by_role("region", name="Archived")).to_be_visible()
+                    await _save(visit, f"archived-{theme}")
 
 
 async def _photograph(live: Live, folder: Path, names: list[str]) -> None:

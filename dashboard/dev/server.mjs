@@ -3,6 +3,7 @@
 import { readFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
+import * as archive from "./archive.mjs";
 import * as fleet from "./fleet.mjs";
 import * as work from "./work.mjs";
 
@@ -16,7 +17,7 @@ const TYPES = {
   ".svg": "image/svg+xml",
   ".txt": "text/plain",
 };
-const fixtures = { ...work, ...fleet };
+const fixtures = { ...work, ...fleet, ...archive };
 let signedIn = true;
 
 const me = () => ({ name: "anna", role: ROLE, version: "0.1.0" });
@@ -42,6 +43,10 @@ function answer(method, path, query, body) {
       return last ? fixtures.runs(name) : fixtures.runners(MOOD);
     case "subscriptions":
       return last ? fixtures.parked() : fixtures.subscriptions(MOOD);
+    case "archive":
+      if (name === "jobs")
+        return { job: fixtures.job(last), files: [{ source: "job_history", starts_on: "2026-03-01", object: "c0ffee/job_history/day=2026-03-01/1.parquet" }], complete: true };
+      return name ? fixtures.exports_(query) : fixtures.archive(MOOD);
     default:
       return fixtures[first]?.(MOOD);
   }
@@ -77,6 +82,7 @@ async function api(request, response, path, query) {
   if (path !== "/me" && MOOD === "forbidden") return json(response, 403, { error: "forbidden", message: "This needs the role operator." });
   if (path !== "/me" && MOOD === "broken") return json(response, 503, { error: "too_slow", message: "The database did not answer within 2 s." });
   if (path !== "/me" && MOOD === "slow") await new Promise((done) => setTimeout(done, 60_000));
+  if (path === "/jobs/7") return json(response, 404, { error: "archived", message: "Job 7 is no longer in the database. It may be in the archive." });
   if (query.get("text")) await new Promise((done) => setTimeout(done, 400));
   return json(response, 200, answer(request.method, path, query, body));
 }

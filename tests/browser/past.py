@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from holdfast._drivers import run, run_sync
 from holdfast._store.archive import closed_days, record_export_error, report_export, start_export
+from tools.seaweedfs import REGION
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from holdfast._archive.location import Location
     from holdfast._store.archive import Period
     from tests.archive.conftest import History
+    from tools.seaweedfs import SeaweedFS
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,18 @@ class Past:
             run_sync(self.history.conn, record_export_error(period, token, "the process was stopped"))
 
 
-async def live_for_weeks(history: History) -> Past:
+def variables(store: SeaweedFS, location: Location) -> dict[str, str]:
+    """Return what a process needs to read the archive."""
+    return {
+        "HOLDFAST_ARCHIVE_BUCKET": location.bucket,
+        "HOLDFAST_ARCHIVE_REGION": REGION,
+        "HOLDFAST_ARCHIVE_ENDPOINT": store.url,
+        **store.environment,
+    }
+
+
+async def live_for_weeks(history: History, *, kept_days: int = 1) -> Past:
+    """Archive a day that then leaves, and some that stay; leave a newer one that is not exported yet."""
     history.conn.execute("SELECT holdfast.set_archived(true)")
     left_day = history.day(
         100,
@@ -75,8 +89,8 @@ async def live_for_weeks(history: History) -> Past:
         "AS t (n, outcome, code, error)"
     )
     left_job: int = history.value("SELECT min(id) FROM holdfast.job_history")
-    kept_day = history.day(6, 120)
+    kept = [history.day(6 + n, 120 * (7 + n) - 37 * n * n) for n in range(kept_days)]
     await history.export()
     await history.cleanup()
     open_day = history.day(3, 100)
-    return Past(history, left_job, left_day, kept_day, open_day)
+    return Past(history, left_job, left_day, kept[0], open_day)

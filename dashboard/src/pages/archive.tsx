@@ -18,7 +18,7 @@ import type { ArchiveSource, ArchiveSummary, ExportLine, RetentionLine } from ".
 
 const EVERY_MS = 10_000;
 const RUNNING_MS = 2000;
-const FIRST = 50;
+const FIRST = 48;
 const MOST = 1000;
 
 export function ArchivePage() {
@@ -52,8 +52,8 @@ export function ArchivePage() {
                 />
               </Panel>
             )}
-            {(shown.sources.length > 0 || shown.archived) && <Periods sources={shown.sources} />}
             <Retention lines={shown.retention} onEdit={setEdited} />
+            {(shown.sources.length > 0 || shown.archived) && <Periods sources={shown.sources} />}
           </>
         )}
       </Loaded>
@@ -80,7 +80,8 @@ function Off({ summary: { configured, archived } }: { summary: ArchiveSummary })
       <p>No bucket is set, so ended rows are deleted when their retention ends.</p>
       <p>
         To keep them as files, set <code>HOLDFAST_ARCHIVE_BUCKET</code>, for example to{" "}
-        <code>s3://my-bucket/holdfast</code>, for the workers and for this process, and start them again.
+        <code class="nowrap">s3://my-bucket/holdfast</code>, for the workers and for this process, and start
+        them again.
       </p>
     </Notice>
   );
@@ -199,10 +200,7 @@ const PERIOD_COLUMNS: Column<ExportLine>[] = [
     head: true,
     cell: (line) => (
       <>
-        <span class="nowrap">{period(line)}</span>
-        <span class="below">
-          <code>{line.source}</code>
-        </span>
+        <span class="nowrap">{period(line)}</span> <code class="muted">{line.source}</code>
       </>
     ),
   },

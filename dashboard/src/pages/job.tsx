@@ -104,7 +104,7 @@ function LeftJob({ id }: { id: string }) {
   if (asked) return <ArchivedStory id={id} />;
   return (
     <Notice icon="archive" title="This job has left the database">
-      <p>Its day was exported and dropped. It may be in a file of the archive.</p>
+      <p>The archive has files that may hold it, with its attempts.</p>
       <Button look="primary" icon="search" onClick={() => setAsked(true)}>
         Look in the archive
       </Button>

@@ -55,14 +55,14 @@ export function RetentionDialog({ kept, onDone, onClose }: Props) {
         hint={`Now ${many(kept.days, "day")}.`}
       />
       {fewer && (
-        <p class={`problem ${kept.archived ? "tone-warn" : "tone-bad"}`} role="status">
+        <div class={`problem ${kept.archived ? "tone-warn" : "tone-bad"}`} role="status">
           <Icon name="warning" />
-          <span>
+          <p>
             {kept.archived
               ? `Days that are older than ${many(days, "day")} are dropped from the database once they are verified in the archive.`
               : `Days that are older than ${many(days, "day")} are deleted for good: they are not archived.`}
-          </span>
-        </p>
+          </p>
+        </div>
       )}
     </Confirm>
   );
