@@ -208,7 +208,10 @@ const PERIOD_COLUMNS: Column<ExportLine>[] = [
   {
     name: "Rows",
     end: true,
-    cell: ({ rows, rows_done, running }) => count(running ? rows_done : (rows ?? 0)),
+    cell: ({ rows, rows_done, running }) => {
+      const known = running ? rows_done : rows;
+      return known === null ? <None /> : count(known);
+    },
   },
   { name: "Size", end: true, cell: ({ bytes: size }) => (size === null ? <None /> : bytes(size)) },
   { name: "Leaves the database", cell: (line) => <Leaves line={line} /> },
