@@ -44,7 +44,7 @@ FOLDER = Path(__file__).parent.parent / "docs" / "screenshots"
 THEMES = ("light", "dark")
 SCREEN = {"width": 1280, "height": 800}
 PHONE = {"width": 360, "height": 740}
-LARGEST = 2_000_000
+LARGEST = 2_200_000
 # A line is drawn of what waited since the page was opened: two seconds a point.
 POINTS = 45
 PATIENCE_MS = 300_000.0
@@ -241,7 +241,7 @@ def _report() -> None:
     total = sum(sizes.values())
     print(f"{len(sizes)} pictures, {total / 1e6:.2f} MB")
     if total > LARGEST:
-        sys.exit(f"they are larger than {LARGEST / 1e6:.0f} MB together")
+        sys.exit(f"they are larger than {LARGEST / 1e6:.1f} MB together")
 
 
 if __name__ == "__main__":
