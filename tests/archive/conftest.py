@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import obstore
+import obstore.exceptions
 import psycopg
 import pytest
 
@@ -20,11 +22,13 @@ from holdfast._store.archive import closed_days, list_exports
 from tools.seaweedfs import REGION, SeaweedFS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Sequence
 
     from obstore.store import ObjectStore
 
     from holdfast._store.archive import Export, Period
+
+FAMILIES = ("job_history", "job_failed", "attempt", "event", "delivery", "run")
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +49,16 @@ def bucket(location: Location) -> ObjectStore:
     return location.open()
 
 
+def stored(bucket: ObjectStore) -> list[str]:
+    """Return the names of all objects. A bucket that has none does not exist."""
+    try:
+        return sorted(entry["path"] for entry in obstore.list(bucket).collect())
+    except obstore.exceptions.GenericError as exc:
+        if "NoSuchBucket" not in str(exc):
+            raise
+        return []
+
+
 @dataclass
 class History:
     """A database whose closed days are archived."""
@@ -53,10 +67,13 @@ class History:
     conn: psycopg.Connection[Any]
     location: Location
 
-    def day(self, days_ago: int, jobs: int = 0, **columns: str) -> str:
-        """Create a day with completed jobs, and return it. `columns`: expressions of SQL in `n`."""
+    def day(self, days_ago: int, jobs: int = 0, *, families: Sequence[str] = FAMILIES, **columns: str) -> str:
+        """Create a day with completed jobs, and return it. `columns`: expressions of SQL in `n`.
+
+        `families`: those that have this day. Each is exported by a process of its own, so a test names what it needs.
+        """
         day = self.value(f"SELECT (now() AT TIME ZONE 'UTC')::date - {days_ago}")
-        for family in ("job_history", "job_failed", "attempt", "event", "delivery", "run"):
+        for family in families:
             part = f"{family}_{day:%Y%m%d}"
             if self.value(f"SELECT to_regclass('holdfast.{part}')") is None:
                 like = f"LIKE holdfast.{family} INCLUDING DEFAULTS INCLUDING CONSTRAINTS"
@@ -85,6 +102,36 @@ class History:
             f"INSERT INTO holdfast.job_history ({', '.join(given)}) SELECT {', '.join(given.values())} "
             f"FROM generate_series(1, {jobs}) AS n"
         )
+
+    def jobs_of(self, days_ago: int, jobs: int, **columns: str) -> str:
+        """Create a day that only completed jobs have."""
+        return self.day(days_ago, jobs, families=["job_history"], **columns)
+
+    def remember(self, family: str) -> None:
+        """Copy the rows of a family, to compare them with what is restored."""
+        self.conn.execute(f"CREATE TABLE public.{family}_before AS SELECT * FROM holdfast.{family}")
+
+    def differences(self, one: str, other: str) -> int:
+        """Return how many rows of two tables differ in any column, JSON letter for letter."""
+        columns = self.value(
+            "SELECT string_agg(CASE WHEN atttypid = 'json'::regtype THEN format('%I::text', attname) "
+            "ELSE quote_ident(attname) END, ', ' ORDER BY attnum) FROM pg_attribute "
+            f"WHERE attrelid = '{one}'::regclass AND attnum > 0 AND attname <> 'late'"
+        )
+        left, right = (f"SELECT {columns} FROM {table}" for table in (one, other))
+        either = f"(({left} EXCEPT ALL {right}) UNION ALL ({right} EXCEPT ALL {left}))"
+        return int(self.value(f"SELECT count(*) FROM {either} AS x"))
+
+    def move_late(self) -> None:
+        """Move late rows to their days, as maintenance does. The days that it makes beside them are dropped."""
+        self.conn.execute("SELECT holdfast.ensure_partitions()")
+        day = self.value("SELECT to_char(now() AT TIME ZONE 'UTC' - interval '1 day', 'YYYYMMDD')")
+        for family in (*FAMILIES, "tally"):
+            self.conn.execute(f"DROP TABLE holdfast.{family}_{day}")
+
+    def expire_leases(self) -> None:
+        """Let the time pass after which another process may export."""
+        self.conn.execute("UPDATE holdfast.archive_exports SET locked_until = now() - interval '1 second'")
 
     def value(self, query: str) -> Any:
         row = self.conn.execute(query.encode()).fetchone()

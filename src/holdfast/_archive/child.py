@@ -68,6 +68,7 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
         upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
         file = parquet.Digest(upload)
         written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=lambda done: _say(rows=done))
+        _check_fence(conn, request)
     if written.rows:
         upload.close()
     days: dict[str, Any] = {key: date.fromisoformat(day) for key, day in request["period"].items()}
@@ -100,22 +101,34 @@ def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
     if told.object is None:
         return {"object": None, "rows": 0, "bytes": 0, "checksum": None, "etag": None}
     try:
-        found = obstore.get(store, told.object)
+        found = obstore.head(store, told.object)
     except FileNotFoundError:
         raise ArchiveError(f"{told.object} is not in the bucket") from None
-    digest, size = hashlib.sha256(), 0
-    for piece in found.stream(min_chunk_size=PART):
-        digest.update(piece)
-        size += len(piece)
+    digest, size, etag = hashlib.sha256(), found["size"], found.get("e_tag")
     if size != told.bytes:
         raise ArchiveError(f"{told.object} has {size:,} bytes, and its manifest says {told.bytes:,}")
+    # In pieces: a request has a time limit, and a file may be large.
+    for start in range(0, size, PART):
+        digest.update(obstore.get_range(store, told.object, start=start, end=min(size, start + PART)))
     if digest.hexdigest() != told.checksum:
         raise ArchiveError(f"{told.object} has another checksum than its manifest says")
     rows = pq.ParquetFile(open_file(store, told.object)).metadata.num_rows
     if rows != told.rows:
         raise ArchiveError(f"{told.object} has {rows:,} rows, and its manifest says {told.rows:,}")
-    etag = found.meta.get("e_tag")
+    if obstore.head(store, told.object).get("e_tag") != etag:
+        raise ArchiveError(f"{told.object} was replaced while it was read")
     return {"object": told.object, "rows": rows, "bytes": size, "checksum": told.checksum, "etag": etag}
+
+
+def _check_fence(conn: psycopg.Connection[Any], request: dict[str, Any]) -> None:
+    """Raise ArchiveError if another export has replaced this one: its file has the same name, and must stay."""
+    query = (
+        "SELECT FROM holdfast.archive_exports WHERE source = %s AND starts_on = %s AND part = %s AND lock_token = %s"
+    )
+    about = request["about"]
+    key = [about["source"], request["period"]["starts_on"], about["part"], request["token"]]
+    if conn.execute(query, key).fetchone() is None:
+        raise ArchiveError("the export was taken over by another process")
 
 
 def _read(store: ObjectStore, name: str) -> bytes:

@@ -14,6 +14,7 @@ from holdfast._store.archive import droppable_days, droppable_months, export_aga
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from datetime import date
 
     from obstore.store import ObjectStore
 
@@ -25,8 +26,10 @@ log = Log(__name__)
 
 # Days that one query returns.
 _MOST = 100
-# A command that waits for readers, or for a lock, is given up after this many seconds, and repeated in the next tick.
-COMMAND_SECONDS = 5.0
+# Detaching waits for readers. It is given up after this many seconds, and finished in the next tick.
+DETACH_SECONDS = 5.0
+# The drop itself counts the rows, which may take a while and blocks no job. Its locks have their own limit.
+DROP_SECONDS = 600.0
 # A short lock is tried this often, with a pause in between, so that finished jobs get through.
 _TRIES = 20
 _PAUSE = 0.1
@@ -45,27 +48,35 @@ async def drop_days(
     `on_dropped`: called with "dropped", "changed" or "kept" for each. `stopped()`: whether to leave the rest.
     """
     store = location.open()
-    for day in await run(conn, droppable_days(limit=_MOST)):
-        if stopped():
-            return
-        if (fault := await file_fault(store, day)) is not None:
-            log.warning("a day is kept, and exported anew", extra={"source": day.source, "reason": fault})
-            await run(conn, export_again(day, fault))
-            on_dropped("changed")
-        else:
-            on_dropped(await _drop(conn, day))
+    seen: set[tuple[str, date, int]] = set()
+    while found := [day for day in await run(conn, droppable_days(limit=_MOST + len(seen))) if day[:3] not in seen]:
+        for day in found:
+            if stopped():
+                return
+            if (fault := await file_fault(store, day)) is not None:
+                log.warning("a day is kept, and exported anew", extra={"source": day.source, "reason": fault})
+                await run(conn, export_again(day, fault))
+                on_dropped("changed")
+            else:
+                on_dropped(await _drop(conn, day))
+            seen.add(day[:3])
 
 
 async def file_fault(store: ObjectStore, file: DroppableDay | Export) -> str | None:
     """Return why a file is not what was verified, by its size and tag; None when it is."""
     import obstore
 
+    from holdfast._archive.location import ArchiveError, translated
+
     if file.object is None:
         return None
     try:
-        found = await obstore.head_async(store, file.object)
-    except FileNotFoundError:
-        return f"{file.object} is no longer in the bucket"
+        with translated():
+            found = await obstore.head_async(store, file.object)
+    except ArchiveError as exc:
+        if isinstance(exc.__cause__, FileNotFoundError):
+            return f"{file.object} is no longer in the bucket"
+        raise
     if found["size"] != file.bytes or (file.etag and found.get("e_tag") != file.etag):
         return f"{file.object} was changed after it was verified"
     return None
@@ -74,9 +85,10 @@ async def file_fault(store: ObjectStore, file: DroppableDay | Export) -> str | N
 async def _drop(conn: psycopg.AsyncConnection[Any], day: DroppableDay) -> str:
     answer = "kept"
     for command in day.commands:
+        seconds = DETACH_SECONDS if command.startswith("ALTER") else DROP_SECONDS
         for _ in range(_TRIES):
             try:
-                async with asyncio.timeout(COMMAND_SECONDS):
+                async with asyncio.timeout(seconds):
                     found = await conn.execute(command.encode())
                     answer = (await found.fetchone() or ("kept",))[0] if found.description else answer
                 break

@@ -78,9 +78,11 @@ class Exporter:
         _step("started")
         try:
             return await self._follow(period, token, keep_ms=keep_ms, on_rows=on_rows or (lambda _: None))
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:
+            # The record of a stopped export is released too, so that the next process need not wait for its lease.
+            said = "the export was stopped" if isinstance(exc, asyncio.CancelledError) else Failure.of(exc).text
             with suppress(Exception):
-                await run(self._conn, record_export_error(period, token, Failure.of(exc).text))
+                await run(self._conn, record_export_error(period, token, said))
             raise
 
     async def _follow(
@@ -89,7 +91,7 @@ class Exporter:
         """Start the child, and record what it reports."""
         identity = await run(self._conn, read_identity())
         done, reported, upload = 0, time.monotonic(), None
-        async with child(self._request(period, str(identity))) as lines:
+        async with child(self._request(period, token, str(identity))) as lines:
             async for line in lines:
                 if "uploaded" in line:
                     upload = Upload(**line["uploaded"])
@@ -99,7 +101,9 @@ class Exporter:
                     _step("recorded")
                 elif "verified" in line:
                     _step("verified")
-                    etag = line["verified"]["etag"]
+                    etag = line["verified"].pop("etag")
+                    if upload is None or line["verified"] != {key: getattr(upload, key) for key in line["verified"]}:
+                        raise ArchiveError("the file was replaced before it was verified")
                     await self._record(record_verified(period, token, etag=etag, keep_ms=keep_ms), period)
                     _step("done")
                 else:
@@ -117,7 +121,7 @@ class Exporter:
         if not await run(self._conn, statement):
             raise Taken(f"{period.source} of {period.starts_on} was taken over by another process")
 
-    def _request(self, period: Period, identity: str) -> dict[str, Any]:
+    def _request(self, period: Period, token: int, identity: str) -> dict[str, Any]:
         family = period.source in FAMILIES
         about = {"source": period.source, "part": period.part, "schema_version": len(migrations())}
         days = {"starts_on": period.starts_on.isoformat(), "ends_on": period.ends_on.isoformat()}
@@ -131,7 +135,15 @@ class Exporter:
             "late": family,
         }
         location = asdict(self._location)
-        return {"url": self._url, "location": location, "object": name, "about": about, "period": days, "rows": rows}
+        return {
+            "url": self._url,
+            "location": location,
+            "object": name,
+            "about": about,
+            "period": days,
+            "rows": rows,
+            "token": token,
+        }
 
 
 @asynccontextmanager
@@ -160,8 +172,11 @@ async def child(request: dict[str, Any]) -> AsyncIterator[AsyncIterator[dict[str
 async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[dict[str, Any]]:
     assert process.stdout is not None  # noqa: S101 - for the type checker
     while True:
-        async with asyncio.timeout(SILENCE):
-            text = await process.stdout.readline()
+        try:
+            async with asyncio.timeout(SILENCE):
+                text = await process.stdout.readline()
+        except TimeoutError:
+            raise ArchiveError(f"the process of the export wrote nothing for {SILENCE:.0f} seconds") from None
         if not text:
             break
         line = json.loads(text)
@@ -169,7 +184,8 @@ async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[dict[str,
             raise ArchiveError(line["error"])
         yield line
     if status := await process.wait():
-        raise ArchiveError(f"the process of the export ended with status {status}")
+        killed = f"was killed by signal {-status}: if that is 9, the machine may lack memory"
+        raise ArchiveError(f"the process of the export {killed if status < 0 else f'ended with status {status}'}")
 
 
 def _step(name: str) -> None:

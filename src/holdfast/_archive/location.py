@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -13,13 +15,23 @@ from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from datetime import date, timedelta
+    from datetime import date
 
     from obstore.store import ObjectStore
 
     from holdfast._model.settings import Settings
 
 _SCHEMES = ("s3", "gs", "az", "file")
+# An object store that does not answer is given up after this time, and tried again in the next tick.
+_PATIENCE = timedelta(seconds=30)
+_RETRIES = 5
+# In an error of the object store: the code of its answer, whether it refused the login, and where a request went.
+_CODE = re.compile(r"<Code>(\w{1,60})</Code>")
+_REFUSED = re.compile(r"status code: 40[13] ")
+_HOST = re.compile(r"Error performing [A-Z]+ (https?://[^/\s]+)")
+# Where a machine of a cloud asks for its own credentials, once it found none in the environment.
+_METADATA = ("http://169.254.", "http://metadata.google")
+_ERROR_LIMIT = 300
 
 
 class ArchiveError(HoldfastError):
@@ -31,7 +43,7 @@ class ArchiveError(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The bucket, as the settings name it. Credentials come from the provider's own variables, such as AWS_PROFILE."""
+    """The bucket in the settings. Credentials come from the provider's own variables, such as AWS_ACCESS_KEY_ID."""
 
     bucket: str
     """A name, a name and a folder, or an address: `s3://`, `gs://`, `az://` or `file://`."""
@@ -64,7 +76,10 @@ class Location:
         with needed("the archive", "archive"):
             from obstore.exceptions import BaseError
             from obstore.store import from_url
-        options: dict[str, Any] = {"client_options": {"timeout": "60s", "connect_timeout": "5s"}}
+        options: dict[str, Any] = {
+            "client_options": {"timeout": "60s", "connect_timeout": "5s"},
+            "retry_config": {"max_retries": _RETRIES, "retry_timeout": _PATIENCE},
+        }
         if self.endpoint:
             options["endpoint"] = self.endpoint
             options["client_options"]["allow_http"] = self.endpoint.startswith("http://")
@@ -88,8 +103,33 @@ def translated() -> Iterator[None]:
 
     try:
         yield
-    except (BaseError, FileNotFoundError) as exc:
-        raise ArchiveError(str(exc).partition("\n")[0].strip()) from exc
+    except TimeoutError:  # of the caller
+        raise
+    except (BaseError, OSError) as exc:
+        raise ArchiveError(_explained(exc)) from exc
+
+
+def _explained(exc: Exception) -> str:
+    """Return what went wrong in one line, and what to do about it."""
+    text = str(exc).partition("\n\nDebug source")[0]
+    code = found[1] if (found := _CODE.search(text)) else ""
+    host = found[1] if (found := _HOST.search(text)) else "the address"
+    if host.startswith(_METADATA):
+        return (
+            "no credentials for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or your provider's"
+        )
+    if _REFUSED.search(text):
+        cure = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, and that they may read and write this bucket"
+        return f"the object store refused the credentials ({code or 'AccessDenied'}): {cure}"
+    if code == "NoSuchBucket":
+        return "the bucket does not exist: create it, or correct HOLDFAST_ARCHIVE_BUCKET"
+    if code == "InvalidBucketName":
+        return "the bucket's name is not valid: correct HOLDFAST_ARCHIVE_BUCKET"
+    if "HTTP error" in text:
+        cure = "check HOLDFAST_ARCHIVE_ENDPOINT, HOLDFAST_ARCHIVE_REGION and the network"
+        return f"the object store at {host} does not answer: {cure}"
+    line = text.partition("\n")[0].removeprefix("Generic S3 error: ").strip()
+    return f"{line[:_ERROR_LIMIT]}{f' ({code})' if code else ''}"
 
 
 def object_name(identity: str, source: str, starts_on: date, part: int, *, monthly: bool) -> str:

@@ -111,7 +111,7 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
     least: int | None = None
     greatest: int | None = None
     with (
-        pq.ParquetWriter(file, schema, compression="zstd", write_page_index=True, sorting_columns=None) as writer,
+        pq.ParquetWriter(file, schema, compression="zstd", write_page_index=True, write_page_checksum=True) as writer,
         ThreadPoolExecutor(1) as thread,
     ):
         waiting: Future[pa.Table] | None = None

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import psycopg
 from psycopg import sql
 
 from holdfast._archive.columns import columns_of, select_list
 from holdfast._archive.location import ArchiveError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    import psycopg
     from obstore.store import ObjectStore
 
+    from holdfast._archive.columns import FileColumn
     from holdfast._store.archive import Export
 
 
@@ -49,9 +50,10 @@ def restore(
 
     if export.object is None:
         return 0
-    file = pq.ParquetFile(open_file(store, export.object))
+    file = pq.ParquetFile(open_file(store, export.object), page_checksum_verification=True)
     columns = columns_of(file.schema_arrow)
     with conn.transaction():
+        _check_types(conn, export.object, columns)
         conn.execute(
             "SELECT pg_catalog.set_config('timezone', 'UTC', true), pg_catalog.set_config('datestyle', 'ISO', true)"
         )
@@ -75,6 +77,18 @@ def restore(
                 f"{export.object}: {loaded:,} rows were loaded, and the record says {export.rows or 0:,}"
             )
     return done
+
+
+def _check_types(conn: psycopg.Connection[Any], name: str, columns: Sequence[FileColumn]) -> None:
+    """Raise ArchiveError unless each type in the file is a type of this database, and not some other piece of SQL."""
+    for column in columns:
+        try:
+            with conn.transaction():
+                known = conn.execute("SELECT pg_catalog.to_regtype(%s) IS NOT NULL", [column.type]).fetchone()
+        except psycopg.Error:
+            known = None
+        if known != (True,):
+            raise ArchiveError(f"{name}: the column {column.name} has the type {column.type!r:.60}, which is not known")
 
 
 class _Into:

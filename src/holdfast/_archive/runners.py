@@ -49,6 +49,8 @@ log = Log(__name__)
 CLEANUP, EXPORT = "cleanup", "archiveExport"
 # Periods that one query returns.
 _MOST = 100
+# After so many failures in a row the rest is left to the next tick: the object store may be down.
+_FAILURES = 3
 _DAY_MS = 86_400_000
 _DAYS = {"day": 1, "month": 30, "year": 365}
 
@@ -86,10 +88,11 @@ class ArchiveRunners:
         return tick.counts
 
     async def export(self, tick: Tick) -> Mapping[str, int]:
-        """Export closed days and months, oldest first. One that fails does not stop the others."""
+        """Export closed days and months, oldest first. One that fails does not stop the others, three in a row do."""
         if self._location is None:
             return {}
         broken: list[tuple[Period, Exception]] = []
+        failures = 0
         async with self._connect() as conn:
             exporter = Exporter(conn, self._url, self._location)
             async for period, keep_ms in self.periods(conn):
@@ -105,7 +108,11 @@ class ArchiveRunners:
                     extra = {"source": period.source, "starts_on": period.starts_on.isoformat()}
                     log.warning("an export failed, and is tried again", extra=extra, exc_info=exc)
                     broken.append((period, exc))
+                    failures += 1
+                    if failures == _FAILURES:
+                        break
                 else:
+                    failures = 0
                     tick.count("periods_exported")
                     tick.count("rows_exported", upload.rows)
                     tick.count("bytes_exported", upload.bytes)
@@ -116,8 +123,11 @@ class ArchiveRunners:
 
     async def periods(self, conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[tuple[Period, int | None]]:
         """Yield what is to be exported, each with how long a month is kept afterwards, in milliseconds."""
-        for period in await run(conn, closed_days(limit=_MOST)):
-            yield period, None
+        seen: set[Period] = set()
+        while found := [day for day in await run(conn, closed_days(limit=_MOST + len(seen))) if day not in seen]:
+            for period in found:
+                yield period, None
+            seen.update(found)
         for archive in self._archives:
             keep = CalendarSpan.parse("keep", archive.keep)
             for period in await moving.closed_months(conn, archive):

@@ -25,7 +25,7 @@ FAMILIES = ("job_history", "job_failed", "attempt", "event", "delivery", "run")
 ID_COLUMN = {"attempt": "job_id", "delivery": "event_id"}
 """The column by which a family is sorted and searched, where that is not `id`."""
 # Without a report for this long, another process may export the period.
-LEASE_MS = 60_000
+LEASE_MS = 30_000
 
 
 class Retention(NamedTuple):

@@ -48,9 +48,7 @@ RETURNING true
 
 -- name: export_again
 -- The bucket no longer has what was verified.
-UPDATE holdfast.archive_exports SET state = 'exporting', verified_at = NULL, drop_eligible_at = NULL, locked_until = NULL, error = %(error)s
-WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified'
-RETURNING true
+SELECT true WHERE holdfast.export_again(%(source)s, %(starts_on)s::date, %(part)s::smallint, %(error)s)
 
 -- name: record_dropped
 UPDATE holdfast.archive_exports SET state = 'dropped', dropped_at = now()

@@ -59,7 +59,8 @@ CREATE FUNCTION holdfast.set_archived(wanted boolean) RETURNS void
     WHERE family IN ('job_history', 'job_failed', 'attempt', 'run', 'event', 'delivery') AND archived <> wanted $$;
 
 -- Days to export, oldest first: over for an hour, with no late row of their family left to be moved, and not verified yet. A day that was
--- dropped and has a partition again has late rows of its own, and gets another part.
+-- dropped and has a partition again has late rows of its own, and gets another part. A day with a run that has not ended is not closed: the
+-- row will be updated, and the number of rows would not show it.
 CREATE FUNCTION holdfast.closed_days(most integer) RETURNS TABLE (source text, starts_on date, part smallint, at text, rows_expected bigint)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -67,7 +68,7 @@ DECLARE
     behind boolean;
 BEGIN
     FOR family IN SELECT r.family AS name FROM holdfast.retention r WHERE r.archived ORDER BY r.family LOOP
-        EXECUTE format('SELECT EXISTS (SELECT FROM holdfast.%I)', family.name || '_late') INTO behind;
+        EXECUTE format('SELECT EXISTS (SELECT FROM holdfast.%I WHERE late)', family.name) INTO behind;
         CONTINUE WHEN behind;
         RETURN QUERY
         SELECT family.name, d.day, coalesce(x.part + (x.state = 'dropped')::integer, 1)::smallint,
@@ -80,15 +81,45 @@ BEGIN
                 WHERE e.source = family.name AND e.starts_on = d.day ORDER BY e.part DESC LIMIT 1) AS x ON true
         WHERE (d.day + 1)::timestamp AT TIME ZONE 'UTC' <= now() - interval '1 hour'
             AND x.state IS DISTINCT FROM 'verified' AND coalesce(x.locked_until < now(), true)
+            AND (family.name <> 'run' OR NOT EXISTS (SELECT FROM holdfast.run r WHERE r.finished_at IS NULL
+                AND r.started_at >= d.day::timestamp AT TIME ZONE 'UTC' AND r.started_at < (d.day + 1)::timestamp AT TIME ZONE 'UTC'))
         ORDER BY d.day LIMIT most;
     END LOOP;
 END $$;
 
+-- Has a verified day exported anew, and attaches it again if a drop was interrupted after it was detached: an export reads the family, in
+-- which a detached day has no rows. SECURITY DEFINER: workers own no table.
+CREATE FUNCTION holdfast.export_again(given text, day date, nth smallint, reason text) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' SET timezone = 'UTC' AS $$
+DECLARE
+    part text := given || '_' || to_char(day, 'YYYYMMDD');
+    pending boolean;
+BEGIN
+    UPDATE holdfast.archive_exports x SET state = 'exporting', verified_at = NULL, drop_eligible_at = NULL, locked_until = NULL,
+        error = left(reason, 2000)
+    WHERE x.source = given AND x.starts_on = day AND x.part = nth AND x.state = 'verified';
+    IF NOT FOUND THEN
+        RETURN false;
+    END IF;
+    IF given IN ('job_history', 'job_failed', 'attempt', 'run', 'event', 'delivery') AND to_regclass('holdfast.' || part) IS NOT NULL THEN
+        SELECT i.inhdetachpending INTO pending FROM pg_inherits i WHERE i.inhrelid = ('holdfast.' || part)::regclass;
+        IF pending THEN
+            EXECUTE format('ALTER TABLE holdfast.%I DETACH PARTITION holdfast.%I FINALIZE', given || '_days', part);
+        END IF;
+        IF pending IS DISTINCT FROM false THEN
+            PERFORM holdfast.lock_partitions();
+            EXECUTE format('ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
+                given || '_days', part, day::timestamptz, (day + 1)::timestamptz);
+        END IF;
+    END IF;
+    RETURN true;
+END $$;
+
 -- Drops a verified day, if it still has as many rows as its file; otherwise it will be exported anew. SECURITY DEFINER: workers own no table.
--- An attached day is dropped with a lock on its parent, so this waits only as long as others may wait behind it, and the caller tries again.
--- A lock that excludes writers, and no readers, is taken before the rows are counted.
+-- An attached day is dropped with a lock on its parent, behind which finished jobs wait: so it is requested last, for a moment only, and the
+-- caller tries again. Before, a lock that excludes writers, and no readers, is held while the rows are counted.
 CREATE FUNCTION holdfast.drop_archived(given text, day date, nth smallint) RETURNS text
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '40ms' SET timezone = 'UTC' AS $$
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '20ms' SET timezone = 'UTC' AS $$
 DECLARE
     held holdfast.archive_exports;
     part text := given || '_' || to_char(day, 'YYYYMMDD');
@@ -96,24 +127,22 @@ DECLARE
 BEGIN
     SELECT * INTO held FROM holdfast.archive_exports x WHERE x.source = given AND x.starts_on = day AND x.part = nth FOR UPDATE;
     IF held.state IS DISTINCT FROM 'verified' OR held.drop_eligible_at > now()
-        OR given NOT IN ('job_history', 'job_failed', 'attempt', 'run', 'event', 'delivery')
-        OR given = 'event' AND NOT holdfast.day_is_read(part) THEN
+        OR given NOT IN ('job_history', 'job_failed', 'attempt', 'run', 'event', 'delivery') THEN
         RETURN 'kept';
     END IF;
     IF to_regclass('holdfast.' || part) IS NOT NULL THEN
+        IF given = 'event' AND NOT holdfast.day_is_read(part) THEN
+            RETURN 'kept';
+        END IF;
         EXECUTE format('LOCK TABLE holdfast.%I IN SHARE MODE', part);
         EXECUTE format('SELECT count(*) FROM holdfast.%I', part) INTO found_rows;
         IF found_rows <> held.rows THEN
-            IF NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = ('holdfast.' || part)::regclass) THEN
-                EXECUTE format('ALTER TABLE holdfast.%I ATTACH PARTITION holdfast.%I FOR VALUES FROM (%L) TO (%L)',
-                    given || '_days', part, day::timestamptz, (day + 1)::timestamptz);
-            END IF;
-            UPDATE holdfast.archive_exports x SET state = 'exporting', verified_at = NULL, drop_eligible_at = NULL, locked_until = NULL,
-                error = format('%s rows are in the day, and %s in its file: it is exported anew', found_rows, held.rows)
-            WHERE x.source = given AND x.starts_on = day AND x.part = nth;
+            PERFORM holdfast.export_again(given, day, nth,
+                format('%s rows are in the day, and %s in its file: it is exported anew', found_rows, held.rows));
             RETURN 'changed';
         END IF;
         PERFORM holdfast.lock_partitions();
+        EXECUTE format('LOCK TABLE holdfast.%I IN ACCESS EXCLUSIVE MODE', part);
         EXECUTE format('DROP TABLE holdfast.%I', part);
     END IF;
     UPDATE holdfast.archive_exports x SET state = 'dropped', dropped_at = now() WHERE x.source = given AND x.starts_on = day AND x.part = nth;
@@ -133,7 +162,7 @@ CREATE FUNCTION holdfast.droppable_days(most integer) RETURNS TABLE (source text
         LEFT JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relname = x.source || '_' || to_char(x.starts_on, 'YYYYMMDD')
         LEFT JOIN pg_inherits i ON i.inhrelid = c.oid
     WHERE x.state = 'verified' AND x.drop_eligible_at <= now()
-        AND CASE WHEN x.source = 'event' THEN holdfast.day_is_read('event_' || to_char(x.starts_on, 'YYYYMMDD')) ELSE true END
+        AND CASE WHEN x.source = 'event' AND c.oid IS NOT NULL THEN holdfast.day_is_read(c.relname::text) ELSE true END
     ORDER BY x.starts_on, x.source LIMIT most
 $$;
 

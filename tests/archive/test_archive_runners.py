@@ -1,0 +1,72 @@
+"""The runners `cleanup` and `archiveExport` in a worker: singletons, with a crontab line and counts in `run`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast._drivers import run_sync
+from holdfast._store.schedule import trigger_schedule
+from tests.engine.pace import QUICK
+from tests.engine.waiting import until
+
+if TYPE_CHECKING:
+    from tests.archive.conftest import History
+
+
+def schedules(history: History) -> dict[str, str]:
+    names = "'cleanup', 'archiveExport'"
+    found = history.conn.execute(f"SELECT name, schedule FROM holdfast.schedule WHERE name IN ({names})".encode())
+    return dict(found.fetchall())
+
+
+def last_run(history: History, runner: str) -> Any:
+    found = history.conn.execute("SELECT outcome, counts, error FROM holdfast.run WHERE runner = %s", [runner])
+    return found.fetchone()
+
+
+async def test_a_worker_archives(history: History) -> None:
+    history.jobs_of(100, 25)
+    # A worker makes yesterday's partitions when it starts, of every family. One family is enough here.
+    history.conn.execute("UPDATE holdfast.retention SET archived = false WHERE family <> 'job_history'")
+    place = history.location
+    options: dict[str, Any] = {
+        "archive_bucket": place.bucket,
+        "archive_region": place.region,
+        "archive_endpoint": place.endpoint,
+        "cleanup_cron": "5 4 * * *",
+        "archive_export_cron": "6 4 * * 1",
+    }
+    first, second = Holdfast(history.url), Holdfast(history.url)
+    async with first.worker(**QUICK, **options), second.worker(**QUICK, **options):
+        await until(lambda: len(schedules(history)) == 2)
+        assert schedules(history) == {"cleanup": "5 4 * * * UTC", "archiveExport": "6 4 * * 1 UTC"}
+        run_sync(history.conn, trigger_schedule("archiveExport"))
+        await until(lambda: (last_run(history, "archiveExport") or [None])[0] is not None, 90)
+        outcome, counts, error = last_run(history, "archiveExport")
+        assert (outcome, error) == ("completed", None)
+        # In the first hour of a day, yesterday is not closed yet.
+        assert counts["periods_exported"] in {1, 2}
+        assert counts["rows_exported"] == 25
+        assert counts["bytes_exported"] > 0
+        run_sync(history.conn, trigger_schedule("cleanup"))
+        await until(lambda: (last_run(history, "cleanup") or [None])[0] is not None)
+        assert last_run(history, "cleanup") == ("completed", {"periods_dropped": 1}, None)
+    assert ("dropped", 25) in [(export.state, export.rows) for export in await history.exports()]
+
+
+async def test_without_a_bucket_there_is_no_archive(history: History) -> None:
+    app = Holdfast(history.url)
+    async with app.worker(**QUICK):
+        await until(lambda: history.value("SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
+        assert schedules(history) == {}
+
+
+@pytest.mark.parametrize("library", ["obstore", "pyarrow"])
+def test_a_missing_library_is_named(database: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=f"the archive needs {library}, which is not installed: pip install"):
+        Holdfast(database).worker(archive_bucket="b")

@@ -1,0 +1,139 @@
+"""How long rows are kept: by settings, at run time, and never less than the archive needs."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+from holdfast._drivers import run_sync
+from holdfast._engine.runner import Tick
+from holdfast._engine.runners.database import open_runner_database
+from holdfast._engine.runners.maintenance import Maintenance, retention_of
+from holdfast._model.errors import HoldfastError
+from holdfast._model.settings import Settings
+from holdfast._store.archive import list_exports, read_retention, set_archived, set_retention
+from holdfast._store.subscription import skip_subscription, subscribe
+
+if TYPE_CHECKING:
+    from tests.archive.conftest import History
+
+SOON = 20.0
+
+
+async def maintained(history: History, *ticks: Settings | None) -> dict[str, int]:
+    """Run the first tick of a worker with these settings."""
+    async with open_runner_database(history.url, name="test", seconds=SOON) as site:
+        counts = {}
+        for settings in ticks:
+            maintenance = Maintenance(site, [] if settings is None else retention_of(settings))
+            counts = dict(await maintenance.tick(Tick(name="maintenance")))
+        return counts
+
+
+def kept(history: History) -> dict[str, int]:
+    return {line.family: line.days for line in run_sync(history.conn, read_retention())}
+
+
+def archived(history: History) -> set[str]:
+    return {line.family for line in run_sync(history.conn, read_retention()) if line.archived}
+
+
+def verified(history: History, family: str, days_ago: int) -> None:
+    """Write the record of an empty day that was exported."""
+    history.day(days_ago, families=[family])
+    history.conn.execute(
+        "INSERT INTO holdfast.archive_exports (source, starts_on, ends_on, state, started_at, lock_token, rows, "
+        "verified_at, drop_eligible_at) SELECT family, d, d + 1, 'verified', now(), 1, 0, now(), "
+        "greatest(now(), (d + 1)::timestamp AT TIME ZONE 'UTC' + keep) FROM holdfast.retention, "
+        f"(SELECT (now() AT TIME ZONE 'UTC')::date - {days_ago} AS d) AS x WHERE family = %s",
+        [family],
+    )
+
+
+async def test_settings_are_written_once_and_changed_at_run_time(history: History) -> None:
+    run_sync(history.conn, set_archived(archived=False))
+    before = kept(history)
+    settings = Settings.load(
+        {
+            "HOLDFAST_RETENTION_COMPLETED": "30",
+            "HOLDFAST_RETENTION_FAILED": "120",
+            "HOLDFAST_RETENTION_EVENTS": "45",
+            "HOLDFAST_RETENTION_RUNS": "3",
+        }
+    )
+    async with open_runner_database(history.url, name="test", seconds=SOON) as site:
+        maintenance = Maintenance(site, retention_of(settings))
+        await maintenance.tick(Tick(name="maintenance"))
+        wanted = {"job_history": 30, "job_failed": 120, "attempt": 120, "event": 45, "delivery": 45, "run": 3}
+        assert kept(history) == before | wanted
+        assert archived(history) == set()
+        # A change at run time holds: the settings are not written again.
+        run_sync(history.conn, set_retention("job_history", 200))
+        await maintenance.tick(Tick(name="maintenance"))
+        assert (kept(history)["job_history"], kept(history)["attempt"]) == (200, 200)
+    run_sync(history.conn, set_retention("job_history", 14))
+    assert kept(history)["attempt"] == 120, "as long as the jobs that are kept longest"
+    await maintained(history, Settings.load({"HOLDFAST_ARCHIVE_BUCKET": "b"}))
+    assert archived(history) == {"job_history", "job_failed", "attempt", "event", "delivery", "run"}
+    # A worker without a bucket does not clear it: a forgotten variable must not lose a day.
+    await maintained(history, Settings.load({}))
+    assert len(archived(history)) == 6
+    for family, days in (("attempt", 9), ("job", 9), ("run", 1), ("run", 40_000)):
+        with pytest.raises(HoldfastError, match="retention: job_history"):
+            run_sync(history.conn, set_retention(family, days))
+    with pytest.raises(HoldfastError, match="HOLDFAST_RETENTION_RUNS"):
+        Settings.load({"HOLDFAST_RETENTION_RUNS": "1"})
+
+
+async def test_the_day_of_the_drop_follows_the_retention(history: History) -> None:
+    verified(history, "job_history", 20)
+    verified(history, "attempt", 20)
+
+    def wait(family: str) -> timedelta:
+        [export] = run_sync(history.conn, list_exports(source=family))
+        assert export.drop_eligible_at is not None
+        assert export.verified_at is not None
+        return export.drop_eligible_at - export.verified_at
+
+    assert wait("job_history") == timedelta(0)
+    assert wait("attempt") > timedelta(days=60)
+    run_sync(history.conn, set_retention("job_history", 30))
+    assert timedelta(days=9) < wait("job_history") <= timedelta(days=11)
+    assert await history.cleanup() == {}
+    run_sync(history.conn, set_retention("job_failed", 14))
+    assert timedelta(days=9) < wait("attempt") <= timedelta(days=11), "as long as completed jobs"
+    run_sync(history.conn, set_retention("job_history", 14))
+    assert (wait("job_history"), wait("attempt")) == (timedelta(0), timedelta(0))
+    assert await history.cleanup() == {"periods_dropped": 2}
+
+
+async def test_an_archived_family_is_not_dropped_by_maintenance(history: History) -> None:
+    day = history.jobs_of(100, 1)
+    assert (await maintained(history, None)).get("partitions_dropped") is None
+    assert history.value("SELECT count(*) FROM holdfast.job_history") == 1
+    with psycopg.connect(history.url, autocommit=True) as conn:
+        dropped = conn.execute("SELECT holdfast.drop_partition(%s)", [f"job_history_{day.replace('-', '')}"])
+        assert dropped.fetchone() == (False,)
+    # Without an archive, maintenance drops it.
+    run_sync(history.conn, set_archived(archived=False))
+    assert await maintained(history, None) == {"partitions_dropped": 1}
+
+
+async def test_a_day_of_events_that_a_subscription_has_not_read_is_kept(history: History) -> None:
+    verified(history, "event", 100)
+    day = history.value("SELECT (now() AT TIME ZONE 'UTC')::date - 100")
+    history.conn.execute(
+        "INSERT INTO holdfast.event (id, published_at, xid, shard, topic, payload) VALUES "
+        f"(nextval('holdfast.event_id_seq'), '{day} 12:00+00', pg_current_xact_id(), 0, 't', '{{}}')"
+    )
+    history.conn.execute("UPDATE holdfast.archive_exports SET rows = 1")
+    subscription = run_sync(history.conn, subscribe("slow", target="t", topics=(), partitions=1, beginning=True)).id
+    assert await history.cleanup() == {}
+    kept_ = history.conn.execute("SELECT holdfast.drop_archived('event', %s, 1::smallint)", [day]).fetchone()
+    assert kept_ == ("kept",)
+    assert history.value("SELECT count(*) FROM holdfast.event") == 1
+    run_sync(history.conn, skip_subscription(subscription))
+    assert await history.cleanup() == {"periods_dropped": 1}
