@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 # Where users import an error from, in the order in which they are looked up.
-_DOORS = ("holdfast", "holdfast.sinks", "holdfast.ops", "holdfast.inbox")
+_DOORS = ("holdfast", "holdfast.sinks", "holdfast.ops", "holdfast.inbox", "holdfast.archive")
 
 _HEAD = """\
 # Errors

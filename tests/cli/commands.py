@@ -66,7 +66,19 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
     [
         f"holdfast._cli.{name}"
-        for name in ("check", "events", "import_outbox", "jobs", "migrate", "queues", "runners", "tick", "tokens")
+        for name in (
+            "archive",
+            "check",
+            "events",
+            "import_outbox",
+            "jobs",
+            "migrate",
+            "queues",
+            "retention",
+            "runners",
+            "tick",
+            "tokens",
+        )
     ]
 )
 

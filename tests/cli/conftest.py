@@ -5,6 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.archive.conftest import bucket, history, location, object_store
+
+__all__ = ["bucket", "history", "location", "object_store"]  # fixtures, for the tests of this folder too
+
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:

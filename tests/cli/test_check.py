@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from tools.postgres import Server
 
-SUBJECTS = ["database", "schema", "rights", "roles", "isolation", "connections", "listen"]
+SUBJECTS = ["archive", "database", "schema", "rights", "roles", "isolation", "connections", "listen"]
 
 
 @pytest.fixture
@@ -169,10 +169,11 @@ def test_no_database() -> None:
 def test_one_of_two_databases_is_away(database: str) -> None:
     said = holdfast("check", "--json", HOLDFAST_DATABASE_URL=f"postgresql://me:hush@127.0.0.1:1/away {database}")
     assert said.status == 1
-    first, *others = said.json["findings"]
+    archive, first, *others = said.json["findings"]
+    assert archive["subject"] == "archive"
     assert (first["verdict"], first["database"]) == ("wrong", "HOLDFAST_DATABASE_URL, address 1")
     assert first["says"].startswith("cannot connect to the database of HOLDFAST_DATABASE_URL, address 1: ")
-    assert [one["subject"] for one in others] == SUBJECTS
+    assert ["archive", *(one["subject"] for one in others)] == SUBJECTS
     assert {one["verdict"] for one in others} == {"ok"}
     assert "hush" not in said.out + said.err
 

@@ -27,7 +27,7 @@ def offered(script: str, *words: str) -> set[str]:
 
 def test_commands_and_options(script: str) -> None:
     running = {"demo", "worker", "dev", "tick", "serve", "top"}
-    looking = {"jobs", "queues", "events", "runners", "tokens", "import-outbox"}
+    looking = {"jobs", "queues", "events", "runners", "archive", "retention", "tokens", "import-outbox"}
     commands = running | looking | {"migrate", "check", "completion"}
     assert offered(script, "holdfast", "") == commands | {"-h", "--help", "--version"}
     assert offered(script, "holdfast", "queues", "") >= {"list", "pause", "resume", "set", "drain"}

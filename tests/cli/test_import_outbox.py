@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast._cli import import_outbox
+from holdfast._cli import import_outbox, progress
 from holdfast._cli.importing import Tally
 from tests.cli.auditing import ME, audited
 from tests.cli.commands import PATIENCE, holdfast
@@ -335,11 +335,11 @@ class Terminal(io.StringIO):
 def test_progress_is_one_line_that_is_gone_at_the_end(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> None:
     shown = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
-    monkeypatch.setattr(import_outbox, "_PACE", (0.0, 0.0))
-    with import_outbox._ProgressLine(argparse.Namespace(json=False), 10, "imported") as progress:
-        progress(Tally(imported=Counter(mail=4), started=time.monotonic() - 2))
+    monkeypatch.setattr(progress, "_PACE", (0.0, 0.0))
+    with import_outbox._RowsLine(argparse.Namespace(json=False), 10, "imported") as line_of_rows:
+        line_of_rows(Tally(imported=Counter(mail=4), started=time.monotonic() - 2))
     line = "imported 4 of 10, 2 rows/s"
-    assert shown.getvalue() == (f"\r\x1b[K{line}\r\x1b[K" if terminal else f"{line}\n")
+    assert shown.getvalue() == (f"\r\x1b[K[########............]  40% {line}\r\x1b[K" if terminal else f"{line}\n")
 
 
 NO_COLUMN = "public.event_outbox has no column"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.mistakes.applications import APPLICATIONS, WORKERS
+from tests.mistakes.archiving import ARCHIVING
 from tests.mistakes.commands import DATABASES, STARTING
 from tests.mistakes.connections import CONNECTIONS, ENQUEUEING, WAITING
 from tests.mistakes.events import SUBSCRIPTIONS, TOPICS
@@ -24,4 +25,4 @@ IN_PYTHON = (
     APPLICATIONS,
     WORKERS,
 )
-IN_COMMANDS = (STARTING, DATABASES, OPERATING, SERVING)
+IN_COMMANDS = (STARTING, DATABASES, OPERATING, ARCHIVING, SERVING)

@@ -12,6 +12,8 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # arguments.py   parses the parts that commands share: actions, numbers, addresses
 # parser.py      parses the words of a call, and answers a wrong one in one line
 # table.py       prints tables and JSON
+# progress.py    shows how far a command is
+# bucket.py      finds the bucket of the archive and the files in it
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
 # server.py      runs uvicorn with timeouts against slow clients
@@ -30,6 +32,10 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # runners.py     lists and controls schedules and runs
 # importing.py   makes jobs or events of rows of another table, in batches
 # import_outbox.py  imports the rows of another table, or previews that
+# archive.py     shows the state of the archive, and ends the keeping of days for it
+# archive_export.py exports closed days and months
+# archive_files.py  verifies, restores and searches files of the archive
+# retention.py   shows and sets how long history is kept
 # tokens.py      makes, lists and revokes access tokens
 # serve.py       serves the operations API and the dashboard
 # top.py         opens the terminal dashboard
@@ -66,6 +72,8 @@ _COMMANDS = {
     "queues": "look at queues; pause, resume, drain or set one",
     "runners": "look at schedules and runs; pause, resume or trigger one",
     "import-outbox": "make jobs or events of the rows of another table, once each; a preview by default",
+    "archive": "look at the archive; export, verify, restore or search its files",
+    "retention": "look at how many days history is kept, or set it",
     "tokens": "make, list and revoke access tokens of the operations API",
     "serve": "serve the operations API and the dashboard",
     "top": "watch and act in the terminal",
@@ -102,6 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def main_with(app: str, argv: Sequence[str]) -> int:
     """Run a command with the application inserted, for frameworks whose own command already has it."""
     command = argv[0] if argv else None
+    if list(argv[:2]) == ["archive", "export"] and "--app" not in argv:
+        return main([*argv, "--app", app])
     return main([*argv[:1], app, *argv[1:]] if command in _OF_AN_APPLICATION else argv)
 
 

@@ -1,18 +1,21 @@
-"""The parts that commands share on the command line: actions, numbers within bounds, addresses to listen at."""
+"""The parts that commands share on the command line: actions, numbers, days, confirmations, addresses to listen at."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import os
 import socket
+import sys
+from datetime import date
 from typing import TYPE_CHECKING, NamedTuple, Self, TypeAlias
 
 from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     Actions: TypeAlias = argparse._SubParsersAction[argparse.ArgumentParser]  # noqa: SLF001 - argparse has no public name
 
@@ -68,6 +71,30 @@ def seconds(least: float, limit: float) -> Callable[[str], float]:
         return given
 
     return parse
+
+
+def day(text: str) -> date:
+    """Parse a day of UTC."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a day: write YYYY-MM-DD, e.g. 2026-03-14") from None
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """Return the known name that is close to this one, as a question, or else the known names."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known[:20]) or 'none'}"
+
+
+def confirm(arguments: argparse.Namespace, question: str) -> None:
+    """Ask for confirmation. Without a terminal, --yes is required."""
+    if getattr(arguments, "yes", False):
+        return
+    if not sys.stdin.isatty():
+        raise CommandError(f"this cannot be undone: give --yes ({question})", status=2)
+    if input(f"{question} [y/N] ").strip().lower() not in {"y", "yes"}:
+        raise CommandError("nothing was done")
 
 
 class Address(NamedTuple):

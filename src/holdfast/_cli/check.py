@@ -1,4 +1,4 @@
-"""Print every setting with its value and source, and look at the databases: schema, rights, connections, LISTEN.
+"""Print every setting with its value and source, and look at the archive and the databases: schema, rights, LISTEN.
 
 The source is `argument` (the application's address, `--queues`), a variable, `alias` and a variable, or `default`.
 Changes nothing. Exit status: 0 when a worker could run so, 1 when something is wrong.
@@ -9,11 +9,14 @@ from __future__ import annotations
 import os
 from collections import Counter
 from datetime import timedelta
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast._cli import load, session, table
+from holdfast._archive.location import Location
+from holdfast._cli import bucket, load, session, table
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
+from holdfast._distribution import missing
 from holdfast._engine.link import too_strict
 from holdfast._engine.pipeline import headroom
 from holdfast._engine.runner import left_out
@@ -25,6 +28,7 @@ from holdfast._model.settings_table import SETTINGS
 from holdfast._model.work import Lease
 from holdfast._ops.wording import counted
 from holdfast._store import schema
+from holdfast._store.archive import read_retention
 from holdfast._store.inspect import list_roles, read_census, read_isolation, read_rights, read_server
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues, unserved
@@ -68,7 +72,12 @@ def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app) if arguments.app else None
     given = {"database_urls": (app.url,) if app and app.url else None, "queue_concurrency": arguments.queues}
     settings = Settings.load(os.environ, **given)
-    findings = [*_coverage(app, arguments.queues), *_settings(app, settings), *_databases(app, settings)]
+    findings = [
+        *_coverage(app, arguments.queues),
+        *_settings(app, settings),
+        *_archive(app, settings),
+        *_databases(app, settings),
+    ]
     wrong = any(finding.verdict == "wrong" for finding in findings)
     if arguments.json:
         _print_json(settings, app, findings, ok=not wrong)
@@ -100,6 +109,21 @@ def _settings(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
                 yield Finding("wrong", "-", "settings", says)
 
 
+def _archive(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
+    """Check whether the bucket of the archive answers."""
+    location = Location.of(settings)
+    if location is None:
+        tables = ", ".join(archive.source for archive in app.archives) if app is not None else ""
+        stay = f"; old rows of {tables} stay in the schema archive" if tables else ""
+        yield Finding("ok", "-", "archive", f"{bucket.NO_BUCKET}{stay}")
+        return
+    if absent := [library for library in bucket.LIBRARIES if find_spec(library) is None]:
+        yield Finding("wrong", "-", "archive", missing(location.address, "archive", *absent))
+        return
+    why = bucket.answer(location)
+    yield Finding("wrong" if why else "ok", "-", "archive", f"{location.address}: {why or 'the bucket answers'}")
+
+
 def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
     try:
         named = load.addresses(app, settings)
@@ -127,6 +151,7 @@ def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
                 yield _rights(conn, server)
                 yield from _waiting(conn)
                 yield from _leases(conn, settings)
+                yield from _kept_days(conn, settings)
             yield _roles(conn)
             yield _isolation(conn)
             yield _connections(server, settings)
@@ -170,6 +195,15 @@ def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]
         if queue.lease_ms is not None:
             for says in settings.too_long_for(f"queue {queue.name}", timedelta(milliseconds=queue.lease_ms)):
                 yield "note", "leases", says
+
+
+def _kept_days(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:
+    """Warn of days that are kept for an archive that this worker does not have, if this user may read that."""
+    if settings.archive_bucket or not session.run(conn, read_rights()).look:
+        return
+    if any(line.archived for line in session.run(conn, read_retention())):
+        says = "days are kept until they are archived, and no bucket is set: set HOLDFAST_ARCHIVE_BUCKET for a worker"
+        yield "note", "archive", f"{says}, or give the archive up with `holdfast archive disable`"
 
 
 def _roles(conn: psycopg.Connection[Any]) -> Said:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -139,7 +138,9 @@ async def _replay(service: Service, arguments: argparse.Namespace) -> None:
 
 async def _skip(service: Service, arguments: argparse.Namespace) -> None:
     await _check_name(service, arguments.name)
-    _confirm(arguments, f"Pass everything that {arguments.name} has not read yet? These events will not be delivered.")
+    args.confirm(
+        arguments, f"Pass everything that {arguments.name} has not read yet? These events will not be delivered."
+    )
     await _change(service, arguments, "skip")
     table.print_done(arguments, "has passed everything published until now")
 
@@ -147,7 +148,7 @@ async def _skip(service: Service, arguments: argparse.Namespace) -> None:
 async def _delete(service: Service, arguments: argparse.Namespace) -> None:
     await _check_name(service, arguments.name)
     what = f"{arguments.name}, how far it has read, and what is parked"
-    _confirm(arguments, f"Delete {what}? A worker that has it makes it anew.")
+    args.confirm(arguments, f"Delete {what}? A worker that has it makes it anew.")
     await _change(service, arguments, "delete")
     table.print_done(arguments, "deleted; a worker whose application still has it makes it anew when it starts")
 
@@ -234,13 +235,3 @@ async def _check_name(service: Service, name: str) -> int:
 
     async with service.reading() as transaction:
         return await find_named(transaction, name)
-
-
-def _confirm(arguments: argparse.Namespace, question: str) -> None:
-    """Ask for confirmation. Without a terminal, --yes is required."""
-    if getattr(arguments, "yes", False):
-        return
-    if not sys.stdin.isatty():
-        raise CommandError(f"this cannot be undone: give --yes ({question})", status=2)
-    if input(f"{question} [y/N] ").strip().lower() not in {"y", "yes"}:
-        raise CommandError("nothing was done")

@@ -8,10 +8,7 @@ reported and left. Exit status: 0 if no row is left, else 1.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
 from psycopg import IsolationLevel
@@ -19,6 +16,7 @@ from psycopg import IsolationLevel
 from holdfast._cli import arguments as args
 from holdfast._cli import load, session, table
 from holdfast._cli.importing import SECONDS, Conversion, Importer
+from holdfast._cli.progress import ProgressLine
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
 from holdfast._model.codec import parse_json
@@ -31,7 +29,7 @@ from holdfast._store import schema
 from holdfast._store.outbox import OutboxTable, list_columns, list_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import psycopg
 
@@ -69,10 +67,6 @@ _DEFAULTS = {"id": "id", "type": "type", "payload": "payload"}
 _IDS = ("smallint", "integer", "bigint", "numeric", "uuid", "text", "character varying", "character")
 _TIMES = ("date", "timestamp with time zone", "timestamp without time zone")
 _LARGEST_BATCH = 10_000
-# Seconds between two lines of progress, on a terminal and elsewhere.
-_PACE = (0.5, 10.0)
-# The beginning of the terminal's line, and nothing on it.
-_CLEARED = "\r\x1b[K"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -116,7 +110,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _preview(arguments: argparse.Namespace, importer: Importer) -> int:
     counts = importer.count()
-    with _ProgressLine(arguments, _importable(importer, counts), "checked") as progress:
+    with _RowsLine(arguments, _importable(importer, counts), "checked") as progress:
         tally = importer.preview(progress)
     if arguments.json:
         table.print_json(_as_json(importer, counts, tally))
@@ -130,7 +124,7 @@ def _apply(arguments: argparse.Namespace, importer: Importer) -> int:
     with session.bounded(importer.conn):
         entry = written(session.person(), "outbox.import", target=importer.table.source, detail=options)
         run_sync(importer.conn, entry)
-    with _ProgressLine(arguments, _importable(importer, importer.count()), "imported") as progress:
+    with _RowsLine(arguments, _importable(importer, importer.count()), "imported") as progress:
         tally = importer.apply(progress)
     left = importer.count()
     if arguments.json:
@@ -181,7 +175,7 @@ class _Columns:
 
     def find(self, option: str, name: str) -> OutboxColumn:
         if name not in self._columns:
-            meant = _meant(name, list(self._columns))
+            meant = args.meant(name, list(self._columns))
             raise CommandError(f"{option}: {self.source} has no column {name}: {meant}", status=2)
         return self._columns[name]
 
@@ -191,7 +185,7 @@ def _columns(conn: psycopg.Connection[Any], given: str) -> _Columns:
     schema_name = schema_name if dot else "public"
     columns = session.run(conn, list_columns(schema_name, name))
     if not columns:
-        meant = _meant(f"{schema_name}.{name}", session.run(conn, list_tables()))
+        meant = args.meant(f"{schema_name}.{name}", session.run(conn, list_tables()))
         raise CommandError(f"--table: there is no table {schema_name}.{name}: {meant}", status=2)
     return _Columns(schema_name, name, columns)
 
@@ -237,15 +231,10 @@ def _names(arguments: argparse.Namespace, app: Holdfast | None) -> dict[str, str
     what = "kind" if arguments.to == "job" else "topic"
     for name in names.values():
         if known is not None and name not in known:
-            raise CommandError(f"--map: the application has no {what} {name}: {_meant(name, known)}", status=2)
+            raise CommandError(f"--map: the application has no {what} {name}: {args.meant(name, known)}", status=2)
     if app is None and not names and arguments.to == "job":
         raise CommandError("say what rows become: give the application, or --map TYPE=KIND", status=2)
     return names
-
-
-def _meant(name: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"there are {', '.join(known[:20]) or 'none'}"
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -263,35 +252,18 @@ def _unknown(importer: Importer, counts: Sequence[TypeCount]) -> int:
     return sum(count.rows for count in counts) - _importable(importer, counts)
 
 
-class _ProgressLine:
-    """Shows how far the command is: in place on a terminal, otherwise a line now and then. It is gone at the end."""
+class _RowsLine(ProgressLine):
+    """Shows how many rows are done."""
 
     def __init__(self, arguments: argparse.Namespace, total: int, done: str) -> None:
-        self._quiet = arguments.json
+        super().__init__(arguments)
         self._total = total
         self._done = done
-        self._terminal = sys.stderr.isatty()
-        self._last = time.monotonic()
 
-    def __enter__(self) -> Callable[[Tally], None]:
-        return self._show
-
-    def __exit__(self, *_: object) -> None:
-        if self._terminal and not self._quiet:
-            print(_CLEARED, end="", file=sys.stderr, flush=True)
-
-    def _show(self, tally: Tally) -> None:
-        if self._quiet or time.monotonic() < self._last + _PACE[0 if self._terminal else 1]:
-            return
-        self._last = time.monotonic()
+    def __call__(self, tally: Tally) -> None:
         done = tally.rows + tally.refused
-        line = f"{self._done} {done:,} of {max(self._total, done):,}, {done / tally.seconds:,.0f} rows/s"
-        print(
-            f"{_CLEARED}{line}" if self._terminal else line,
-            end="" if self._terminal else "\n",
-            file=sys.stderr,
-            flush=True,
-        )
+        total = max(self._total, done)
+        self.show(done / max(total, 1), f"{self._done} {done:,} of {total:,}, {done / tally.seconds:,.0f} rows/s")
 
 
 def _print_preview(importer: Importer, counts: Sequence[TypeCount], tally: Tally) -> None:

@@ -61,16 +61,23 @@ async def service(arguments: argparse.Namespace) -> AsyncGenerator[Service, None
     from holdfast._ops.pool import SingleConnection
     from holdfast._ops.service import Service
 
+    async with opened_async(arguments) as conn:
+        try:
+            yield Service(SingleConnection(conn, timedelta(seconds=SECONDS)))
+        except RequestRefused as refused:
+            raise CommandError(refused.message) from refused
+
+
+@asynccontextmanager
+async def opened_async(arguments: argparse.Namespace) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
+    """Yield an asynchronous connection. See `opened`."""
     source, url = _address(arguments.database_url)
     with _connecting(source):
         conn = await psycopg.AsyncConnection.connect(**options(source, url), autocommit=True, prepare_threshold=None)
     async with conn:
         with translated(conn):
             await schema.check_async(conn)
-            try:
-                yield Service(SingleConnection(conn, timedelta(seconds=SECONDS)))
-            except RequestRefused as refused:
-                raise CommandError(refused.message) from refused
+            yield conn
 
 
 def not_found(refused: RequestRefused, name: str, known: Sequence[str]) -> CommandError:

@@ -206,6 +206,11 @@ def list_exports(
     return statement("list_exports", many(Export), source=source, since=_day(since), until=_day(until), limit=limit)
 
 
+def unfinished_exports(*, limit: int = 100) -> Statement[list[Export]]:
+    """Return the records of files that are not verified, oldest first."""
+    return statement("unfinished_exports", many(Export), limit=limit)
+
+
 def find_export(source: str, starts_on: date) -> Statement[list[Export]]:
     """Return the parts of one period."""
     return statement("find_export", many(Export), source=source, starts_on=starts_on.isoformat())

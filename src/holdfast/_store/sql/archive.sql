@@ -73,6 +73,11 @@ WHERE (%(source)s::text IS NULL OR source = %(source)s) AND (%(since)s::date IS 
     AND (%(until)s::date IS NULL OR starts_on < %(until)s::date)
 ORDER BY starts_on DESC, source, part LIMIT %(limit)s
 
+-- name: unfinished_exports
+-- Oldest first.
+SELECT {{export_columns}} FROM holdfast.archive_exports
+WHERE state IN ('exporting', 'uploaded') ORDER BY starts_on, source, part LIMIT %(limit)s
+
 -- name: find_export
 SELECT {{export_columns}} FROM holdfast.archive_exports
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date ORDER BY part LIMIT 1000

@@ -1,0 +1,277 @@
+"""`holdfast archive verify`, `restore` and `query`: commands that read the files of the archive."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from psycopg import sql
+
+from holdfast._archive.child import verify as read_back
+from holdfast._archive.location import ArchiveError, manifest_name, object_name, translated
+from holdfast._archive.restore import TargetTable
+from holdfast._archive.restore import restore as load_file
+from holdfast._archive.search import EVENT_SOURCES, JOB_SOURCES, find
+from holdfast._archive.search import query as query_files
+from holdfast._cli import bucket, session, table
+from holdfast._cli.progress import ProgressLine
+from holdfast._cli.session import CommandError
+from holdfast._drivers import run_sync
+from holdfast._ops.caller import written
+from holdfast._ops.wording import counted
+from holdfast._store.archive import FAMILIES, exports_with_id, find_export
+from holdfast._store.inspect import read_job
+from holdfast._store.worker import read_identity
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Sequence
+
+    import psycopg
+    from obstore.store import ObjectStore
+
+    from holdfast._archive.location import Location
+    from holdfast._archive.search import Found
+    from holdfast._store.archive import Export
+
+_TABLE = re.compile(r"(?:([a-z_][a-z0-9_$]*)\.)?([a-z_][a-z0-9_$]*)")
+# Rows of a query that are printed.
+_MOST_ROWS = 1_000
+_ATTEMPTS = ("attempt", "outcome", "ended", "ran ms", "worker", "error", "file")
+_OTHER = ("source", "row", "file")
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Read files back; return 1 if one differs from its manifest or its record."""
+    location = bucket.find()
+    with session.opened(arguments) as conn:
+        identity = session.run(conn, read_identity())
+        exports = _to_verify(conn, arguments)
+    lines, store = [], location.open()
+    with ProgressLine(arguments) as progress:
+        for number, export in enumerate(exports):
+            what = f"{export.source} {bucket.period(export)}, {number + 1} of {len(exports)}"
+            progress.show(number / len(exports), f"reading {what}")
+            lines.append((export, _difference(store, identity, export)))
+    faulty = [export for export, fault in lines if fault]
+    if arguments.json:
+        table.print_json([export._asdict() | {"difference": fault} for export, fault in lines])
+    elif not lines:
+        print("No file is archived yet.")
+    else:
+        shown = lines if len(lines) <= _MOST_ROWS else [(export, fault) for export, fault in lines if fault]
+        columns = ("source", "period", "rows", "size", "result")
+        table.print_table(columns, [(*_about(export), fault or "as recorded") for export, fault in shown])
+        read = f"{counted(len(lines), 'file')} read from {location.address}"
+        print(f"\n{read}: {f'{len(faulty):,} not as recorded' if faulty else 'all as recorded'}.")
+    return 1 if faulty else 0
+
+
+def _to_verify(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> list[Export]:
+    if arguments.source is not None:
+        bucket.check_source(conn, arguments.source)
+    day = arguments.day
+    exports = bucket.whole_files(conn, source=arguments.source, since=day, until=day)
+    if day is not None and not exports:
+        raise _not_archived(conn, arguments.source, day)
+    if day is None and not arguments.all:
+        # Oldest first, and those with rows after those without.
+        order = sorted(exports, key=lambda export: (export.object is not None, export.starts_on, export.part))
+        newest = {export.source: export for export in order}
+        return [newest[source] for source in sorted(newest)]
+    return exports
+
+
+def _difference(store: ObjectStore, identity: str, export: Export) -> str | None:
+    """Read a file back. Return how it differs from its manifest or its record; None if it does not."""
+    monthly = export.source not in FAMILIES
+    # A file keeps its name if the schema gets another identity. Of a period without rows, only the manifest has one.
+    name = export.object or object_name(identity, export.source, export.starts_on, export.part, monthly=monthly)
+    try:
+        with translated():
+            found = read_back(store, manifest_name(name))
+    except (ArchiveError, OSError) as exc:
+        return str(exc)
+    for what in ("object", "rows", "bytes", "checksum", "etag"):
+        recorded = getattr(export, what)
+        if recorded is not None and found[what] != recorded:
+            return f"{what}: {found[what]} in the bucket, and {recorded} in the record"
+    return None
+
+
+def restore(arguments: argparse.Namespace) -> None:
+    """Load all parts of a period into a table, in one transaction."""
+    location = bucket.find()
+    with session.opened(arguments) as conn:
+        bucket.check_source(conn, arguments.source)
+        exports = bucket.whole_files(conn, source=arguments.source, since=arguments.day, until=arguments.day)
+        if not exports:
+            raise _not_archived(conn, arguments.source, arguments.day)
+        target = _target(conn, arguments, exports[0])
+        store = location.open()
+        with ProgressLine(arguments) as line, translated(), conn.transaction():
+            run_sync(conn, written(session.person(), "archive.restore", target=".".join(target), detail=_day(exports)))
+            rows = sum(load_file(conn, store, export, target, on_rows=_rows_of(line, export)) for export in exports)
+    if arguments.json:
+        table.print_json({"source": arguments.source, "day": arguments.day, "table": ".".join(target), "rows": rows})
+    elif not rows:
+        print(f"{arguments.source} {bucket.period(exports[0])}: has no rows, and no table was made")
+    else:
+        print(f"{arguments.source} {bucket.period(exports[0])}: {counted(rows, 'row')} in the table {'.'.join(target)}")
+
+
+def _rows_of(line: ProgressLine, export: Export) -> Callable[[int], None]:
+    says = f"rows of {export.source} {bucket.period(export)}"
+    return lambda done: line.show(done / max(1, export.rows or 0), f"{done:,} {says}")
+
+
+def _day(exports: Sequence[Export]) -> dict[str, Any]:
+    return {"source": exports[0].source, "starts_on": exports[0].starts_on.isoformat()}
+
+
+def _target(conn: psycopg.Connection[Any], arguments: argparse.Namespace, export: Export) -> TargetTable:
+    if arguments.into is not None:
+        found = _TABLE.fullmatch(arguments.into)
+        if found is None:
+            raise CommandError(f"--into: {arguments.into!r} is no table: write schema.table", status=2)
+        if found[1] == "holdfast":
+            raise CommandError("--into: the schema holdfast is Holdfast's own: choose another", status=2)
+        return TargetTable(found[1] or "public", found[2])
+    target = TargetTable("archive", f"{export.source.replace('.', '_')}_{export.starts_on:%Y%m%d}")
+    with session.bounded(conn):
+        name = sql.Identifier(*target).as_string(conn)
+        exists = conn.execute("SELECT pg_catalog.to_regclass(%s) IS NOT NULL", [name]).fetchone()
+    if exists is not None and exists[0]:
+        raise CommandError(f"the table {'.'.join(target)} exists already: drop it, or give another one with --into")
+    return target
+
+
+def _not_archived(conn: psycopg.Connection[Any], source: str | None, day: Any) -> CommandError:
+    """Return an error for a day without a verified file."""
+    if source is None:
+        return CommandError(f"no file of {day} is archived: see `holdfast archive status`")
+    starts_on = day if source in FAMILIES else day.replace(day=1)
+    found = session.run(conn, find_export(source, starts_on))
+    if found:
+        why = f": {found[-1].error}" if found[-1].error else ""
+        return CommandError(
+            f"{source} of {day} is not archived yet, its export is {found[-1].state}{why}. Try again later"
+        )
+    return CommandError(f"{source} of {day} is not archived: see `holdfast archive status`")
+
+
+def query(arguments: argparse.Namespace) -> None:
+    """Find a job or an event, or run a query."""
+    location = bucket.find()
+    if arguments.sql is not None:
+        session.require("duckdb", "duckdb")
+        _run_sql(arguments, location)
+    else:
+        _find(arguments, location)
+
+
+def _find(arguments: argparse.Namespace, location: Location) -> None:
+    what, id_ = ("job", arguments.job) if arguments.job is not None else ("event", arguments.event)
+    sources = JOB_SOURCES if what == "job" else EVENT_SOURCES
+    since, until = arguments.since, arguments.until
+    with session.opened(arguments) as conn:
+        exports = [
+            export
+            for export in session.run(conn, exports_with_id(sources, id_, limit=1_000))
+            if (since is None or export.ends_on > since) and (until is None or export.starts_on <= until)
+        ]
+        with translated():
+            found = find(location.open(), exports, id_) if exports else []
+        if not found:
+            raise _not_found(conn, what, id_)
+    if arguments.json:
+        table.print_json([{"source": f.export.source, "file": f.export.object, "row": dict(f.row)} for f in found])
+    else:
+        _print_found(what, id_, found, location)
+
+
+def _not_found(conn: psycopg.Connection[Any], what: str, id_: int) -> CommandError:
+    if what == "job" and session.run(conn, read_job(id_)) is not None:
+        return CommandError(f"job {id_} is still in the database, and in no file: see `holdfast jobs show {id_}`")
+    return CommandError(
+        f"{what} {id_} is in no file of these days: it is not archived yet, was deleted before, or never existed. "
+        "See `holdfast archive status`"
+    )
+
+
+def _print_found(what: str, id_: int, found: Sequence[Found], location: Location) -> None:
+    own = ("job_history", "job_failed") if what == "job" else ("event",)
+    for one in (one for one in found if one.export.source in own):
+        status = f", {one.row['status']}," if one.row.get("status") else ""
+        print(f"{what} {id_}{status} in {location.address.rstrip('/')}/{one.export.object}")
+        table.print_table(("field", "value"), [(name, value) for name, value in one.row.items() if value is not None])
+    if what == "job":
+        _print_attempts([one for one in found if one.export.source == "attempt"])
+    elif other := [one for one in found if one.export.source not in own]:
+        print(f"\nDeliveries ({len(other)})")
+        table.print_table(_OTHER, [(one.export.source, dict(one.row), one.export.object) for one in other])
+
+
+def _print_attempts(found: Sequence[Found]) -> None:
+    if not found:
+        print("\nNo attempt is archived: a job that completes at its first attempt has no row of attempts.")
+        return
+    print(f"\nAttempts ({len(found)})")
+    rows = sorted(found, key=lambda one: one.row["attempt"])
+    table.print_table(
+        _ATTEMPTS,
+        [
+            (row["attempt"], row["outcome"], row["ended_at"], row["ran_ms"], row["worker_id"],
+             row["error"] or row["error_code"], export.object)
+            for export, row in rows
+        ],
+    )  # fmt: skip
+
+
+def _run_sql(arguments: argparse.Namespace, location: Location) -> None:
+    import duckdb
+
+    with session.opened(arguments) as conn:
+        exports = bucket.whole_files(conn, since=arguments.since, until=arguments.until)
+    tables = sorted({export.source for export in exports if export.object is not None})
+    if not tables:
+        raise CommandError("no file of these days has rows: see `holdfast archive status`")
+    try:
+        with translated():
+            columns, rows = _answer(query_files(location.open(), exports, arguments.sql), every=arguments.json)
+    except (duckdb.Error, ArchiveError) as exc:
+        cause = exc.__cause__ if isinstance(exc, ArchiveError) else exc
+        if not isinstance(cause, duckdb.Error):
+            raise
+        names = ", ".join(name if name in FAMILIES else f'"{name}"' for name in tables)
+        said = str(cause).partition("\n")[0].rstrip(".!")
+        raise CommandError(f"--sql: {said}. The tables are {names}; correct the query") from exc
+    if arguments.json:
+        table.print_json([dict(zip(columns, row, strict=True)) for row in rows])
+        return
+    table.print_table(columns, rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        print(f"The first {_MOST_ROWS:,} rows. Write a LIMIT, or take all with --json.")
+
+
+def _answer(result: Any, *, every: bool) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Return the columns and rows of a result of DuckDB; unless `every`, one row more than is printed.
+
+    Arrow makes times of it: DuckDB itself would need one more library for their zones.
+    """
+    with warnings.catch_warnings():
+        # It would rather have another call, which older versions do not have.
+        warnings.simplefilter("ignore")
+        reader = (getattr(result, "to_arrow_reader", None) or result.fetch_record_batch)(_MOST_ROWS + 1)
+    rows: list[tuple[Any, ...]] = []
+    for batch in reader:
+        rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        if len(rows) > _MOST_ROWS and not every:
+            break
+    return reader.schema.names, rows
+
+
+def _about(export: Export) -> tuple[object, ...]:
+    rows = None if export.rows is None else f"{export.rows:,}"
+    return export.source, bucket.period(export), rows, bucket.size(export.bytes)

@@ -1,0 +1,51 @@
+"""A line that shows how far a command is: in place on a terminal, otherwise a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import argparse
+
+# Seconds between two lines of progress, on a terminal and elsewhere.
+_PACE = (0.5, 10.0)
+# The beginning of the terminal's line, and nothing on it.
+_CLEARED = "\r\x1b[K"
+_WIDTH = 20
+
+
+class ProgressLine:
+    """Writes to standard error. On a terminal, the line has a bar, and is gone at the end. Nothing with --json."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._quiet = arguments.json
+        self._terminal = sys.stderr.isatty()
+        self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal and not self._quiet:
+            print(_CLEARED, end="", file=sys.stderr, flush=True)
+
+    def show(self, part: float, says: str) -> None:
+        """Show how much is done, from 0 to 1, and some words, if the last line is old enough."""
+        if self._quiet or time.monotonic() < self._last + _PACE[0 if self._terminal else 1]:
+            return
+        self._last = time.monotonic()
+        line = f"{_CLEARED}{bar(part)} {says}" if self._terminal else says
+        print(line, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
+
+
+def bar(part: float) -> str:
+    """Return a bar.
+
+    >>> bar(0.25)
+    '[#####...............]  25%'
+    """
+    part = min(max(part, 0.0), 1.0)
+    done = int(part * _WIDTH)
+    return f"[{'#' * done}{'.' * (_WIDTH - done)}] {int(part * 100):3d}%"

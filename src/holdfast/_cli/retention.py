@@ -1,0 +1,82 @@
+"""Look at how many days history is kept, or set it while workers run.
+
+`completed` are completed and cancelled jobs, `failed` dead letters, `events` events, `runs` the runs of runners.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from holdfast._cli import arguments as args
+from holdfast._cli import session, table
+from holdfast._cli.session import CommandError
+from holdfast._drivers import run_sync
+from holdfast._model.settings import Settings
+from holdfast._ops.caller import written
+from holdfast._store.archive import read_retention, set_retention
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast._store.archive import Retention
+
+FAMILIES = {"completed": "job_history", "failed": "job_failed", "events": "event", "runs": "run"}
+_LEAST, _MOST = 2, 36_500
+_COLUMNS = ("name", "table", "days", "until archived")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    args.configure(parser)
+    actions = parser.add_subparsers(dest="action", metavar="action")
+    args.add_action(actions, "show", "show all (the default)", inherits=True)
+    own = args.add_action(actions, "set", "keep the rows of a name for this many days from now on", inherits=True)
+    own.add_argument("given", type=_pair, nargs="+", metavar="NAME=DAYS", help=f"of {', '.join(FAMILIES)}")
+
+
+def _pair(text: str) -> tuple[str, int]:
+    name, _, days = text.partition("=")
+    if name not in FAMILIES:
+        raise argparse.ArgumentTypeError(f"{text!r}: write completed=90; {args.meant(name, list(FAMILIES))}")
+    if not days.isdecimal() or not _LEAST <= int(days) <= _MOST:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {_LEAST} to {_MOST} days, such as {name}=90")
+    return name, int(days)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    wanted = dict(arguments.given) if arguments.action == "set" else {}
+    if wanted and len(wanted) < len(arguments.given):
+        raise CommandError("a name is given twice: give each once", status=2)
+    with session.opened(arguments) as conn, session.bounded(conn):
+        for name, days in wanted.items():
+            run_sync(conn, set_retention(FAMILIES[name], days))
+        if wanted:
+            run_sync(conn, written(session.person(), "retention.set", detail=wanted))
+        found = run_sync(conn, read_retention())
+    if arguments.json:
+        table.print_json([_object(line) for line in found])
+        return
+    table.print_table(_COLUMNS, [_line(line) for line in found])
+    _print_notes(list(wanted))
+
+
+def _name(family: str) -> str | None:
+    return next((name for name, table_ in FAMILIES.items() if table_ == family), None)
+
+
+def _object(line: Retention) -> dict[str, object]:
+    return {"name": _name(line.family), **line._asdict()}
+
+
+def _line(line: Retention) -> tuple[object, ...]:
+    return _name(line.family), line.family, line.days, line.archived
+
+
+def _print_notes(names: Sequence[str]) -> None:
+    """Print which variables of this environment a worker would write over what was set."""
+    settings = Settings.load(os.environ)
+    for name in names:
+        if getattr(settings, f"retention_{name}") is not None:
+            variable = settings.label(f"retention_{name}")
+            print(f"note: a worker that starts with {variable} sets {name} again")

@@ -1,0 +1,340 @@
+"""`holdfast archive` and `holdfast retention`, with a real object store."""
+
+from __future__ import annotations
+
+import socket
+from datetime import date, timedelta
+from typing import TYPE_CHECKING, Any
+
+import obstore
+import pytest
+
+from holdfast._drivers import run_sync
+from holdfast._store.archive import Period, record_export_error, report_export, start_export
+from tests.cli.auditing import ME, audited
+from tests.cli.commands import Said, holdfast
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from obstore.store import ObjectStore
+
+    from tests.archive.conftest import History
+
+FAMILIES = ("attempt", "delivery", "event", "job_failed", "job_history", "run")
+RETENTION = "completed 14 days, failed 90 days, events 7 days, runs 30 days"
+WRONG = {"AWS_SECRET_ACCESS_KEY": "hush"}
+ATTEMPT = (
+    "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt, ran_ms, error_code, error) "
+    "VALUES (%s, %s, 'retry', 1, 35, 'ConnectionError', 'the mail server is away')"
+)
+
+
+def command(history: History, *arguments: str, **variables: str) -> Said:
+    return holdfast(*arguments, database=history.url, cwd=None, **variables)
+
+
+def archive(history: History, *arguments: str, **variables: str) -> Said:
+    """Run the command with the bucket of a test."""
+    where = {
+        "HOLDFAST_ARCHIVE_BUCKET": history.location.bucket,
+        "HOLDFAST_ARCHIVE_REGION": history.location.region or "",
+        "HOLDFAST_ARCHIVE_ENDPOINT": history.location.endpoint or "",
+    }
+    return command(history, "archive", *arguments, **(where | variables))
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_no_bucket(database: str) -> None:
+    said = holdfast("archive", database=database)
+    assert (said.status, said.err) == (0, "")
+    assert said.out.splitlines() == [
+        "archive: off, no bucket is set (HOLDFAST_ARCHIVE_BUCKET)",
+        f"retention: {RETENTION}. Days are dropped then, and not archived.",
+        "Nothing is archived yet.",
+    ]
+    assert holdfast("archive", "status", database=database).out == said.out
+    told = holdfast("archive", "--json", database=database).json
+    assert (told["bucket"], told["archived"], told["sources"], told["unfinished"]) == (None, False, [], [])
+
+
+@pytest.mark.parametrize(
+    "arguments", [["export"], ["verify"], ["restore", "run", "2026-03-01"], ["query", "--job", "1"]], ids=" ".join
+)
+def test_a_command_that_needs_a_bucket(database: str, arguments: list[str]) -> None:
+    said = holdfast("archive", *arguments, database=database)
+    assert (said.status, said.out) == (1, "")
+    assert said.err == (
+        "holdfast archive: the archive is off, no bucket is set (HOLDFAST_ARCHIVE_BUCKET): set it to a bucket's name, "
+        "or an address such as s3://acme/history or file:///var/lib/history\n"
+    )
+
+
+def test_export_then_status(history: History) -> None:
+    day = history.day(100, jobs=1000)
+    said = archive(history, "export")
+    assert said.status == 0, said.err
+    assert [line.split()[:2] for line in said.out.splitlines()[1:7]] == [[family, day] for family in FAMILIES]
+    assert f"job_history {day} 1,000" in flat(said.out)
+    assert "\n6 periods with 1,000 rows, " in said.out
+    assert said.out.endswith(f"archived in s3://{history.location.bucket}\n")
+    assert audited(history.conn) == [(ME, "archive.export", None, None)]
+    status = archive(history)
+    assert f"archive: s3://{history.location.bucket}\n" in status.out
+    assert "runs 30 days, and until they are archived." in status.out
+    assert "job_history 1 1,000" in flat(status.out)
+    assert f"{day} {day} 0 1 0 " in flat(status.out)
+    told = archive(history, "status", "--json").json
+    [total] = [total for total in told["sources"] if total["source"] == "job_history"]
+    assert (total["rows"], total["first_day"], total["last_day"], total["verified"]) == (1000, day, day, 1)
+    assert told["archived"] is True
+    assert archive(history, "export").out == "Nothing to export: every closed day is archived.\n"
+
+
+def test_the_first_export_keeps_days_until_they_are_archived(history: History) -> None:
+    history.conn.execute("SELECT holdfast.set_archived(false)")
+    history.day(100, jobs=1)
+    said = archive(history, "export", "job_history")
+    assert said.status == 0, said.err
+    assert said.out.startswith(
+        "From now on days are kept until they are archived; `holdfast archive disable` ends that."
+    )
+    assert history.value("SELECT bool_and(archived) FROM holdfast.retention WHERE family = 'job_history'")
+
+
+def test_export_of_one_source_and_one_day(history: History) -> None:
+    first, second = history.day(100, jobs=2), history.day(99, jobs=3)
+    told = archive(history, "export", "job_history", "--day", second, "--json").json
+    assert [(one["source"], one["starts_on"], one["rows"], one["result"]) for one in told] == [
+        ("job_history", second, 3, "verified")
+    ]
+    said = archive(history, "export", "job_history", "--day", second)
+    assert said == (0, f"Nothing to export: job_history {second} is verified.\n", "")
+    assert {one["starts_on"] for one in archive(history, "export", "--day", first, "--json").json} == {first}
+    said = archive(history, "export", "job_history", "--day", "2020-01-01")
+    assert said.status == 1
+    assert "job_history has no closed period of 2020-01-01: a day can be exported" in said.err
+
+
+def test_a_failed_export_is_named_and_shown_by_status(history: History) -> None:
+    day = history.day(100, jobs=1)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    said = archive(history, "export", "job_history", HOLDFAST_ARCHIVE_ENDPOINT=nowhere)
+    assert said.status == 1
+    assert "failed: " in said.out
+    assert said.out.endswith("1 export failed, and nothing of these periods is dropped: run it again.\n")
+    status = archive(history).out
+    assert f"job_history {day} waiting" in flat(status)
+    assert "127.0.0.1" in status
+    assert archive(history, "export", "job_history").status == 0
+
+
+def test_wrong_credentials(history: History) -> None:
+    history.day(100, jobs=1)
+    said = archive(history, "export", "job_history", **WRONG)
+    assert said.status == 1
+    assert "credentials" in said.out or "403 Forbidden" in said.out
+    assert "hush" not in said.out + said.err
+
+
+def test_status_shows_the_progress_of_an_export(history: History) -> None:
+    day = date.fromisoformat(history.day(100, jobs=1))
+    period = Period("job_history", day, day + timedelta(days=1), 1, "holdfast.job_history", "finished_at", 4000)
+    token = run_sync(history.conn, start_export(period))
+    assert token is not None
+    run_sync(history.conn, report_export(period, token, rows_done=1000))
+    assert f"job_history {day} exporting now 1,000 of about 4,000 rows, 25%" in flat(archive(history).out)
+    taken = archive(history, "export", "job_history")
+    assert taken == (0, f"Nothing to export: another process exports job_history {day}.\n", "")
+    run_sync(history.conn, record_export_error(period, token, "the disk is full"))
+    assert "the disk is full" in archive(history).out
+    said = archive(history, "restore", "job_history", str(day))
+    assert said.status == 1
+    assert said.err.endswith(
+        f"job_history of {day} is not archived yet, its export is exporting: the disk is full. Try again later\n"
+    )
+
+
+def test_verify(history: History, bucket: ObjectStore) -> None:
+    days = [history.day(100, jobs=20), history.day(99, jobs=30)]
+    assert archive(history, "export").status == 0
+    said = archive(history, "verify", "job_history")
+    assert said.status == 0, said.out
+    assert f"job_history {days[1]} 30" in flat(said.out)
+    assert days[0] not in said.out
+    assert said.out.endswith(f"1 file read from s3://{history.location.bucket}: all as recorded.\n")
+    assert "12 files read" in archive(history, "verify", "--all").out
+    assert len(archive(history, "verify", "--day", days[0], "--json").json) == 6
+    [name] = [e["path"] for e in obstore.list(bucket).collect() if f"job_history/day={days[0]}/1.parquet" in e["path"]]
+    whole = bytes(obstore.get(bucket, name).bytes())
+    obstore.put(bucket, name, whole[:-9] + b"x" + whole[-8:])
+    said = archive(history, "verify", "--all")
+    assert said.status == 1
+    assert "has another checksum than its manifest says" in said.out
+    assert said.out.endswith("1 not as recorded.\n")
+    obstore.delete(bucket, name)
+    [told] = archive(history, "verify", "job_history", "--day", days[0], "--json").json
+    assert told["difference"] == f"{name} is not in the bucket"
+    obstore.put(bucket, name, whole)
+    history.conn.execute("UPDATE holdfast.archive_exports SET rows = 21 WHERE rows = 20")
+    said = archive(history, "verify", "job_history", "--day", days[0])
+    assert "rows: 20 in the bucket, and 21 in the record" in said.out
+
+
+def test_restore(history: History) -> None:
+    day = history.day(100, jobs=12)
+    assert archive(history, "export").status == 0
+    name = f"archive.job_history_{day.replace('-', '')}"
+    said = archive(history, "restore", "job_history", day)
+    assert said == (0, f"job_history {day}: 12 rows in the table {name}\n", "")
+    assert history.value(f"SELECT count(*) FROM {name}") == 12
+    said = archive(history, "restore", "job_history", day)
+    assert said.status == 1
+    assert f"the table {name} exists already: drop it, or give another one with --into" in said.err
+    told = archive(history, "restore", "job_history", day, "--into", "march", "--json").json
+    assert (told["table"], told["rows"]) == ("public.march", 12)
+    assert archive(history, "restore", "run", day).out == f"run {day}: has no rows, and no table was made\n"
+    assert (ME, "archive.restore", name, None) in audited(history.conn)
+
+
+def test_what_happened_to_a_job(history: History) -> None:
+    day = history.day(100, jobs=5)
+    id_ = history.value("SELECT max(id) FROM holdfast.job_history")
+    history.conn.execute(ATTEMPT, [id_, f"{day} 09:00+00"])
+    said = archive(history, "query", "--job", str(id_))
+    assert said.status == 1
+    assert f"job {id_} is still in the database, and in no file: see `holdfast jobs show {id_}`" in said.err
+    assert archive(history, "export").status == 0
+    said = archive(history, "query", "--job", str(id_))
+    assert said.status == 0, said.err
+    assert said.out.startswith(f"job {id_}, completed, in s3://{history.location.bucket}/")
+    assert f"job_history/day={day}/1.parquet" in said.out
+    assert "kind receipt.send" in flat(said.out)
+    assert "\nAttempts (1)\n" in said.out
+    assert "1 retry" in flat(said.out)
+    assert f"attempt/day={day}/1.parquet" in said.out
+    told = archive(history, "query", "--job", str(id_), "--since", day, "--until", day, "--json").json
+    assert {one["source"] for one in told} == {"job_history", "attempt"}
+    assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
+    said = archive(history, "query", "--event", "77")
+    assert said.status == 1
+    assert "event 77 is in no file of these days" in said.err
+
+
+def test_a_query_of_sql(history: History) -> None:
+    history.day(100, jobs=5)
+    assert archive(history, "export", "job_history").status == 0
+    text = "select kind, count(*) as jobs from job_history group by kind"
+    said = archive(history, "query", "--sql", text)
+    assert flat(said.out) == "KIND JOBS receipt.send 5"
+    assert archive(history, "query", "--sql", text, "--json").json == [{"kind": "receipt.send", "jobs": 5}]
+    [row] = archive(history, "query", "--sql", "select max(finished_at) as last from job_history", "--json").json
+    assert row["last"].endswith("+00:00")
+    assert archive(history, "query", "--sql", "select * from job_history where false").status == 0
+    said = archive(history, "query", "--sql", "select i from generate_series(1, 1001) as n (i)")
+    assert said.out.endswith("\n1000\nThe first 1,000 rows. Write a LIMIT, or take all with --json.\n")
+    assert said.err == ""
+    said = archive(history, "query", "--sql", "select * from jobs")
+    assert said.status == 1
+    assert "Table with name jobs does not exist" in said.err
+    assert said.err.endswith("The tables are job_history; correct the query\n")
+    said = archive(history, "query", "--sql", text, "--until", "2020-01-01")
+    assert said.err == "holdfast archive: no file of these days has rows: see `holdfast archive status`\n"
+
+
+def test_disable(history: History) -> None:
+    said = archive(history, "disable")
+    assert said.status == 2
+    assert "give --yes (No longer keep days until they are archived?" in said.err
+    said = archive(history, "disable", "--yes")
+    assert (said.status, said.err) == (0, "")
+    assert said.out.startswith("Days are no longer kept until they are archived. Files in the bucket stay.\n")
+    assert history.value("SELECT count(*) FROM holdfast.retention WHERE archived") == 0
+    assert audited(history.conn) == [(ME, "archive.disable", None, None)]
+
+
+def test_status_without_a_bucket_of_a_database_that_keeps_days(history: History) -> None:
+    said = holdfast("archive", database=history.url)
+    assert "which nothing does without a bucket: set HOLDFAST_ARCHIVE_BUCKET, or give the archive up" in said.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (["export", "job_histori"], 2, "SOURCE: nothing is archived as job_histori: did you mean job_history?"),
+        (["verify", "orders"], 2, "SOURCE: nothing is archived as orders: there are job_history, job_failed, "),
+        (["restore", "run", "2020-01-01"], 1, "run of 2020-01-01 is not archived: see `holdfast archive status`"),
+        (["verify", "--day", "2020-01-01"], 1, "no file of 2020-01-01 is archived: see `holdfast archive status`"),
+        (["restore", "run", "march"], 2, "DAY: 'march' is not a day: write YYYY-MM-DD, e.g. 2026-03-14"),
+        (["query"], 2, "--job or --event or --sql is missing: give one of them"),
+        (["query", "--job", "x"], 2, "--job: 'x' is not an id: expected a number from 1 to 9223372036854775807"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+def test_mistakes(history: History, arguments: list[str], status: int, message: str) -> None:
+    said = archive(history, *arguments)
+    assert (said.status, said.out) == (status, "")
+    assert message in said.err
+
+
+def test_a_folder_as_the_bucket(history: History, tmp_path: Path) -> None:
+    day = history.day(100, jobs=3)
+    address = (tmp_path / "history").as_uri()
+    folder = {"HOLDFAST_ARCHIVE_BUCKET": address}
+    assert command(history, "archive", "export", **folder).status == 0
+    said = command(history, "archive", "restore", "job_history", day, **folder)
+    assert said.out.startswith(f"job_history {day}: 3 rows in the table archive.job_history_")
+    assert command(history, "archive", "verify", "--all", **folder).status == 0
+
+
+def findings(said: Said) -> list[Any]:
+    return [one for one in said.json["findings"] if one["subject"] == "archive"]
+
+
+def test_check_says_whether_the_archive_is_on(database: str, history: History, tmp_path: Path) -> None:
+    off, kept = findings(holdfast("check", "--json", database=history.url))
+    assert (off["verdict"], off["says"]) == ("ok", "off, no bucket is set (HOLDFAST_ARCHIVE_BUCKET)")
+    assert kept["verdict"] == "note"
+    assert kept["says"].startswith("days are kept until they are archived, and no bucket is set: ")
+    folder = {"HOLDFAST_ARCHIVE_BUCKET": tmp_path.as_uri()}
+    [on] = findings(command(history, "check", "--json", **folder))
+    assert (on["verdict"], on["says"]) == ("ok", f"{tmp_path.as_uri()}: the bucket answers")
+    endpoint = {"HOLDFAST_ARCHIVE_REGION": "us-east-1", "HOLDFAST_ARCHIVE_ENDPOINT": history.location.endpoint or ""}
+    named = {"HOLDFAST_ARCHIVE_BUCKET": history.location.bucket} | endpoint
+    [on] = findings(command(history, "check", "--json", **named))
+    assert (on["verdict"], on["says"]) == ("ok", f"s3://{history.location.bucket}: the bucket answers")
+    said = command(history, "check", "--json", **(named | WRONG))
+    assert said.status == 1
+    assert findings(said)[0]["verdict"] == "wrong"
+    assert "hush" not in said.out
+
+
+def test_retention(history: History) -> None:
+    said = holdfast("retention", database=history.url)
+    assert (said.status, said.err) == (0, "")
+    assert said.out == holdfast("retention", "show", database=history.url).out
+    assert "completed job_history 14 yes" in flat(said.out)
+    said = holdfast("retention", "set", "completed=90", "failed=365", database=history.url)
+    assert "completed job_history 90 yes" in flat(said.out)
+    kept = {line["family"]: line["days"] for line in holdfast("retention", "--json", database=history.url).json}
+    assert (kept["job_history"], kept["job_failed"], kept["attempt"], kept["event"]) == (90, 365, 365, 7)
+    [entry] = history.conn.execute("SELECT who, action, detail FROM holdfast.audit").fetchall()
+    assert entry == (ME, "retention.set", {"completed": 90, "failed": 365})
+    said = holdfast("retention", "set", "runs=9", database=history.url, HOLDFAST_RETENTION_RUNS="60")
+    assert said.out.endswith("note: a worker that starts with HOLDFAST_RETENTION_RUNS sets runs again\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("complete=9", "NAME=DAYS: 'complete=9': write completed=90; did you mean completed?"),
+        ("completed=1", "NAME=DAYS: 'completed=1': expected 2 to 36500 days, such as completed=90"),
+        ("completed", "NAME=DAYS: 'completed': expected 2 to 36500 days, such as completed=90"),
+    ],
+)
+def test_a_wrong_retention(database: str, given: str, message: str) -> None:
+    assert holdfast("retention", "set", given, database=database) == (2, "", f"holdfast retention set: {message}\n")
