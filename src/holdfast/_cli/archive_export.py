@@ -43,7 +43,7 @@ _COLUMNS = ("source", "period", "rows", "size", "result")
 
 
 class _Done(NamedTuple):
-    """What became of one period."""
+    """The result of one period."""
 
     period: Period
     rows: int | None = None
