@@ -24,7 +24,6 @@ from holdfast._archive import parquet
 from holdfast._archive.location import ArchiveError, Location, manifest_name, translated
 from holdfast._archive.manifest import Manifest
 from holdfast._logs.failure import Failure
-from holdfast._store.statement import PINNED_PATH
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -61,8 +60,9 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     import obstore
 
     name, rows = request["object"], parquet.PeriodRows(**request["rows"])
-    with psycopg.connect(request["url"], autocommit=True, application_name="holdfast archive") as conn:
-        _prepare(conn)
+    with psycopg.connect(
+        request["url"], autocommit=True, application_name="holdfast archive", prepare_threshold=None
+    ) as conn:
         columns = parquet.read_columns(conn, rows.relation)
         metadata = {"holdfast": json.dumps(request["about"])}
         upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
@@ -138,25 +138,6 @@ def _read(store: ObjectStore, name: str) -> bytes:
         return bytes(obstore.get(store, name).bytes())
     except FileNotFoundError:
         raise ArchiveError(f"{name} is not in the bucket") from None
-
-
-def _prepare(conn: psycopg.Connection[Any]) -> None:
-    """Read rows by an index in the order of ids rather than sort them all, and show times in UTC."""
-    settings = {
-        "search_path": PINNED_PATH,
-        "timezone": "UTC",
-        "datestyle": "ISO",
-        "intervalstyle": "iso_8601",
-        "extra_float_digits": "1",
-        "bytea_output": "hex",
-        "client_encoding": "UTF8",
-        "enable_sort": "off",
-        "enable_seqscan": "off",
-        "enable_bitmapscan": "off",
-        "statement_timeout": "0",
-    }
-    for name, value in settings.items():
-        conn.execute("SELECT pg_catalog.set_config(%s, %s, false)", [name, value])
 
 
 def _report_alive() -> None:

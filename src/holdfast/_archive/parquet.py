@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -17,6 +18,7 @@ from psycopg.pq import ExecStatus
 
 from holdfast._archive.columns import FileColumn, schema_of, select_list
 from holdfast._archive.location import ArchiveError
+from holdfast._store.statement import PINNED_PATH
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -83,11 +85,12 @@ class Digest:
 
 def read_columns(conn: psycopg.Connection[Any], relation: str) -> list[FileColumn]:
     """Return the columns of a table in their order, without `late`, which says nothing about a row."""
-    found = conn.execute(
-        "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a "
-        "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-        [relation],
-    )
+    with _settings(conn):
+        found = conn.execute(
+            "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a "
+            "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
+            [relation],
+        ).fetchall()
     return [FileColumn(name, type_) for name, type_ in found if (name, type_) != ("late", "boolean")]
 
 
@@ -202,15 +205,43 @@ def _query(rows: PeriodRows, columns: Sequence[FileColumn], *, after: int | None
 def _copy(conn: psycopg.Connection[Any], query: sql.Composed) -> Iterator[bytes]:
     """Yield the rows of a COPY. libpq is called directly: ten million rows cost seconds, and not a minute."""
     pgconn: PGconn = conn.pgconn
-    result = pgconn.exec_(query.as_bytes(conn))
-    if result.status != ExecStatus.COPY_OUT:
-        raise ArchiveError(result.get_error_message())
-    receive = pgconn.get_copy_data
-    while True:
-        size, row = receive(0)
-        if size < 0:
-            break
-        yield bytes(row)
-    while (end := pgconn.get_result()) is not None:
-        if end.status != ExecStatus.COMMAND_OK:
-            raise ArchiveError(end.get_error_message())
+    with _settings(conn):
+        result = pgconn.exec_(query.as_bytes(conn))
+        if result.status != ExecStatus.COPY_OUT:
+            raise ArchiveError(result.get_error_message())
+        receive = pgconn.get_copy_data
+        while True:
+            size, row = receive(0)
+            if size < 0:
+                break
+            yield bytes(row)
+        while (end := pgconn.get_result()) is not None:
+            if end.status != ExecStatus.COMMAND_OK:
+                raise ArchiveError(end.get_error_message())
+
+
+@contextmanager
+def _settings(conn: psycopg.Connection[Any]) -> Iterator[None]:
+    """Show values in one form, and read rows by an index in the order of ids rather than sort them all.
+
+    For one transaction: behind a pooler the session is shared.
+    """
+    settings = {
+        "search_path": PINNED_PATH,
+        "timezone": "UTC",
+        "datestyle": "ISO",
+        "intervalstyle": "iso_8601",
+        "extra_float_digits": "1",
+        "bytea_output": "hex",
+        "enable_sort": "off",
+        "enable_seqscan": "off",
+        "enable_bitmapscan": "off",
+        "statement_timeout": "0",
+    }
+    with conn.transaction():
+        conn.execute(
+            "SELECT pg_catalog.set_config(s.name, s.value, true) FROM ROWS FROM "
+            "(pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[])) AS s (name, value)",
+            [list(settings), list(settings.values())],
+        )
+        yield
