@@ -19,6 +19,7 @@ from holdfast._archive.runners import ArchiveRunners
 from holdfast._drivers import run
 from holdfast._engine.runner import Tick
 from holdfast._store.archive import closed_days, list_exports
+from tests.archive.tables import fill
 from tools.seaweedfs import REGION, SeaweedFS
 
 if TYPE_CHECKING:
@@ -180,3 +181,14 @@ def history(database: str, location: Location) -> Iterator[History]:
             conn.execute(f"DROP TABLE holdfast.{part}")
         conn.execute("SELECT holdfast.set_archived(true)")
         yield history
+
+
+@pytest.fixture
+def tenders(history: History) -> History:
+    """Rows of two months that are old, ten each, and ten of today."""
+    history.conn.execute("CREATE TABLE tenders (id bigint PRIMARY KEY, published_at timestamptz, title text)")
+    history.conn.execute("CREATE INDEX ON tenders (published_at)")
+    for n, month in enumerate(("2024-01", "2024-02")):
+        fill(history, n * 10, f"'{month}-05 10:00+00'::timestamptz + n * interval '1 day'")
+    fill(history, 100, "now()")
+    return history

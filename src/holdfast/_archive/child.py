@@ -63,7 +63,7 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     with psycopg.connect(
         request["url"], autocommit=True, application_name="holdfast archive", prepare_threshold=None
     ) as conn:
-        columns = parquet.read_columns(conn, rows.relation)
+        columns = parquet.read_columns(conn, rows)
         metadata = {"holdfast": json.dumps(request["about"])}
         upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
         file = parquet.Digest(upload)

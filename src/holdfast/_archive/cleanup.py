@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast._archive.moving import drop_month
+from holdfast._archive.months import drop_month
 from holdfast._drivers import run
 from holdfast._logs.log import Log
-from holdfast._store.archive import droppable_days, droppable_months, export_again, record_dropped
+from holdfast._store.archive import droppable_days, droppable_months, export_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -117,13 +117,10 @@ async def drop_months(
         for month in await run(conn, droppable_months(archive.source, limit=_MOST)):
             if stopped():
                 return
-            fault = await file_fault(store, month)
-            if fault is None and await drop_month(conn, archive, month.starts_on, rows=month.rows or 0) == "changed":
-                fault = "rows were added after the export"
-            if fault is not None:
-                extra = {"source": month.source, "reason": fault}
-                log.warning("a month is kept, and exported anew", extra=extra)
+            if (fault := await file_fault(store, month)) is not None:
                 await run(conn, export_again(month, fault))
-            else:
-                await run(conn, record_dropped(month))
-            on_dropped("dropped" if fault is None else "changed")
+            end = "changed" if fault is not None else await drop_month(conn, archive, month)
+            if end == "changed":
+                extra = {"source": month.source, "starts_on": month.starts_on.isoformat(), "reason": fault}
+                log.warning("a month is kept, and exported anew", extra=extra)
+            on_dropped(end)

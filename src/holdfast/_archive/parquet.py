@@ -83,15 +83,15 @@ class Digest:
         return self._hash.hexdigest()
 
 
-def read_columns(conn: psycopg.Connection[Any], relation: str) -> list[FileColumn]:
-    """Return the columns of a table in their order, without `late`, which says nothing about a row."""
+def read_columns(conn: psycopg.Connection[Any], rows: PeriodRows) -> list[FileColumn]:
+    """Return the columns of a table in their order, without the column `late` of a family."""
     with _settings(conn):
         found = conn.execute(
             "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod) FROM pg_catalog.pg_attribute a "
             "WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
-            [relation],
+            [rows.relation],
         ).fetchall()
-    return [FileColumn(name, type_) for name, type_ in found if (name, type_) != ("late", "boolean")]
+    return [FileColumn(name, type_) for name, type_ in found if not (rows.late and name == "late")]
 
 
 def write(  # noqa: PLR0913 - a source, a target, and what is written

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+import psycopg
+
 from holdfast._archive import moving
 from holdfast._archive.cleanup import drop_days, drop_months
 from holdfast._archive.export import Exporter, Taken
+from holdfast._archive.location import ArchiveError
+from holdfast._archive.months import closed_months
 from holdfast._archive.tables import CalendarSpan
 from holdfast._drivers import run
 from holdfast._logs.failure import Failure
@@ -17,8 +21,6 @@ from holdfast._store.archive import closed_days
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
-
-    import psycopg
 
     from holdfast._archive.location import Location
     from holdfast._archive.tables import Archive
@@ -73,18 +75,31 @@ class ArchiveRunners:
         self._archives = archives
 
     async def cleanup(self, tick: Tick) -> Mapping[str, int]:
-        """Move old rows of the application's tables, then drop days and months that are verified."""
+        """Move old rows of the application's tables, then drop days and months that are verified.
+
+        A table that does not fit its declaration stops neither the others nor the dropping.
+        """
 
         def stopped() -> bool:
             return tick.budget.over or tick.signal.aborted
 
+        broken: list[ArchiveError] = []
         async with self._connect() as conn:
             for archive in await moving.order(conn, self._archives):
-                await moving.move(conn, archive, on_moved=lambda rows: tick.count("rows_moved", rows), stopped=stopped)
+                try:
+                    on_moved = lambda rows: tick.count("rows_moved", rows)  # noqa: E731
+                    await moving.move(conn, archive, on_moved=on_moved, stopped=stopped)
+                except psycopg.errors.LockNotAvailable:
+                    extra = {"source": archive.source}
+                    log.info("another transaction has locked a table: its rows are moved later", extra=extra)
+                except ArchiveError as exc:
+                    broken.append(exc)
             if self._location is not None:
                 count = lambda end: tick.count(f"periods_{end}")  # noqa: E731
                 await drop_days(conn, self._location, on_dropped=count, stopped=stopped)
                 await drop_months(conn, self._location, self._archives, on_dropped=count, stopped=stopped)
+        if broken:
+            raise ArchiveError("; ".join(map(str, broken)))
         return tick.counts
 
     async def export(self, tick: Tick) -> Mapping[str, int]:
@@ -130,5 +145,5 @@ class ArchiveRunners:
             seen.update(found)
         for archive in self._archives:
             keep = CalendarSpan.parse("keep", archive.keep)
-            for period in await moving.closed_months(conn, archive):
+            for period in await closed_months(conn, archive):
                 yield period, keep.number * _DAYS[keep.unit] * _DAY_MS

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import KW_ONLY, dataclass, field
+from datetime import date
 from typing import Literal, NamedTuple, cast
 
+from psycopg import sql
+
+SCHEMA = "archive"
+"""Holds the old rows of the application's tables."""
+
 _SPAN = re.compile(r"([1-9][0-9]{0,4}) (day|month|year)s?")
-_NAME = re.compile(r"(?:([a-zA-Z_][a-zA-Z0-9_$]*)\.)?([a-zA-Z_][a-zA-Z0-9_$]*)")
+_NAME = re.compile(r"(?:([^\W\d][\w$ -]*)\.)?([^\W\d][\w$ -]*)")
+# Bytes of a name in PostgreSQL, less the end of the name of a month.
+_LONGEST = 63 - len("_202603")
 
 
 class CalendarSpan(NamedTuple):
@@ -32,10 +41,10 @@ class CalendarSpan(NamedTuple):
 class Archive:
     """A table whose old rows leave: first for the schema `archive`, then, month by month, for the object store.
 
-    `table`: its name, with its schema unless that is `public`. `at`: its column of time. `hot`: how long rows stay in
-    the table, such as "12 months" or "90 days". `where`: a condition of SQL that a row must meet to leave; it is a part
-    of your program, so no user's text belongs in it. Default: none. `keep`: how long a month stays in the schema
-    `archive` after it was verified in the object store. Default: "30 days".
+    `table`: its name as PostgreSQL stores it, with its schema unless that is `public`. `at`: its column of time. `hot`:
+    how long rows stay in the table, such as "12 months" or "90 days". `where`: a condition of SQL that a row must meet
+    to leave; it is a part of your program, so no user's text belongs in it. Default: none. `keep`: how long a month
+    stays in the schema `archive` after it was verified in the object store. Default: "30 days".
 
     >>> Archive("deliveries", "completed_at", hot="90 days", where="status in ('ok', 'failed')").source
     'public.deliveries'
@@ -72,6 +81,39 @@ class Archive:
         return f"{self.schema}.{self.name}"
 
     @property
+    def table_name(self) -> sql.Identifier:
+        """The table, quoted."""
+        return sql.Identifier(self.schema, self.name)
+
+    @property
     def archived_name(self) -> str:
         """The name of its table in the schema `archive`."""
-        return self.name if self.schema == "public" else f"{self.schema}_{self.name}"
+        name = self.name if self.schema == "public" else f"{self.schema}_{self.name}"
+        if len(name.encode()) <= _LONGEST:
+            return name
+        # PostgreSQL would cut the month off.
+        digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+        return f"{name.encode()[: _LONGEST - 9].decode(errors='ignore')}_{digest}"
+
+    @property
+    def archived(self) -> sql.Identifier:
+        """Its table in the schema `archive`, quoted."""
+        return sql.Identifier(SCHEMA, self.archived_name)
+
+    @property
+    def comment(self) -> str:
+        """The comment by which its table in the schema `archive` is known."""
+        return f"Rows of {self.source} that Holdfast has moved here"
+
+    def month(self, starts_on: date) -> sql.Identifier:
+        """Return the table of one month in the schema `archive`, quoted."""
+        return sql.Identifier(SCHEMA, f"{self.archived_name}_{starts_on:%Y%m}")
+
+
+def month_after(month: date) -> date:
+    """Return the first day of the next month.
+
+    >>> month_after(date(2026, 12, 1))
+    datetime.date(2027, 1, 1)
+    """
+    return date(month.year + month.month // 12, month.month % 12 + 1, 1)
