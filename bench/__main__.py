@@ -15,6 +15,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from bench import (
+    archive,
     claim,
     claimers,
     compare,
@@ -58,6 +59,7 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "log": log.measure,
     "pages": pages.measure,
     "dashboards": dashboards.measure,
+    "archive": archive.measure,
 }
 
 

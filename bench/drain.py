@@ -36,9 +36,9 @@ def measure(scale: float) -> Section:
             load_jobs(conn, jobs)
             rates["bare"].append(jobs / _timed(conn, lambda: _drain_bare(bare, jobs)))
             load_jobs(conn, jobs)
-            rates["worker"].append(asyncio.run(_drain(url, jobs, queues={"default": 100}, batch_size=500)))
+            rates["worker"].append(asyncio.run(drain_with_worker(url, jobs, queues={"default": 100}, batch_size=500)))
             load_jobs(conn, jobs)
-            rates["worker, default settings"].append(asyncio.run(_drain(url, jobs)))
+            rates["worker, default settings"].append(asyncio.run(drain_with_worker(url, jobs)))
             checkpoint(conn)
     middle = {name: median(values) for name, values in rates.items()}
     figures = [
@@ -71,7 +71,7 @@ def _drain_plain(plain: Plain, jobs: int) -> None:
     assert done == jobs
 
 
-async def _drain(url: str, jobs: int, *, queues: dict[str, int] | None = None, **settings: Any) -> float:
+async def drain_with_worker(url: str, jobs: int, *, queues: dict[str, int] | None = None, **settings: Any) -> float:
     """Return the rate from the start of the worker to the last ending written."""
     app = Holdfast(url)
 
