@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from holdfast._archive.location import ArchiveError, translated
 from holdfast._distribution import needed
-from holdfast._store.archive import ID_COLUMN
+from holdfast._store.archive import FAMILIES, ID_COLUMN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -42,17 +43,18 @@ def _rows(store: ObjectStore, export: Export, column: str, id_: int) -> list[dic
 
     if export.object is None:
         return []
-    file = pq.ParquetFile(open_file(store, export.object))
+    # Neighbouring ranges of the columns are fetched in one request.
+    file = pq.ParquetFile(open_file(store, export.object), pre_buffer=True)
     place = file.schema_arrow.get_field_index(column)
-    groups = []
+    rows: list[dict[str, Any]] = []
     for group in range(file.num_row_groups):
         statistics = file.metadata.row_group(group).column(place).statistics
-        if statistics is None or not statistics.has_min_max or statistics.min <= id_ <= statistics.max:
-            groups.append(group)
-    rows: list[dict[str, Any]] = []
-    for group in groups:
-        table = file.read_row_group(group)
-        rows += table.filter(pc.equal(table.column(column), id_)).to_pylist()
+        if statistics is not None and statistics.has_min_max and not statistics.min <= id_ <= statistics.max:
+            continue
+        # The ids alone first: most groups whose range holds the id do not have it.
+        found = pc.equal(file.read_row_group(group, columns=[column]).column(column), id_)
+        if pc.any(found).as_py():
+            rows += file.read_row_group(group).filter(found).to_pylist()
     return rows
 
 
@@ -60,22 +62,45 @@ def query(store: ObjectStore, exports: Sequence[Export], text: str) -> Any:
     """Run a query of SQL over the files with DuckDB, and return its result.
 
     Each source is a table: `job_history`, `job_failed`, `attempt`, `event`, `delivery`, `run`, or `"public.tenders"`.
-    DuckDB asks Arrow for the columns and row groups that a query needs, so the others are not fetched.
+    DuckDB asks Arrow for the columns and row groups that a query needs, so the others are not fetched. It can reach
+    neither other files nor the network. Raises ArchiveError if the query fails.
     """
     with needed("a query of the archive", "duckdb"):
         import duckdb
-    import pyarrow.dataset as ds
-    from pyarrow.fs import PyFileSystem
 
-    from holdfast._archive.filesystem import BucketFiles
-
-    files = PyFileSystem(BucketFiles(store))
-    by_source: dict[str, list[str]] = {}
+    by_source: dict[str, list[Export]] = {}
     for export in exports:
         if export.object is not None:
-            by_source.setdefault(export.source, []).append(export.object)
-    connection = duckdb.connect(config={"enable_external_access": "false"})
-    for source, names in by_source.items():
-        # The newest file first: a column that it has and older files lack is null there.
-        connection.register(source, ds.dataset(names, filesystem=files, format="parquet"))
-    return connection.execute(text)
+            by_source.setdefault(export.source, []).append(export)
+    closed = {"enable_external_access": "false", "python_enable_replacements": "false"}
+    connection = duckdb.connect(config=closed)
+    try:
+        for source, files in by_source.items():
+            with translated():
+                connection.register(source, _dataset(store, source, files))
+        return connection.execute(text)
+    except duckdb.Error as exc:
+        known = ", ".join(f'"{source}"' if "." in source else source for source in sorted(by_source))
+        raise ArchiveError(f"the query failed: {exc}\nTables of the archive: {known or 'none'}") from exc
+
+
+def _dataset(store: ObjectStore, source: str, files: Sequence[Export]) -> Any:
+    """Return the files of a source as one table, with the columns that any of them has: null where a file lacks one."""
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+    import pyarrow.parquet as pq
+    from pyarrow.fs import PyFileSystem
+
+    from holdfast._archive.filesystem import BucketFiles, open_file
+
+    # The files of a family have the same columns if its schema had the same version.
+    differing = {file.schema_version: file for file in files}.values() if source in FAMILIES else files
+    schemas = [pq.read_schema(open_file(store, str(file.object))) for file in differing]
+    # Only the columns are to fit together, and not their types in PostgreSQL or the description of the file.
+    plain = [pa.schema([field.remove_metadata() for field in schema]) for schema in schemas]
+    try:
+        schema = pa.unify_schemas(plain, promote_options="permissive")
+    except pa.ArrowTypeError as exc:
+        raise ArchiveError(f"the files of {source} do not fit together: query fewer of them: {exc}") from exc
+    names = [str(file.object) for file in files]
+    return ds.dataset(names, schema=schema, filesystem=PyFileSystem(BucketFiles(store)), format="parquet")
