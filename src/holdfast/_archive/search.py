@@ -72,8 +72,7 @@ def query(store: ObjectStore, exports: Sequence[Export], text: str) -> Any:
     for export in exports:
         if export.object is not None:
             by_source.setdefault(export.source, []).append(export)
-    closed = {"enable_external_access": "false", "python_enable_replacements": "false"}
-    connection = duckdb.connect(config=closed)
+    connection = duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"})
     try:
         for source, files in by_source.items():
             with translated():
