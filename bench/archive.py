@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import time
 from contextlib import suppress
-from datetime import date
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,9 @@ DRAINS = 5
 RATE = 0.5
 MEGABYTES = 300.0
 WORKER = 0.9
-DAY, NEXT_DAY = date(2026, 3, 1), date(2026, 3, 2)
+# A worker drops the days before the last two weeks.
+NEXT_DAY = datetime.now(UTC).date()
+DAY = NEXT_DAY - timedelta(days=1)
 
 
 def measure(scale: float) -> Section:
@@ -179,11 +181,14 @@ async def _drain_beside(day: Day, jobs: int) -> float:
             await day.export_once(lambda step: running.set() if step == "rows" else None)
 
     task = asyncio.create_task(exports())
-    await running.wait()
+    begun = asyncio.create_task(running.wait())
     try:
+        await asyncio.wait({task, begun}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
         return await drain_with_worker(day.url, jobs)
     finally:
-        assert not task.done()
+        begun.cancel()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -194,6 +199,7 @@ def _load_day(conn: psycopg.Connection[Any], rows: int) -> None:
     part = f"holdfast.job_history_{DAY:%Y%m%d}"
     like = "LIKE holdfast.job_history INCLUDING DEFAULTS INCLUDING CONSTRAINTS"
     bounds = f"FROM ('{DAY} 00:00+00') TO ('{NEXT_DAY} 00:00+00')"
+    conn.execute(f"DROP TABLE IF EXISTS {part}".encode(), prepare=False)
     conn.execute(f"CREATE TABLE {part} ({like})".encode(), prepare=False)
     attach = f"ALTER TABLE holdfast.job_history_days ATTACH PARTITION {part} FOR VALUES {bounds}"
     conn.execute(attach.encode(), prepare=False)
