@@ -41,8 +41,8 @@ def object_store() -> Iterator[SeaweedFS]:
 
 @pytest.fixture
 def location(object_store: SeaweedFS) -> Location:
-    """A bucket of its own."""
-    return Location(f"test-{secrets.token_hex(6)}/history", REGION, object_store.url)
+    """A folder of its own: the store sets disk volumes aside for each bucket, and has some for fourteen."""
+    return Location(f"test/{secrets.token_hex(6)}", REGION, object_store.url)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import signal
 import sys
 from typing import TYPE_CHECKING, Any
@@ -304,6 +305,26 @@ async def test_a_table_of_another_kind_in_the_schema_is_left_alone(tenders: Hist
     tenders.conn.execute("CREATE TABLE archive.tenders AS SELECT * FROM tenders LIMIT 0")
     with pytest.raises(ArchiveError, match=r"does not hold rows of public\.tenders: rename it"):
         await move(tenders)
+
+
+async def test_a_worker_needs_no_right_to_create_schemas_and_is_told_which_it_lacks(tenders: History) -> None:
+    tenders.conn.execute("CREATE SCHEMA archive")
+    mover = f"mover_{secrets.token_hex(4)}"
+    tenders.conn.execute(f"CREATE ROLE {mover}".encode())
+    try:
+        tenders.conn.execute(f"GRANT SELECT, UPDATE ON tenders TO {mover}".encode())
+        tenders.conn.execute(f"GRANT USAGE, CREATE ON SCHEMA archive TO {mover}".encode())
+        async with tenders.connected() as conn:
+            await conn.execute(f"SET ROLE {mover}".encode())
+            with pytest.raises(
+                ArchiveError, match=r"^Archive of public\.tenders: permission denied for table tenders$"
+            ):
+                await moving.move(conn, TENDERS, on_moved=lambda _: None, stopped=lambda: False)
+            tenders.conn.execute(f"GRANT DELETE ON tenders TO {mover}".encode())
+            assert await moving.move(conn, TENDERS, on_moved=lambda _: None, stopped=lambda: False) == 20
+    finally:
+        tenders.conn.execute(f"DROP OWNED BY {mover}".encode())
+        tenders.conn.execute(f"DROP ROLE {mover}".encode())
 
 
 async def test_another_column_of_time_is_refused(tenders: History) -> None:

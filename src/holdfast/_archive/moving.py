@@ -281,7 +281,9 @@ async def _prepare(conn: Connection, archive: Archive) -> list[str]:
 
 async def _create(conn: Connection, archive: Archive, types: dict[str, str]) -> None:
     """Create a table that holds the months, with an index by which a month is exported in the order of ids."""
-    await conn.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+    # IF NOT EXISTS asks for the right to create schemas also where there is one.
+    if await fetch(conn, "SELECT pg_catalog.to_regnamespace(%s)", [SCHEMA]) == [(None,)]:
+        await conn.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
     declared = sql.SQL(", ").join(_declared(name, type_) for name, type_ in types.items())
     table = sql.SQL("CREATE TABLE {} ({}) PARTITION BY RANGE ({})")
     await conn.execute(table.format(archive.archived, declared, sql.Identifier(archive.at)))
