@@ -13,6 +13,7 @@ from holdfast._model.errors import (
     InvalidJob,
     LeaseLost,
     PayloadTooLarge,
+    RoleMissing,
     SchemaMissing,
 )
 
@@ -36,6 +37,7 @@ def test_every_error_is_drawn_in_the_tree() -> None:
     [
         DuplicateJob(7),
         AlreadyReplayed(7),
+        RoleMissing("app.reschedule", "holdfast_operator"),
         PayloadTooLarge(kind="mail", size=11, limit=10),
         LeaseLost(AbortReason.timeout),
         InvalidJob("no"),

@@ -32,6 +32,7 @@ from holdfast._model.errors import (
     NotCommitted,
     NoTransaction,
     PayloadTooLarge,
+    RoleMissing,
     SchemaMissing,
     SchemaOutdated,
     SchemaUnknown,
@@ -51,6 +52,7 @@ from holdfast._model.unique import Unique
 from holdfast._model.work import Lease
 from holdfast._store.chain import Chain, ChainJob, ChainLine
 from holdfast._store.job import JobInfo, RetryResult
+from holdfast._store.schedule import Running, ScheduleLine
 from holdfast._store.schema import migrate
 
 __all__ = [
@@ -100,6 +102,9 @@ __all__ = [
     "Reschedule",
     "Retry",
     "RetryResult",
+    "RoleMissing",
+    "Running",
+    "ScheduleLine",
     "SchemaMissing",
     "SchemaOutdated",
     "SchemaUnknown",

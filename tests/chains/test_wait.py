@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, SchemaOutdated, SettingsError
+from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, RoleMissing, SchemaOutdated, SettingsError
 from holdfast._engine.wake import chains as chain_watch
 from tests.chains.watching import RECORDS, count, left
 from tests.databases import clone
@@ -296,7 +296,7 @@ async def test_permanent_errors_are_raised_at_once(app: Holdfast, server: Server
         await app.wait(7, url=empty)
     ledger.do("CREATE ROLE nobody LOGIN")
     try:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        with pytest.raises(RoleMissing, match=r"app\.wait: .* GRANT holdfast_worker TO"):
             await app.wait(7, url=ledger.url.replace("postgres@", "nobody@"))
     finally:
         ledger.do("DROP ROLE nobody")

@@ -6,5 +6,6 @@ client.py     the verbs for async connections: enqueues, publishes, cancels, and
 sync.py       the same verbs for sync connections, as `app.sync`
 verbs.py      the checks and statements of the verbs, and what their rows become, once for both clients
 archiving.py  builds the runners of the archive
+roles.py      names the database role that a verb needs, if the user lacks it
 arguments.py  checks the arguments that users pass
 """

@@ -6,6 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from holdfast._app.roles import names_roles
 from holdfast._drivers import run
 from holdfast._drivers.autocommit import run_joined
 from holdfast._engine.keeper import in_thread
@@ -47,6 +48,7 @@ WAIT = timedelta(seconds=30)
 VERB_HINTS = dict.fromkeys(OPTIONS, "it is an option of the job: write job.options(…)")
 
 
+@names_roles("app")
 @explained_methods("app", VERB_HINTS)
 class Client:
     """Enqueues jobs, publishes events, reads and changes jobs, chains, queues and schedules, and waits for results."""

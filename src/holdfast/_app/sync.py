@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from holdfast._app.arguments import check_no_event_loop
 from holdfast._app.client import VERB_HINTS, WAIT
+from holdfast._app.roles import names_roles
 from holdfast._drivers import run_sync
 from holdfast._drivers.autocommit import run_joined_sync
 from holdfast._engine.wake.chains import wait_for_end
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+@names_roles("app.sync")
 @explained_methods("app.sync", VERB_HINTS)
 class SyncClient:
     """The verbs of an application for synchronous connections: `app.sync`. See the same verb of `Holdfast`."""

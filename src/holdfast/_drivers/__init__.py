@@ -33,7 +33,7 @@ from holdfast._model.errors import (
 if TYPE_CHECKING:
     from holdfast._store.statement import Statement
 
-__all__ = ["AsyncConnection", "SyncConnection", "driver_of", "run", "run_sync"]
+__all__ = ["AsyncConnection", "SyncConnection", "driver_of", "run", "run_sync", "state_of"]
 
 T = TypeVar("T")
 
@@ -100,13 +100,24 @@ def _driver_of(cls: type[Any]) -> Any:
 
 def refused(exc: BaseException) -> HoldfastError | None:
     """Return the Holdfast error for an exception with a known SQLSTATE; None for any other."""
+    state, found = _state(exc)
+    return None if state is None else _translated(state, found)
+
+
+def state_of(exc: BaseException) -> str | None:
+    """Return the SQLSTATE of an exception of any library; None if it has none."""
+    return _state(exc)[0]
+
+
+def _state(exc: BaseException) -> tuple[str | None, object]:
+    """Return the SQLSTATE, and the exception in the chain that has it."""
     found: object = exc
     for _ in range(_DEPTH):
         state = getattr(found, "sqlstate", None) or getattr(found, "pgcode", None)
         if isinstance(state, str):
-            return _translated(state, found)
+            return state, found
         found = getattr(found, "orig", None) or getattr(found, "__cause__", None)
-    return None
+    return None, None
 
 
 def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR0911 - one line per error

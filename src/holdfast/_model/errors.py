@@ -16,6 +16,7 @@
     ├── SubscriptionTaken
     ├── UnsupportedConnection   a pool, an engine, an unsupported library, or sync in place of async or the reverse
     ├── DatabaseRefused         at a worker's first start: no such database or role, or a wrong password
+    ├── RoleMissing             role: the user of the connection lacks a database role
     ├── SchemaMissing           the database was never migrated
     ├── SchemaOutdated          the database is older than this code
     ├── SchemaUnknown           the database is newer than this code, or was changed by hand
@@ -209,6 +210,24 @@ class DatabaseRefused(HoldfastError):
 
     Cure: Correct the address, or create the database or the role, and start the worker again.
     """
+
+
+class RoleMissing(HoldfastError):
+    """The user of this connection lacks a database role.
+
+    Cure: Let an administrator of the server run the GRANT that the message contains.
+    """
+
+    def __init__(self, verb: str, role: str) -> None:
+        super().__init__(
+            f"{verb}: the user of this connection lacks the database role {role}: let an administrator run "
+            f"GRANT {role} TO your_user"
+        )
+        self.verb = verb
+        self.role = role
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.verb, self.role)
 
 
 class SchemaMissing(HoldfastError):

@@ -76,22 +76,30 @@ class PeriodicScan(NamedTuple):
 
 
 class ScheduleLine(NamedTuple):
-    """A schedule in a list."""
+    """A stored schedule, as `app.list_schedules` returns it."""
 
     name: str
     what: Literal["runner", "job"]
     schedule: str
+    """As text: `every 300s`, or `0 3 * * * Europe/Berlin`."""
     edited: bool
     """Whether it differs from the code's declaration, or was created by hand."""
     paused: bool
     triggered: bool
+    """Whether it was triggered by hand and has not run since."""
     next_at: datetime | None
+    """Its next slot."""
     last_at: datetime | None
+    """The slot that was started last."""
     slot_at: datetime | None
+    """The slot that runs now. None: nothing runs."""
     started_at: datetime | None
     attempt: int
+    """The attempt at the slot that runs now."""
     locked_by: int | None
+    """The id of the worker that runs it."""
     locked_until: datetime | None
+    """The end of that worker's lease."""
 
 
 def register_schedules(
@@ -270,11 +278,12 @@ class RunRow(NamedTuple):
 
 
 class Running(NamedTuple):
-    """A tick that is running."""
+    """A tick of a runner that runs now, as `app.list_ticks` returns it."""
 
     runner: str
     since: datetime
     worker: int
+    """The id of the worker that runs it."""
 
 
 def start_run() -> Statement[StartedRun]:

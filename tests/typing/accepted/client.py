@@ -21,6 +21,8 @@ from holdfast import (
     NewJob,
     Progress,
     RetryResult,
+    Running,
+    ScheduleLine,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +124,9 @@ async def one_job(conn: psycopg.AsyncConnection[Any], session: AsyncSession, han
     await app.reschedule(conn, 7, delay=1.5)
     assert_type(await app.pause_queue(session, "mail"), bool)
     assert_type(await app.trigger_schedule(session, "nightly"), bool)
+    assert_type(await app.list_schedules(session), list[ScheduleLine])
     assert_type([line.next_at for line in await app.list_schedules(session)], list[datetime | None])
+    assert_type(await app.list_ticks(session), list[Running])
     assert_type(await app.migrate(), list[str])
 
 
@@ -131,6 +135,8 @@ def one_job_sync(session: Session, handle: Handle[str]) -> None:
     assert_type(app.sync.get_job(session, 7), JobInfo[object] | None)
     assert_type(app.sync.retry(session, handle), RetryResult[str])
     assert_type(app.sync.resume_queue(connection, "mail"), bool)
+    assert_type(app.sync.list_schedules(session), list[ScheduleLine])
+    assert_type(app.sync.list_ticks(session), list[Running])
     assert_type(app.sync.migrate(url="postgresql://"), list[str])
 
 
