@@ -124,6 +124,7 @@ CREATE FUNCTION holdfast.act_on_jobs(action text, ids bigint[], ended timestampt
 DECLARE
     ended_at timestamptz;
     made bigint;
+    patience text := current_setting('lock_timeout');
     fault text := CASE WHEN action IS NULL OR action NOT IN ('retry', 'cancel', 'delete', 'reschedule')
         THEN format('action: retry, cancel, delete or reschedule expected, got %s', coalesce(left(action, 40), 'null'))
         ELSE coalesce(holdfast.ids_fault('ids', ids, 10000), holdfast.time_fault('due', due),
@@ -163,6 +164,8 @@ BEGIN
         END;
         RETURN NEXT;
     END LOOP;
+    -- The caller's transaction goes on with its own limit.
+    PERFORM set_config('lock_timeout', patience, true);
 END $$;
 
 -- Access to the HTTP API. Only the digest of a secret is stored, from which the secret cannot be computed.
