@@ -120,6 +120,43 @@ def test_keys_of_batches_and_declared_kinds() -> None:
             kind.new(Line("a", 1)).options(unique=Unique.by("name"))
 
 
+def test_batches_and_declared_kinds_have_a_default() -> None:
+    app = Holdfast()
+
+    @app.batch("lines.store", unique=Unique.by("article", window=60))
+    async def store(items: list[Item[Line]]) -> None: ...
+
+    declared = app.declare("lines.print", Line, unique=Unique.by("article", window=60))
+    for kind in (store, declared):
+        jobs = [kind.new(Line(article, price)) for article, price in (("a", 1), ("a", 2), ("b", 1))]
+        assert [key(job) == key(jobs[0]) for job in jobs] == [True, True, False]
+        assert '"unique_window_ms":60000' in jobs[0].as_json()
+        assert jobs[0].options(unique="7").envelope.unique == Unique("7")
+        assert jobs[0].options(unique=None).envelope.unique is None
+
+    @app.batch("lines.check", unique="nightly")
+    async def check(items: list[Item[Line]]) -> None: ...
+
+    for kind in (check, app.declare("lines.count", Line, unique="nightly")):
+        assert key(kind.new(Line("a", 1))) == "nightly"
+
+
+def test_a_wrong_default_of_batches_and_declared_kinds_is_refused() -> None:
+    app = Holdfast()
+
+    @app.batch("lines.store", unique=Unique.by("name"))
+    async def store(items: list[Item[Line]]) -> None: ...
+
+    for kind in (store, app.declare("lines.print", Line, unique=Unique.by("name"))):
+        with pytest.raises(InvalidJob, match=f"{kind.name}: .* its parameters are article, price"):
+            kind.new(Line("a", 1))
+    wrong: Any = 7
+    with pytest.raises(TypeError, match="write unique="):
+        app.declare("lines.count", Line, unique=wrong)
+    with pytest.raises(TypeError, match="write unique="):
+        app.batch("lines.check", unique=wrong)(store.handler)
+
+
 def test_a_codec_that_encrypts_does_not_change_the_key() -> None:
     class Reversed(JsonCodec):
         def encode(self, value: object, *, kind: str = "") -> str:

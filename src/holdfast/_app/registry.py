@@ -118,6 +118,7 @@ class Registry:
         lease: Lease | Duration | None = None,
         max_runtime: Duration | None = None,
         version: int = 1,
+        unique: str | Unique | None = None,
     ) -> Callable[[Callable[[list[Item[A]]], T]], BatchKind[A, T]]:
         """Register a handler that takes several jobs in one call and one slot, as `list[Item[A]]`.
 
@@ -131,7 +132,7 @@ class Registry:
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=(retry or Retry()).max_attempts)
 
         def register(handler: Callable[[list[Item[A]]], T]) -> BatchKind[A, T]:
-            return self._register(BatchKind(handler, envelope, work=work, codec=self.codec))
+            return self._register(BatchKind(handler, envelope, work=work, codec=self.codec, unique=unique))
 
         return register
 
@@ -145,19 +146,20 @@ class Registry:
         priority: int = 5,
         max_attempts: int | Omitted | None = OMITTED,
         version: int = 1,
+        unique: str | Unique | None = None,
     ) -> DeclaredKind[A]:
         """Declare a kind whose handler runs in another service.
 
         `model`: the type of its arguments: pydantic, dataclass or TypedDict. `priority`: 0 to 9, lower runs first.
         Default: 5. `max_attempts`: attempts in all; None is no limit. Default: HOLDFAST_RETRY_MAX_ATTEMPTS of the
-        process that makes the job.
+        process that makes the job. `unique`: see `job`.
         """
         check_registered_name("app.declare", name)
         check_model("app.declare", name, model)
         attempts = Retry().max_attempts if isinstance(max_attempts, Omitted) else max_attempts
         envelope = Envelope(name, version, queue=queue, priority=priority, max_attempts=attempts)
         own_limit = max_attempts is not OMITTED
-        return self._register(DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit))
+        return self._register(DeclaredKind(model, envelope, codec=self.codec, own_limit=own_limit, unique=unique))
 
     @explained("app.event")
     def event(self, name: str, model: type[A], *, version: int = 1) -> Topic[A]:

@@ -13,7 +13,7 @@ from holdfast._model.codec import Result, adapter_of, as_json_data, hints_of
 from holdfast._model.errors import InvalidJob
 from holdfast._model.handler import is_async
 from holdfast._model.job import Handle
-from holdfast._model.kind import Kind, json_object
+from holdfast._model.kind import Kind, json_object, unique_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.job import Job, Signal
     from holdfast._model.new_job import Continue, Envelope, NewJob
+    from holdfast._model.unique import Unique
     from holdfast._model.work import Work
 
 A = TypeVar("A")
@@ -44,9 +45,17 @@ class BatchKind(Kind[[list[Item[A]]], T_co]):
     """A batch handler under its name: it takes `list[Item[A]]`, A being a pydantic model, dataclass or TypedDict."""
 
     def __init__(
-        self, handler: Callable[[list[Item[A]]], T_co], envelope: Envelope, *, work: Work, codec: JsonCodec
+        self,
+        handler: Callable[[list[Item[A]]], T_co],
+        envelope: Envelope,
+        *,
+        work: Work,
+        codec: JsonCodec,
+        unique: str | Unique | None = None,
     ) -> None:
         super().__init__(_alone, envelope, work=work, codec=codec)
+        # The names in it are those of a job's arguments, which are compared when a job is made.
+        self._unique = unique_of(unique)
         self.handler = handler
         self.is_async: bool = is_async(handler)
         _check(self.name, handler)

@@ -90,8 +90,7 @@ class Kind(Generic[P, T_co]):
         if work.executor == "process":
             check_importable(self.name, handler, is_async=self.is_async)
         self._upgrades: dict[int, Upgrade] = {}
-        self._unique = Unique(unique) if isinstance(unique, str) else unique
-        check_option("unique", self._unique, Unique, '"nightly", or Unique.by("customer_id")')
+        self._unique = unique_of(unique)
         if self._unique is not None:
             self._unique.check(self.name, self.parameters)
 
@@ -204,9 +203,7 @@ class Kind(Generic[P, T_co]):
 
     def envelope_of(self, arguments: Mapping[str, object]) -> Envelope:
         """Return the options of a job with these JSON arguments: the kind's, and the key if they make one."""
-        if self._unique is None:
-            return self.envelope
-        return replace(self.envelope, unique=self._unique.of(self.name, arguments))
+        return _with_key(self.envelope, self._unique, arguments)
 
     def _job(self, value: Mapping[str, object]) -> NewJob[Any]:
         """Return the job with this payload, after checking that a worker can read it."""
@@ -310,11 +307,20 @@ class Kind(Generic[P, T_co]):
 class DeclaredKind(Generic[A]):
     """A kind whose handler runs in another service: its jobs can be enqueued here, but not run."""
 
-    def __init__(self, model: type[A], envelope: Envelope, *, codec: JsonCodec, own_limit: bool) -> None:
+    def __init__(
+        self,
+        model: type[A],
+        envelope: Envelope,
+        *,
+        codec: JsonCodec,
+        own_limit: bool,
+        unique: str | Unique | None = None,
+    ) -> None:
         self.model = model
         self._envelope = envelope
         self._codec = codec
         self._own_limit = own_limit
+        self._unique = unique_of(unique)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
@@ -335,7 +341,7 @@ class DeclaredKind(Generic[A]):
         payload = self._codec.encode(arguments := json_object(self.name, value), kind=self.name)
         # The payload is not decoded here as in `Kind`: the other service may use other names and formats.
         check_secrets(self.name, self._adapter, self._codec.plain(payload))
-        return NewJob(self.envelope, payload, arguments=arguments)
+        return NewJob(_with_key(self.envelope, self._unique, arguments), payload, arguments=arguments)
 
     def handle(self, id: int, /) -> Handle[object]:  # noqa: A002 - the usual name
         """Return a handle for a job of this kind from its id. Its result is plain JSON."""
@@ -344,6 +350,13 @@ class DeclaredKind(Generic[A]):
     @cached_property
     def _adapter(self) -> TypeAdapter[A]:
         return adapter_of(self.name, self.model)
+
+
+def unique_of(given: str | Unique | None) -> Unique | None:
+    """Return the policy of a kind: text is a key."""
+    unique = Unique(given) if isinstance(given, str) else given
+    check_option("unique", unique, Unique, '"nightly", or Unique.by("customer_id")')
+    return unique
 
 
 def json_object(kind: str, value: object) -> Mapping[str, object]:
@@ -355,6 +368,10 @@ def json_object(kind: str, value: object) -> Mapping[str, object]:
 def retries_of(kinds: Mapping[str, Kind[..., Any]], default: Retry) -> dict[str, Retry]:
     """Return the retry policy of each kind. `default`: for kinds that have none."""
     return {name: kind.work.retry or default for name, kind in kinds.items()}
+
+
+def _with_key(envelope: Envelope, unique: Unique | None, arguments: Mapping[str, object]) -> Envelope:
+    return envelope if unique is None else replace(envelope, unique=unique.of(envelope.kind, arguments))
 
 
 def _with_attempts(envelope: Envelope) -> Envelope:
