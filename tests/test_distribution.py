@@ -109,9 +109,18 @@ def test_without_libpq_the_extra_binary_is_named() -> None:
     assert line == "ImportError: " + missing("holdfast", "binary", "libpq (PostgreSQL's client library)")
 
 
-def test_several_libraries_are_named() -> None:
-    said = missing("this command", "ops", "starlette", "uvicorn")
-    assert said.startswith("this command needs starlette and uvicorn, which are not installed: pip install ")
+@pytest.mark.parametrize(
+    ("libraries", "written"),
+    [
+        (["jwt"], "jwt, which is"),
+        (["jwt", "starlette"], "jwt and starlette, which are"),
+        (["jwt", "starlette", "uvicorn"], "jwt, starlette and uvicorn, which are"),
+    ],
+    ids=len,
+)
+def test_several_libraries_are_named(libraries: list[str], written: str) -> None:
+    message = missing("this command", "ops", *libraries)
+    assert message.startswith(f"this command needs {written} not installed: pip install ")
 
 
 def test_a_module_of_ours_that_is_missing_is_no_extra() -> None:

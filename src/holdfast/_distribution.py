@@ -27,7 +27,8 @@ def missing(what: str, extra: str, *libraries: str) -> str:
     >>> print(missing("NatsSink", "nats", "nats"))
     NatsSink needs nats, which is not installed: pip install 'holdfast-pg[nats]' (in a clone: pip install '.[nats]')
     """
-    names, verb = " and ".join(libraries), "is" if len(libraries) == 1 else "are"
+    names = " and ".join(filter(None, (", ".join(libraries[:-1]), libraries[-1])))
+    verb = "is" if len(libraries) == 1 else "are"
     command, cloned = f"pip install '{DISTRIBUTION}[{extra}]'", f"pip install '.[{extra}]'"
     return f"{what} needs {names}, which {verb} not installed: {command} (in a clone: {cloned})"
 

@@ -17,11 +17,13 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Self, TextIO, TypeVar
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+L = TypeVar("L")
 
 # Longer than anything here takes on a machine that is busy with something else.
 PATIENCE = 60.0
@@ -94,26 +96,25 @@ def _be_the_command(arguments: Sequence[str], cwd: Path, variables: dict[str, st
     runpy.run_module("holdfast", run_name="__main__", alter_sys=True)
 
 
-class Running:
-    """A command that goes on, and its log: JSON lines, read as they come. Killed at the end unless it has ended."""
+class Command(Generic[L]):
+    """A command that goes on, and what it writes, line by line. Killed at the end unless it has ended."""
 
     def __init__(
-        self, *arguments: str, database: str, cwd: Path, program: Sequence[str] = ("-m", "holdfast"), **variables: str
+        self, *command: str, cwd: Path, env: dict[str, str], stream: Literal["stdout", "stderr"], stdin: int
     ) -> None:
-        self._lines: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        self.log: list[dict[str, Any]] = []
+        self._lines: queue.Queue[L | None] = queue.Queue()
+        self.log: list[L] = []
+        other = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
         self.process = subprocess.Popen(  # noqa: S603 - the command under test
-            [sys.executable, *program, *arguments],
-            cwd=cwd,
-            env=environment(database, HOLDFAST_LOG_FORMAT="json", **variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            process_group=0,
+            command, cwd=cwd, env=env, stdin=stdin, text=True, process_group=0, **other | {stream: subprocess.PIPE}
         )
+        self._written: TextIO = getattr(self.process, stream)
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
+
+    def line(self, text: str) -> L:
+        """Return a line as it is kept."""
+        raise NotImplementedError
 
     def __enter__(self) -> Self:
         return self
@@ -122,51 +123,67 @@ class Running:
         self.process.kill()
         self.process.wait()
         self._reader.join(PATIENCE)
-        assert self.process.stderr is not None
-        self.process.stderr.close()
+        self._written.close()
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def hear(self, message: str, times: int = 1) -> list[dict[str, Any]]:
-        """Wait until so many lines have this message since the last call, and return them."""
-        heard: list[dict[str, Any]] = []
-        deadline = time.monotonic() + PATIENCE
-        while len(heard) < times:
-            line = self._next(deadline)
-            assert line is not None, f"{message!r} was not heard before the end: {self.log}"
-            if message in str(line["message"]):
-                heard.append(line)
-        return heard
-
     def ended(self) -> int:
-        """Wait for the end of the process and of all that write to its log, and return its status."""
+        """Wait for the end of the process and of all that write for it, and return its status."""
         deadline = time.monotonic() + PATIENCE
         status = self.process.wait(PATIENCE)
         while self._next(deadline) is not None:
             pass
         return status
 
-    def messages(self) -> list[str]:
-        return [str(line["message"]) for line in self.log]
+    def _heard(self, text: str, is_it: Callable[[L], bool], times: int = 1) -> list[L]:
+        """Wait until so many lines are it since the last call, and return them. Lines between them are skipped."""
+        heard: list[L] = []
+        deadline = time.monotonic() + PATIENCE
+        while len(heard) < times:
+            line = self._next(deadline)
+            assert line is not None, f"{text!r} was not heard before the end: {self.log}"
+            if is_it(line):
+                heard.append(line)
+        return heard
 
-    def _next(self, deadline: float) -> dict[str, Any] | None:
+    def _next(self, deadline: float) -> L | None:
         try:
             return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise AssertionError(f"nothing more was heard: {self.log}") from None
 
     def _read(self) -> None:
-        assert self.process.stderr is not None
-        for text in self.process.stderr:
-            line = json.loads(text) if text.startswith("{") else {"message": text}
+        for text in self._written:
+            line = self.line(text)
             self.log.append(line)
             self._lines.put(line)
         self._lines.put(None)
 
 
-class Saying:
-    """A command that goes on, and all that it writes, line by line. Killed at the end unless it has ended."""
+class Running(Command[dict[str, Any]]):
+    """A command that goes on, and its log: JSON lines."""
+
+    def __init__(
+        self, *arguments: str, database: str, cwd: Path, program: Sequence[str] = ("-m", "holdfast"), **variables: str
+    ) -> None:
+        env = environment(database, HOLDFAST_LOG_FORMAT="json", **variables)
+        command = (sys.executable, *program, *arguments)
+        super().__init__(*command, cwd=cwd, env=env, stream="stderr", stdin=subprocess.DEVNULL)
+
+    def line(self, text: str) -> dict[str, Any]:
+        return json.loads(text) if text.startswith("{") else {"message": text}
+
+    def hear(self, message: str, times: int = 1) -> list[dict[str, Any]]:
+        """Wait until so many lines have this message since the last call, and return them."""
+        return self._heard(message, lambda line: message in str(line["message"]), times)
+
+    def messages(self) -> list[str]:
+        return [str(line["message"]) for line in self.log]
+
+
+class Saying(Command[str]):
+    """A command that goes on, and all that it prints."""
 
     def __init__(
         self,
@@ -177,66 +194,18 @@ class Saying:
         python: str = sys.executable,
         **variables: str,
     ) -> None:
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self._said: list[str] = []
-        self.process = subprocess.Popen(  # noqa: S603 - the command under test
-            [python, "-m", "holdfast", *arguments],
-            cwd=cwd,
-            env=environment(database, **variables),
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            process_group=0,
-        )
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
+        command = (python, "-m", "holdfast", *arguments)
+        super().__init__(*command, cwd=cwd, env=environment(database, **variables), stream="stdout", stdin=stdin)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.process.kill()
-        self.process.wait()
-        self._reader.join(PATIENCE)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-
-    def signal(self, number: signal.Signals) -> None:
-        self.process.send_signal(number)
+    def line(self, text: str) -> str:
+        return text
 
     def hear(self, text: str) -> str:
-        """Wait for the next line that has this text, and return it. Lines before it are skipped."""
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            line = self._next(deadline)
-            assert line is not None, f"{text!r} was not heard before the end: {self.text()}"
-            if text in line:
-                return line
-
-    def ended(self) -> int:
-        """Wait for the end of the process and of all that write for it, and return its status."""
-        deadline = time.monotonic() + PATIENCE
-        status = self.process.wait(PATIENCE)
-        while self._next(deadline) is not None:
-            pass
-        return status
+        """Wait for the next line that has this text, and return it."""
+        return self._heard(text, lambda line: text in line)[0]
 
     def text(self) -> str:
-        return "".join(self._said)
-
-    def _next(self, deadline: float) -> str | None:
-        try:
-            return self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
-        except queue.Empty:
-            raise AssertionError(f"nothing more was heard: {self.text()}") from None
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self._said.append(line)
-            self._lines.put(line)
-        self._lines.put(None)
+        return "".join(self.log)
 
 
 def children(pid: int) -> list[int]:
