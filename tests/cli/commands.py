@@ -104,9 +104,15 @@ class Command(Generic[L]):
     ) -> None:
         self._lines: queue.Queue[L | None] = queue.Queue()
         self.log: list[L] = []
-        other = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT}
-        self.process = subprocess.Popen(  # noqa: S603 - the command under test
-            command, cwd=cwd, env=env, stdin=stdin, text=True, process_group=0, **other | {stream: subprocess.PIPE}
+        self.process: subprocess.Popen[str] = subprocess.Popen(  # noqa: S603 - the command under test
+            command,
+            cwd=cwd,
+            env=env,
+            stdin=stdin,
+            stdout=subprocess.PIPE if stream == "stdout" else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if stream == "stderr" else subprocess.STDOUT,
+            text=True,
+            process_group=0,
         )
         self._written: TextIO = getattr(self.process, stream)
         self._reader = threading.Thread(target=self._read, daemon=True)
