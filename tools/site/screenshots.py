@@ -1,6 +1,6 @@
 """Take the pictures of the documentation site: `python -m tools.site.screenshots`, after `make docs`.
 
-The start page and one page of each part, light and dark, and the start page at a phone's width, into docs/screenshots.
+The start page and one page of each part, light and dark, and three of them at a phone's width, into docs/screenshots.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 FOLDER = Path(__file__).parent.parent.parent / "docs" / "screenshots"
 THEMES = ("light", "dark")
 SCREEN = {"width": 1280, "height": 800}
-PHONE = {"width": 360, "height": 740}
+PHONE = {"width": 390, "height": 740}
 PATIENCE_MS = 300_000.0
 PAGES = {
     "start": "index.html",
@@ -29,7 +29,11 @@ PAGES = {
     "explanation": "explanation/lifecycle.html",
     "reference": "reference/api/holdfast.html",
 }
-ON_A_PHONE = {"phone-start": "index.html", "phone-how-to": "how-to/enqueueing.html"}
+ON_A_PHONE = {
+    "phone-start": "index.html",
+    "phone-how-to": "how-to/enqueueing.html",
+    "phone-explanation": "explanation/lifecycle.html",
+}
 
 
 async def main() -> None:
