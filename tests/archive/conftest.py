@@ -41,7 +41,7 @@ def object_store() -> Iterator[SeaweedFS]:
 
 @pytest.fixture
 def location(object_store: SeaweedFS) -> Location:
-    """A folder of its own: the store sets disk volumes aside for each bucket, and has some for fourteen."""
+    """A folder of its own: the store sets volumes aside for each bucket, and the sixteenth gets none."""
     return Location(f"test/{secrets.token_hex(6)}", REGION, object_store.url)
 
 
