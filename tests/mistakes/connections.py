@@ -168,7 +168,7 @@ WAITING = Area(
             """
             handle = await app.enqueue(conn, mail.new("a@b.c"))
             await conn.commit()
-            await app.wait(handle, timeout=0.2)
+            await app.wait(handle, timeout=2)
             """,
             "TimeoutError: chain … has not ended within 0.2 s: its job … (mail, queue mail) has no live worker that serves it: start one with `holdfast worker APP --queues mail=10`",
         ),

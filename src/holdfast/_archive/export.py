@@ -52,7 +52,10 @@ on_step: Callable[[str], None] | None = None
 
 
 class Taken(ArchiveError):  # noqa: N818 - names describe what happened
-    """Another process exports this period."""
+    """Another process exports this period, or has done so.
+
+    Cure: None is needed. `holdfast archive status` shows its progress.
+    """
 
 
 class Exporter:
