@@ -110,6 +110,9 @@ def _looks(estate: Estate) -> Iterable[Ask]:
     yield Ask(get, "/api/runners/{name}/runs", "of a seldom one", "estate.export")
     yield Ask(get, "/api/runners/{name}/runs", "of none", "nobody")
     yield Ask(get, "/api/runs", query={"limit": 200})
+    yield Ask(get, "/api/archive")
+    yield Ask(get, "/api/archive/exports", query={"limit": 200})
+    yield Ask(get, "/api/archive/jobs/{id}", "that is in no file", estate.missing, status=404)
     yield from (Ask(get, path) for path in ("/api/workers", "/api/queues", "/api/kinds", "/api/subscriptions"))
     yield Ask(get, "/api/subscriptions/{name}/parked", "the first", PARKED, {"limit": 200})
     yield Ask(get, "/api/subscriptions/{name}/parked", "a page further on", PARKED, {"limit": 200, "before": 4_000})
@@ -195,6 +198,7 @@ def _actions(estate: Estate, turn: int) -> Iterable[Ask]:
     yield Ask("POST", queue, "pause", "queue6", body={"action": "pause"})
     control = {"concurrency": 7, "lease_ms": None, "rate": None}
     yield Ask("PUT", "/api/queues/{queue}", at="queue6", body=control)
+    yield Ask("PUT", "/api/archive/retention", body={"family": "job_history", "days": 14})
     yield Ask("POST", "/api/runners/{name}/actions", at="estate.runner1", body={"action": "run"})
     subscription = "/api/subscriptions/{name}/actions"
     yield Ask("POST", subscription, "pause", BEHIND, body={"action": "pause"})

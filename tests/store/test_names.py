@@ -26,6 +26,7 @@ DEFINERS = {
     "drop_partition": "only the owner of a table drops partitions of it",
     "set_retention": "a worker and an operator may set how long rows are kept, and not change the table otherwise",
     "set_archived": "a worker with a bucket may protect days from being dropped",
+    "export_again": "a worker may attach a day again that was detached to be dropped, and owns none",
     "drop_archived": "a worker may drop a day that is verified in the archive, and owns none",
     "day_is_read": "a worker may read the log, and not its single days",
     "delete_chains": "nobody else deletes from history",

@@ -34,7 +34,7 @@ WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)
 RETURNING true
 
 -- name: record_verified
--- `keep_ms`: of a table of the application, how long the month is kept from now on; null: as retention says.
+-- `keep_ms`: of a table of the application, how long the month is kept from now on, or null for what retention says.
 UPDATE holdfast.archive_exports x SET state = 'verified', verified_at = now(), etag = %(etag)s, locked_until = NULL, error = NULL,
     drop_eligible_at = CASE WHEN %(keep_ms)s::bigint IS NOT NULL THEN now() + %(keep_ms)s::bigint * interval '1 millisecond'
         ELSE greatest(now(), x.ends_on::timestamp AT TIME ZONE 'UTC' + (SELECT r.keep FROM holdfast.retention r WHERE r.family = x.source)) END
