@@ -58,6 +58,7 @@ PLACES = {
     "holdfast.contrib.django.management.commands.holdfast",
     "holdfast.contrib.django.migrations",
     "holdfast.contrib.django.migrations.0001_schema",
+    "holdfast.contrib.django.migrations.0002_archive",
     "holdfast.contrib.django.models",
     "holdfast.contrib.django.site",
     "holdfast.contrib.flask.site",
