@@ -168,7 +168,7 @@ WAITING = Area(
             """
             handle = await app.enqueue(conn, mail.new("a@b.c"))
             await conn.commit()
-            await app.wait(handle, timeout=2)
+            await app.wait(handle, timeout=0.2)
             """,
             "TimeoutError: chain … has not ended within 0.2 s: its job … (mail, queue mail) has no live worker that serves it: start one with `holdfast worker APP --queues mail=10`",
         ),
@@ -176,7 +176,7 @@ WAITING = Area(
             "A wait before the commit",
             """
             handle = await app.enqueue(conn, mail.new("a@b.c"))
-            await app.wait(handle, timeout=0.2)
+            await app.wait(handle, timeout=2)
             """,
             "ChainFailed: chain … not_found (it was never committed, was deleted, or ended too long ago: call wait after your commit)",
         ),
