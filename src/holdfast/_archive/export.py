@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast._archive.location import ArchiveError, object_name
 from holdfast._drivers import run
 from holdfast._logs.failure import Failure
-from holdfast._logs.log import Log
 from holdfast._store.archive import (
     FAMILIES,
     ID_COLUMN,
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
     from holdfast._archive.location import Location
     from holdfast._store.archive import Period
-
-log = Log(__name__)
 
 # Families in which an id occurs once and has an index that starts with it.
 _UNIQUE_ID = ("job_history", "job_failed", "event")
@@ -94,13 +91,14 @@ class Exporter:
         """Start the child, and record what it reports."""
         identity = await run(self._conn, read_identity())
         done, reported, upload = 0, time.monotonic(), None
-        async with child(self._request(period, token, str(identity))) as lines:
+        request = self._request(period, token, identity)
+        async with child(request) as lines:
             async for line in lines:
                 if "uploaded" in line:
                     upload = Upload(**line["uploaded"])
                     _step("uploaded")
-                    version = len(migrations())
-                    await self._record(record_upload(period, token, upload, schema_version=version), period)
+                    uploaded = record_upload(period, token, upload, schema_version=request["about"]["schema_version"])
+                    await self._record(uploaded, period)
                     _step("recorded")
                 elif "verified" in line:
                     _step("verified")

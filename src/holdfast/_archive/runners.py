@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import psycopg
@@ -83,21 +84,22 @@ class ArchiveRunners:
         def stopped() -> bool:
             return tick.budget.over or tick.signal.aborted
 
+        def dropped(end: str) -> None:
+            tick.count(f"periods_{end}")
+
         broken: list[ArchiveError] = []
         async with self._connect() as conn:
             for archive in await moving.order(conn, self._archives):
                 try:
-                    on_moved = lambda rows: tick.count("rows_moved", rows)  # noqa: E731
-                    await moving.move(conn, archive, on_moved=on_moved, stopped=stopped)
+                    await moving.move(conn, archive, on_moved=partial(tick.count, "rows_moved"), stopped=stopped)
                 except psycopg.errors.LockNotAvailable:
                     extra = {"source": archive.source}
                     log.info("another transaction has locked a table: its rows are moved later", extra=extra)
                 except ArchiveError as exc:
                     broken.append(exc)
             if self._location is not None:
-                count = lambda end: tick.count(f"periods_{end}")  # noqa: E731
-                await drop_days(conn, self._location, on_dropped=count, stopped=stopped)
-                await drop_months(conn, self._location, self._archives, on_dropped=count, stopped=stopped)
+                await drop_days(conn, self._location, on_dropped=dropped, stopped=stopped)
+                await drop_months(conn, self._location, self._archives, on_dropped=dropped, stopped=stopped)
         if broken:
             raise ArchiveError("; ".join(map(str, broken)))
         return tick.counts
