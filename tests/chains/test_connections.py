@@ -7,13 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
-import django
 import psycopg
 import pytest
 import sqlalchemy as sa
-from django.conf import settings
 from django.db import connection
-from psycopg.conninfo import conninfo_to_dict
 from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
@@ -22,6 +19,7 @@ from holdfast import ChainAwaited, Continue, Every, Holdfast, Job, SettingsError
 from holdfast._drivers import run_sync
 from holdfast._store.schedule import register_schedules
 from tests.databases import clone
+from tests.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -71,16 +69,8 @@ def sqlalchemy_sync(database: str) -> Iterator[Any]:
 
 @contextmanager
 def django_connection(database: str) -> Iterator[Any]:
-    if not settings.configured:
-        settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.postgresql"}}, USE_TZ=True)
-        django.setup()
-    address = conninfo_to_dict(database)
-    names = {"NAME": "dbname", "USER": "user", "PASSWORD": "password", "HOST": "host", "PORT": "port"}
-    connection.settings_dict.update({name: str(address.get(key) or "") for name, key in names.items()})
-    try:
+    with connected(default=database):
         yield connection
-    finally:
-        connection.close()
 
 
 @pytest.fixture
