@@ -244,7 +244,10 @@ async def two_versions(scene: Scene) -> None:
     # A sound build makes no dead letter, however long this takes; a broken one makes it soon after the grace.
     with suppress(TimeoutError):
         await scene.until("SELECT count(*) > 0 FROM holdfast.job_failed", seconds=5 * GRACE)
+    continued_at = await scene.value("SELECT clock_timestamp()")
     able.cont()
+    # By its heartbeat the oracle sees that it was alive all along.
+    await scene.until("SELECT heartbeat_at > %s FROM holdfast.worker WHERE name = %s", continued_at, able.name)
 
 
 async def given_away(scene: Scene) -> None:
