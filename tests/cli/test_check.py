@@ -15,9 +15,9 @@ from holdfast._store.schema import migrations
 from holdfast._store.subscription import subscribe
 from holdfast._store.worker import register_worker
 from tests.cli.commands import Said, holdfast
-from tests.cli.pooler import pooler
 from tests.databases import clone
 from tests.traps.workers import FAILED, RETRIED, Worker, enqueue, job
+from tools.pgbouncer import PgBouncer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -231,16 +231,23 @@ def test_transactions_that_are_stricter_by_default(database: str, conn: psycopg.
 
 
 def test_behind_a_pooler(database: str, server: Server) -> None:
-    with pooler(server.port) as port:
-        url = database.replace(f":{server.port}/", f":{port}/")
+    with PgBouncer(server) as pooler:
+        url = database.replace(f":{server.port}/", f":{pooler.port}/")
         listening = holdfast("check", "--json", database=url)
         polling = holdfast("check", "--json", database=url, HOLDFAST_LISTEN="false")
     assert listening.status == 1
     verdict, says = findings(listening)["listen"]
     assert verdict == "wrong"
-    assert says.startswith("another program answers for the server: a pooler. Give workers a direct address, or set")
+    assert says.startswith("a pooler shares the server's sessions between its clients. Give workers a direct address,")
     assert polling.status == 0
     assert findings(polling)["listen"][0] == "note"
+
+
+def test_a_pooler_that_gives_every_client_a_session_lets_notifications_through(database: str, server: Server) -> None:
+    with PgBouncer(server, mode="session") as pooler:
+        said = holdfast("check", "--json", database=database.replace(f":{server.port}/", f":{pooler.port}/"))
+    assert said.status == 0
+    assert findings(said)["listen"] == ("ok", "works: idle workers are woken")
 
 
 def test_settings_that_are_refused(database: str) -> None:

@@ -12,14 +12,29 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Trace, TransactionStatus
 
 from holdfast._model.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
-from holdfast._store.schema import check, check_async, migrate, migrations, missing_from, numbered, script, verify
+from holdfast._store.schema import (
+    _applying,
+    _beginning,
+    _text,
+    check,
+    check_async,
+    migrate,
+    migrations,
+    missing_from,
+    numbered,
+    script,
+    verify,
+)
+from holdfast._store.script import split
+from holdfast._store.statement import statements
 from tests.databases import clone
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from tools.postgres import Server
 
@@ -298,6 +313,29 @@ def test_the_printed_script_does_the_same(server: Server, empty: str, database: 
         assert migrate(conn) == []
     assert run().returncode == 3
     assert catalog(empty) == catalog(database)
+
+
+def test_statement_by_statement_gives_the_same_as_all_at_once(empty: str, database: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as conn:
+        for step in [*(_applying(migration) for migration in migrations()), _text("roles.sql")]:
+            with conn.transaction():
+                conn.execute(f"{_beginning()}\n{step}".encode(), prepare=False)
+    assert catalog(empty) == catalog(database)
+
+
+def test_the_server_receives_one_statement_at_a_time(empty: str, tmp_path: Path) -> None:
+    """Citus refuses several in one text for a schema that it distributes."""
+    with (tmp_path / "trace").open("w") as trace, psycopg.connect(empty, autocommit=True) as conn:
+        conn.pgconn.trace(trace.fileno())
+        conn.pgconn.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        migrate(conn)
+        conn.pgconn.untrace()
+    messages = re.findall(r"^F\t\d+\t(Query|Parse)\t (.*)", (tmp_path / "trace").read_text(), re.MULTILINE)
+    plain = {text for kind, text in messages if kind == "Query"}
+    assert plain == {'"BEGIN"', '"COMMIT"', f'"{statements()["applied_migrations"]}"'}
+    wanted = [*(_applying(migration) for migration in migrations()), _text("roles.sql")]
+    sent = sum(kind == "Parse" for kind, _ in messages)
+    assert sent == sum(len(split(f"{_beginning()}\n{step}")) for step in wanted)
 
 
 def test_migrating_again_changes_nothing(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:

@@ -12,6 +12,9 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # arguments.py   parses the parts that commands share: actions, numbers, addresses
 # parser.py      parses the words of a call, and answers a wrong one in one line
 # table.py       prints tables and JSON
+# finding.py     the result of one check
+# pooler.py      finds out whether a pooler answers, and whether notifications arrive
+# needs.py       checks every feature that Holdfast needs from a server
 # progress.py    shows how far a command is
 # bucket.py      finds the bucket of the archive and the files in it
 # process.py     handles log, signals, event loop and exit of a process that runs handlers

@@ -1,7 +1,8 @@
 """Print every setting with its value and source, and look at the archive and the databases: schema, rights, LISTEN.
 
 The source is `argument` (the application's address, `--queues`), a variable, `alias` and a variable, or `default`.
-Changes nothing. Exit status: 0 when a worker could run so, 1 when something is wrong.
+`--server` instead checks every feature that Holdfast needs from the server, also before `holdfast migrate`.
+Changes nothing. Exit status: 0 when a worker could run so, 1 when something is wrong or missing.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import os
 from collections import Counter
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from holdfast._archive.location import Location
-from holdfast._cli import bucket, load, session, table
+from holdfast._cli import bucket, load, needs, session, table
+from holdfast._cli.finding import Finding
+from holdfast._cli.pooler import listening, pooling
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
 from holdfast._distribution import missing
@@ -35,35 +38,22 @@ from holdfast._store.worker import list_workers, read_queues, unserved
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import psycopg
 
     from holdfast._app.app import Holdfast
+    from holdfast._cli.finding import Said
     from holdfast._store.inspect import ServerInfo
-
-Verdict: TypeAlias = Literal["ok", "note", "wrong"]
-Said: TypeAlias = tuple[Verdict, str, str]
-
-_OLDEST, _NEWEST = 15, 18
-_CHANNEL = "holdfast_check"
-# A notification takes about a millisecond; after this time it is lost.
-_LISTEN_SECONDS = 5.0
-
-
-class Finding(NamedTuple):
-    """The result of one check."""
-
-    verdict: Verdict
-    database: str
-    subject: str
-    says: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     load.configure(parser, optional=True)
     parser.add_argument(
         "--queues", type=queues, metavar="NAME=N,…", default={}, help="the queues that the worker will serve"
+    )
+    parser.add_argument(
+        "--server", action="store_true", help="check only what Holdfast needs from the server; needs no schema"
     )
     table.configure(parser)
 
@@ -72,18 +62,26 @@ def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app) if arguments.app else None
     given = {"database_urls": (app.url,) if app and app.url else None, "queue_concurrency": arguments.queues}
     settings = Settings.load(os.environ, **given)
-    findings = [
-        *_coverage(app, arguments.queues),
-        *_settings(app, settings),
-        *_archive(app, settings),
-        *_databases(app, settings),
-    ]
-    wrong = any(finding.verdict == "wrong" for finding in findings)
-    if arguments.json:
-        _print_json(settings, app, findings, ok=not wrong)
+    if arguments.server:
+        findings = [*_databases(app, settings, needs.look)]
     else:
-        _print(settings, app, findings, wrong=wrong)
-    return 1 if wrong else 0
+        findings = [
+            *_coverage(app, arguments.queues),
+            *_settings(app, settings),
+            *_archive(app, settings),
+            *_databases(app, settings, _database),
+        ]
+    bad = any(finding.is_bad for finding in findings)
+    if arguments.json:
+        shown = {} if arguments.server else _described(settings, app)
+        table.print_json({"ok": not bad, **shown, "findings": [finding._asdict() for finding in findings]})
+    else:
+        if not arguments.server:
+            _print(settings, app)
+        table.print_table(("verdict", "database of", "subject", "says"), findings)
+        if bad:
+            print("\nSomething is missing." if arguments.server else "\nSomething is wrong.")
+    return 1 if bad else 0
 
 
 def _coverage(app: Holdfast | None, named: Iterable[str]) -> Iterator[Finding]:
@@ -124,45 +122,49 @@ def _archive(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
     yield Finding("wrong" if why else "ok", "-", "archive", f"{location.address}: {why or 'the bucket answers'}")
 
 
-def _databases(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
+def _databases(
+    app: Holdfast | None, settings: Settings, look: Callable[[str, str, Settings], Iterator[Said]]
+) -> Iterator[Finding]:
+    """Look at every database, and continue with the next one where a look fails."""
     try:
         named = load.addresses(app, settings)
     except CommandError as stop:
         yield Finding("wrong", "-", "database", str(stop))
         return
     for source, url in named.items():
-        for verdict, subject, says in _database(source, url, settings):
-            yield Finding(verdict, source, subject, says)
+        try:
+            for verdict, subject, says in look(source, url, settings):
+                yield Finding(verdict, source, subject, says)
+        except CommandError as stop:
+            yield Finding("wrong", source, "database", str(stop))
 
 
 def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
-    try:
-        with load.connected(source, url) as conn, session.translated(conn):
-            server = session.run(conn, read_server())
-            major = server.version // 10_000
-            known = _OLDEST <= major <= _NEWEST
-            yield "ok" if known else "note", "database", _address(conn, major, known=known)
-            try:
-                schema.check(conn)
-            except HoldfastError as error:
-                yield "wrong", "schema", str(error)
-            else:
-                yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
-                yield _rights(conn, server)
-                yield from _waiting(conn)
-                yield from _leases(conn, settings)
-                yield from _kept_days(conn, settings)
-            yield _roles(conn)
-            yield _isolation(conn)
-            yield _connections(server, settings)
-            yield _listening(conn, source, url, server, settings)
-    except CommandError as stop:
-        yield "wrong", "database", str(stop)
+    with load.connected(source, url) as conn, session.translated(conn):
+        server = session.run(conn, read_server())
+        major = server.version // 10_000
+        known = needs.OLDEST <= major <= needs.NEWEST
+        yield "ok" if known else "note", "database", _address(conn, major, known=known)
+        try:
+            schema.check(conn)
+        except HoldfastError as error:
+            yield "wrong", "schema", str(error)
+        else:
+            yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
+            yield _rights(conn, server)
+            yield from _waiting(conn)
+            yield from _leases(conn, settings)
+            yield from _kept_days(conn, settings)
+        yield _roles(conn)
+        yield _isolation(conn)
+        yield _connections(server, settings)
+        with load.connected(source, url) as other:
+            yield listening(conn, other, pooling(conn, other), settings)
 
 
 def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
     where = f"{conn.info.user} at {conn.info.host}:{conn.info.port}, database {conn.info.dbname}, PostgreSQL {major}"
-    return where if known else f"{where}: Holdfast is tried with {_OLDEST} to {_NEWEST}"
+    return where if known else f"{where}: Holdfast is tried with {needs.OLDEST} to {needs.NEWEST}"
 
 
 def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> Said:
@@ -224,25 +226,6 @@ def _connections(server: ServerInfo, settings: Settings) -> Said:
     return "ok" if found.fits == "yes" else "wrong", "connections", found.says
 
 
-def _listening(conn: psycopg.Connection[Any], source: str, url: str, server: ServerInfo, settings: Settings) -> Said:
-    if not settings.listen:
-        return "note", "listen", f"off ({settings.label('listen')}): idle workers find jobs by polling"
-    if server.backend_pid != conn.info.backend_pid:
-        return "wrong", "listen", _no_notification("another program answers for the server: a pooler")
-    with load.connected(source, url) as other:
-        conn.execute(f"LISTEN {_CHANNEL}")
-        other.execute(f"NOTIFY {_CHANNEL}")
-        arrived = list(conn.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
-        conn.execute(f"UNLISTEN {_CHANNEL}")
-    if not arrived:
-        return "wrong", "listen", _no_notification("a notification that was sent did not arrive")
-    return "ok", "listen", "works: idle workers are woken"
-
-
-def _no_notification(why: str) -> str:
-    return f"{why}. Give workers a direct address, or set HOLDFAST_LISTEN=false and let them poll."
-
-
 def _application(app: Holdfast, settings: Settings) -> dict[str, list[str]]:
     """Return the names that the application registers, by type."""
     queues = {kind.envelope.queue for kind in app.kinds.values()}
@@ -266,7 +249,7 @@ def _limits(app: Holdfast, settings: Settings) -> list[str]:
     ]
 
 
-def _print(settings: Settings, app: Holdfast | None, findings: list[Finding], *, wrong: bool) -> None:
+def _print(settings: Settings, app: Holdfast | None) -> None:
     table.print_table(("setting", "value", "source"), [(row.name, row.value, row.source) for row in settings.rows()])
     for note in settings.notes:
         print(f"note: {note}")
@@ -275,19 +258,12 @@ def _print(settings: Settings, app: Holdfast | None, findings: list[Finding], *,
         for what, names in _application(app, settings).items():
             print(f"{counted(len(names), what.removesuffix('s'))}: {', '.join(names) or '-'}")
     print()
-    table.print_table(("verdict", "database of", "subject", "says"), findings)
-    if wrong:
-        print("\nSomething is wrong.")
 
 
-def _print_json(settings: Settings, app: Holdfast | None, findings: list[Finding], *, ok: bool) -> None:
+def _described(settings: Settings, app: Holdfast | None) -> dict[str, object]:
     units = {setting.name: setting.unit for setting in SETTINGS}
-    table.print_json(
-        {
-            "ok": ok,
-            "settings": [row._asdict() | {"unit": units[row.name]} for row in settings.rows()],
-            "notes": settings.notes,
-            "application": app and _application(app, settings),
-            "findings": [finding._asdict() for finding in findings],
-        }
-    )
+    return {
+        "settings": [row._asdict() | {"unit": units[row.name]} for row in settings.rows()],
+        "notes": settings.notes,
+        "application": app and _application(app, settings),
+    }

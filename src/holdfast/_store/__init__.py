@@ -2,7 +2,9 @@
 
 sql/             the SQL of all statements and migrations
 statement.py     defines Statement, how rows become values, and loads the SQL by name
+script.py        splits a script into its statements
 schema.py        applies migrations and checks the schema
+needs.py         tries the features that a server must have, and reads how it is set
 enqueue.py       inserts jobs
 claim.py         takes due jobs, and remembers where claims ended
 lease.py         renews leases, checks claims, stores progress, and takes jobs back whose lease expired

@@ -17,6 +17,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from holdfast._model.errors import HoldfastError, SchemaMissing, SchemaOutdated, SchemaUnknown, UnsupportedConnection
+from holdfast._store.script import split
 from holdfast._store.statement import PINNED_PATH, Statement, one, statement, statements
 
 if TYPE_CHECKING:
@@ -164,14 +165,23 @@ def _take_step_through(conn: psycopg.Connection[Any]) -> Migration | None:
 def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
     """Apply the next migration or, if there is none, the grants. Applied migrations are read again under the lock."""
     with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-        cursor.execute(_beginning().encode(), prepare=False)
+        _run(cursor, _beginning())
         applied = cursor.execute(statements()["applied_migrations"].encode(), prepare=False).fetchall()
         missing = missing_from(applied)
         if len(applied) > len(migrations()):
             return None  # only the newer version sets the grants
-        step = _applying(missing[0]) if missing else _text("roles.sql")
-        cursor.execute(step.encode(), prepare=False)
+        _run(cursor, _applying(missing[0]) if missing else _text("roles.sql"))
         return missing[0] if missing else None
+
+
+def _run(cursor: psycopg.Cursor[Any], script: str) -> None:
+    """Run a script one statement at a time.
+
+    Citus refuses several at once where it distributes a schema. `binary` chooses the extended protocol, in which the
+    server refuses a text that was not split.
+    """
+    for sql in split(script):
+        cursor.execute(sql.encode(), prepare=False, binary=True)
 
 
 def _begin_pinned() -> bytes:

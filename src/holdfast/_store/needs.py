@@ -1,0 +1,91 @@
+"""The features that Holdfast needs from a server, each with a script that tries it, and the server's settings."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, NamedTuple
+
+from holdfast._store.script import split
+from holdfast._store.statement import blocks, many, one, statement, value
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from holdfast._store.statement import Statement
+
+
+class Trial(NamedTuple):
+    """A feature of the server that can be tried."""
+
+    subject: str
+    ok: str
+    """The feature, in words."""
+    without: str
+    """Why it is needed."""
+
+
+TRIALS = (
+    Trial("functions", "PL/pgSQL functions with settings and their owner's rights", "every verb is such a function"),
+    Trial("tables", "enum types, identity columns, unique indexes over a part of the rows", "jobs are stored in these"),
+    Trial("partitions", "partitions can be attached and detached", "history is kept in partitions, one per day"),
+    Trial("unlogged tables", "they can be created", "sleeping workers are recorded in one"),
+    Trial("skip locked", "FOR NO KEY UPDATE SKIP LOCKED", "two workers would wait for each other's claims"),
+    Trial("snapshots", "pg_current_snapshot, pg_visible_in_snapshot", "events committed late would be lost"),
+    Trial("identifier", "pg_control_system", "a subscription could not tell that its server was replaced"),
+)
+
+
+class Product(NamedTuple):
+    """The server at an address, and the privileges of the current user there."""
+
+    version: str
+    in_recovery: bool
+    read_only: bool
+    encoding: str
+    may_create: bool
+    may_create_roles: bool
+    migrated: bool
+
+
+class TimeLimit(NamedTuple):
+    """A timeout of the server for the current user, in milliseconds; 0: none."""
+
+    name: str
+    ms: int
+
+
+class Switch(NamedTuple):
+    """A setting of the server that is `on` by default."""
+
+    name: str
+    setting: str
+
+
+def steps(trial: Trial) -> list[str]:
+    """Return the statements of a trial. Run them in a transaction, one at a time, and roll it back."""
+    scripts = _scripts()
+    return split(scripts["begin"]) + split(scripts[trial.subject.replace(" ", "_")])
+
+
+def read_product() -> Statement[Product]:
+    return statement("read_product", one(Product))
+
+
+def read_times() -> Statement[list[TimeLimit]]:
+    return statement("read_times", many(TimeLimit))
+
+
+def read_safety() -> Statement[list[Switch]]:
+    return statement("read_safety", many(Switch))
+
+
+def read_time() -> Statement[datetime]:
+    """Return the current time of the server, and not that of the transaction."""
+    return statement("read_time", value)
+
+
+@cache
+def _scripts() -> dict[str, str]:
+    text = files("holdfast._store").joinpath("sql", "needs", "trials.sql").read_text("utf-8")
+    return {name: script for _, name, script in blocks(text)}
