@@ -213,7 +213,9 @@ def test_a_server_that_is_durable(server_version: int) -> None:
 
 def test_a_feature_that_the_server_lacks(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lacking = Trial("time travel", "AS OF SYSTEM TIME", "yesterday stays as it was")
-    monkeypatch.setattr("holdfast._store.needs._scripts", lambda: {"begin": "", "time_travel": "SELECT 1 AS OF 2;"})
+    monkeypatch.setattr(
+        "holdfast._store.needs._scripts", lambda: {"local": "", "begin": "", "time_travel": "SELECT 1 AS OF 2;"}
+    )
     with psycopg.connect(empty, autocommit=True) as conn:
         verdict, subject, says = _tried(conn, lacking, migrated=True)
     assert (verdict, subject) == ("missing", "time travel")

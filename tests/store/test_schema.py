@@ -332,7 +332,8 @@ def test_the_server_receives_one_statement_at_a_time(empty: str, tmp_path: Path)
         conn.pgconn.untrace()
     messages = re.findall(r"^F\t\d+\t(Query|Parse)\t (.*)", (tmp_path / "trace").read_text(), re.MULTILINE)
     plain = {text for kind, text in messages if kind == "Query"}
-    assert plain == {'"BEGIN"', '"COMMIT"', f'"{statements()["applied_migrations"]}"'}
+    reads = {f'"{statements()[name]}"'.splitlines()[0] for name in ("applied_migrations", "is_remnant")}
+    assert plain == {'"BEGIN"', '"COMMIT"', *reads}
     wanted = [*(_applying(migration) for migration in migrations()), _text("roles.sql")]
     sent = sum(kind == "Parse" for kind, _ in messages)
     assert sent == sum(len(split(f"{_beginning()}\n{step}")) for step in wanted)
@@ -356,6 +357,34 @@ def test_a_schema_of_that_name_which_is_not_ours(empty: str) -> None:
             check(conn)
         conn.commit()
         assert migrate(conn) == NAMES
+
+
+@pytest.mark.parametrize(
+    "remnant",
+    ["CREATE TYPE holdfast.status AS ENUM ('a')", "CREATE FUNCTION holdfast.f() RETURNS int RETURN 1"],
+    ids=["type", "function"],
+)
+def test_a_schema_is_found_by_its_tables_and_not_by_what_was_copied_without_them(empty: str, remnant: str) -> None:
+    with psycopg.connect(empty, autocommit=True) as conn:
+        conn.execute("CREATE SCHEMA holdfast")
+        conn.execute(remnant.encode())
+        with pytest.raises(SchemaMissing):
+            check(conn)
+        with pytest.raises(SchemaUnknown, match="functions or types and no table of ours"):
+            migrate(conn)
+        assert conn.execute("SELECT to_regclass('holdfast.migration')").fetchone() == (None,)
+        conn.execute("DROP SCHEMA holdfast CASCADE")
+        assert migrate(conn) == NAMES
+
+
+def test_on_citus_nothing_is_copied_to_other_nodes(empty: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("citus.enable_ddl_propagation", "citus.enable_schema_based_sharding")
+    seen = f"SELECT current_setting('{names[0]}') AS one, current_setting('{names[1]}') AS two"
+    one_more(monkeypatch, f"CREATE TABLE holdfast.seen AS {seen};")
+    with psycopg.connect(empty, autocommit=True, options=" ".join(f"-c {name}=on" for name in names)) as conn:
+        migrate(conn)
+        assert conn.execute("SELECT * FROM holdfast.seen").fetchone() == ("off", "off")
+        assert conn.execute(seen.encode()).fetchone() == ("on", "on")
 
 
 @pytest.mark.parametrize(

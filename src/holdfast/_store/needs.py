@@ -65,7 +65,7 @@ class Switch(NamedTuple):
 def steps(trial: Trial) -> list[str]:
     """Return the statements of a trial. Run them in a transaction, one at a time, and roll it back."""
     scripts = _scripts()
-    return split(scripts["begin"]) + split(scripts[trial.subject.replace(" ", "_")])
+    return [step for name in ("local", "begin", trial.subject.replace(" ", "_")) for step in split(scripts[name])]
 
 
 def read_product() -> Statement[Product]:
@@ -87,5 +87,6 @@ def read_time() -> Statement[datetime]:
 
 @cache
 def _scripts() -> dict[str, str]:
-    text = files("holdfast._store").joinpath("sql", "needs", "trials.sql").read_text("utf-8")
-    return {name: script for _, name, script in blocks(text)}
+    sql = files("holdfast._store").joinpath("sql")
+    trials = {name: script for _, name, script in blocks(sql.joinpath("needs", "trials.sql").read_text("utf-8"))}
+    return {"local": sql.joinpath("migrate", "local.sql").read_text("utf-8"), **trials}

@@ -165,13 +165,26 @@ def _take_step_through(conn: psycopg.Connection[Any]) -> Migration | None:
 def _take_step(conn: psycopg.Connection[Any]) -> Migration | None:
     """Apply the next migration or, if there is none, the grants. Applied migrations are read again under the lock."""
     with conn.transaction(), psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-        _run(cursor, _beginning())
+        _run(cursor, _text("migrate", "begin.sql"))
+        _run(cursor, _text("migrate", "local.sql"))
+        _refuse_remnant(cursor)
+        _run(cursor, _text("migrate", "found.sql"))
         applied = cursor.execute(statements()["applied_migrations"].encode(), prepare=False).fetchall()
         missing = missing_from(applied)
         if len(applied) > len(migrations()):
             return None  # only the newer version sets the grants
         _run(cursor, _applying(missing[0]) if missing else _text("roles.sql"))
         return missing[0] if missing else None
+
+
+def _refuse_remnant(cursor: psycopg.Cursor[Any]) -> None:
+    row = cursor.execute(statements()["is_remnant"].encode(), prepare=False).fetchone()
+    if row is not None and row[0]:
+        raise SchemaUnknown(
+            "The schema holdfast of this database has functions or types and no table of ours: it is a copy without "
+            "tables, or it belongs to something else. If nothing uses it, DROP SCHEMA holdfast CASCADE, then run "
+            "`holdfast migrate` again."
+        )
 
 
 def _run(cursor: psycopg.Cursor[Any], script: str) -> None:
@@ -189,7 +202,7 @@ def _begin_pinned() -> bytes:
 
 
 def _beginning() -> str:
-    return f"{_text('migrate', 'begin.sql')}\n{_text('migrate', 'found.sql')}"
+    return "\n".join(_text("migrate", name) for name in ("begin.sql", "local.sql", "found.sql"))
 
 
 def _applying(migration: Migration) -> str:

@@ -1,6 +1,12 @@
 -- name: applied_migrations
 SELECT number, name, checksum FROM holdfast.migration ORDER BY number
 
+-- name: is_remnant
+-- The schema is ours if it has our tables. Functions and types alone are a copy, such as Citus makes for its nodes.
+SELECT to_regclass('holdfast.migration') IS NULL
+    AND (EXISTS (SELECT FROM pg_proc WHERE pronamespace = to_regnamespace('holdfast'))
+         OR EXISTS (SELECT FROM pg_type WHERE typnamespace = to_regnamespace('holdfast') AND typtype = 'e'))
+
 -- name: missing_roles
 SELECT wanted FROM unnest(ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator']) AS wanted
 WHERE wanted NOT IN (SELECT rolname FROM pg_catalog.pg_roles)
