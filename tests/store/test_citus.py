@@ -75,13 +75,13 @@ async def test_one_transaction_over_a_distributed_table_and_a_job(cluster: Clust
         conn.execute("CREATE ROLE shop LOGIN IN ROLE holdfast_producer")
         conn.execute("GRANT INSERT ON orders TO shop")
     shop = cluster.coordinator.url().replace("postgres@", "shop@")
-    async with await psycopg.AsyncConnection.connect(shop) as conn:
-        await conn.execute("INSERT INTO orders VALUES (6)")
-        await app.enqueue(conn, send.new(6))
-        await conn.rollback()
-        await conn.execute("INSERT INTO orders VALUES (7)")
-        receipt = await app.enqueue(conn, send.new(7))
-        await conn.commit()
+    async with await psycopg.AsyncConnection.connect(shop) as own:
+        await own.execute("INSERT INTO orders VALUES (6)")
+        await app.enqueue(own, send.new(6))
+        await own.rollback()
+        await own.execute("INSERT INTO orders VALUES (7)")
+        receipt = await app.enqueue(own, send.new(7))
+        await own.commit()
     async with app.worker():
         assert await app.wait(receipt) == "7 sent"
     with psycopg.connect(app.url or "", autocommit=True) as conn:
