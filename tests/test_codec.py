@@ -54,7 +54,17 @@ def test_a_foreign_object_with_our_key_is_left_alone() -> None:
     assert codec.decode('{"$json":"1","b":2}') == {"$json": "1", "b": 2}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, {1, 2}, object(), b"bytes"])
+@pytest.mark.parametrize(
+    ("value", "name"), [(math.nan, "NaN"), (math.inf, "Infinity"), (-math.inf, "-Infinity"), ([1, math.nan], "NaN")]
+)
+def test_numbers_that_json_does_not_have_are_refused_by_their_place(value: object, name: str) -> None:
+    with pytest.raises(InvalidJob) as caught:
+        codec.encode({"a": value}, kind="mail")
+    place = "a.1" if isinstance(value, list) else "a"
+    assert str(caught.value) == f"mail: {place} is {name}, which JSON does not have: pass None or a string instead"
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), b"bytes"])
 def test_what_json_cannot_say_is_refused(value: object) -> None:
     with pytest.raises(InvalidJob, match=r"mail: a value is not JSON-serializable"):
         codec.encode({"a": value}, kind="mail")
@@ -63,7 +73,7 @@ def test_what_json_cannot_say_is_refused(value: object) -> None:
 def test_a_value_that_holds_itself_is_refused() -> None:
     endless: list[object] = []
     endless.append(endless)
-    with pytest.raises(InvalidJob):
+    with pytest.raises(InvalidJob, match="payload: a value is not JSON-serializable"):
         codec.encode(endless)
 
 

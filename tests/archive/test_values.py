@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from datetime import date
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -119,11 +120,14 @@ async def test_every_family_comes_back_row_for_row(history: History, bucket: Obj
     assert export.starts_on == date.fromisoformat(day)
 
 
-def test_a_value_that_is_not_json_is_refused_at_enqueue(database: str) -> None:
+@pytest.mark.parametrize("number", [math.nan, math.inf])
+def test_a_number_that_json_does_not_have_is_refused_at_enqueue(database: str, number: float) -> None:
     app = Holdfast(database)
 
     @app.job("measure")
-    async def measure(job: object, value: float) -> None: ...
+    async def measure(job: object, value: float, more: Any = None) -> None: ...
 
-    with pytest.raises(InvalidJob, match="not JSON-serializable"):
-        measure.new(float("nan"))
+    with pytest.raises(InvalidJob, match="measure: value is "):
+        measure.new(number)
+    with pytest.raises(InvalidJob, match=r"measure: more\.0 is "):
+        measure.new(1.0, [number])

@@ -54,6 +54,17 @@ JOBS = Area(
             "PayloadTooLarge: mail: 300020 bytes of JSON, and the limit is 262144: store the data elsewhere and pass its key, or give Holdfast a codec with a higher max_bytes",
         ),
         Mistake(
+            "A number that JSON does not have",
+            """
+            @app.job("measure")
+            async def measure(job: Job[None], reading: dict) -> None: ...
+
+
+            measure.new({"volts": float("nan")})
+            """,
+            "InvalidJob: measure: reading.volts is NaN, which JSON does not have: pass None or a string instead",
+        ),
+        Mistake(
             "A secret that would be stored as asterisks",
             """
             from pydantic import SecretStr

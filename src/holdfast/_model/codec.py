@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import NoneType, SimpleNamespace, UnionType
-from typing import Any, Never, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Never, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
@@ -18,7 +18,11 @@ from pydantic_core import PydanticSerializationError
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import HoldfastError, InvalidJob, PayloadTooLarge
 from holdfast._model.job import Busy, Fail, Reschedule
+from holdfast._model.json_numbers import find_lost, find_non_finite, keep_non_finite
 from holdfast._model.new_job import Continue
+
+if TYPE_CHECKING:
+    from holdfast._model.json_numbers import NonFinite
 
 A = TypeVar("A")
 
@@ -50,6 +54,8 @@ class JsonCodec:
             if "\\u0000" in text or text.startswith(_WRAPPED_START) or not _is_utf8(text):
                 text = _READABLE.encode({WRAPPED: _ASCII.encode(value)})
         except (TypeError, ValueError, RecursionError) as exc:
+            if (found := _non_finite(exc, value)) is not None:
+                raise InvalidJob(f"{kind or 'payload'}: {found}") from None
             why = str(exc) if isinstance(exc, TypeError) else type(exc).__name__
             raise InvalidJob(
                 f"{kind or 'payload'}: a value is not JSON-serializable ({why}): give text, numbers, lists and dicts, "
@@ -81,6 +87,13 @@ def parse_json(text: str) -> object:
     return value
 
 
+def _non_finite(exc: Exception, value: object) -> NonFinite | None:
+    # A value that contains itself raises ValueError too.
+    with suppress(RecursionError):
+        return find_non_finite(value) if isinstance(exc, ValueError) else None
+    return None
+
+
 def _is_utf8(text: str) -> bool:
     try:
         return text.isascii() or bool(text.encode())
@@ -109,9 +122,11 @@ def hints_of(kind: str, handler: Callable[..., Any], annotated: Mapping[str, Any
 
 def adapter_of(kind: str, model: type[A]) -> TypeAdapter[A]:
     try:
-        return TypeAdapter(model)
+        adapter = TypeAdapter(model)
+        keep_non_finite(adapter)
     except Exception as exc:
         raise InvalidJob(f"{kind}: an argument cannot be stored as JSON: {_unfit(exc)}") from exc
+    return adapter
 
 
 def from_json(kind: str, adapter: TypeAdapter[A], text: str) -> A:
@@ -136,11 +151,15 @@ def as_json_data(kind: str, adapter: TypeAdapter[A], value: A, *, strict: bool) 
     """
     try:
         valid = adapter.validate_python(value)
-        return adapter.dump_python(valid, mode="json", by_alias=True, warnings="error" if strict else False)
+        data = adapter.dump_python(valid, mode="json", by_alias=True, warnings="error" if strict else False)
+        lost = find_lost(adapter, valid, data)
     except ValueError as exc:
         if strict and isinstance(exc, PydanticSerializationError):  # its text repeats the value
             raise InvalidJob(f"{kind}: it has a value that is not of the type it is declared with") from None
         raise invalid(kind, exc) from None
+    if lost is not None:
+        raise InvalidJob(f"{kind}: {lost}")
+    return data
 
 
 def check_secrets(name: str, adapter: TypeAdapter[Any], text: str) -> None:
@@ -166,7 +185,8 @@ def invalid(kind: str, exc: Exception) -> HoldfastError:
 # JSON types, which need no conversion.
 _PLAIN = frozenset({Any, object, NoneType, str, int, float, bool})
 _SIGNALS = frozenset({Fail, Reschedule, Busy})
-_CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_NUMBERS = ConfigDict(ser_json_inf_nan="constants")
+_CONFIG = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64", ser_json_inf_nan="constants")
 
 
 class Result:
@@ -191,14 +211,18 @@ class Result:
         """Return the result as the codec takes it; raises InvalidJob when a part is not JSON-serializable."""
         if self._dumps is None and not self._as_is:
             # A name that still does not exist is imported for type checkers only.
-            self._dumps = self._made() if self._known() else TypeAdapter(Any)
+            self._dumps = self._made() if self._known() else TypeAdapter(Any, config=_NUMBERS)
         if self._as_is or self._dumps is None:
             return value
         try:
             # A value of another type is stored as it is: the work is done, and reading it raises.
-            return self._dumps.dump_python(value, mode="json", by_alias=True, warnings=False)
+            data = self._dumps.dump_python(value, mode="json", by_alias=True, warnings=False)
+            lost = find_lost(self._dumps, value, data)
         except PydanticSerializationError:  # its text repeats the value
             raise InvalidJob(f"{self._kind}: the result has a value that is not JSON-serializable") from None
+        if lost is not None:
+            raise InvalidJob(f"{self._kind}: {lost}")
+        return data
 
     def read(self, text: str) -> Any:
         """Return the result from JSON text; raises InvalidJob when it is not of the declared type."""
@@ -241,9 +265,11 @@ def _adapter(kind: str, hint: Any) -> TypeAdapter[Any]:
         if exc.code != "type-adapter-config-unused":
             raise _cannot_travel(kind, _unfit(exc)) from None
     try:
-        return TypeAdapter(hint)
+        adapter = TypeAdapter(hint)
+        keep_non_finite(adapter)
     except PydanticUserError as exc:
         raise _cannot_travel(kind, _unfit(exc)) from None
+    return adapter
 
 
 def _unfit(exc: Exception) -> str:
