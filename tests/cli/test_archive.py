@@ -185,6 +185,51 @@ def test_verify(history: History, bucket: ObjectStore) -> None:
     assert "rows: 20 in the bucket, and 21 in the record" in said.out
 
 
+def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path) -> None:
+    day = history.day(100, jobs=20)
+    assert archive(history, "export", "job_history").status == 0
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    # Without credentials in the environment, a machine's own are asked for at this address.
+    without = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_METADATA_ENDPOINT": nowhere}
+    missing = tmp_path / "not-mounted"
+    for variables, cause in (
+        (WRONG, "the object store refused the credentials (SignatureDoesNotMatch): check AWS_ACCESS_KEY_ID"),
+        ({"HOLDFAST_ARCHIVE_ENDPOINT": nowhere}, f"the object store at {nowhere} does not answer: check "),
+        (without, "credentials"),
+        ({"HOLDFAST_ARCHIVE_BUCKET": "nobody"}, "the bucket does not exist: create it, or correct HOLDFAST_ARCHIVE_"),
+        ({"HOLDFAST_ARCHIVE_BUCKET": missing.as_uri()}, f"the folder {missing} does not exist: correct HOLDFAST_"),
+    ):
+        said = archive(history, "verify", "job_history", **variables)
+        assert said.status == 3, said
+        assert f"job_history {day} 20" in flat(said.out)
+        assert f" not read: {cause}" in flat(said.out) if variables is not without else cause in said.out
+        assert said.out.endswith("; 1 not read.\n")
+        assert "as recorded" not in said.out
+        assert "hush" not in said.out + said.err
+    assert not missing.exists()
+    [told] = archive(history, "verify", "job_history", "--json", **WRONG).json
+    assert told["difference"] is None
+    assert told["not_read"].startswith("the object store refused the credentials")
+
+
+def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History, tmp_path: Path) -> None:
+    day = history.day(100, jobs=20)
+    folder = tmp_path / "history"
+    where = {"HOLDFAST_ARCHIVE_BUCKET": folder.as_uri()}
+    assert command(history, "archive", "export", "--day", day, **where).status == 0
+    [job] = folder.rglob("*/job_history/*/1.parquet")
+    job.write_bytes(b"x" * job.stat().st_size)
+    # A link to itself cannot be read, whoever asks.
+    [manifest] = folder.rglob("*/run/*/1.json")
+    manifest.unlink()
+    manifest.symlink_to(manifest.name)
+    said = command(history, "archive", "verify", "--all", **where)
+    assert said.status == 1
+    assert "has another checksum than its manifest says" in said.out
+    assert said.out.endswith(f"5 files read from {folder.as_uri()}: 1 not as recorded; 1 not read.\n")
+
+
 def test_restore(history: History) -> None:
     day = history.day(100, jobs=12)
     assert archive(history, "export").status == 0

@@ -14,18 +14,20 @@ import os
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from holdfast._archive import parquet
-from holdfast._archive.location import ArchiveError, Location, manifest_name, translated
+from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
 from holdfast._archive.manifest import Manifest
 from holdfast._logs.failure import Failure
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from obstore.store import ObjectStore
 
 NICE = 10
@@ -45,7 +47,7 @@ def main() -> None:
     with suppress(OSError):
         os.nice(NICE)
     try:
-        store = Location(**request["location"]).open()
+        store = Location(**request["location"]).open(create="verify" not in request)
         with translated():
             if "verify" not in request:
                 _say(uploaded=export(request, store))
@@ -90,7 +92,7 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
 def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
     """Read a file back and compare it with its manifest: size, checksum, and the number of rows that it declares.
 
-    Raises ArchiveError with the difference.
+    Raises ArchiveError with the difference. An error of the object store is raised as it is.
     """
     import obstore
     import pyarrow.parquet as pq
@@ -100,10 +102,8 @@ def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
     told = Manifest.parse(_read(store, manifest), name=manifest)
     if told.object is None:
         return {"object": None, "rows": 0, "bytes": 0, "checksum": None, "etag": None}
-    try:
+    with _present(told.object):
         found = obstore.head(store, told.object)
-    except FileNotFoundError:
-        raise ArchiveError(f"{told.object} is not in the bucket") from None
     digest, size, etag = hashlib.sha256(), found["size"], found.get("e_tag")
     if size != told.bytes:
         raise ArchiveError(f"{told.object} has {size:,} bytes, and its manifest says {told.bytes:,}")
@@ -134,9 +134,18 @@ def _check_fence(conn: psycopg.Connection[Any], request: dict[str, Any]) -> None
 def _read(store: ObjectStore, name: str) -> bytes:
     import obstore
 
-    try:
+    with _present(name):
         return bytes(obstore.get(store, name).bytes())
-    except FileNotFoundError:
+
+
+@contextmanager
+def _present(name: str) -> Iterator[None]:
+    """Raise ArchiveError if an object is not in the bucket."""
+    try:
+        yield
+    except FileNotFoundError as exc:
+        if not is_missing(exc):
+            raise
         raise ArchiveError(f"{name} is not in the bucket") from None
 
 

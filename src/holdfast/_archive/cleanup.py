@@ -47,9 +47,9 @@ async def drop_days(
 
     `on_dropped`: called with "dropped", "changed" or "kept" for each. `stopped()`: whether to leave the rest.
     """
-    store = location.open()
     seen: set[tuple[str, date, int]] = set()
     while found := [day for day in await run(conn, droppable_days(limit=_MOST + len(seen))) if day[:3] not in seen]:
+        store = location.open()
         for day in found:
             if stopped():
                 return
@@ -66,7 +66,7 @@ async def file_fault(store: ObjectStore, file: DroppableDay | Export) -> str | N
     """Return why a file is not what was verified, by its size and tag; None when it is."""
     import obstore
 
-    from holdfast._archive.location import ArchiveError, translated
+    from holdfast._archive.location import ArchiveError, is_missing, translated
 
     if file.object is None:
         return None
@@ -74,7 +74,7 @@ async def file_fault(store: ObjectStore, file: DroppableDay | Export) -> str | N
         with translated():
             found = await obstore.head_async(store, file.object)
     except ArchiveError as exc:
-        if isinstance(exc.__cause__, FileNotFoundError):
+        if isinstance(exc.__cause__, Exception) and is_missing(exc.__cause__):
             return f"{file.object} is no longer in the bucket"
         raise
     if found["size"] != file.bytes or (file.etag and found.get("e_tag") != file.etag):
@@ -112,11 +112,11 @@ async def drop_months(
     stopped: Callable[[], bool],
 ) -> None:
     """Drop every month of the application's tables whose time has come, as `drop_days` does with days."""
-    store = location.open()
     for archive in archives:
         for month in await run(conn, droppable_months(archive.source, limit=_MOST)):
             if stopped():
                 return
+            store = location.open()
             if (fault := await file_fault(store, month)) is not None:
                 await run(conn, export_again(month, fault))
             end = "changed" if fault is not None else await drop_month(conn, archive, month)

@@ -6,9 +6,10 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from holdfast._distribution import needed
 from holdfast._model.errors import HoldfastError
@@ -41,6 +42,13 @@ class ArchiveError(HoldfastError):
     """
 
 
+class BucketUnavailable(ArchiveError):  # noqa: N818 - names describe what happened
+    """The bucket does not answer, does not exist, or refused the credentials, so its files were not read.
+
+    Cure: The message names the setting to correct. `holdfast check` asks the bucket again.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """The bucket in the settings. Credentials come from the provider's own variables, such as AWS_ACCESS_KEY_ID."""
@@ -68,10 +76,11 @@ class Location:
         """The bucket as an address, for people and for the object store."""
         return self.bucket if "://" in self.bucket else f"s3://{self.bucket}"
 
-    def open(self, *, timeout: timedelta | None = None) -> ObjectStore:
+    def open(self, *, timeout: timedelta | None = None, create: bool = False) -> ObjectStore:
         """Return the object store. Nothing is requested yet.
 
         `timeout`: of each request, which is then not repeated. Default: 60 seconds, and failed requests are repeated.
+        `create`: make a folder that does not exist. Default: raise BucketUnavailable, since a disk may not be mounted.
         """
         with needed("the archive", "archive"):
             from obstore.exceptions import BaseError
@@ -89,7 +98,12 @@ class Location:
         if self.region:
             options["region"] = self.region
         if self.address.startswith("file:"):
-            options = {"mkdir": True, "automatic_cleanup": False}
+            folder = Path(url2pathname(urlsplit(self.address).path))
+            if not create and not folder.is_dir():
+                raise BucketUnavailable(
+                    f"the folder {folder} does not exist: correct HOLDFAST_ARCHIVE_BUCKET, or mount it"
+                )
+            options = {"mkdir": create, "automatic_cleanup": False}
         try:
             return from_url(self.address, **options)
         except (BaseError, ValueError, TypeError) as exc:
@@ -98,7 +112,10 @@ class Location:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise ArchiveError in place of an error of the object store, whose text has pages of details."""
+    """Raise ArchiveError in place of an error of the object store, whose text has pages of details.
+
+    It is BucketUnavailable unless an object is missing from a bucket that answers.
+    """
     from obstore.exceptions import BaseError
 
     try:
@@ -106,7 +123,22 @@ def translated() -> Iterator[None]:
     except TimeoutError:  # of the caller
         raise
     except (BaseError, OSError) as exc:
-        raise ArchiveError(_explained(exc)) from exc
+        # Arrow raises OSError too, for a file that it cannot read.
+        unavailable = isinstance(exc, BaseError | PermissionError | ConnectionError) and not is_missing(exc)
+        error = BucketUnavailable if unavailable or is_no_bucket(exc) else ArchiveError
+        raise error(_explained(exc)) from exc
+
+
+def is_missing(exc: Exception) -> bool:
+    """Return whether an object is not in a bucket that answers."""
+    from obstore.exceptions import NotFoundError
+
+    return isinstance(exc, FileNotFoundError | NotFoundError) and not is_no_bucket(exc)
+
+
+def is_no_bucket(exc: Exception) -> bool:
+    """Return whether the bucket does not exist."""
+    return "<Code>NoSuchBucket</Code>" in str(exc)
 
 
 def _explained(exc: Exception) -> str:

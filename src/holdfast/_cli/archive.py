@@ -1,6 +1,7 @@
 """Look at the archive; export, verify, restore or search its files, or stop keeping days for it.
 
-The bucket is HOLDFAST_ARCHIVE_BUCKET. Exit status: 0 done, 1 if a file is not as it should be, 2 called wrongly.
+The bucket is HOLDFAST_ARCHIVE_BUCKET. Exit status: 0 done, 1 if a file is not as it should be, 2 called
+wrongly, 3 if the bucket could not be read.
 """
 
 from __future__ import annotations

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from psycopg import sql
 
 from holdfast._archive.child import verify as read_back
-from holdfast._archive.location import ArchiveError, manifest_name, object_name, translated
+from holdfast._archive.location import ArchiveError, BucketUnavailable, manifest_name, object_name, translated
 from holdfast._archive.restore import TargetTable
 from holdfast._archive.restore import restore as load_file
 from holdfast._archive.search import EVENT_SOURCES, JOB_SOURCES, find
@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from holdfast._archive.search import Found
     from holdfast._store.archive import Export
 
+NOT_READ_STATUS = 3
+"""The exit status of `verify` if no file differs, and one could not be read."""
+# Files in a row after which the bucket counts as away.
+_UNREAD = 3
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_$]*)\.)?([a-z_][a-z0-9_$]*)")
 # Rows of a query that are printed.
 _MOST_ROWS = 1_000
@@ -42,30 +46,72 @@ _ATTEMPTS = ("attempt", "outcome", "ended", "ran ms", "worker", "error", "file")
 _OTHER = ("source", "row", "file")
 
 
+class _Read(NamedTuple):
+    """A file, and what came of reading it back."""
+
+    export: Export
+    difference: str | None = None
+    """From its manifest or its record."""
+    not_read: str | None = None
+    """Why the bucket could not be read. Nothing is known about the file then."""
+
+    @property
+    def result(self) -> str:
+        return f"not read: {self.not_read}" if self.not_read else self.difference or "as recorded"
+
+
 def verify(arguments: argparse.Namespace) -> int:
-    """Read files back; return 1 if one differs from its manifest or its record."""
+    """Read files back; return 1 if one differs from its manifest or its record, else 3 if one could not be read."""
     location = bucket.find()
     with session.opened(arguments) as conn:
         identity = session.run(conn, read_identity())
         exports = _to_verify(conn, arguments)
-    lines, store = [], location.open()
     with ProgressLine(arguments) as progress:
-        for number, export in enumerate(exports):
-            what = f"{export.source} {bucket.period(export)}, {number + 1} of {len(exports)}"
-            progress.show(number / len(exports), f"reading {what}")
-            lines.append((export, _difference(store, identity, export)))
-    faulty = [export for export, fault in lines if fault]
+        found = _read_all(location, identity, exports, progress)
     if arguments.json:
-        table.print_json([export._asdict() | {"difference": fault} for export, fault in lines])
-    elif not lines:
+        table.print_json(
+            [one.export._asdict() | {"difference": one.difference, "not_read": one.not_read} for one in found]
+        )
+    elif not found:
         print("No file is archived yet.")
     else:
-        shown = lines if len(lines) <= _MOST_ROWS else [(export, fault) for export, fault in lines if fault]
-        columns = ("source", "period", "rows", "size", "result")
-        table.print_table(columns, [(*_about(export), fault or "as recorded") for export, fault in shown])
-        read = f"{counted(len(lines), 'file')} read from {location.address}"
-        print(f"\n{read}: {f'{len(faulty):,} not as recorded' if faulty else 'all as recorded'}.")
-    return 1 if faulty else 0
+        _print_read(found, location)
+    if any(one.difference for one in found):
+        return 1
+    return NOT_READ_STATUS if any(one.not_read for one in found) else 0
+
+
+def _read_all(location: Location, identity: str, exports: Sequence[Export], progress: ProgressLine) -> list[_Read]:
+    """Read files back. After a few in a row that the bucket does not give, the rest is not tried."""
+    found: list[_Read] = []
+    try:
+        store = location.open()
+    except BucketUnavailable as exc:
+        return [_Read(export, not_read=str(exc)) for export in exports]
+    for number, export in enumerate(exports):
+        last = [one.not_read for one in found[-_UNREAD:]]
+        if len(last) == _UNREAD and last[-1] and all(last):
+            found.append(_Read(export, not_read=last[-1]))
+            continue
+        what = f"{export.source} {bucket.period(export)}, {number + 1} of {len(exports)}"
+        progress.show(number / len(exports), f"reading {what}")
+        try:
+            found.append(_Read(export, _difference(store, identity, export)))
+        except BucketUnavailable as exc:
+            found.append(_Read(export, not_read=str(exc)))
+    return found
+
+
+def _print_read(found: Sequence[_Read], location: Location) -> None:
+    bad = [one for one in found if one.difference or one.not_read]
+    columns = ("source", "period", "rows", "size", "result")
+    shown = found if len(found) <= _MOST_ROWS else bad[:_MOST_ROWS]
+    table.print_table(columns, [(*_about(one.export), one.result) for one in shown])
+    differing, unread = sum(one.difference is not None for one in found), sum(one.not_read is not None for one in found)
+    read = f"{counted(len(found) - unread, 'file')} read from {location.address}"
+    if len(found) > unread:
+        read += f": {f'{differing:,} not as recorded' if differing else 'all as recorded'}"
+    print(f"\n{read}{f'; {unread:,} not read' if unread else ''}.")
 
 
 def _to_verify(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> list[Export]:
@@ -84,14 +130,19 @@ def _to_verify(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> 
 
 
 def _difference(store: ObjectStore, identity: str, export: Export) -> str | None:
-    """Read a file back. Return how it differs from its manifest or its record; None if it does not."""
+    """Read a file back. Return how it differs from its manifest or its record; None if it does not.
+
+    Raises BucketUnavailable if the bucket cannot be read.
+    """
     monthly = export.source not in FAMILIES
     # A file keeps its name if the schema gets another identity. Of a period without rows, only the manifest has one.
     name = export.object or object_name(identity, export.source, export.starts_on, export.part, monthly=monthly)
     try:
         with translated():
             found = read_back(store, manifest_name(name))
-    except (ArchiveError, OSError) as exc:
+    except BucketUnavailable:
+        raise
+    except ArchiveError as exc:
         return str(exc)
     for what in ("object", "rows", "bytes", "checksum", "etag"):
         recorded = getattr(export, what)
