@@ -1,7 +1,8 @@
 """The export of a day of history against a bare COPY of the same rows, and a worker beside it.
 
 The export is the real one: a process of its own reads the rows, writes a Parquet file to an object store on this
-machine, and reads it back. The COPY is psql's, into /dev/null.
+machine, and reads it back. The COPY is psql's, into /dev/null. Both have the same rows in the same run, by turns, and
+each is first as often as the other. Before the first turn the whole day was read, so no turn pays for the disk.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
     from holdfast._store.archive import Upload
 
 ROWS = 10_000_000
-ROUNDS = 3
+# Even, since the order changes with each.
+ROUNDS = 4
 CHUNK = 1_000_000
-JOBS = 50_000
-DRAINS = 5
+JOBS = 80_000
+DRAINS = 7
 RATE = 0.5
 MEGABYTES = 300.0
 WORKER = 0.9
@@ -58,30 +60,42 @@ def measure(scale: float) -> Section:
         os.environ.update(store.environment)
         _load_day(conn, rows)
         day = Day(url, conn, Location("bench/history", REGION, store.url), rows)
-        copies: list[float] = []
-        exports: list[Exported] = []
-        for turn in range(max(2, round(ROUNDS * scale))):
-            progress(f"archive: round {turn + 1}")
-            copies.append(day.copy())
-            exports.append(day.export())
-        jobs = max(10_000, round(JOBS * scale))
+        copies, exports = _turns(day, rounds=max(2, round(ROUNDS * scale)))
+        jobs = max(20_000, round(JOBS * scale))
         alone, beside = _drains(day, jobs, rounds=max(3, round(DRAINS * scale)))
     copied, exported = median(copies), median(found.seconds for found in exports)
+    whole = median(found.seconds + found.verification for found in exports)
     figures = [
         Figure("export, against the bare COPY", copied / exported, least=RATE),
+        Figure("export and verification, against the bare COPY", copied / whole),
         Figure("memory of the export, at its peak", max(found.peak for found in exports), limit=MEGABYTES, unit=" MB"),
         Figure("worker beside an export, against alone", median(beside) / median(alone), least=WORKER),
-        Figure("verification", median(found.verification for found in exports), unit=" s"),
     ]
     size = exports[-1].bytes
     lines = [
         (f"COPY of {rows:,} rows", f"{copied:.1f} s", f"{rows / copied:,.0f} rows a second"),
         ("export", f"{exported:.1f} s", f"{rows / exported:,.0f} rows a second"),
+        ("export and verification", f"{whole:.1f} s", f"{rows / whole:,.0f} rows a second"),
         ("file", f"{size / 1e6:,.0f} MB", f"{size / rows:.1f} bytes a row"),
         ("worker alone", "", f"{median(alone):,.0f} jobs a second"),
         ("worker beside an export", "", f"{median(beside):,.0f} jobs a second"),
     ]
     return Section(figures, [table(("", "", ""), lines)])
+
+
+def _turns(day: Day, *, rounds: int) -> tuple[list[float], list[Exported]]:
+    """Return the times of COPY and of exports, by turns."""
+    copies: list[float] = []
+    exports: list[Exported] = []
+    day.copy()
+    for turn in range(rounds):
+        progress(f"archive: round {turn + 1}")
+        for copying in (True, False) if turn % 2 else (False, True):
+            if copying:
+                copies.append(day.copy())
+            else:
+                exports.append(day.export())
+    return copies, exports
 
 
 class Exported:
@@ -150,7 +164,7 @@ class Day:
             await conn.execute("DELETE FROM holdfast.archive_exports")
             export.on_step = on_step
             try:
-                return await export.Exporter(conn, self.url, self._location).export(period)
+                return await export.Exporter(conn, self.url, self._location, background=True).export(period)
             finally:
                 export.on_step = None
 
@@ -199,15 +213,14 @@ def _load_day(conn: psycopg.Connection[Any], rows: int) -> None:
     part = f"holdfast.job_history_{DAY:%Y%m%d}"
     like = "LIKE holdfast.job_history INCLUDING DEFAULTS INCLUDING CONSTRAINTS"
     bounds = f"FROM ('{DAY} 00:00+00') TO ('{NEXT_DAY} 00:00+00')"
+    conn.execute("SET maintenance_work_mem = '512MB'")
     conn.execute(f"DROP TABLE IF EXISTS {part}".encode(), prepare=False)
     conn.execute(f"CREATE TABLE {part} ({like})".encode(), prepare=False)
-    attach = f"ALTER TABLE holdfast.job_history_days ATTACH PARTITION {part} FOR VALUES {bounds}"
-    conn.execute(attach.encode(), prepare=False)
     progress(f"loading {rows:,} rows into {part}")
     for begun in range(0, rows, CHUNK):
         conn.execute(
             f"""
-            INSERT INTO holdfast.job_history (id, created_at, available_at, finished_at, worker_id, status, attempt,
+            INSERT INTO {part} (id, created_at, available_at, finished_at, worker_id, status, attempt,
                 max_attempts, priority, queue, kind, payload)
             SELECT nextval('holdfast.job_id_seq'), at - random() * interval '1 minute',
                 at - random() * interval '1 minute', at, n % 8, 'completed', 1 + (n % 50 = 0)::int, 5, 3 + n % 4,
@@ -220,7 +233,10 @@ def _load_day(conn: psycopg.Connection[Any], rows: int) -> None:
             """.encode(),
             prepare=False,
         )
-    conn.execute(f"VACUUM ANALYZE {part}".encode(), prepare=False)
+    progress("indexes, vacuum and checkpoint")
+    attach = f"ALTER TABLE holdfast.job_history_days ATTACH PARTITION {part} FOR VALUES {bounds}"
+    conn.execute(attach.encode(), prepare=False)
+    conn.execute(f"VACUUM (FREEZE, ANALYZE) {part}".encode(), prepare=False)
     checkpoint(conn)
 
 

@@ -144,7 +144,8 @@ class History:
             yield conn
 
     def runners(self, *archives: Any) -> ArchiveRunners:
-        return ArchiveRunners(self.url, self.connected, location=self.location, archives=archives)
+        # Not in the background: other tests would have all of the processor.
+        return ArchiveRunners(self.url, self.connected, location=self.location, archives=archives, background=False)
 
     async def export(self, *archives: Any) -> dict[str, int]:
         """Run a tick of `archiveExport`."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast import Holdfast
+from holdfast._app import archiving
+from holdfast._archive.runners import ArchiveRunners
 from holdfast._drivers import run_sync
 from holdfast._store.schedule import trigger_schedule
 from tests.engine.pace import QUICK
@@ -28,7 +31,9 @@ def last_run(history: History, runner: str) -> Any:
     return found.fetchone()
 
 
-async def test_a_worker_archives(history: History) -> None:
+async def test_a_worker_archives(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Other tests would have all of the processor.
+    monkeypatch.setattr(archiving, "ArchiveRunners", partial(ArchiveRunners, background=False))
     history.jobs_of(100, 25)
     # A worker makes yesterday's partitions when it starts, of every family. One family is enough here.
     history.conn.execute("UPDATE holdfast.retention SET archived = false WHERE family <> 'job_history'")

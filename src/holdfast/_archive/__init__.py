@@ -7,7 +7,8 @@ In the order in which a row passes through them:
     moving.py       moves these rows into the schema `archive`, month by month
     months.py       lists the months to export, and drops one that is verified
     columns.py      maps the columns of a table to the types of a Parquet file
-    parquet.py      writes the rows of a period into a Parquet file, in bounded memory, and reads it
+    stream.py       streams the rows of a period out of PostgreSQL, as CSV
+    parquet.py      writes them into a Parquet file, in bounded memory
     manifest.py     describes a file: rows, ids, checksum, columns
     location.py     opens the object store, and names the objects
     child.py        is the process that exports and verifies one period

@@ -16,11 +16,12 @@ import threading
 import time
 from contextlib import contextmanager, suppress
 from datetime import date
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast._archive import parquet
+from holdfast._archive import parquet, stream
 from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
 from holdfast._archive.manifest import Manifest
 from holdfast._logs.failure import Failure
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 NICE = 10
+# The lowest priority.
+NICEST = 19
+# Of Linux: the share of a session, which is divided between its processes only then.
+_SESSION = Path("/proc/self/autogroup")
 # Bytes of a part of an upload, and of a piece of a download.
 PART = 8 * 1024 * 1024
 # Seconds between two lines at most.
@@ -44,14 +49,12 @@ def main() -> None:
     request = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_parent, daemon=True).start()
     threading.Thread(target=_report_alive, daemon=True).start()
-    with suppress(OSError):
-        os.nice(NICE)
+    _give_way(request["background"])
     try:
-        store = Location(**request["location"]).open(create="verify" not in request)
+        store = Location(**request["location"]).open(create=True)
         with translated():
-            if "verify" not in request:
-                _say(uploaded=export(request, store))
-            _say(verified=verify(store, request.get("verify") or manifest_name(request["object"])))
+            _say(uploaded=export(request, store))
+            _say(verified=verify(store, manifest_name(request["object"])))
     except Exception as exc:  # noqa: BLE001 - the parent records it
         _say(error=Failure.of(exc).text)
         sys.exit(1)
@@ -61,11 +64,11 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     """Write the rows into an object, then its manifest. Until the upload is complete, the object does not exist."""
     import obstore
 
-    name, rows = request["object"], parquet.PeriodRows(**request["rows"])
+    name, rows = request["object"], stream.PeriodRows(**request["rows"])
     with psycopg.connect(
         request["url"], autocommit=True, application_name="holdfast archive", prepare_threshold=None
     ) as conn:
-        columns = parquet.read_columns(conn, rows)
+        columns = stream.read_columns(conn, rows)
         metadata = {"holdfast": json.dumps(request["about"])}
         upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
         file = parquet.Digest(upload)
@@ -147,6 +150,25 @@ def _present(name: str) -> Iterator[None]:
         if not is_missing(exc):
             raise
         raise ArchiveError(f"{name} is not in the bucket") from None
+
+
+def _give_way(background: bool) -> None:  # noqa: FBT001 - as in the request
+    """Run with lower priority; in the background, use only processor time that no other process wants.
+
+    It applies to threads that start from now on. PostgreSQL sends no faster than this process reads, so its part of the
+    work gives way too.
+    """
+    if not background:
+        with suppress(OSError):
+            os.nice(NICE)
+        return
+    try:
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    except (AttributeError, OSError):  # not Linux, or not allowed
+        with suppress(OSError):
+            os.nice(NICEST)
+    with suppress(OSError):
+        _SESSION.write_text(f"{NICEST}\n")
 
 
 def _report_alive() -> None:

@@ -58,11 +58,17 @@ class Taken(ArchiveError):  # noqa: N818 - names describe what happened
 class Exporter:
     """Exports periods of one database."""
 
-    def __init__(self, conn: psycopg.AsyncConnection[Any], url: str, location: Location) -> None:
-        """`conn`: for the record, in autocommit mode. `url`: with which the child connects to read the rows."""
+    def __init__(
+        self, conn: psycopg.AsyncConnection[Any], url: str, location: Location, *, background: bool = False
+    ) -> None:
+        """`conn`: for the record, in autocommit mode. `url`: with which the child connects to read the rows.
+
+        `background`: use only processor time that no other process wants. Default: False, somebody waits for it.
+        """
         self._conn = conn
         self._url = url
         self._location = location
+        self._background = background
 
     async def export(
         self, period: Period, *, keep_ms: int | None = None, on_rows: Callable[[int], None] | None = None
@@ -144,6 +150,7 @@ class Exporter:
             "period": days,
             "rows": rows,
             "token": token,
+            "background": self._background,
         }
 
 

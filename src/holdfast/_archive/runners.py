@@ -68,12 +68,17 @@ class ArchiveRunners:
         *,
         location: Location | None,
         archives: Sequence[Archive] = (),
+        background: bool = True,
     ) -> None:
-        """`connect()`: opens a connection in autocommit mode. `location`: None when no bucket is set."""
+        """`connect()`: opens a connection in autocommit mode. `location`: None when no bucket is set.
+
+        `background`: whether exports use only processor time that no other process wants. Default: True.
+        """
         self._url = url
         self._connect = connect
         self._location = location
         self._archives = archives
+        self._background = background
 
     async def cleanup(self, tick: Tick) -> Mapping[str, int]:
         """Move old rows of the application's tables, then drop days and months that are verified.
@@ -111,7 +116,7 @@ class ArchiveRunners:
         broken: list[tuple[Period, Exception]] = []
         failures = 0
         async with self._connect() as conn:
-            exporter = Exporter(conn, self._url, self._location)
+            exporter = Exporter(conn, self._url, self._location, background=self._background)
             async for period, keep_ms in self.periods(conn):
                 if tick.budget.over or tick.signal.aborted:
                     break

@@ -8,6 +8,7 @@ handler.py         checks the function that runs the jobs of a kind, and reads i
 batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
+json_numbers.py    finds numbers that JSON does not have
 new_job.py         holds a validated job and its options before it is enqueued
 unique.py          holds the unique key of a job, given or made from its arguments
 option.py          checks the values of options: text, numbers, choices, times, headers
