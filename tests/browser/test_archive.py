@@ -131,6 +131,12 @@ async def test_a_job_that_has_left_is_found_by_its_id_and_read_from_its_file(
     await expect(at.page.get_by_label("What happened")).to_contain_text("mailbox full")
     await expect(at.page.get_by_role("region", name="Payload")).to_contain_text("partly redacted")
     await expect(at.button("Retry…")).to_have_count(0)
+    # Its chain has left with it, and leads to the same file.
+    await at.page.get_by_role("link", name=f"#{past.left_job}", exact=True).click()
+    await at.title(f"Chain #{past.left_job}")
+    await expect(at.page.get_by_role("heading", name="This chain has left the database")).to_be_visible()
+    await at.button("Look in the archive").click()
+    await expect(archived).to_contain_text(f"job_history/day={past.left_day}/1.parquet")
 
 
 async def test_a_job_that_no_file_holds_is_not_found(visit: Visiting, keeper: Site, past: Past) -> None:

@@ -113,6 +113,18 @@ async def test_a_job_that_left_is_read_from_its_file_with_its_attempts(history: 
     assert job["redacted_parts"] == ["payload"]
 
 
+async def test_a_chain_that_left_is_said_to_be_in_the_archive(history: History, caller: Caller) -> None:
+    job_id = await left(history)
+    job = (await caller.get(f"/api/archive/jobs/{job_id}")).json["job"]
+    gone = await caller.get(f"/api/chains/{job['chain_id']}")
+    assert (gone.status, gone.refusal.error) == (404, "archived")
+    assert gone.refusal.message == (
+        f"Chain {job_id} is no longer in the database. It may be in the archive: ask GET /api/archive/jobs/{job_id}."
+    )
+    answered = await caller.get(f"/api/chains/{job_id + 1_000_000}")
+    assert (answered.status, answered.refusal.error) == (404, "not_found")
+
+
 async def test_a_first_attempt_that_completed_and_a_job_that_no_file_can_hold(history: History, caller: Caller) -> None:
     history.day(100, 1, worker_id="7", ran_ms="250")
     job_id: int = history.value("SELECT id FROM holdfast.job_history")

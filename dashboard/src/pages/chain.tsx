@@ -4,6 +4,7 @@ import { many } from "../number";
 import { StatusBadge } from "../parts/badge";
 import { Diagram } from "../parts/diagram";
 import { Json } from "../parts/json";
+import { LeftJob } from "../parts/left-job";
 import { Page, Panel } from "../parts/page";
 import { Refresh } from "../parts/refresh";
 import { Bones, Loaded } from "../parts/state";
@@ -27,20 +28,24 @@ export function ChainPage({ id }: { id: string }) {
       note={graph && <Summary graph={graph} />}
       aside={<Refresh />}
     >
-      <Loaded of={chain} skeleton={<Bones rows={3} tall />}>
-        {(shown) => (
-          <>
-            <Panel title="Jobs" aside={<Views view={view} onChange={setView} />}>
-              {view === "graph" ? <Diagram graph={shown} /> : <List graph={shown} />}
-            </Panel>
-            {shown.result !== null && (
-              <Panel title="Result">
-                <Json value={shown.result} what="Result" />
+      {graph === null && chain.error?.code === "archived" ? (
+        <LeftJob id={id} title="This chain has left the database" />
+      ) : (
+        <Loaded of={chain} skeleton={<Bones rows={3} tall />}>
+          {(shown) => (
+            <>
+              <Panel title="Jobs" aside={<Views view={view} onChange={setView} />}>
+                {view === "graph" ? <Diagram graph={shown} /> : <List graph={shown} />}
               </Panel>
-            )}
-          </>
-        )}
-      </Loaded>
+              {shown.result !== null && (
+                <Panel title="Result">
+                  <Json value={shown.result} what="Result" />
+                </Panel>
+              )}
+            </>
+          )}
+        </Loaded>
+      )}
     </Page>
   );
 }

@@ -63,7 +63,7 @@ class Exporter:
     ) -> None:
         """`conn`: for the record, in autocommit mode. `url`: with which the child connects to read the rows.
 
-        `background`: use only processor time that no other process wants. Default: False, somebody waits for it.
+        `background`: use only processor time that no other process wants. Default: False, as for a command.
         """
         self._conn = conn
         self._url = url

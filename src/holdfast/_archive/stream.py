@@ -45,7 +45,7 @@ class PeriodRows(NamedTuple):
 
 
 class Copied:
-    """What a COPY has sent."""
+    """The end of a COPY."""
 
     last: bytes = b""
     """Its last row; empty: it had none."""

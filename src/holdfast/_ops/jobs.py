@@ -199,7 +199,7 @@ _PERHAPS = (
 async def read_story(transaction: Transaction, job_id: int, redaction: Redaction) -> JobStory:
     row = await transaction.run(read_job(job_id))
     if row is None:
-        raise await _gone(transaction, job_id)
+        raise await _gone(transaction, f"job {job_id}", job_id)
     attempts = await transaction.run(list_attempts(job_id))
     replays = await transaction.run(list_replays(job_id))
     blockers = (await transaction.run(read_blockers([job_id]))).get(job_id, [])
@@ -241,13 +241,14 @@ async def read_archived(
     )
 
 
-async def _gone(transaction: Transaction, job_id: int) -> RequestRefused:
+async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefused:
+    """Return why a job, or a chain with its first job, is not in the database."""
     files = await transaction.run(exports_with_id(["job_history", "job_failed"], job_id, limit=1))
     if files:
         ask = f"GET /api/archive/jobs/{job_id}"
-        message = f"Job {job_id} is no longer in the database. It may be in the archive: ask {ask}."
+        message = f"{what.capitalize()} is no longer in the database. It may be in the archive: ask {ask}."
         return RequestRefused(404, "archived", message)
-    return RequestRefused(404, "not_found", f"There is no job {job_id}: it never was, was deleted, or has aged out.")
+    return RequestRefused(404, "not_found", f"There is no {what}: it never was, was deleted, or has aged out.")
 
 
 def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
@@ -275,9 +276,8 @@ def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
 async def read_graph(transaction: Transaction, chain_id: int, redaction: Redaction) -> ChainGraph:
     jobs = sorted(await transaction.run(read_chain(chain_id, limit=MOST_NODES)))
     if not jobs:
-        raise RequestRefused(
-            404, "not_found", f"There is no chain {chain_id}: it never was, was deleted, or has aged out."
-        )
+        # A chain has the id of its first job.
+        raise await _gone(transaction, f"chain {chain_id}", chain_id)
     nodes = {job.id: _node(job, chain_id) for job in jobs}
     edges = [ChainEdge(source=job.id, target=job.next_id, kind="next") for job in jobs if job.next_id]
     edges += [ChainEdge(source=job.replay_of, target=job.id, kind="replay") for job in jobs if job.replay_of]

@@ -1,0 +1,143 @@
+import { bytes, tries } from "../number";
+import { to } from "../route";
+import { traceId } from "../story";
+import { between, duration } from "../time";
+import type { JobStory } from "../types";
+import { Copy } from "./copy";
+import { Facts } from "./facts";
+import { Icon } from "./icon";
+import { Json } from "./json";
+import { Panel } from "./page";
+import { Bones } from "./state";
+import { Moment, Time } from "./time";
+import { Timeline } from "./timeline";
+
+/** What happened to a job, and all that is known of it. */
+export function Story({ story }: { story: JobStory }) {
+  return (
+    <div class="halves">
+      <div>
+        <Panel title="What happened">
+          <Timeline story={story} />
+        </Panel>
+        {story.error && (
+          <Panel title="Error" note={story.error_code && <code class="text-bad">{story.error_code}</code>}>
+            <pre class="error-text">{story.error}</pre>
+          </Panel>
+        )}
+      </div>
+      <div>
+        <Panel title="Facts">
+          <Facts of={facts(story)} />
+        </Panel>
+        <Panel
+          title="Payload"
+          note={bytes(story.payload_bytes)}
+          aside={story.redacted_parts.includes("payload") && <Redacted />}
+        >
+          <Json value={story.payload} what="Payload" />
+        </Panel>
+        {story.result !== null && (
+          <Panel title="Result" aside={story.redacted_parts.includes("result") && <Redacted />}>
+            <Json value={story.result} what="Result" />
+          </Panel>
+        )}
+        {story.headers !== null && Object.keys(story.headers as object).length > 0 && (
+          <Panel title="Headers" aside={story.redacted_parts.includes("headers") && <Redacted />}>
+            <Json value={story.headers} what="Headers" />
+          </Panel>
+        )}
+      </div>
+    </div>
+  );
+}
+
+function facts(story: JobStory): Parameters<typeof Facts>[0]["of"] {
+  const trace = traceId(story.trace);
+  const worker = story.worker_name ?? story.worker;
+  return [
+    [
+      "Kind",
+      <a key="kind" href={to("jobs", { kind: story.kind })}>
+        {story.kind}
+      </a>,
+    ],
+    ["Attempt", tries(story.attempt, story.max_attempts)],
+    [
+      "Time limit",
+      story.max_runtime_ms !== null &&
+        `${duration(story.max_runtime_ms / 1000)} an attempt${story.max_runtime_default ? " (three leases, the default)" : ""}`,
+    ],
+    ["Priority", story.priority],
+    ["Created", <Moment key="created" at={story.created_at} />],
+    ["Due", <Moment key="due" at={story.available_at} />],
+    ["Ended", story.finished_at && <Moment key="ended" at={story.finished_at} />],
+    [
+      "Took",
+      story.finished_at && `${duration(between(story.available_at, story.finished_at))} from due to ended`,
+    ],
+    ["Expires", story.expires_at && <Moment key="expires" at={story.expires_at} />],
+    ["Lease until", story.locked_until && <Time key="lease" at={story.locked_until} />],
+    [
+      "Worker",
+      worker && (
+        <a key="worker" href={to("workers")}>
+          {worker}
+        </a>
+      ),
+    ],
+    [
+      "Chain",
+      <a key="chain" href={to(["chains", story.chain_id])}>
+        #{story.chain_id}
+      </a>,
+    ],
+    [
+      "Order key",
+      story.order_key && (
+        <a key="order" href={to("jobs", { order_key: story.order_key })}>
+          {story.order_key}
+        </a>
+      ),
+    ],
+    [
+      "Unique key",
+      story.unique_key && (
+        <a key="unique" href={to("jobs", { unique_key: story.unique_key })}>
+          {story.unique_key}
+        </a>
+      ),
+    ],
+    [
+      "Trace",
+      trace && (
+        <span class="trace">
+          <code>{trace}</code>
+          <Copy text={trace} what="Trace id" />
+        </span>
+      ),
+    ],
+  ];
+}
+
+function Redacted() {
+  return (
+    <span class="redacted" title="Fields that are secret are left out by the server.">
+      <Icon name="blocked" size={12} />
+      partly redacted
+    </span>
+  );
+}
+
+/** What stands in until a job is there. */
+export function JobBones() {
+  return (
+    <>
+      <Bones rows={1} />
+      <div class="halves">
+        <Bones rows={3} tall />
+        <Bones rows={3} tall />
+      </div>
+    </>
+  );
+}
