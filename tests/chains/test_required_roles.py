@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, cast
 
 import asyncpg
 import psycopg
@@ -11,13 +12,18 @@ import pytest
 from psycopg import sql
 from pydantic import BaseModel
 
-from holdfast import Every, Holdfast, Job, RoleMissing
+from holdfast import Every, Holdfast, Job, Lease, RoleMissing
 from holdfast._app.client import Client
 from holdfast._app.roles import ROLES
 from holdfast._app.sync import SyncClient
+from holdfast._engine.attempt import Attempt
+from holdfast._engine.jobs.complete import Completer
+from holdfast._store.claim import ClaimedJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from holdfast._engine.link import Link
 
 USER = f"test_lacking_{os.getpid()}"
 # The role that is nearest to the one that a verb needs, and does not suffice.
@@ -42,6 +48,14 @@ async def act(job: Job[None]) -> str:
     return "done"
 
 
+def lost_job() -> Job[None]:
+    """Return a job that its worker believes to run, and that does not exist."""
+    flags = (False, False, False)
+    claimed = ClaimedJob(7, 1, "default", "act", None, None, 1, 1, 3, 5, datetime.now(UTC), 7, None, *flags)
+    completer = Completer(cast("Link", None), 1, app.codec, "")
+    return Job(id=7, kind="act", state=None, run=Attempt(claimed, act, Lease(), completer))
+
+
 CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "enqueue": lambda verbs, conn: verbs.enqueue(conn, act.new()),
     "enqueue_many": lambda verbs, conn: verbs.enqueue_many(conn, [act.new()]),
@@ -63,6 +77,7 @@ CALLS: dict[str, Callable[[Any, Any], Any]] = {
     "remove_schedule": lambda verbs, conn: verbs.remove_schedule(conn, "7"),
     "delete_chains": lambda verbs, conn: verbs.delete_chains(conn, [7]),
     "complete_chain": lambda verbs, conn: verbs.complete_chain(conn, 7, "done"),
+    "complete_many": lambda verbs, conn: verbs.complete_many(conn, {lost_job(): "done"}),
     "reschedule": lambda verbs, conn: verbs.reschedule(conn, 7, delay=60),
     "pause_queue": lambda verbs, conn: verbs.pause_queue(conn, "mail"),
     "resume_queue": lambda verbs, conn: verbs.resume_queue(conn, "mail"),

@@ -15,12 +15,12 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
-from holdfast._model.job import Progress
+from holdfast._model.job import Completed, Progress
 from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain, delete_chains
 from holdfast._store.enqueue import enqueue_jobs
-from holdfast._store.finish import complete_job
+from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.job import retry_job
 from holdfast._store.lease import Held, release_strays, report_progress
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
@@ -118,6 +118,11 @@ def finish_plain(stage: Stage) -> Call:
 def complete_head(stage: Stage) -> Call:
     head = stage.head()
     return lambda conn: run_sync(conn, complete_job(stage.worker.id, Held(head.id, head.token)))
+
+
+def complete_head_of_batch(stage: Stage) -> Call:
+    head = stage.head()
+    return lambda conn: run_sync(conn, complete_batch(stage.worker.id, [Ending(head, Completed())]))
 
 
 def complete_outside(stage: Stage) -> Call:
@@ -312,6 +317,7 @@ CASES: dict[str, list[Case]] = {
     "renew_leases": [Case("right", renew)],
     "report_progress": [Case("right", report)],
     "complete_job": [Case("refused", complete_head)],
+    "complete_batch": [Case("refused", complete_head_of_batch)],
     "complete_chain": [Case("refused", complete_outside)],
     "delete_job": [Case("refused", delete_head)],
     "delete_chains": [Case("refused", delete_chain)],

@@ -72,6 +72,7 @@ def test_no_call_in_a_users_transaction_takes_many_entries_of_the_shared_lock_ta
         "complete_job, going on": f"holdfast.complete_job({running}, {token}, {worker.id}, '1', '{{\"kind\": \"a\"}}')",
         "complete_job, lost today": f"holdfast.complete_job({today}, 1, {worker.id})",
         "complete_job, lost long ago": f"holdfast.complete_job(-250, 1, {worker.id})",
+        "complete_batch": f'holdfast.complete_batch({worker.id}, \'[{{"id": {running}, "token": {token}}}]\')',
         "complete_chain": f"holdfast.complete_chain({waiting}, '1')",
         "complete_chain, ended long ago": "holdfast.complete_chain(-250, '1')",
         "cancel_job": f"holdfast.cancel_job({waiting})",

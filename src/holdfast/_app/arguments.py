@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
+from holdfast._engine.attempt import Attempt
 from holdfast._model.call import in_event_loop, type_name
 from holdfast._model.errors import HoldfastError
 from holdfast._model.event import NewEvent, Topic
-from holdfast._model.job import Handle
+from holdfast._model.job import Handle, Job, run_of
 from holdfast._model.new_job import NewJob, check_new_job
 
 if TYPE_CHECKING:
@@ -73,6 +74,24 @@ def listed_jobs(function: str, jobs: Iterable[NewJob[R]]) -> list[NewJob[R]]:
     found = list(jobs)
     for job in found:
         check_new_job(job, function)
+    return found
+
+
+def running_attempts(function: str, ends: Mapping[Job[Any], object]) -> dict[Job[Any], Attempt]:
+    """Return the attempts of jobs that one worker runs for one database; raise an error for anything else."""
+    example = f"{function}: expected a mapping such as {{item.job: result}}"
+    if not isinstance(ends, Mapping):
+        raise TypeError(f"{example}, got {type(ends).__name__}")
+    found: dict[Job[Any], Attempt] = {}
+    for job in ends:
+        if not isinstance(job, Job):
+            raise TypeError(f"{example}, got {type_name(job)} in it")
+        run = run_of(job)
+        if not isinstance(run, Attempt):
+            raise HoldfastError(f"{function}: job {job.id} runs in a process of its own: write job.complete")
+        found[job] = run
+    if len({id(attempt.completer) for attempt in found.values()}) > 1:
+        raise HoldfastError(f"{function}: the jobs are of several databases")
     return found
 
 

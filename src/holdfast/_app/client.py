@@ -27,14 +27,14 @@ from holdfast._store.search import resume_order_key
 from holdfast._store.worker import pause_queue, resume_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import AsyncConnection
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
-    from holdfast._model.job import Handle, HasResult
+    from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.new_job import Continue, NewJob
     from holdfast._model.schedule import Schedule
     from holdfast._store.chain import Chain, ChainLine, Completion
@@ -81,6 +81,14 @@ class Client:
         `then` finds the results of the others in `job.blockers`, in the order of `jobs`.
         """
         return await run_joined(conn, self._verbs.enqueue_group(jobs, then))
+
+    async def complete_many(self, conn: AsyncConnection, ends: Mapping[Job[Any], object]) -> list[Job[Any]]:
+        """Complete jobs of a batch in the transaction of `conn`, with one statement; return those that were lost.
+
+        `ends`: each job with its result, or a Continue. A job that this worker no longer holds is not completed: write
+        nothing for it, or roll back. Call it shortly before the commit: it locks the jobs. See `Job.complete`.
+        """
+        return await run(conn, self._verbs.complete_many(ends)) if ends else []
 
     async def publish(self, conn: AsyncConnection, event: NewEvent) -> int:
         """Publish an event in the transaction of `conn`; return the event's id."""

@@ -40,6 +40,7 @@ ROLES = {
     "remove_schedule": _WORKER,
     "delete_chains": _WORKER,
     "complete_chain": _WORKER,
+    "complete_many": _WORKER,
     "wait": _WORKER,
     "reschedule": _OPERATOR,
     "pause_queue": _OPERATOR,

@@ -26,14 +26,14 @@ from holdfast._store.search import resume_order_key
 from holdfast._store.worker import pause_queue, resume_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import SyncConnection
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
-    from holdfast._model.job import Handle, HasResult
+    from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.new_job import Continue, NewJob
     from holdfast._model.schedule import Schedule
     from holdfast._store.chain import Chain, ChainLine, Completion
@@ -64,6 +64,10 @@ class SyncClient:
     def enqueue_group(self, conn: SyncConnection, jobs: Sequence[NewJob[Any]], *, then: NewJob[R]) -> Handle[R]:
         """Enqueue jobs that run in parallel, and `then`, which runs after them. See `Holdfast.enqueue_group`."""
         return run_joined_sync(conn, self._verbs.enqueue_group(jobs, then))
+
+    def complete_many(self, conn: SyncConnection, ends: Mapping[Job[Any], object]) -> list[Job[Any]]:
+        """Complete jobs of a batch in the transaction of `conn`. See `Holdfast.complete_many`."""
+        return run_sync(conn, self._verbs.complete_many(ends)) if ends else []
 
     def publish(self, conn: SyncConnection, event: NewEvent) -> int:
         """Publish an event in the transaction of `conn`. See `Holdfast.publish`."""

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 
-from holdfast._app.arguments import check_event, given_id, given_job_id, listed_events, listed_jobs
+from holdfast._app.arguments import (
+    check_event,
+    given_id,
+    given_job_id,
+    listed_events,
+    listed_jobs,
+    running_attempts,
+)
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.address import check_address
@@ -29,7 +36,7 @@ from holdfast._store.schema import migrate
 from holdfast._store.search import Cancellation, cancel_job
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from datetime import datetime
 
     from holdfast._engine.report.transition import Listener
@@ -37,7 +44,7 @@ if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
-    from holdfast._model.job import HasResult
+    from holdfast._model.job import HasResult, Job
     from holdfast._model.new_job import NewJob
     from holdfast._store.chain import ChainEnd, ChainJob
     from holdfast._store.job import JobInfo, Rescheduling, RetryRow
@@ -92,6 +99,12 @@ class Verbs:
         check_new_job(last, "app.enqueue_group")
         statement = enqueue_group(listed, last) if listed else enqueue_job(last)
         return statement.then(partial(self._enqueued_one, [last, *listed]))
+
+    def complete_many(self, ends: Mapping[Job[Any], object]) -> Statement[list[Job[Any]]]:
+        attempts = running_attempts("app.complete_many", ends)
+        first = next(iter(attempts.values()))
+        statement = first.completer.complete_batch({attempts[job]: end for job, end in ends.items()})
+        return statement.then(lambda lost: [job for job, attempt in attempts.items() if attempt in lost])
 
     def publish(self, event: NewEvent) -> Statement[int]:
         check_event(event, "app.publish")

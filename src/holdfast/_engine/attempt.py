@@ -39,6 +39,10 @@ class AttemptOwner(Protocol):
         """Return the statement that completes the job."""
         ...
 
+    def complete_batch(self, ends: Mapping[Attempt, object]) -> Statement[list[Attempt]]:
+        """Return the statement that completes many jobs; its value is the attempts whose claim is lost."""
+        ...
+
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Record the job's progress. May be called from any thread."""
 

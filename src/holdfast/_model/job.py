@@ -198,6 +198,11 @@ class SyncJob:
         return result
 
 
+def run_of(job: Job[Any]) -> Run:
+    """Return the services of the worker that runs a job. Raises HoldfastError if none does."""
+    return _running(job.id, job._run)  # noqa: SLF001 - of this module
+
+
 def _running(job_id: int, run: Run | None) -> Run:
     if run is None:
         raise HoldfastError(f"job {job_id} is not run by a worker")

@@ -89,6 +89,15 @@ def complete_job(
     )
 
 
+def complete_batch(worker: int, endings: Sequence[Ending]) -> Statement[Answers]:
+    """Complete many claimed jobs in their handler's own transaction, as `complete_job` does one.
+
+    Returns the state of each job: `completed`, or why its claim is lost.
+    """
+    texts = ",".join([_ending_json(ending) for ending in endings])
+    return statement("complete_batch", _answers, worker=worker, endings=f"[{texts}]")
+
+
 def is_plain(ending: Ending) -> bool:
     """Return whether the faster statement can complete the job. The server checks for waiters of its chain."""
     outcome, job = ending.outcome, ending.claimed

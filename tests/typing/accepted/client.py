@@ -165,6 +165,11 @@ def completing_sync(session: Session, handle: Handle[str]) -> None:
     app.sync.complete_chain(session, 7, 7)
 
 
+async def completing_many(conn: psycopg.AsyncConnection[Any], sync: Session, jobs: list[Job[None]]) -> None:
+    assert_type(await app.complete_many(conn, dict.fromkeys(jobs, "sent")), list[Job[Any]])
+    assert_type(app.sync.complete_many(sync, {jobs[0]: Continue(ship.new(1)), jobs[1]: 7}), list[Job[Any]])
+
+
 async def fanning(conn: psycopg.AsyncConnection[Any], sync: psycopg.Connection[Any], jobs: list[NewJob[str]]) -> None:
     assert_type(await app.enqueue_group(conn, [ship.new(1), count.new(1)], then=check.new(1)), Handle[str])
     assert_type(app.sync.enqueue_group(sync, jobs, then=count.new(1).options(if_blocker_fails="run")), Handle[int])

@@ -14,7 +14,7 @@ from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, Lease
 from holdfast._model.job import Completed, Progress
 from holdfast._model.new_job import Continue
 from holdfast._store.enqueue import EnqueuedJob
-from holdfast._store.finish import complete_job
+from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.lease import ClaimAnswer, report_progress
 from holdfast._store.worker import served_version
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast._engine.link import Link
     from holdfast._model.codec import JsonCodec, Result
     from holdfast._model.new_job import NewJob
+    from holdfast._store.claim import ClaimedJob
     from holdfast._store.lease import Held
     from holdfast._store.statement import Statement
 
@@ -62,6 +63,24 @@ class Completer:
             attempt.follower = completion.follower(result)
 
         return completion.statement(result).then(check)
+
+    def complete_batch(self, ends: Mapping[Attempt, object]) -> Statement[list[Attempt]]:
+        """Return the statement that completes many jobs; its value is the attempts whose lease was lost."""
+        completions = {attempt: self._completion(attempt) for attempt in ends}
+
+        def check(answers: Mapping[Held, ClaimAnswer]) -> list[Attempt]:
+            lost = []
+            for attempt, completion in completions.items():
+                try:
+                    self._check(attempt, completion, answers[attempt.held])
+                except LeaseLost:
+                    lost.append(attempt)
+                else:
+                    attempt.follower = completion.follower(ends[attempt])
+            return lost
+
+        endings = [completion.ending(ends[attempt], attempt.claimed) for attempt, completion in completions.items()]
+        return complete_batch(self.worker, endings).then(check)
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Store the progress for the next write. Safe to call from any thread."""
@@ -147,6 +166,11 @@ class Completion:
         outcome = completed(result, self._codec, self._kind, self._headers, self._returns)
         ran = time.monotonic() - self._started_at
         return complete_job(self._worker, self._held, outcome.result, outcome.next, seconds=ran)
+
+    def ending(self, result: object, claimed: ClaimedJob) -> Ending:
+        """Return the completion as one of many."""
+        outcome = completed(result, self._codec, self._kind, self._headers, self._returns)
+        return Ending(claimed, outcome, time.monotonic() - self._started_at)
 
     def follower(self, result: object) -> EnqueuedJob | None:
         return follower(self._held.id, result)

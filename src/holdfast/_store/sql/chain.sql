@@ -2,6 +2,9 @@
 -- As text first: see publish_event.
 SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::json, %(next)s::text::json, %(ran_ms)s::integer)
 
+-- name: complete_batch
+SELECT id, token, answer FROM holdfast.complete_batch(%(worker)s, %(endings)s)
+
 -- name: complete_chain
 SELECT holdfast.complete_chain(%(chain)s, %(result)s::text::json, %(next)s::text::json)
 

@@ -110,6 +110,25 @@ BEGIN
         ROW (job_id, token, worker, 'completed', NULL, result, NULL, NULL, next, NULL, NULL, NULL, ran_ms, NULL, NULL)::holdfast.ending]) AS s);
 END $$;
 
+-- Completes many claimed jobs as complete_job does one, in one statement. `endings` is the text of a JSON array of objects with the fields id,
+-- token, result, next and ran_ms. Returns for every job `completed`, or why it is lost; the others are completed all the same.
+CREATE FUNCTION holdfast.complete_batch(worker bigint, endings text) RETURNS TABLE (id bigint, token bigint, answer text)
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    given holdfast.ending[] := ARRAY(
+        SELECT ROW (e.id, e.token, worker, 'completed', NULL, e.result, NULL, NULL, e.next, NULL, NULL, NULL, e.ran_ms, NULL, NULL)::holdfast.ending
+        FROM json_populate_recordset(NULL::holdfast.ending, endings::json) AS e);
+    fault text := (SELECT CASE WHEN g.id IS NULL OR g.token IS NULL OR g.holder IS NULL THEN 'id, token, worker: ids expected, got null'
+        ELSE holdfast.next_fault(g.next) END AS said FROM unnest(given) AS g ORDER BY said NULLS LAST LIMIT 1);
+BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
+    PERFORM holdfast.need_read_committed();
+    RETURN QUERY SELECT * FROM holdfast.settle_patiently(given);
+END $$;
+
 -- Completes a chain from outside, whatever the state of its job: `completed`, `already_ended` or `not_found`. The worker that runs it is
 -- notified.
 CREATE FUNCTION holdfast.complete_chain(chain bigint, result json DEFAULT NULL, next json DEFAULT NULL) RETURNS text
