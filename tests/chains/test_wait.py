@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, RoleMissing, SchemaOutdated, SettingsError
 from holdfast._engine.wake import chains as chain_watch
+from holdfast._engine.wake import late
 from tests.chains.watching import RECORDS, count, left
 from tests.databases import clone
 from tests.engine.pace import AT_ONCE, PATIENT, ms
@@ -133,6 +134,23 @@ async def test_time_is_bounded(app: Holdfast, conn: Connection, ledger: Ledger) 
     for span in (timedelta(0), timedelta(days=2)):
         with pytest.raises(ValueError, match="from more than 0 to 1 day"):
             await app.wait(handle, timeout=span)
+
+
+async def test_callers_that_give_up_together_share_one_lookup(
+    app: Holdfast, conn: Connection, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    handle = await app.enqueue(conn, act.new())
+    sent = count(monkeypatch, late)
+    waits = [asyncio.create_task(app.wait(handle, timeout=ms(200))) for _ in range(200)]
+    ended = await asyncio.gather(*waits, return_exceptions=True)
+    assert 1 <= sent["unfinished_job"] <= 3, "on a slow machine they take more than a second to give up"
+    assert {str(error) for error in ended if isinstance(error, TimeoutError)} == {str(ended[0])}
+    assert len(ended) == 200
+    assert "has no live worker" in str(ended[0])
+    await until(lambda: not left(app) and ledger.sessions() == 0)
 
 
 @pytest.mark.usefixtures("seldom")

@@ -11,6 +11,8 @@ from holdfast._engine.wake import chains
 from holdfast._store.statement import statements
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     import pytest
 
     from holdfast import Holdfast
@@ -21,8 +23,8 @@ T = TypeVar("T")
 RECORDS = "SELECT count(*) FROM holdfast.watcher WHERE until > now()"
 
 
-def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Return a count, by name, of the statements that watchers send from now on."""
+def count(monkeypatch: pytest.MonkeyPatch, module: ModuleType = chains) -> Counter[str]:
+    """Return a count, by name, of the statements that watchers send from now on, or another module."""
     sent: Counter[str] = Counter()
     names = {text: name for name, text in statements().items()}
 
@@ -31,7 +33,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
             sent[names[statement.sql]] += 1
             return await super().run(statement)
 
-    monkeypatch.setattr(chains, "Link", Counted)
+    monkeypatch.setattr(module, "Link", Counted)
     return sent
 
 

@@ -7,5 +7,5 @@ In the order in which a wake-up passes through them:
     broker.py    shares one listening connection among many workers, through a broker
     carriers.py  carries wake-ups over Redis or NATS
     chains.py    waits for chains on a connection, for async and blocking callers
-    late.py      the message of a wait that timed out
+    late.py      the message of a wait that timed out, and the lookup for it
 """

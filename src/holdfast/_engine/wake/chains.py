@@ -18,7 +18,7 @@ from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._engine.link import CONNECT, LOST, Link, behind_pooler, pause, pin_names_of, sever, traceback_for
-from holdfast._engine.wake.late import late
+from holdfast._engine.wake.late import LateChains, late
 from holdfast._engine.wake.sleep import RecordedSleep, follow, follow_sync
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
@@ -89,8 +89,7 @@ class Watcher:
         """The current error while the database does not answer."""
         self._waiting: dict[int, list[asyncio.Future[ChainEnd]]] = {}
         self._chain_watch = ChainWatch(secrets.token_hex(8), self._ended)
-        self._url = url
-        self._explaining = asyncio.Lock()
+        self._late = LateChains(url)
         self._link = Link(url, timeout=STATEMENT_SECONDS)
         self._attending: psycopg.AsyncConnection[Any] | None = None
         self._listen = listen
@@ -110,18 +109,8 @@ class Watcher:
             self._leave(chain, end)
 
     async def unfinished(self, chain: int) -> UnfinishedJob | None:
-        """Return the job that a late chain waits for; None if the database does not tell within a second."""
-        if self.trouble is not None:
-            return None
-        # One at a time on a connection of its own: the watcher's own may be closing.
-        with suppress(Exception):
-            async with asyncio.timeout(GRACE), self._explaining:
-                link = Link(self._url, timeout=GRACE)
-                try:
-                    return await link.run(unfinished_job(chain))
-                finally:
-                    await link.close()
-        return None
+        """Return the job that a late chain waits for; None if that cannot be found out."""
+        return None if self.trouble is not None else await self._late.find(chain)
 
     def _leave(self, chain: int, end: asyncio.Future[ChainEnd]) -> None:
         others = self._waiting.get(chain, [])

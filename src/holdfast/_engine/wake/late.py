@@ -2,10 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from holdfast._engine.link import Link
+from holdfast._store.chain import unfinished_job
 
 if TYPE_CHECKING:
     from holdfast._store.chain import UnfinishedJob
+
+# A caller that gives up waits this many seconds longer for the reason. Others who give up meanwhile get the same one.
+SECONDS = 1.0
+
+
+class LateChains:
+    """Finds the job that a late chain waits for. Callers that give up on a chain within a second share one lookup."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._one_at_a_time = asyncio.Lock()
+        self._lookups: dict[int, asyncio.Task[UnfinishedJob | None]] = {}
+
+    async def find(self, chain: int) -> UnfinishedJob | None:
+        """Return the job; None if the database does not answer within a second."""
+        lookup = self._lookups.get(chain)
+        if lookup is None:
+            lookup = self._lookups[chain] = asyncio.create_task(self._look_up(chain), name="holdfast-late")
+            asyncio.get_running_loop().call_later(SECONDS, self._lookups.pop, chain, None)
+        # A caller that is cancelled meanwhile does not take the answer from the others.
+        return await asyncio.shield(lookup)
+
+    async def _look_up(self, chain: int) -> UnfinishedJob | None:
+        # On a connection of its own: that of the watcher may be closing.
+        with suppress(Exception):
+            async with asyncio.timeout(SECONDS), self._one_at_a_time:
+                link = Link(self._url, timeout=SECONDS)
+                try:
+                    return await link.run(unfinished_job(chain))
+                finally:
+                    await link.close()
+        return None
 
 
 def late(chain: int, seconds: float, job: UnfinishedJob | None = None) -> str:
