@@ -15,10 +15,10 @@ ROOT = Path(__file__).parent.parent
 NAMES = {
     "holdfast.contrib.alembic": {"include_name"},
     "holdfast.contrib.django.tasks": {"HoldfastBackend"},
-    "holdfast.contrib.fastapi": {"App", "lifespan"},
+    "holdfast.contrib.fastapi": {"App", "lifespan", "while_connected"},
     "holdfast.contrib.flask": {"init_app"},
     "holdfast.contrib.sentry": {"report_to_sentry"},
-    "holdfast.contrib.starlette": {"holdfast_of", "lifespan"},
+    "holdfast.contrib.starlette": {"holdfast_of", "lifespan", "while_connected"},
     "holdfast.archive": {"Archive", "ArchiveError"},
     "holdfast.inbox": {"consumer", "once", "sync"},
     "holdfast.inbox.sync": {"consumer", "once"},

@@ -1,4 +1,4 @@
-"""FastAPI: Starlette's lifespan, and a parameter `app: App` for path operations."""
+"""FastAPI: Starlette's lifespan and `while_connected`, and a parameter `app: App` for path operations."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import Annotated, TypeAlias
 
 from holdfast._app.app import Holdfast
 from holdfast._distribution import needed
-from holdfast.contrib.starlette import holdfast_of, lifespan
+from holdfast.contrib.starlette import holdfast_of, lifespan, while_connected
 
 with needed("holdfast.contrib.fastapi", "fastapi"):
     from fastapi import Depends
     from fastapi.requests import HTTPConnection  # noqa: TC002 - FastAPI reads the annotation
 
-__all__ = ["App", "lifespan"]
+__all__ = ["App", "lifespan", "while_connected"]
 
 
 def _app(connection: HTTPConnection) -> Holdfast:
