@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Files with tests that take ten seconds or more, or whose fixtures do. The longest first.
+# Files with tests that take ten seconds or more, or whose fixtures do, and folders whose tests share such fixtures. The
+# longest first.
 LONG = (
     "tests/chaos/test_lab.py",
+    "examples/invoicing/tests",
     "tests/docs/test_pages.py",
+    "tests/docs/test_invoicing.py",
     "tests/cli/test_demo.py",
     "tests/cli/test_dev.py",
     "tests/chaos/test_model.py",
@@ -41,25 +44,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if worker is None:
         return  # one process, which takes as long in any order
 
-    def file(item: pytest.Item) -> str:
-        return item.nodeid.partition("::")[0]
+    def place(item: pytest.Item) -> str:
+        file = item.nodeid.partition("::")[0]
+        folder = file.rpartition("/")[0]
+        return folder if folder in LONG else file
 
-    items[:] = long_first(items, file, LONG, processes=worker["workercount"])
+    items[:] = long_first(items, place, LONG, processes=worker["workercount"])
 
 
-def long_first(items: Iterable[T], file: Callable[[T], str], long: tuple[str, ...], *, processes: int) -> list[T]:
-    """Return the items in such an order that each process begins with its share of the long files.
+def long_first(items: Iterable[T], place: Callable[[T], str], long: tuple[str, ...], *, processes: int) -> list[T]:
+    """Return the items in such an order that each process begins with its share of the long files and folders.
 
-    At first, each process gets a part of the list, and the parts are equal. Files are dealt as a whole, since tests of
-    a file share fixtures.
+    At first, each process gets a part of the list, and the parts are equal. Files and folders are dealt as a whole,
+    since their tests share fixtures.
     """
     items = list(items)
-    files: dict[str, list[T]] = {name: [] for name in long}
-    others = iter([item for item in items if file(item) not in files])
+    places: dict[str, list[T]] = {name: [] for name in long}
+    others = iter([item for item in items if place(item) not in places])
     for item in items:
-        if file(item) in files:
-            files[file(item)].append(item)
-    found = [those for those in files.values() if those]
+        if place(item) in places:
+            places[place(item)].append(item)
+    found = [those for those in places.values() if those]
     ordered: list[T] = []
     for number in range(processes):
         ordered += (item for those in found[number::processes] for item in those)

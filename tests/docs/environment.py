@@ -44,7 +44,7 @@ def provide(folder: Path, wheel: Path) -> Environment:
 def _install(folder: Path, wheel: Path) -> None:
     constraints = folder / "constraints.txt"
     constraints.write_text(re.sub(r" \\\n( +--hash=\S+( \\\n)?)+", "", (ROOT / "requirements-dev.txt").read_text()))
-    asked = [f"{wheel}[{','.join(extras())}]", *BESIDE, "-c", str(constraints)]
+    asked = [f"{wheel}[{','.join(extras())}]", *BESIDE, *needed_by_examples(), "-c", str(constraints)]
     venv = folder / "venv"
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     if uv := shutil.which("uv", path=path):
@@ -60,6 +60,22 @@ def extras() -> list[str]:
 
     described = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     return sorted(described["project"]["optional-dependencies"])
+
+
+def needed_by_examples() -> list[str]:
+    """Return what the examples that are packages depend on, beside Holdfast."""
+    import tomllib
+
+    described = [
+        tomllib.loads(file.read_text("utf-8"))["project"] for file in (ROOT / "examples").glob("*/pyproject.toml")
+    ]
+    needed = [
+        name
+        for project in described
+        for names in (project["dependencies"], *project.get("optional-dependencies", {}).values())
+        for name in names
+    ]
+    return sorted({name for name in needed if not name.startswith("holdfast-pg")})
 
 
 def _write_shims(made: Environment) -> None:

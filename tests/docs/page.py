@@ -146,6 +146,15 @@ class Run:
         """Wait until the command that goes on in a terminal has printed this."""
         self._terminals[title].wait_for(shown)
 
+    def printed(self, title: str = "A second terminal") -> str:
+        """Return what the command that goes on in a terminal has printed so far."""
+        return self._terminals[title].printed
+
+    def interrupt(self, title: str = "A second terminal") -> tuple[int, str]:
+        """Press Ctrl-C in a terminal, and return the status of the command and what it printed."""
+        self._terminals[title].interrupt()
+        return self._terminals[title].finish()
+
     def _terminal(self, title: str) -> Terminal:
         if title not in self._terminals:
             self._terminals[title] = self._ends.enter_context(Terminal(self._folder, self._environment))

@@ -107,6 +107,11 @@ class Terminal:
         printed = self._read.decode(errors="replace")
         assert re.search(pattern, printed), f"the command ended, and did not print:\n{shown}\nbut:\n{printed}"
 
+    @property
+    def printed(self) -> str:
+        """The output of the command, as far as it was read."""
+        return self._read.decode(errors="replace")
+
     def interrupt(self) -> None:
         """Press Ctrl-C."""
         children = self._children()

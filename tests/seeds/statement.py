@@ -1,11 +1,11 @@
 """How a test names the statement that it proves: the document, and the statement in plain words.
 
-Five documents describe workers that Holdfast replaces. Each test in this folder proves one statement of one of them;
-`docs/explanation/seeds.md` is the table of all. A statement that we meet in another way names the decision with the
-reasons.
+Five documents describe workers that Holdfast replaces. Each test in this folder proves one statement of one of them,
+and so do some tests of the examples; `docs/explanation/seeds.md` is the table of all. A statement that we meet in
+another way names the decision with the reasons.
 
-Not here, as it is not built yet: the archive and export cycles (Parquet, object store), the endpoint that waits for an
-invoice's PDF, and the tenders example with its scraper, push provider and tables.
+Not here, as it is not built yet: the archive and export cycles (Parquet, object store), and the tenders example with
+its scraper, push provider and tables.
 """
 
 from __future__ import annotations

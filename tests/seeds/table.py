@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 HERE = Path(__file__).parent
-DOCS = HERE.parent.parent / "docs"
+ROOT = HERE.parent.parent
+DOCS = ROOT / "docs"
 PAGE = DOCS / "explanation" / "seeds.md"
 
 _HEAD = """\
 # The statements of the documents, and their tests
 
 Holdfast replaces the workers that five documents describe. Each of their statements below, on modes, endpoints,
-settings, abort reasons, leases, retries and cycles, is proved by a test in `tests/seeds/`, against a real PostgreSQL.
-Where Holdfast differs on purpose, the last column names the decision; the test then shows what Holdfast does.
+settings, abort reasons, leases, retries and cycles, is proved by a test in `tests/seeds/` or of an example, against a
+real PostgreSQL. Where Holdfast differs on purpose, the last column names the decision; the test then shows what
+Holdfast does.
 
-Not built yet, and so not here: the archive and export cycles, the endpoint that waits for an invoice's PDF, and the
-tenders example.
+Not built yet, and so not here: the archive and export cycles, and the tenders example.
 
 This page is generated: `python -m tests.seeds.table`.
 """
@@ -38,7 +39,7 @@ class Statement(NamedTuple):
     differs: str
     """The file of a decision, or nothing."""
     test: str
-    """`test_module.py::test_function`."""
+    """`test_module.py::test_function`, with its folder if that is another one."""
 
 
 class Table(NamedTuple):
@@ -48,18 +49,18 @@ class Table(NamedTuple):
 
 
 def read_table() -> Table:
-    """Import every test module of this folder and read the marks of its tests."""
+    """Import every test module of this folder and of the examples, and read the marks of its tests."""
     table = Table([], [])
-    for path in sorted(HERE.glob("test_*.py")):
+    for path in [*sorted(HERE.glob("test_*.py")), *sorted(ROOT.glob("examples/*/tests/test_*.py"))]:
         if path.stem == "test_table":
             continue
-        module = importlib.import_module(f"tests.seeds.{path.stem}")
+        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test):
-                place = f"{path.name}::{name}"
+                place = f"{path.name if path.parent == HERE else path.relative_to(ROOT)}::{name}"
                 found = [Statement(document, text, differs, place) for document, text, differs in _marks(test)]
                 table.statements.extend(found)
-                if not found:
+                if not found and path.parent == HERE:
                     table.unmarked.append(place)
     return table
 

@@ -1,0 +1,32 @@
+"""The parts that endpoints have in common: bodies in camelCase, their types, and the services of a request."""
+
+from decimal import Decimal
+from typing import Annotated, TypeAlias
+
+from fastapi import Depends, Request
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from .services import Services
+
+Email: TypeAlias = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
+Line: TypeAlias = Annotated[str, Field(pattern=r"^[^\r\n]+$", max_length=200)]
+"""One line of text."""
+Text: TypeAlias = Annotated[str, Field(max_length=1000)]
+Amount: TypeAlias = Annotated[Decimal, Field(ge=0, max_digits=9, decimal_places=2)]
+Percent: TypeAlias = Annotated[Decimal, Field(ge=0, le=100, decimal_places=2)]
+Limit: TypeAlias = Annotated[int, Field(ge=1, le=200)]
+
+
+class Body(BaseModel):
+    """A request or an answer."""
+
+    model_config = ConfigDict(alias_generator=to_camel, validate_by_name=True, extra="forbid")
+
+
+def services_of(request: Request) -> Services:
+    services: Services = request.state.services
+    return services
+
+
+Shared: TypeAlias = Annotated[Services, Depends(services_of)]

@@ -1,0 +1,148 @@
+"""The office at work: customers, invoices and classes over HTTP, and who may see what."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from sqlalchemy import create_engine
+
+from examples.invoicing.invoicing.billing import last_month
+from examples.invoicing.invoicing.migrate import settings
+from examples.invoicing.invoicing.tables import Base
+from examples.invoicing.tests.site import ADA, LESSON, issued
+
+if TYPE_CHECKING:
+    from datetime import date
+
+    from examples.invoicing.tests.site import Office, Site
+
+EVENTS = "/api/settings/events/api"
+MARKED = {"X-Holdfast-Csrf": "1"}
+KINDS = {"invoice.email.requested", "invoice.pdf.render.requested", "invoice.tax.snapshot.requested"}
+# Every job of an invoice, live or ended.
+ENQUEUED = """
+    SELECT kind FROM (SELECT kind, payload FROM holdfast.job UNION ALL SELECT kind, payload FROM holdfast.job_history)
+    AS job WHERE (payload ->> 'invoice_id')::int = %s
+"""
+PUBLISHED = "SELECT payload ->> 'number' FROM holdfast.event WHERE (payload ->> 'invoice_id')::int = %s"
+
+
+async def test_issuing_enqueues_and_publishes_in_one_transaction(office: Office) -> None:
+    site = office.site
+    async with site.user() as client:
+        customer = (await client.post("/customers", json=ADA)).json()
+        lines = [LESSON, {"description": "Score", "unitPrice": "10.00", "taxRate": "7"}]
+        draft = (await client.post("/invoices", json={"customerId": customer["id"], "lines": lines})).json()
+        assert (draft["status"], draft["number"], draft["total"]) == ("DRAFT", None, "118.99")
+        assert (await client.get(f"/invoices/{draft['id']}/pdf")).status_code == 409
+        last = site.rows("SELECT last FROM invoice_number")
+
+        site.execute(f"ALTER TABLE document ADD CONSTRAINT refused CHECK (invoice_id <> {draft['id']}) NOT VALID")
+        # The server closes a connection after an error.
+        refused = await client.post(f"/invoices/{draft['id']}/issue", headers={"Connection": "close"})
+        assert refused.status_code == 500
+        assert (site.rows(ENQUEUED, draft["id"]), site.rows(PUBLISHED, draft["id"])) == ([], [])
+        assert site.value("SELECT status FROM invoice WHERE id = %s", draft["id"]) == "DRAFT"
+        assert site.rows("SELECT last FROM invoice_number") == last, "no number is lost"
+
+        site.execute("ALTER TABLE document DROP CONSTRAINT refused")
+        answers = await asyncio.gather(*(client.post(f"/invoices/{draft['id']}/issue") for _ in range(5)))
+        [number] = {answer.json()["number"] for answer in answers}
+        assert {kind for (kind,) in site.rows(ENQUEUED, draft["id"])} == KINDS
+        assert len(site.rows(ENQUEUED, draft["id"])) == 3, "issuing again changes nothing"
+        assert site.rows(PUBLISHED, draft["id"]) == [(number,)]
+        empty = await client.post("/invoices", json={"customerId": customer["id"], "lines": []})
+        assert empty.status_code == 400
+
+
+async def test_roles_decide_who_sees_what(office: Office) -> None:
+    site = office.site
+    async with site.guest() as guest:
+        assert (await guest.get("/invoices/1")).status_code == 401
+        assert (await guest.get(f"{EVENTS}/jobs")).status_code == 401
+        assert (await guest.get("/login/guessed")).status_code == 403
+    async with site.user("teacher") as teacher:
+        assert (await teacher.get("/invoices/1")).status_code == 403
+        assert (await teacher.get(f"{EVENTS}/jobs")).status_code == 403
+        assert (await teacher.post("/users", json={"email": "eve@example.org", "role": "owner"})).status_code == 403
+    pause = {"action": "pause"}
+    async with site.user("accountant") as accountant:
+        assert (await accountant.get(f"{EVENTS}/me")).json()["role"] == "viewer"
+        refused = await accountant.post(f"{EVENTS}/queues/unused/actions", json=pause, headers=MARKED)
+        assert refused.status_code == 403
+    async with site.user("owner") as owner:
+        paused = await owner.post(f"{EVENTS}/queues/unused/actions", json=pause, headers=MARKED)
+        assert paused.status_code == 200, paused.text
+        assert site.value("SELECT who FROM holdfast.audit WHERE target = 'unused'") == "owner@example.org"
+        invited = (await owner.post("/users", json={"email": "eve@example.org", "role": "accountant"})).json()
+    async with site.guest() as eve:
+        assert (await eve.get(invited["loginPath"])).status_code == 303
+        assert (await eve.get("/me")).json() == {"email": "eve@example.org", "role": "accountant"}
+        assert (await eve.get(invited["loginPath"])).status_code == 403, "a link signs in once"
+        assert (await eve.post("/logout")).status_code == 204
+        assert (await eve.get("/me")).status_code == 401
+
+
+async def test_a_month_of_classes_is_billed_once(office: Office) -> None:
+    site = office.site
+    today = datetime.now(UTC).date()
+    before = last_month(today)
+    async with site.user() as client:
+        customers = [(await client.post("/customers", json=ADA)).json()["id"] for _ in range(2)]
+        piano = {"name": "Piano", "lessonPrice": "40.00", "taxRate": "0"}
+        class_id = (await client.post("/classes", json=piano)).json()["id"]
+    async with site.user("teacher") as teacher:
+
+        async def attended(customer_id: int, day: date) -> int:
+            body = {"customerId": customer_id, "attendedOn": day.isoformat()}
+            return (await teacher.post(f"/classes/{class_id}/attendance", json=body)).status_code
+
+        for customer_id in customers:
+            for day in (before, before, before + timedelta(days=7), today):
+                assert await attended(customer_id, day) == 204
+        assert await attended(0, today) == 404
+    async with site.guest() as runner:
+        assert (await runner.post("/internal/classes-billing", json={})).status_code == 401
+        calls = [runner.post("/internal/classes-billing", json={}, headers=site.service) for _ in range(3)]
+        answers = [answer.json()["billed"] for answer in await asyncio.gather(*calls)]
+        assert sum(answers) == 2, "one invoice for each customer, however often the runner calls"
+    billed = """
+        SELECT sum(quantity)::int FROM invoice JOIN invoice_line ON id = invoice_id
+        WHERE billed_month = %s AND customer_id = ANY (%s) GROUP BY id
+    """
+    assert site.rows(billed, before, customers) == [(2,), (2,)], "the lesson of this month is not billed yet"
+
+
+async def test_an_overdue_invoice_is_reminded_of_once_a_day(office: Office) -> None:
+    site = office.site
+    async with site.user() as client, site.guest() as runner:
+        late, paid = [await issued(client, to=f"{name}@example.org") for name in ("late", "paid")]
+        site.execute("UPDATE invoice SET due_on = current_date - 3 WHERE id IN (%s, %s)", late["id"], paid["id"])
+        assert (await client.post(f"/invoices/{paid['id']}/pay")).json()["status"] == "PAID"
+        calls = [runner.post("/internal/invoice-reminders", json={}, headers=site.service) for _ in range(3)]
+        assert sum(answer.json()["reminded"] for answer in await asyncio.gather(*calls)) == 1
+    mails = await asyncio.to_thread(site.mailbox.wait_for, "late@example.org", 2)
+    assert sorted(mail["subject"] for mail in mails) == [
+        f"Invoice {late['number']}",
+        f"Reminder of invoice {late['number']}",
+    ]
+
+
+async def test_the_worker_calls_the_endpoints(office: Office) -> None:
+    """Both runners ran when the worker started, as singletons, with the token of the services."""
+    runs = "SELECT count(DISTINCT name) FROM holdfast.schedule WHERE name IN ('invoiceReminders', 'classesBilling')"
+    site = office.site
+    await asyncio.to_thread(site.wait_for, f"{runs} AND next_at > now() AND last_at IS NOT NULL", 2)
+    assert site.value("SELECT count(*) FROM holdfast.run WHERE error IS NOT NULL") == 0
+
+
+def test_the_migrations_make_the_tables_of_the_code(site: Site) -> None:
+    engine = create_engine(settings(site.database).attributes["url"])
+    with engine.connect() as conn:
+        context = MigrationContext.configure(conn, opts={"compare_type": True})
+        assert compare_metadata(context, Base.metadata) == []
+    engine.dispose()
