@@ -24,6 +24,7 @@ import psycopg
 from holdfast._archive import parquet, stream
 from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
 from holdfast._archive.manifest import Manifest
+from holdfast._archive.pace import Pace
 from holdfast._logs.failure import Failure
 
 if TYPE_CHECKING:
@@ -72,7 +73,14 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
         metadata = {"holdfast": json.dumps(request["about"])}
         upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
         file = parquet.Digest(upload)
-        written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=lambda done: _say(rows=done))
+        pace = Pace() if request["background"] else None
+
+        def on_rows(done: int) -> None:
+            _say(rows=done)
+            if pace is not None:
+                pace.rest()
+
+        written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=on_rows)
         _check_fence(conn, request)
     if written.rows:
         upload.close()
