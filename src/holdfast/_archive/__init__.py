@@ -12,7 +12,7 @@ In the order in which a row passes through them:
     manifest.py     describes a file: rows, ids, checksum, columns
     location.py     opens the object store, and names the objects
     child.py        is the process that exports and verifies one period
-    pace.py         lets an export in the background rest while others need the machine or the server
+    rests.py        lets an export in the background rest while others need the machine or the server
     export.py       has periods exported and verified in that process, and records each step
     cleanup.py      drops what is verified and no longer to be kept
     restore.py      loads a file into a table

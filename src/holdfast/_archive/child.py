@@ -24,7 +24,7 @@ import psycopg
 from holdfast._archive import parquet, stream
 from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
 from holdfast._archive.manifest import Manifest
-from holdfast._archive.pace import Pace
+from holdfast._archive.rests import Rests
 from holdfast._logs.failure import Failure
 
 if TYPE_CHECKING:
@@ -73,12 +73,12 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
         metadata = {"holdfast": json.dumps(request["about"])}
         upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
         file = parquet.Digest(upload)
-        pace = Pace() if request["background"] else None
+        rests = Rests() if request["background"] else None
 
         def on_rows(done: int) -> None:
             _say(rows=done)
-            if pace is not None:
-                pace.rest()
+            if rests is not None:
+                rests.take()
 
         written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=on_rows)
         _check_fence(conn, request)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 
 # After a row group, an export rests this many times as long as it was kept waiting.
-RESTS = 4.0
+TIMES = 4.0
 # Seconds of a rest at most.
 LONGEST = 2.0
 
 
-class Pace:
+class Rests:
     """Measures how long an export was kept waiting for a processor or for rows, and rests in proportion.
 
     Alone on an idle machine it hardly waits and hardly rests. Beside busy workers it gets slower, notices that, and
@@ -24,9 +24,9 @@ class Pace:
     def __init__(self) -> None:
         self._at, self._used = time.monotonic(), time.process_time()
 
-    def rest(self) -> None:
+    def take(self) -> None:
         """Rest, if something has kept this process waiting since the last rest."""
         waited = time.monotonic() - self._at - (time.process_time() - self._used)
         if waited > 0:
-            time.sleep(min(LONGEST, RESTS * waited))
+            time.sleep(min(LONGEST, TIMES * waited))
         self._at, self._used = time.monotonic(), time.process_time()
