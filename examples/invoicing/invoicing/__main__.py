@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import local
+from .config import Config
 from .migrate import migrate
 from .services import open_services
 from .users import Role, invite
@@ -51,7 +52,7 @@ def main() -> int:
     arguments = parser.parse_args()
     match arguments.command:
         case "migrate":
-            migrate(os.environ["DATABASE_URL"])
+            migrate(Config.read(os.environ).database_url)
         case "invite":
             print(asyncio.run(_invite(arguments.email, arguments.role)))
         case _:
@@ -72,7 +73,7 @@ def _run(port: int) -> int:
                 if not os.environ.get(name):
                     os.environ |= ends.enter_context(server(folder))
             _set_defaults(port)
-            migrate(os.environ["DATABASE_URL"])
+            migrate(Config.read(os.environ).database_url)
             path = asyncio.run(_invite("owner@example.org", Role.OWNER))
             address = f"http://127.0.0.1:{port}"
             web = ["uvicorn", "--factory", "invoicing.web:create", "--port", str(port), *UVICORN]

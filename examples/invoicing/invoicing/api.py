@@ -9,10 +9,11 @@ from pydantic.alias_generators import to_camel
 
 from .services import Services
 
-Email: TypeAlias = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", max_length=200)]
-Line: TypeAlias = Annotated[str, Field(pattern=r"^[^\r\n]+$", max_length=200)]
+Id: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
+Email: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9._%+-]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+$", max_length=200)]
+Line: TypeAlias = Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$", max_length=200)]
 """One line of text."""
-Text: TypeAlias = Annotated[str, Field(max_length=1000)]
+Text: TypeAlias = Annotated[str, Field(pattern=r"^[^\x00]*$", max_length=1000)]
 Amount: TypeAlias = Annotated[Decimal, Field(ge=0, max_digits=9, decimal_places=2)]
 Percent: TypeAlias = Annotated[Decimal, Field(ge=0, le=100, decimal_places=2)]
 Limit: TypeAlias = Annotated[int, Field(ge=1, le=200)]

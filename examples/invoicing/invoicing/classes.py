@@ -6,7 +6,7 @@ from fastapi import APIRouter, Depends, HTTPException
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 
-from .api import Amount, Body, Line, Percent, Shared
+from .api import Amount, Body, Id, Line, Percent, Shared
 from .money import Currency, Money
 from .tables import Attendance, MusicClass
 from .users import Office, signed_in
@@ -26,7 +26,7 @@ class ClassBody(NewClass):
 
 
 class AttendanceBody(Body):
-    customer_id: int
+    customer_id: Id
     attended_on: date
 
 
@@ -40,7 +40,7 @@ async def add_class(new: NewClass, services: Shared) -> ClassBody:
 
 
 @router.post("/{class_id}/attendance", status_code=204, dependencies=[Depends(signed_in())])
-async def record_attendance(class_id: int, new: AttendanceBody, services: Shared) -> None:
+async def record_attendance(class_id: Id, new: AttendanceBody, services: Shared) -> None:
     """Record that a customer attended a lesson. Recorded twice, it is billed once."""
     row = insert(Attendance).values(class_id=class_id, customer_id=new.customer_id, attended_on=new.attended_on)
     try:

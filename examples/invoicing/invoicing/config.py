@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 LEAST_SECRET = 32
+_NEEDED = ("SMTP_URL", "SESSION_SECRET", "WORKER_API_SERVICE_TOKEN")
 
 
 class ConfigError(Exception):
@@ -54,17 +55,21 @@ class Config:
     """Decides which day, and which month, it is."""
     chromium: str | None = None
     """The browser that renders PDFs. None: the first one that is found."""
+    secure_cookies: bool = False
+    """Send cookies over HTTPS only."""
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
         """Read the environment. Raise ConfigError with every variable that is missing."""
-        needed = ("DATABASE_URL", "SMTP_URL", "SESSION_SECRET", "WORKER_API_SERVICE_TOKEN")
-        if missing := [name for name in needed if not environment.get(name)]:
+        # Holdfast reads its own name first, and so do we: there is one database.
+        database_url = environment.get("HOLDFAST_DATABASE_URL") or environment.get("DATABASE_URL", "")
+        needed = {"DATABASE_URL": database_url} | {name: environment.get(name) for name in _NEEDED}
+        if missing := [name for name, value in needed.items() if not value]:
             raise ConfigError(f"set {', '.join(missing)}")
         if len(environment["SESSION_SECRET"]) < LEAST_SECRET:
             raise ConfigError(f"SESSION_SECRET: give at least {LEAST_SECRET} random characters")
         return cls(
-            database_url=environment["DATABASE_URL"],
+            database_url=database_url,
             smtp=Smtp.read(environment["SMTP_URL"]),
             session_secret=environment["SESSION_SECRET"],
             service_token=environment["WORKER_API_SERVICE_TOKEN"],
@@ -74,4 +79,5 @@ class Config:
             company=environment.get("COMPANY_NAME") or cls.company,
             time_zone=ZoneInfo(environment.get("COMPANY_TIME_ZONE") or "Europe/Berlin"),
             chromium=environment.get("CHROMIUM") or None,
+            secure_cookies=environment.get("SECURE_COOKIES") == "true",
         )

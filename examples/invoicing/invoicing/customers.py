@@ -3,7 +3,7 @@
 from fastapi import APIRouter, HTTPException
 from sqlalchemy import select
 
-from .api import Body, Email, Limit, Line, Shared, Text
+from .api import Body, Email, Id, Limit, Line, Shared, Text
 from .tables import Customer
 from .users import Office
 
@@ -29,7 +29,7 @@ async def add_customer(new: NewCustomer, services: Shared) -> CustomerBody:
 
 
 @router.get("")
-async def list_customers(services: Shared, after: int = 0, limit: Limit = 50) -> list[CustomerBody]:
+async def list_customers(services: Shared, after: Id = 0, limit: Limit = 50) -> list[CustomerBody]:
     """Return customers by their ids. The next page is `after` the last one."""
     page = select(Customer).where(Customer.id > after).order_by(Customer.id).limit(limit)
     async with services.sessions() as session:
@@ -37,7 +37,7 @@ async def list_customers(services: Shared, after: int = 0, limit: Limit = 50) ->
 
 
 @router.get("/{customer_id}")
-async def show_customer(customer_id: int, services: Shared) -> CustomerBody:
+async def show_customer(customer_id: Id, services: Shared) -> CustomerBody:
     async with services.sessions() as session:
         customer = await session.get(Customer, customer_id)
     if customer is None:

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from holdfast import ChainFailed, Handle
 from holdfast.contrib.fastapi import while_connected
 
-from .api import Body, Shared
+from .api import Body, Id, Shared
 from .jobs import app, render_pdf, request_pdf
 from .storage import Pdf
 from .tables import Invoice
@@ -48,7 +48,7 @@ class RenderFailed(Body):
 
 @router.get("/{invoice_id}/pdf", responses={202: {"model": Pending}, 422: {"model": RenderFailed}})
 async def wait_for_pdf(
-    invoice_id: int, request: Request, services: Shared, wait_ms: Annotated[int, Query(alias="waitMs")] = DEFAULT_MS
+    invoice_id: Id, request: Request, services: Shared, wait_ms: Annotated[int, Query(alias="waitMs")] = DEFAULT_MS
 ) -> Response:
     """Wait until the PDF is ready, for `waitMs` at most.
 

@@ -5,7 +5,7 @@ import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, HTTPException
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from .api import Shared
 from .billing import bill, unbilled
@@ -13,6 +13,7 @@ from .invoices import today_of
 from .reminders import remind
 
 BATCH = 100
+MOST = 1_000
 
 
 def service_token(services: Shared, x_service_token: Annotated[str, Header()] = "") -> None:
@@ -26,14 +27,18 @@ router = APIRouter(prefix="/internal", tags=["internal"], dependencies=[Depends(
 class Budget(BaseModel):
     """How much the runner may do in this call."""
 
-    max_items: Annotated[int, Field(ge=1, le=1000)] | None = None
-    max_ms: Annotated[int, Field(ge=1)] = 30_000
+    max_items: int | None = None
+    max_ms: int = 30_000
+
+    @property
+    def items(self) -> int:
+        return min(max(self.max_items or BATCH, 0), MOST)
 
 
 @router.post("/invoice-reminders")
 async def remind_of_invoices(budget: Budget, services: Shared) -> dict[str, int]:
     async with services.sessions.begin() as session:
-        return {"reminded": await remind(session, today_of(services.config), budget.max_items or BATCH)}
+        return {"reminded": await remind(session, today_of(services.config), budget.items)}
 
 
 @router.post("/classes-billing")
@@ -42,7 +47,7 @@ async def bill_classes(budget: Budget, services: Shared) -> dict[str, int]:
     ends_at = time.monotonic() + budget.max_ms * 0.9 / 1000
     today, billed = today_of(services.config), 0
     async with services.sessions() as session:
-        due = await unbilled(session, today, budget.max_items or BATCH)
+        due = await unbilled(session, today, budget.items)
     for customer_id, currency in due:
         if time.monotonic() > ends_at:
             break

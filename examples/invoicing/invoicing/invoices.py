@@ -11,7 +11,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import NoResultFound
 from sqlalchemy.ext.asyncio import AsyncSession
 
-from .api import Amount, Body, Line, Percent, Shared
+from .api import Amount, Body, Id, Line, Percent, Shared
 from .config import Config
 from .jobs import InvoiceIssued, app, invoice_issued, request_pdf, send_invoice, snapshot_taxes
 from .money import Currency, Money
@@ -31,7 +31,7 @@ class LineBody(Body):
 
 
 class NewInvoice(Body):
-    customer_id: int
+    customer_id: Id
     currency: Currency = "EUR"
     lines: Annotated[list[LineBody], Field(min_length=1, max_length=100)]
 
@@ -89,13 +89,13 @@ async def draft_invoice(new: NewInvoice, services: Shared) -> InvoiceBody:
 
 
 @router.get("/{invoice_id}")
-async def show_invoice(invoice_id: int, services: Shared) -> InvoiceBody:
+async def show_invoice(invoice_id: Id, services: Shared) -> InvoiceBody:
     async with services.sessions() as session:
         return _body(await _found(session, invoice_id))
 
 
 @router.post("/{invoice_id}/issue")
-async def issue_invoice(invoice_id: int, services: Shared) -> InvoiceBody:
+async def issue_invoice(invoice_id: Id, services: Shared) -> InvoiceBody:
     """Issue a draft. An invoice that was issued before is answered as it is, so a request may be repeated."""
     async with services.sessions.begin() as session:
         await session.execute(select(Invoice.id).where(Invoice.id == invoice_id).with_for_update())
@@ -106,7 +106,7 @@ async def issue_invoice(invoice_id: int, services: Shared) -> InvoiceBody:
 
 
 @router.post("/{invoice_id}/pay")
-async def pay_invoice(invoice_id: int, services: Shared) -> InvoiceBody:
+async def pay_invoice(invoice_id: Id, services: Shared) -> InvoiceBody:
     async with services.sessions.begin() as session:
         await session.execute(select(Invoice.id).where(Invoice.id == invoice_id).with_for_update())
         invoice = await _found(session, invoice_id)

