@@ -84,9 +84,16 @@ def _linked_files(files: Files) -> list[str]:
     found = set(_ALWAYS)
     for file in files.documentation_pages():
         if file.generated_by is None and (source := file.abs_src_path):
-            folder = Path(source).parent
-            found |= {path for match in _LINK.finditer(file.content_string) if (path := _outside(folder, match[1]))}
+            found |= _links(file.content_string, Path(source).parent)
+    # A document beside the code of an example links to that code.
+    for path in [path for path in found if path.endswith(".md") and path not in _ALWAYS]:
+        found |= _links((ROOT / path).read_text("utf-8"), (ROOT / path).parent)
     return sorted(found)
+
+
+def _links(text: str, folder: Path) -> set[str]:
+    """Return the files outside docs/ to which a document of this folder links."""
+    return {path for match in _LINK.finditer(text) if (path := _outside(folder, match[1]))}
 
 
 def _page_of(path: str) -> str:
@@ -106,7 +113,8 @@ def _shown(path: str) -> str:
     """Return the page of a file or a folder."""
     place = ROOT / path
     if path.endswith(".md"):
-        return _led_from_root(place.read_text("utf-8"))
+        text = place.read_text("utf-8")
+        return _led_from_root(text) if path in _ALWAYS else _led_from(place.parent, text)
     head = f"---\nsearch:\n  exclude: true\n---\n\n# {path}\n\n"
     if place.is_dir():
         inside = sorted(str(file.relative_to(place)) for file in place.rglob("*") if _is_source(file))
@@ -128,6 +136,20 @@ def _led_from_root(text: str) -> str:
         if link.startswith("docs/"):
             return f"](../{link.removeprefix('docs/')}{anchor})"
         return f"]({link}{anchor})" if link in _ALWAYS else "](../index.md)"
+
+    return _outside_code(text, led)
+
+
+def _led_from(folder: Path, text: str) -> str:
+    """Return a document of a folder outside docs/ with links to the pages of what it links to."""
+    here = Path(SOURCE) / folder.relative_to(ROOT)
+
+    def led(match: re.Match[str]) -> str:
+        if (path := _outside(folder, match[1])) is not None:
+            return f"]({os.path.relpath(_page_of(path), here)})"
+        target = (folder / match[1]).resolve()
+        inside = target.is_relative_to(DOCS) and target.exists()
+        return f"]({os.path.relpath(target.relative_to(DOCS), here)}{match[2] or ''})" if inside else match[0]
 
     return _outside_code(text, led)
 
