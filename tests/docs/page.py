@@ -146,11 +146,11 @@ class Run:
         """Wait until the command that goes on in a terminal has printed this."""
         self._terminals[title].wait_for(shown)
 
-    def printed(self, title: str = "A second terminal") -> str:
+    def printed(self, title: str) -> str:
         """Return what the command that goes on in a terminal has printed so far."""
         return self._terminals[title].printed
 
-    def interrupt(self, title: str = "A second terminal") -> tuple[int, str]:
+    def interrupt(self, title: str) -> tuple[int, str]:
         """Press Ctrl-C in a terminal, and return the status of the command and what it printed."""
         self._terminals[title].interrupt()
         return self._terminals[title].finish()

@@ -42,15 +42,16 @@ def test_the_readme_does_what_it_shows(clone: Path, variables: dict[str, str]) -
     program()  # Chromium, which the README asks for
     start, use = [block for block in blocks(README) if block.language == "console"]
     with Run(clone, variables, "") as run, started(run, start) as ended:
-        link = _printed(run, "Sign in")
+        printed = run.printed(start.title)
+        link = _place(printed, "Sign in")
         run.run([use._replace(text=use.text.replace("http://127.0.0.1:8000/login/…", link))])
-        mails = Path(_printed(run, "Mail"))
+        mails = Path(_place(printed, "Mail"))
         _check_pdf(clone / "invoice.pdf")
         _check_mails(mails)
         _check_roles(link.partition("/login/")[0], clone / "cookies")
-        places = [mails.parent, *map(Path, re.findall(r"host=(\S+)", run.printed()))]
-    [(status, printed)] = ended
-    assert (status, "Stopping" in printed) == (0, True), printed
+        places = [mails.parent, *map(Path, re.findall(r"host=(\S+)", printed))]
+    [(status, said)] = ended
+    assert (status, "Stopping" in said) == (0, True), said
     assert not any(place.exists() for place in places)
     assert not _processes(str(mails.parent))
 
@@ -63,12 +64,12 @@ def started(run: Run, block: Block) -> Iterator[list[tuple[int, str]]]:
     try:
         yield ended
     finally:
-        ended.append(run.interrupt())
+        ended.append(run.interrupt(block.title))
 
 
-def _printed(run: Run, name: str) -> str:
-    found = re.search(rf"^ +{name} +(\S+)$", run.printed(), re.MULTILINE)
-    assert found is not None, run.printed()
+def _place(printed: str, name: str) -> str:
+    found = re.search(rf"^ +{name} +(\S+)$", printed, re.MULTILINE)
+    assert found is not None, printed
     return found[1]
 
 

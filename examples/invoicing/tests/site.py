@@ -217,13 +217,11 @@ async def issued(client: httpx.AsyncClient, to: str = ADA["email"], **line: str)
     customer = await _created(client, "/customers", {**ADA, "email": to})
     draft = await _created(client, "/invoices", {"customerId": customer["id"], "lines": [LESSON | line]})
     answer = await client.post(f"/invoices/{draft['id']}/issue")
-    assert answer.status_code == 200, answer.text
-    invoice: dict[str, Any] = answer.json()
+    invoice: dict[str, Any] = answer.raise_for_status().json()
     return invoice
 
 
 async def _created(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> dict[str, Any]:
     answer = await client.post(path, json=body)
-    assert answer.status_code == 201, answer.text
-    created: dict[str, Any] = answer.json()
+    created: dict[str, Any] = answer.raise_for_status().json()
     return created

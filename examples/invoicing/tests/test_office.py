@@ -105,6 +105,7 @@ async def test_a_wrong_request_is_answered_with_400(office: Office, path: str, b
     assert (answer.status_code, answer.json()["error"]) == (400, "INVALID_REQUEST")
 
 
+@pytest.mark.prove
 async def test_a_worker_runs_inside_the_api_only_if_it_is_asked_for(site: Site) -> None:
     workers = "SELECT count(*) FROM holdfast.worker"
     with site.api():
