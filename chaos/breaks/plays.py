@@ -14,6 +14,7 @@ from chaos.breaks.scene import LOOK_EVERY, Play
 from chaos.fault import Pace
 from chaos.faults import identity
 from chaos.faults.notification import forge
+from chaos.faults.server import terminate
 from chaos.ground import value
 from chaos.producer import STEPS, Promised
 from chaos.trouble import GRACE
@@ -252,8 +253,14 @@ async def two_versions(scene: Scene) -> None:
 
 async def given_away(scene: Scene) -> None:
     """Let another worker have the id of one that works, and run jobs under it."""
-    async with identity.given_away(scene.site, random.Random(0)):
-        pass
+    site = scene.site
+    other = await identity.give_away(site, scene.replicas[0].name)
+    await terminate(site, share=1)
+    # A sound build takes none of them, however long this takes; a broken one takes them when it has connected again.
+    held = "SELECT count(*) < %s FROM holdfast.job WHERE id = ANY (%s) AND lock_token = %s"
+    with suppress(TimeoutError):
+        await scene.until(held, len(other.jobs), other.jobs, other.token, seconds=8)
+    await identity.end(site, other)
 
 
 async def singletons(scene: Scene) -> None:

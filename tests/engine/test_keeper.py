@@ -57,6 +57,7 @@ ELSEWHERE = {
     "_engine/jobs/lending.py": "one question to a silent database, which the next look asks again",
     "_engine/worker.py": "the stop, awaited by who asked for it",
     "_engine/wake/chains.py": "belongs to those who wait for a chain, who start another when it ends",
+    "_engine/wake/late.py": "one lookup, awaited by the callers that give up",
     "_engine/wake/broker.py": "a group within the listener's loop, which ends with any of them",
     "_relay/consumer.py": _BRIEF,
     "_relay/partition.py": _BRIEF,

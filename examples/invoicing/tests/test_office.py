@@ -156,12 +156,14 @@ async def test_an_overdue_invoice_is_reminded_of_once_a_day(office: Office) -> N
         site.execute("UPDATE invoice SET due_on = current_date - 3 WHERE id IN (%s, %s)", late["id"], paid["id"])
         assert (await client.post(f"/invoices/{paid['id']}/pay")).json()["status"] == "PAID"
         calls = [runner.post("/internal/invoice-reminders", json={}, headers=site.service) for _ in range(3)]
-        assert sum(answer.json()["reminded"] for answer in await asyncio.gather(*calls)) == 1
+        # None, if the runner of the worker was first.
+        assert sum(answer.json()["reminded"] for answer in await asyncio.gather(*calls)) <= 1
     mails = await asyncio.to_thread(site.mailbox.wait_for, "late@example.org", 2)
     assert sorted(mail["subject"] for mail in mails) == [
         f"Invoice {late['number']}",
         f"Reminder of invoice {late['number']}",
     ]
+    assert site.value("SELECT count(*) FROM email_delivery WHERE invoice_id = %s", late["id"]) == 2
 
 
 async def test_the_worker_calls_the_endpoints(office: Office) -> None:
