@@ -3,11 +3,16 @@
 -- transaction, ends a chain from outside or waits for one needs the privileges of a worker.
 
 -- Roles belong to the whole server, and `migrate` may run for two of its databases at once: the second finds the role there. A user that
--- may not create roles leaves them out; `holdfast migrate` reports it, and grants to roles that an administrator creates.
+-- may not create roles leaves them out; `holdfast migrate` reports it, and grants to roles that an administrator creates. On Citus they
+-- belong to the whole cluster: the coordinator creates them on all nodes, or the users that are members of them could not exist there.
 DO $$
 DECLARE
+    citus boolean := to_regproc('citus_is_coordinator') IS NOT NULL;
     wanted text;
 BEGIN
+    IF citus THEN
+        EXECUTE 'SELECT set_config(''citus.enable_ddl_propagation'', citus_is_coordinator()::text, true)';
+    END IF;
     FOREACH wanted IN ARRAY ARRAY['holdfast_producer', 'holdfast_worker', 'holdfast_viewer', 'holdfast_operator'] LOOP
         CONTINUE WHEN EXISTS (SELECT FROM pg_roles WHERE rolname = wanted);
         BEGIN
@@ -16,6 +21,9 @@ BEGIN
             NULL;
         END;
     END LOOP;
+    IF citus THEN
+        PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
+    END IF;
 END $$;
 
 -- No other transaction adds or drops partitions meanwhile: a grant on a dropped table would fail.
