@@ -422,3 +422,25 @@ def test_ids_or_a_filter(arguments: list[str]) -> None:
     assert said.status == 2
     assert said.err.startswith("holdfast jobs")
     assert said.err.count("\n") == 1
+
+
+def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
+    later, paused, dead, stopped, first, second = enqueue(
+        conn,
+        job(delay=3600),
+        job(queue="pdf"),
+        job(order_key=OrderKey("customer 7", on_failure="block")),
+        job(order_key=OrderKey("customer 7", on_failure="block")),
+        job(order_key="customer 8"),
+        job(order_key="customer 8"),
+    )
+    conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('pdf', true)")
+    worker.end([one for one in worker.claim() if one.id == dead], FAILED)
+    said = {one: holdfast("jobs", "show", str(one), database=database).out for one in (later, paused, stopped, second)}
+    assert "\nIt is due at 2" in said[later]
+    assert "\nThe queue pdf is paused: holdfast queues resume pdf\n" in said[paused]
+    letter = f"the dead letter {dead}: retry that one, or holdfast jobs resume-key 'customer 7'"
+    assert f"\nIts order key is stopped by {letter}\n" in said[stopped]
+    assert f"\nIt waits for job {first}, which comes before it in the order key.\n" in said[second]
+    assert holdfast("jobs", "show", "--json", str(second), database=database).json["waiting"]["behind"] == first
+    assert holdfast("jobs", "show", "--json", str(dead), database=database).json["waiting"] is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from holdfast._store.inspect import (
     list_jobs,
     list_replays,
     read_job,
+    read_waiting,
     read_worker,
 )
 from holdfast._store.search import MOST_ACTED_ON
@@ -27,12 +29,12 @@ from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from holdfast._ops.requests import JobFilter
     from holdfast._ops.responses.job import JobActionResult, JobLine
     from holdfast._ops.service import Service
-    from holdfast._store.inspect import AttemptRow, JobRow
+    from holdfast._store.inspect import AttemptRow, JobRow, WaitingRow
     from holdfast._store.search import Acted
 
     Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[int]]
@@ -147,6 +149,7 @@ async def _show(service: Service, arguments: argparse.Namespace) -> int:
         worker = await read(read_worker(holder)) if holder else None
         original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
         replays = await read(list_replays(arguments.id))
+        waiting = await read(read_waiting(arguments.id))
         served = None
         if job["status"] == "pending":
             served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
@@ -156,6 +159,7 @@ async def _show(service: Service, arguments: argparse.Namespace) -> int:
             {
                 "job": job,
                 "served": served,
+                "waiting": waiting and waiting._asdict(),
                 "max_runtime": runtime and runtime._asdict(),
                 "worker": worker and worker._asdict(),
                 "attempts": [attempt._asdict() for attempt in attempts],
@@ -166,6 +170,8 @@ async def _show(service: Service, arguments: argparse.Namespace) -> int:
         return 0
     fields = job | ({"max_attempts": "no limit"} if job["max_attempts"] is None else {})
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
+    for reason in _reasons(job, waiting) if waiting is not None else ():
+        print(f"\n{reason}")
     if served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
     if runtime is not None:
@@ -195,6 +201,21 @@ async def _show(service: Service, arguments: argparse.Namespace) -> int:
         print("\nReplayed as")
         table.print_table(("id", "status", "created"), replays)
     return 0
+
+
+def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
+    """Yield why a job waits."""
+    if waiting.due_at is not None:
+        yield f"It is due at {table.text(waiting.due_at)}."
+    if waiting.paused:
+        yield f"The queue {job['queue']} is paused: holdfast queues resume {job['queue']}"
+    if waiting.blockers is not None:
+        yield f"It waits for the end of {counted(waiting.blockers, 'chain')}."
+    if waiting.stopped_by is not None:
+        resume = f"holdfast jobs resume-key {shlex.quote(table.text(job['order_key']))}"
+        yield f"Its order key is stopped by the dead letter {waiting.stopped_by}: retry that one, or {resume}"
+    elif waiting.behind is not None:
+        yield f"It waits for job {waiting.behind}, which comes before it in the order key."
 
 
 def _print_traceback(attempts: Sequence[AttemptRow]) -> None:

@@ -76,6 +76,20 @@ class ReplayLine(NamedTuple):
     created_at: datetime
 
 
+class WaitingRow(NamedTuple):
+    """The reasons why a job waits; None where a reason does not apply."""
+
+    due_at: datetime | None
+    paused: bool
+    """Whether its queue is paused."""
+    blockers: int | None
+    """Chains that must end before it."""
+    stopped_by: int | None
+    """The dead letter that stopped its order key."""
+    behind: int | None
+    """The first job of its order key."""
+
+
 class WorkerRow(NamedTuple):
     """A worker, and how it stopped."""
 
@@ -167,6 +181,11 @@ def list_jobs(which: Filter, limit: int) -> list[Statement[list[JobRow]]]:
 def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
     """Return the job's row from whichever table has it, unchanged; None if it does not exist."""
     return statement("read_job", lambda rows: json.loads(rows[0][0]) if rows else None, id=job_id)
+
+
+def read_waiting(job_id: int) -> Statement[WaitingRow | None]:
+    """Return why a job waits; None if it does not wait."""
+    return statement("read_waiting", one_or_none(WaitingRow), id=job_id)
 
 
 def list_attempts(job_id: int, limit: int = 200) -> Statement[list[AttemptRow]]:

@@ -35,6 +35,14 @@ SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
     UNION ALL SELECT to_json(f)::text FROM holdfast.job_failed f WHERE f.id = wanted.id) AS found (said)
 LIMIT 1
 
+-- name: read_waiting
+-- The reasons why a live job does not run: null or false where a reason does not apply.
+SELECT CASE WHEN j.available_at > now() THEN j.available_at END, coalesce(q.paused, false), nullif(j.blockers_left, 0), s.job_id,
+    (SELECT o.id FROM holdfast.job o WHERE o.order_key = j.order_key AND (o.order_seq, o.id) < (j.order_seq, j.id)
+     ORDER BY o.order_seq, o.id LIMIT 1)
+FROM holdfast.job j LEFT JOIN holdfast.queue q ON q.name = j.queue LEFT JOIN holdfast.order_stop s ON s.order_key = j.order_key
+WHERE j.id = %(id)s AND j.status IN ('pending', 'blocked') LIMIT 1
+
 -- name: list_attempts
 -- If there are too many, the latest, and the tracebacks of only the last twenty, because they are long. A first attempt that completed has
 -- no row there: it is read from the job's own row.
