@@ -1,7 +1,7 @@
 VENV ?= .venv
 PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
-CODE := src tests tools hatch_build.py $(wildcard bench chaos examples)
+CODE := src tests tools hatch_build.py $(wildcard bench chaos deploy examples)
 
 .PHONY: help setup dashboard check docs format test lowest extras sbom package browser prove bench chaos lock
 

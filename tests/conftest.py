@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytest_plugins = ["tests.standstill", "tests.order"]
+pytest_plugins = ["tests.standstill", "tests.order", "tests.shown"]
 
 # A suite that a shell started in the background ignores Ctrl-C, and so would every program that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

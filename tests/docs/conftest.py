@@ -4,14 +4,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from tests.docs import environment
 
 if TYPE_CHECKING:
-    from tests.docs.environment import Environment
+    from collections.abc import Iterator
 
-SHOWN = "shown at the end"
+    from tests.docs.environment import Environment
+    from tools.postgres import Server
+
+SHOP = "shop"
 
 
 @pytest.fixture(scope="session")
@@ -39,9 +43,17 @@ def variables(clean: Environment, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests measured, also when they ran in other processes."""
-    for report in terminalreporter.getreports("passed"):
-        for name, value in report.user_properties:
-            if name == SHOWN:
-                terminalreporter.write_line(str(value))
+@pytest.fixture
+def postgres(server: Server) -> dict[str, str]:
+    """Where PostgreSQL is, for a page that does not start its own."""
+    return {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
+
+
+@pytest.fixture
+def shop(server: Server) -> Iterator[str]:
+    """The address of the database that pages name. It is there when a page begins, unless the page makes it."""
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute(f"DROP DATABASE IF EXISTS {SHOP} WITH (FORCE)")
+    yield server.url(SHOP)
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute(f"DROP DATABASE IF EXISTS {SHOP} WITH (FORCE)")

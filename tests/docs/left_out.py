@@ -21,6 +21,7 @@ LEFT_OUT: dict[tuple[str, str], str] = {
 # Pages whose blocks need more than a page can prepare, and the test that runs or checks them.
 RUN_ELSEWHERE = {
     "docs/how-to/chains.md": "tests/chains/test_page.py",
+    "docs/how-to/deploy.md": "tests/deploy/test_page.py",
     "docs/how-to/events.md": "tests/relay/test_page.py",
     "docs/how-to/frameworks.md": "tests/test_frameworks_page.py",
     "docs/how-to/move-from-an-outbox.md": "tests/moving/test_guides.py",
@@ -31,6 +32,7 @@ RUN_ELSEWHERE = {
     "docs/how-to/runners.md": "tests/engine/test_runner.py",
     "docs/how-to/sinks.md": "tests/relay/sinks/publishing.py",
     "docs/how-to/testing.md": "tests/testing/test_page.py",
+    "docs/how-to/troubleshooting.md": "tests/docs/test_troubleshooting.py",
     "docs/how-to/worker.md": "tests/engine/test_worker_page.py",
     "docs/reference/cli.md": "tests/docs/test_commands.py",
     "docs/reference/errors.md": "tests/mistakes/test_messages.py",

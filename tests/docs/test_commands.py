@@ -12,9 +12,12 @@ from tests.docs.block import blocks, pages
 
 
 def commands(text: str) -> list[str]:
-    """Return the commands of ours in a block. A line that ends in a backslash goes on in the next one."""
+    """Return the commands of ours in a block. A line that ends in a backslash goes on in the next one.
+
+    An error begins with the command and a colon.
+    """
     lines = re.sub(r"\\\n\s*", "", text).splitlines()
-    return [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?(\w+=\S+ )*holdfast ", line)]
+    return [line.removeprefix("$ ") for line in lines if re.match(r"(\$ )?(\w+=\S+ )*holdfast (?!\w+: )", line)]
 
 
 # The commands of docs/reference/cli.md are a synopsis: they name jobs that do not exist, so none of them is run.

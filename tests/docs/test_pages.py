@@ -14,17 +14,17 @@ import pytest
 
 from tests.docs import environment
 from tests.docs.block import Block, blocks, pages
-from tests.docs.conftest import SHOWN
+from tests.docs.conftest import SHOP
 from tests.docs.left_out import LEFT_OUT, RUN_ELSEWHERE
 from tests.docs.page import Run, run_page
+from tests.shown import SHOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tools.postgres import Server
 
 RUNS = {"python", "py", "console", "sh", "sql"}
-SHOP = "shop"
 README = "README.md"
 FIRST_JOB = "docs/tutorials/first-job.md"
 
@@ -34,22 +34,6 @@ def _is_run(block: Block) -> bool:
 
 
 WITH_BLOCKS = [page for page in pages() if page not in RUN_ELSEWHERE and any(map(_is_run, blocks(page)))]
-
-
-@pytest.fixture
-def postgres(server: Server) -> dict[str, str]:
-    """Where PostgreSQL is, for a page that does not start its own."""
-    return {"PGHOST": "127.0.0.1", "PGPORT": str(server.port), "PGUSER": "postgres"}
-
-
-@pytest.fixture
-def shop(server: Server) -> Iterator[str]:
-    """The address of the database that pages name. It is there when a page begins, unless the page makes it."""
-    with psycopg.connect(server.url(), autocommit=True) as conn:
-        conn.execute(f"DROP DATABASE IF EXISTS {SHOP} WITH (FORCE)")
-    yield server.url(SHOP)
-    with psycopg.connect(server.url(), autocommit=True) as conn:
-        conn.execute(f"DROP DATABASE IF EXISTS {SHOP} WITH (FORCE)")
 
 
 @pytest.mark.parametrize("page", [page for page in WITH_BLOCKS if page not in {README, FIRST_JOB}])

@@ -28,7 +28,15 @@ _LINK = re.compile(r"(?<!!)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 _CODE = re.compile(r"^(```|~~~).*?^\1", re.DOTALL | re.MULTILINE)
 # Readers who search want to do something, before they want to know why it was decided.
 _BOOSTS = {"tutorials": 3, "how-to": 4, "decisions": 0.2, SOURCE: 0.2}
-_LANGUAGES = {".py": "python", ".sql": "sql", ".yml": "yaml", ".json": "json", ".toml": "toml"}
+_LANGUAGES = {
+    ".py": "python",
+    ".sql": "sql",
+    ".yml": "yaml",
+    ".yaml": "yaml",
+    ".json": "json",
+    ".toml": "toml",
+    ".service": "ini",
+}
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -1,0 +1,36 @@
+{{- /* What the pods have in common. */ -}}
+
+{{- define "holdfast.labels" -}}
+app.kubernetes.io/name: holdfast
+app.kubernetes.io/instance: {{ .release }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "holdfast.pod" -}}
+automountServiceAccountToken: false
+securityContext:
+  runAsNonRoot: true
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{- define "holdfast.container" -}}
+image: {{ required "image: your image, e.g. registry.example/shop:1" .Values.image | quote }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "holdfast.env" -}}
+- name: HOLDFAST_DATABASE_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .Values.secret.name }}
+      key: {{ .Values.secret.database }}
+- name: HOLDFAST_SHUTDOWN_TIMEOUT_MS
+  value: {{ mul .Values.shutdownTimeout 1000 | quote }}
+{{- range $name, $value := .Values.settings }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}

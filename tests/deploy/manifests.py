@@ -1,0 +1,95 @@
+"""Kubernetes manifests: read, and checked against the schemas of Kubernetes and against our settings and commands."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import kubernetes_validate
+import yaml
+
+from tests.deploy.settings import load, longest_stop, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+Manifest: TypeAlias = dict[str, Any]
+
+# The oldest that the chart claims, and the newest that there are schemas for.
+VERSIONS = ("1.25", kubernetes_validate.latest_version())
+# Of KEDA: no package has their schemas.
+CUSTOM = {"ScaledObject"}
+
+
+def read(text: str) -> list[Manifest]:
+    return [found for found in yaml.safe_load_all(text) if found]
+
+
+def check(manifests: Iterable[Manifest]) -> None:
+    """Check everything that holds for all of our manifests."""
+    for manifest in manifests:
+        if manifest["kind"] not in CUSTOM:
+            for version in VERSIONS:
+                kubernetes_validate.validate(manifest, version, strict=True)
+        for pod in pods(manifest):
+            _check_pod(pod)
+        _check_selector(manifest)
+
+
+def by_name(manifests: Iterable[Manifest]) -> dict[tuple[str, str], Manifest]:
+    """Return manifests by kind and component."""
+    return {
+        (manifest["kind"], manifest["metadata"]["labels"]["app.kubernetes.io/component"]): manifest
+        for manifest in manifests
+    }
+
+
+def pods(manifest: Manifest) -> Iterator[Manifest]:
+    template = manifest.get("spec", {}).get("template")
+    if template is not None:
+        yield template
+
+
+def _check_pod(pod: Manifest) -> None:
+    spec = pod["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["automountServiceAccountToken"] is False
+    for container in (*spec.get("initContainers", ()), *spec["containers"]):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert "memory" in container["resources"]["limits"]
+        assert "cpu" not in container["resources"]["limits"], "a throttled worker renews its leases too late"
+        _check_command(spec, container)
+
+
+def _check_command(spec: Manifest, container: Manifest) -> None:
+    command = parse(container["args"])
+    plain = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
+    settings = load(plain)
+    given = {variable["name"] for variable in container["env"]}
+    assert "HOLDFAST_DATABASE_URL" in given
+    ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
+    if command.command == "worker":
+        assert ports == {"http": command.http.port}
+        assert timedelta(seconds=spec["terminationGracePeriodSeconds"]) > longest_stop(settings)
+        assert container["readinessProbe"]["httpGet"]["path"] == "/ready"
+    if command.command == "serve":
+        assert ports == {"http": command.port}
+        mounted = [mount["mountPath"] for mount in container["volumeMounts"]]
+        assert any(command.secret_file.startswith(f"{path}/") for path in mounted)
+    if command.command in {"worker", "serve"}:
+        assert container["livenessProbe"]["httpGet"] == {"path": "/live", "port": "http"}
+
+
+def _check_selector(manifest: Manifest) -> None:
+    """A selector finds the pods of its own component."""
+    labels, spec = manifest["metadata"]["labels"], manifest["spec"]
+    if manifest["kind"] in {"Deployment", "PodDisruptionBudget"}:
+        assert spec["selector"]["matchLabels"] == labels
+    if manifest["kind"] == "Service":
+        assert spec["selector"] == labels
+    for pod in pods(manifest):
+        assert pod["metadata"]["labels"] == labels

@@ -1,0 +1,132 @@
+"""The Helm chart, linted and rendered by Helm itself, with several sets of values."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.deploy.containerfile import ROOT
+from tests.deploy.manifests import Manifest, by_name, check, read
+from tests.deploy.settings import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHART = ROOT / "deploy" / "chart"
+HELM = shutil.which("helm", path=str(Path(sys.executable).parent))
+GIVEN = {"image": "registry.example/shop:1", "app": "shop.jobs:app"}
+
+pytestmark = pytest.mark.skipif(HELM is None, reason="there is no Helm for this machine on the package index")
+
+
+def _json(value: str) -> str:
+    return value if value in {"true", "false"} or value.replace(".", "").isdigit() else json.dumps(value)
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    def helm(*words: str, **values: str) -> subprocess.CompletedProcess[str]:
+        given = [f"--set-json={name.replace('__', '.')}={_json(value)}" for name, value in values.items()]
+        return subprocess.run(  # noqa: S603 - Helm, on our own chart
+            [str(HELM), *words, *given], env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=False
+        )
+
+    return helm
+
+
+@pytest.fixture
+def render(helm: Callable[..., subprocess.CompletedProcess[str]]) -> Callable[..., list[Manifest]]:
+    def render(**values: str) -> list[Manifest]:
+        done = helm("template", "shop", str(CHART), **GIVEN, **values)
+        assert done.returncode == 0, done.stderr
+        return read(done.stdout)
+
+    return render
+
+
+def test_helm_has_nothing_to_say(helm: Callable[..., subprocess.CompletedProcess[str]]) -> None:
+    done = helm("lint", "--strict", "--quiet", str(CHART), **GIVEN)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"scaling__enabled": "true", "scaling__queue": "pdf"},
+        {"dashboard__enabled": "false"},
+        {"shutdownTimeout": "0"},
+        {"shutdownTimeout": "60", "worker__queues": "default=10,pdf=2", "worker__replicas": "5"},
+    ],
+    ids=["default", "scaled", "no dashboard", "hasty", "slow"],
+)
+def test_what_is_rendered_fits_kubernetes_and_our_commands(
+    render: Callable[..., list[Manifest]], values: dict[str, str]
+) -> None:
+    check(render(**values))
+
+
+def test_it_is_the_same_as_the_plain_manifests(render: Callable[..., list[Manifest]]) -> None:
+    plain = [manifest for path in (ROOT / "deploy" / "kubernetes").iterdir() for manifest in read(path.read_text())]
+    rendered = by_name(render(scaling__enabled="true"))
+    assert rendered.keys() == by_name(plain).keys()
+    for name, manifest in by_name(plain).items():
+        if name[0] not in {"Deployment", "Job"}:
+            continue
+        pod, other = manifest["spec"]["template"]["spec"], rendered[name]["spec"]["template"]["spec"]
+        assert pod["securityContext"] == other["securityContext"]
+        assert pod.get("terminationGracePeriodSeconds") == other.get("terminationGracePeriodSeconds")
+        (container,), (same,) = pod["containers"], other["containers"]
+        probes = ("startupProbe", "readinessProbe", "livenessProbe", "resources", "ports", "volumeMounts")
+        assert {part: container.get(part) for part in probes} == {part: same.get(part) for part in probes}
+        assert given(container["args"]) == given(same["args"])
+
+
+def given(words: list[str]) -> dict[str, object]:
+    """Return what a command was given, however it was written."""
+    return {name: value for name, value in vars(parse(words)).items() if name not in {"called", "run", "tree"}}
+
+
+def test_the_migration_comes_before_everything_else(render: Callable[..., list[Manifest]]) -> None:
+    job = by_name(render())["Job", "migrate"]
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    assert parse(job["spec"]["template"]["spec"]["containers"][0]["args"]).command == "migrate"
+
+
+def test_the_scaler_reads_the_dashboard_of_its_release(render: Callable[..., list[Manifest]]) -> None:
+    found = by_name(render(scaling__enabled="true", scaling__queue="pdf", scaling__oldest="12.5"))
+    (trigger,) = found["ScaledObject", "worker"]["spec"]["triggers"]
+    assert trigger["metadata"] == {
+        "url": "http://shop-dashboard.default:8080/metrics",
+        "format": "prometheus",
+        "valueLocation": 'holdfast_queue_oldest_pending_age_seconds{queue="pdf"}',
+        "targetValue": "12.5",
+    }
+    assert "replicas" not in found["Deployment", "worker"]["spec"], "two would decide about the same number"
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "image: String length must be greater than or equal to 1"),
+        ({**GIVEN, "app": "shop/jobs.py"}, "app: Does not match pattern"),
+        ({**GIVEN, "worker__replica": "3"}, "Additional property replica is not allowed"),
+        (
+            {**GIVEN, "scaling__enabled": "true", "dashboard__enabled": "false"},
+            "scaling.enabled needs dashboard.enabled",
+        ),
+    ],
+    ids=["no image", "no application", "misspelled", "no metric"],
+)
+def test_values_that_are_wrong_are_refused(
+    helm: Callable[..., subprocess.CompletedProcess[str]], values: dict[str, str], said: str
+) -> None:
+    done = helm("template", "shop", str(CHART), **values)
+    assert done.returncode == 1
+    assert said in done.stderr
