@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import local
-from .config import Config
+from .config import ConfigError, database_of
 from .migrate import migrate
 from .services import open_services
 from .users import Role, invite
@@ -42,7 +42,8 @@ STOP_SECONDS = 45.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m invoicing", description=__doc__)
+    as_written = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m invoicing", description=__doc__, formatter_class=as_written)
     parser.add_argument("--port", type=int, default=8000, help="of the API (default: 8000)")
     commands = parser.add_subparsers(dest="command")
     commands.add_parser("migrate")
@@ -50,9 +51,16 @@ def main() -> int:
     inviting.add_argument("email")
     inviting.add_argument("--role", type=Role, choices=list(Role), default=Role.OWNER)
     arguments = parser.parse_args()
+    try:
+        return _do(arguments)
+    except ConfigError as error:
+        parser.error(str(error))
+
+
+def _do(arguments: argparse.Namespace) -> int:
     match arguments.command:
         case "migrate":
-            migrate(Config.read(os.environ).database_url)
+            migrate(database_of(os.environ))
         case "invite":
             print(asyncio.run(_invite(arguments.email, arguments.role)))
         case _:
@@ -73,7 +81,7 @@ def _run(port: int) -> int:
                 if not os.environ.get(name):
                     os.environ |= ends.enter_context(server(folder))
             _set_defaults(port)
-            migrate(Config.read(os.environ).database_url)
+            migrate(database_of(os.environ))
             path = asyncio.run(_invite("owner@example.org", Role.OWNER))
             address = f"http://127.0.0.1:{port}"
             web = ["uvicorn", "--factory", "invoicing.web:create", "--port", str(port), *UVICORN]

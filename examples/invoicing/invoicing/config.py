@@ -61,10 +61,8 @@ class Config:
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Self:
         """Read the environment. Raise ConfigError with every variable that is missing."""
-        # Holdfast reads its own name first, and so do we: there is one database.
-        database_url = environment.get("HOLDFAST_DATABASE_URL") or environment.get("DATABASE_URL", "")
-        needed = {"DATABASE_URL": database_url} | {name: environment.get(name) for name in _NEEDED}
-        if missing := [name for name, value in needed.items() if not value]:
+        database_url = database_of(environment)
+        if missing := [name for name in _NEEDED if not environment.get(name)]:
             raise ConfigError(f"set {', '.join(missing)}")
         if len(environment["SESSION_SECRET"]) < LEAST_SECRET:
             raise ConfigError(f"SESSION_SECRET: give at least {LEAST_SECRET} random characters")
@@ -81,3 +79,11 @@ class Config:
             chromium=environment.get("CHROMIUM") or None,
             secure_cookies=environment.get("SECURE_COOKIES") == "true",
         )
+
+
+def database_of(environment: Mapping[str, str]) -> str:
+    """Return the address of the database. Holdfast reads the same two names, in this order: there is one database."""
+    found = environment.get("HOLDFAST_DATABASE_URL") or environment.get("DATABASE_URL")
+    if not found:
+        raise ConfigError("set DATABASE_URL")
+    return found

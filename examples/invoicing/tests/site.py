@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from contextlib import ExitStack, asynccontextmanager, contextmanager
@@ -18,7 +20,7 @@ import httpx
 import psycopg
 from aiosmtpd.controller import Controller
 
-from tests.cli.commands import PATIENCE, Running, holdfast
+from tests.cli.commands import PATIENCE, Running, environment, holdfast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -106,6 +108,16 @@ class Site:
         with Running("worker", APP, database=self.database, cwd=release, **self._environment(**variables)) as running:
             running.hear("worker started")
             yield running
+
+    def command(self, *arguments: str) -> str:
+        """Run a command of invoicing, and return what it printed."""
+        command = [sys.executable, "-m", "invoicing", *arguments]
+        variables = environment(self.database, **self._environment())
+        ended = subprocess.run(  # noqa: S603 - the command under test
+            command, cwd=EXAMPLE, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout.strip()
 
     def run(self, *arguments: str) -> Said:
         """Run a command of Holdfast."""

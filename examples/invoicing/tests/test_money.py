@@ -33,6 +33,8 @@ def test_taxes_are_by_rate() -> None:
 def test_missing_variables_are_named_together() -> None:
     with pytest.raises(ConfigError, match="set SMTP_URL, SESSION_SECRET, WORKER_API_SERVICE_TOKEN"):
         Config.read({"DATABASE_URL": "postgresql://localhost/invoicing"})
+    with pytest.raises(ConfigError, match="set DATABASE_URL"):
+        Config.read({})
 
 
 def test_secrets_are_not_shown() -> None:

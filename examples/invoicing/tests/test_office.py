@@ -119,6 +119,16 @@ async def test_a_worker_runs_inside_the_api_only_if_it_is_asked_for(site: Site) 
             assert (answer.status_code, site.value(workers)) == (200, 1)
 
 
+@pytest.mark.prove
+async def test_the_commands_of_production(office: Office) -> None:
+    site = office.site
+    await asyncio.to_thread(site.command, "migrate")  # again, which changes nothing
+    path = await asyncio.to_thread(site.command, "invite", "bob@example.org", "--role", "accountant")
+    async with site.guest() as bob:
+        assert (await bob.get(path)).status_code == 303
+        assert (await bob.get("/me")).json() == {"email": "bob@example.org", "role": "accountant"}
+
+
 async def test_a_month_of_classes_is_billed_once(office: Office) -> None:
     site = office.site
     today = datetime.now(UTC).date()
