@@ -38,6 +38,11 @@ API_ROLE = "invoicing_api"
 GRACEFUL = ("--timeout-graceful-shutdown", "1")
 # An answer that waits for a PDF comes after 30 seconds at the latest.
 ANSWER_SECONDS = 60.0
+# Each runner runs once when the first worker starts, and then not for a while.
+RUNNERS_RAN = """
+    SELECT count(*) FROM holdfast.schedule
+    WHERE name IN ('invoiceReminders', 'classesBilling') AND last_at IS NOT NULL AND slot_at IS NULL
+"""
 ADA = {"name": "Ada Lovelace", "email": "ada@example.org", "address": "12 St James's Square\nLondon"}
 LESSON = {"description": "Piano lesson", "quantity": "2", "unitPrice": "45.50", "taxRate": "19"}
 
@@ -199,6 +204,7 @@ class Office:
     def __enter__(self) -> Self:
         self._ends.enter_context(self.site.api())
         self.start_worker()
+        self.site.wait_for(RUNNERS_RAN, 2)
         return self
 
     def __exit__(self, *_: object) -> None:
