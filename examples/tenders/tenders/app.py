@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
-from holdfast import Holdfast
-from holdfast.archive import Archive
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
+from holdfast import Holdfast
+from holdfast.archive import Archive
 from tenders.config import Config
 from tenders.expo import Expo
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from tenders.push import PushProvider
 
@@ -44,7 +44,7 @@ def open_pool(config: Config) -> Pool:
 
 
 @asynccontextmanager
-async def lifespan(_: Holdfast) -> AsyncIterator[State]:
+async def lifespan(_: Holdfast) -> AsyncGenerator[State]:
     config.required("api_url", "page_url", "expo_url")
     timeout = config.http_timeout.total_seconds()
     async with open_pool(config) as pool, httpx.AsyncClient(timeout=timeout) as http:

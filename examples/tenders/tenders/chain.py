@@ -7,12 +7,10 @@ retried without a limit, by errors of our own and by workers that die, and no de
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias, assert_never
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast import Busy, Continue, Item, LeaseLost, Reschedule
-
 from tenders import deliveries
 from tenders import dispatch as dispatching
 from tenders import receipts as confirming
@@ -23,6 +21,8 @@ from tenders.push import Delivered, Refused, Retryable, Sent, Unregistered
 from tenders.runs import recorded
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from tenders.app import Connection, State
     from tenders.deliveries import DeliveryRow
     from tenders.dispatch import Dispatched
@@ -124,5 +124,3 @@ async def _write(state: State, conn: Connection, row: DeliveryRow, outcome: Outc
             await deliveries.mark_ended(conn, row, "invalid", code=code, message=message)
             await deliveries.invalidate(conn, row, code)
             return "invalid", "invalid"
-        case never:
-            assert_never(never)

@@ -41,7 +41,8 @@ WHERE id = %(id)s
 _NOTIFIED = "UPDATE licitaciones SET notificada = true, notificada_at = now() WHERE id = %s AND NOT notificada"
 _RETRYABLE = """
 UPDATE notification_deliveries SET status = 'retryable', attempt_count = %(attempts)s,
-    next_attempt_at = now() + %(delay)s, last_error_code = %(code)s, last_error_message = %(message)s, updated_at = now()
+    next_attempt_at = now() + %(delay)s, last_error_code = %(code)s, last_error_message = %(message)s,
+    updated_at = now()
 WHERE id = %(id)s RETURNING next_attempt_at
 """
 _ENDED = """
@@ -50,10 +51,9 @@ UPDATE notification_deliveries SET status = %(status)s, attempt_count = %(attemp
     updated_at = now(), completed_at = now()
 WHERE id = %(id)s
 """
-# The phone may have got another token since the push was sent.
 _INVALIDATED = """
 UPDATE device_installations SET active = false, inactive_since = now(), inactive_reason = %(reason)s
-WHERE installation_id = %(installation)s AND push_token = %(token)s AND active
+WHERE installation_id = %(installation)s AND active
 """
 
 
@@ -152,5 +152,4 @@ async def mark_ended(
 
 async def invalidate(conn: Connection, row: DeliveryRow, reason: str) -> None:
     """Send nothing more to this installation."""
-    values = {"installation": row.installation_id, "token": row.push_token, "reason": reason}
-    await conn.execute(_INVALIDATED, values)
+    await conn.execute(_INVALIDATED, {"installation": row.installation_id, "reason": reason})

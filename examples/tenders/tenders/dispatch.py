@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast import Busy
-
 from tenders.deliveries import LIVE
 from tenders.money import pesos
 from tenders.push import Push, RateLimited, Retryable, Ticket, Unavailable

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import httpx
+from pydantic import BaseModel, Field, ValidationError
 
 from tenders.push import (
     LONGEST_MESSAGE,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from tenders.config import Config
     from tenders.push import Push
 
-T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
 
 # The most that Expo takes in one request.
 PUSHES = 100
@@ -36,6 +37,27 @@ RECEIPTS = 1_000
 _UNREGISTERED = "DeviceNotRegistered"
 _FINAL = {"MessageTooBig", "MismatchSenderId", "InvalidCredentials", "InvalidProviderToken"}
 _LONGEST_PAUSE = 3600.0
+
+
+class Details(BaseModel):
+    error: str = Field(default="Unknown", max_length=100)
+
+
+class Answer(BaseModel):
+    """A ticket or a receipt."""
+
+    status: str
+    id: str | None = None
+    message: str = ""
+    details: Details = Details()
+
+
+class Tickets(BaseModel):
+    data: list[Answer]
+
+
+class Receipts(BaseModel):
+    data: dict[str, Answer]
 
 
 class Expo:
@@ -53,49 +75,37 @@ class Expo:
             {"to": push.token, "title": push.title, "body": push.body, "data": push.data, "sound": "default"}
             for push in pushes
         ]
-        answers = _checked(await self._post("send", messages), list)
+        answers = (await self._post("send", messages, Tickets)).data
         if len(answers) != len(pushes):
             raise Unavailable(f"{len(pushes)} pushes were sent, and {len(answers)} tickets came back")
-        return [_ticket(answer) for answer in answers]
+        return [Sent(answer.id) if answer.status == "ok" and answer.id else _error(answer) for answer in answers]
 
     async def fetch_receipts(self, tickets: Sequence[str]) -> Mapping[str, Receipt]:
-        answers = _checked(await self._post("getReceipts", {"ids": list(tickets)}), dict)
-        return {ticket: _receipt(answers[ticket]) for ticket in tickets if ticket in answers}
+        answers = (await self._post("getReceipts", {"ids": list(tickets)}, Receipts)).data
+        return {
+            ticket: Delivered() if answers[ticket].status == "ok" else _error(answers[ticket])
+            for ticket in tickets
+            if ticket in answers
+        }
 
-    async def _post(self, path: str, body: object) -> object:
+    async def _post(self, path: str, body: object, model: type[M]) -> M:
         try:
             answer = await self._http.post(f"{self._url}/{path}", json=body, headers=self._headers)
         except httpx.HTTPError as exc:
             # Whether the pushes have arrived is not known. They are sent again, under the same ids.
             raise Unavailable(f"{path}: {type(exc).__name__}") from exc
-        if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
+        if answer.status_code == 429:
             raise RateLimited(_retry_after(answer.headers.get("Retry-After", "")))
         if not answer.is_success:
             raise Unavailable(f"{path}: status {answer.status_code}")
         try:
-            return answer.json()["data"]
-        except (ValueError, KeyError, TypeError):
-            raise Unavailable(f"{path}: an answer without data") from None
+            return model.model_validate_json(answer.content)
+        except ValidationError:
+            raise Unavailable(f"{path}: an answer that is not as agreed") from None
 
 
-def _ticket(answer: Any) -> Ticket:
-    if not isinstance(answer, dict):
-        return Retryable("Malformed", "the ticket is not an object")
-    if answer.get("status") == "ok" and isinstance(answer.get("id"), str):
-        return Sent(answer["id"])
-    return _error(answer)
-
-
-def _receipt(answer: Any) -> Receipt:
-    if not isinstance(answer, dict):
-        return Retryable("Malformed", "the receipt is not an object")
-    return Delivered() if answer.get("status") == "ok" else _error(answer)
-
-
-def _error(answer: dict[str, Any]) -> Retryable | Refused | Unregistered:
-    details: Any = answer.get("details")
-    code = str(details.get("error") or "Unknown")[:100] if isinstance(details, dict) else "Unknown"
-    message = str(answer.get("message") or "")[:LONGEST_MESSAGE]
+def _error(answer: Answer) -> Retryable | Refused | Unregistered:
+    code, message = answer.details.error, answer.message[:LONGEST_MESSAGE]
     if code == _UNREGISTERED:
         return Unregistered(code, message)
     # An error that is not listed here may be new: it is tried again, and ends with the attempts.
@@ -108,9 +118,3 @@ def _retry_after(text: str) -> timedelta | None:
     except ValueError:
         return None
     return timedelta(seconds=min(seconds, _LONGEST_PAUSE)) if math.isfinite(seconds) and seconds > 0 else None
-
-
-def _checked(found: object, kind: type[T]) -> T:
-    if not isinstance(found, kind):
-        raise Unavailable(f"the data of the answer is not a {kind.__name__}")
-    return found

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import httpx
-from holdfast import Every
 from psycopg.rows import dict_row
 
+from holdfast import Every
 from tenders.app import app, config
 from tenders.chain import Step, dispatch
 from tenders.sources.api import SourceError, fetch_detail, fetch_summary
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from holdfast import Counts, Tick
-
     from tenders.app import Connection, State
     from tenders.sources.record import Licitacion
 

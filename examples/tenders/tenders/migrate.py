@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from importlib.resources import files
 
-import holdfast
 import psycopg
 
+import holdfast
 from tenders.config import Config
 
 # Two processes that migrate at the same time take turns.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast import Busy, Reschedule
-
 from tenders.push import RateLimited, Receipt, Refused
 
 if TYPE_CHECKING:

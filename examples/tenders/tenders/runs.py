@@ -7,12 +7,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from holdfast.logs import mask
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from holdfast.logs import mask
+
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from tenders.app import Pool
 
@@ -27,7 +28,7 @@ WHERE %(name)s::text IS NULL OR worker_name = %(name)s ORDER BY started_at DESC 
 
 
 @asynccontextmanager
-async def recorded(pool: Pool, cycle: str) -> AsyncIterator[Counter[str]]:
+async def recorded(pool: Pool, cycle: str) -> AsyncGenerator[Counter[str]]:
     """Record one call of a batch handler: its time, what was counted in the block, and its error."""
     started_at, error = datetime.now(UTC), None
     counts: Counter[str] = Counter()

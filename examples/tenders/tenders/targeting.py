@@ -37,7 +37,9 @@ def matches(preferences: Preferences, licitacion: Licitacion) -> bool:
         _one_of(preferences.regiones, licitacion.region)
         and _one_of(preferences.rubros, licitacion.rubro)
         and _one_of(preferences.palabras, said)
-        and (preferences.monto_minimo is None or licitacion.monto is None or licitacion.monto >= preferences.monto_minimo)
+        and (
+            preferences.monto_minimo is None or licitacion.monto is None or licitacion.monto >= preferences.monto_minimo
+        )
     )
 
 

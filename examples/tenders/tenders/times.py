@@ -25,9 +25,7 @@ def today(now: datetime) -> date:
 
 def bounds(day: date) -> tuple[datetime, datetime]:
     """Return when a day begins and ends in Santiago, in UTC."""
-    begin, end = (
-        datetime.combine(each, time.min, SANTIAGO).astimezone(UTC) for each in (day, day + timedelta(days=1))
-    )
+    begin, end = (datetime.combine(each, time.min, SANTIAGO).astimezone(UTC) for each in (day, day + timedelta(days=1)))
     return begin, end
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
 
 from tenders.money import whole_pesos
 from tenders.sources.record import LONGEST_CODE, Licitacion, text_of
@@ -18,67 +21,90 @@ if TYPE_CHECKING:
 # A day has some hundred tenders. More than this in one answer is not read.
 MOST = 5_000
 
+# A field of another type than expected counts as missing: it is no reason to leave the tender out.
+Code = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_CODE)]
+Text = Annotated[str | None, BeforeValidator(text_of)]
+Moment = Annotated[datetime | None, BeforeValidator(lambda value: read_local(text_of(value) or ""))]
+Amount = Annotated[
+    int | None, BeforeValidator(lambda value: whole_pesos(value) if isinstance(value, int | float) else None)
+]
+
 
 class SourceError(Exception):
     """A source answered something that is not a list of tenders."""
 
 
+class Buyer(BaseModel):
+    organismo: Text = Field(default=None, alias="NombreOrganismo")
+    region: Text = Field(default=None, alias="RegionUnidad")
+
+
+class Dates(BaseModel):
+    publicacion: Moment = Field(default=None, alias="FechaPublicacion")
+    cierre: Moment = Field(default=None, alias="FechaCierre")
+
+
+class Item(BaseModel):
+    categoria: Text = Field(default=None, alias="Categoria")
+
+
+class Items(BaseModel):
+    listado: list[Item] = Field(default=[], alias="Listado")
+
+
+class Entry(BaseModel):
+    """A tender as the API writes it. In a list it has only its code, its name and its end."""
+
+    codigo: Code = Field(alias="CodigoExterno")
+    nombre: Text = Field(default=None, alias="Nombre")
+    cierre: Moment = Field(default=None, alias="FechaCierre")
+    descripcion: Text = Field(default=None, alias="Descripcion")
+    comprador: Buyer = Field(default=Buyer(), alias="Comprador")
+    fechas: Dates = Field(default=Dates(), alias="Fechas")
+    moneda: Text = Field(default=None, alias="Moneda")
+    monto: Amount = Field(default=None, alias="MontoEstimado")
+    items: Items = Field(default=Items(), alias="Items")
+
+    def record(self) -> Licitacion:
+        return Licitacion(
+            codigo_externo=self.codigo,
+            nombre=self.nombre,
+            organismo=self.comprador.organismo,
+            region=self.comprador.region,
+            rubro=next((item.categoria for item in self.items.listado), None),
+            descripcion=self.descripcion,
+            monto=self.monto if self.moneda in {None, "CLP"} else None,
+            fecha_publicacion=self.fechas.publicacion,
+            fecha_cierre=self.fechas.cierre or self.cierre,
+        )
+
+
+class Answer(BaseModel):
+    listado: list[Any] = Field(alias="Listado")
+
+
 async def fetch_summary(http: httpx.AsyncClient, config: Config, day: date) -> list[Licitacion]:
     """Return the tenders that were published on a day of Santiago, with a few fields each."""
-    entries = await _fetch(http, config, fecha=f"{day:%d%m%Y}")
-    return [record for entry in entries[:MOST] if (record := _short(entry)) is not None]
+    return await _fetch(http, config, fecha=f"{day:%d%m%Y}")
 
 
 async def fetch_detail(http: httpx.AsyncClient, config: Config, codigo: str) -> Licitacion | None:
-    """Return all that the API knows of a tender. None: it does not know it."""
-    entries = await _fetch(http, config, codigo=codigo)
-    return _full(entries[0]) if entries else None
+    """Return all that the API has of a tender. None: it does not have it."""
+    return next((record for record in await _fetch(http, config, codigo=codigo)), None)
 
 
-async def _fetch(http: httpx.AsyncClient, config: Config, **query: str) -> list[dict[str, Any]]:
+async def _fetch(http: httpx.AsyncClient, config: Config, **query: str) -> list[Licitacion]:
     answer = await http.get(config.api_url, params={**query, "ticket": config.api_ticket})
     answer.raise_for_status()
     try:
-        entries: Any = answer.json()["Listado"]
-    except (ValueError, KeyError, TypeError):
+        entries = Answer.model_validate_json(answer.content).listado
+    except ValidationError:
         raise SourceError("the API answered without a Listado") from None
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise SourceError("the Listado of the API is not a list of objects")
-    return entries
+    return [record for entry in entries[:MOST] if (record := _read(entry)) is not None]
 
 
-def _short(entry: dict[str, Any]) -> Licitacion | None:
-    codigo = text_of(entry.get("CodigoExterno"))
-    if codigo is None or len(codigo) > LONGEST_CODE:
+def _read(entry: object) -> Licitacion | None:
+    try:
+        return Entry.model_validate(entry).record()
+    except ValidationError:
         return None
-    return Licitacion(
-        codigo_externo=codigo,
-        nombre=text_of(entry.get("Nombre")),
-        fecha_cierre=read_local(text_of(entry.get("FechaCierre")) or ""),
-    )
-
-
-def _full(entry: dict[str, Any]) -> Licitacion | None:
-    short = _short(entry)
-    if short is None:
-        return None
-    buyer, dates, items = (_object(entry, name) for name in ("Comprador", "Fechas", "Items"))
-    first: Any = next(iter(items.get("Listado") or []), None)
-    in_pesos = entry.get("Moneda") in {None, "", "CLP"}
-    amount: Any = entry.get("MontoEstimado")
-    return Licitacion(
-        codigo_externo=short.codigo_externo,
-        nombre=short.nombre,
-        organismo=text_of(buyer.get("NombreOrganismo")),
-        region=text_of(buyer.get("RegionUnidad")),
-        rubro=text_of(first.get("Categoria")) if isinstance(first, dict) else None,
-        descripcion=text_of(entry.get("Descripcion")),
-        monto=whole_pesos(amount) if in_pesos and isinstance(amount, int | float) else None,
-        fecha_publicacion=read_local(text_of(dates.get("FechaPublicacion")) or ""),
-        fecha_cierre=read_local(text_of(dates.get("FechaCierre")) or "") or short.fecha_cierre,
-    )
-
-
-def _object(entry: dict[str, Any], name: str) -> dict[str, Any]:
-    found: Any = entry.get(name)
-    return found if isinstance(found, dict) else {}

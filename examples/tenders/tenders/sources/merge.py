@@ -25,7 +25,7 @@ def merged(fetched: Licitacion | None, scraped: Licitacion | None) -> Licitacion
 
 
 def fuller(one: Any, other: Any) -> Any:
-    """Return the value that says more. A text that was cut says less than one that was not.
+    """Return the fuller value. A text that was cut is less than one that was not.
 
     >>> fuller("Compra de equipos médicos", "Compra de equipos médicos para el hospi…")
     'Compra de equipos médicos'

@@ -1,0 +1,121 @@
+"""Starts what is missing, and serves the application with a worker in one process, until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from tenders.local.objects import temporary_objects
+from tenders.local.postgres import temporary_postgres
+from tenders.local.server import LocalServer, variables
+from tenders.migrate import migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from starlette.applications import Starlette
+
+_DATABASE = ("HOLDFAST_DATABASE_URL", "DATABASE_URL")
+_BUCKET = ("HOLDFAST_ARCHIVE_BUCKET", "ARCHIVE_BUCKET")
+_SOURCES = ("CHILECOMPRA_API_URL", "CHILECOMPRA_PAGE_URL", "EXPO_URL")
+
+
+def run(*, port: int, local_port: int) -> None:
+    """Start everything. Ctrl-C and SIGTERM end it, and nothing is left behind."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sites: list[tuple[Starlette, socket.socket]] = []
+    with ExitStack() as ends:
+        listening = ends.enter_context(_listen(port))
+        database = _start_stores(ends)
+        if not any(os.environ.get(name) for name in _SOURCES):
+            local = ends.enter_context(_listen(local_port))
+            sites.append((LocalServer().web, local))
+            os.environ.update(variables(_address(local)))
+            print(f"Market and provider of this machine: {_address(local)}/control", flush=True)
+        # The environment is complete only now.
+        from tenders.api import create_web
+        from tenders.app import config
+
+        for name in migrate(config.database_url):
+            print(f"applied {name}", flush=True)
+        token = _token() if database else None
+        sites.append((create_web(), listening))
+        asyncio.run(_serve(sites, _welcome(_address(listening), config.database_url, token)))
+
+
+def _start_stores(ends: ExitStack) -> bool:
+    """Start the object store and PostgreSQL, if they are missing. Return whether PostgreSQL was."""
+    store = None
+    if not any(os.environ.get(name) for name in _BUCKET):
+        print("Starting an object store …", flush=True)
+        store = ends.enter_context(temporary_objects())
+    missing = not any(os.environ.get(name) for name in _DATABASE)
+    if missing:
+        print("Starting a PostgreSQL …", flush=True)
+        os.environ["HOLDFAST_DATABASE_URL"] = ends.enter_context(temporary_postgres())
+    if store is not None:
+        os.environ.update(store())
+    return missing
+
+
+def _token() -> str:
+    """Make a token for the dashboard of a database that is thrown away."""
+    command = [sys.executable, "-m", "holdfast", "tokens", "make", "local", "--role", "operator", "--expires", "1d"]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - Holdfast's own command
+    return made.stdout.splitlines()[0]
+
+
+def _welcome(address: str, database: str, token: str | None) -> str:
+    signed = f"sign in with {token}" if token else "sign in with a token of `holdfast tokens make`"
+    return f"""
+Tenders      {address}/licitaciones
+Cycles       {address}/worker_runs
+Dashboard    {address}/ops/  {signed}
+Database     {database}
+
+Press Ctrl-C to stop. What this command has started is removed.
+"""
+
+
+async def _serve(sites: list[tuple[Starlette, socket.socket]], welcome: str) -> None:
+    """Serve the sites, and run a worker beside them, until a signal comes."""
+    from tenders.app import app
+
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    servers = [_Server(uvicorn.Config(web, log_level="warning", access_log=False)) for web, _ in sites]
+    async with asyncio.TaskGroup() as tasks:
+        for server, (_, listening) in zip(servers, sites, strict=True):
+            tasks.create_task(server.serve([listening]))
+        try:
+            async with app.worker():
+                print(welcome, flush=True)
+                await stop.wait()
+        finally:
+            for server in servers:
+                server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the application."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+def _listen(port: int) -> socket.socket:
+    return socket.create_server(("127.0.0.1", port))
+
+
+def _address(listening: socket.socket) -> str:
+    return f"http://127.0.0.1:{listening.getsockname()[1]}"
