@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from html import escape
 from typing import Any
 
 from tenders.money import pesos
-from tenders.times import SANTIAGO, today, written
+from tenders.times import SANTIAGO, from_local, today, written
 
 THINGS = (
     "Adquisición de equipos médicos para el hospital comunal y sus postas rurales",
@@ -48,7 +48,8 @@ class Tender:
 
     @property
     def cierre(self) -> datetime:
-        return (self.published + timedelta(days=10 + self.number % 20)).replace(minute=0, second=0, microsecond=0)
+        day = today(self.published) + timedelta(days=10 + self.number % 20)
+        return from_local(datetime.combine(day, time(15)))
 
     @property
     def place(self) -> tuple[str, str]:
