@@ -1,20 +1,21 @@
 """The chain of a delivery: `delivery.dispatch`, then `delivery.receipt`, and `delivery.dispatch` again after a pause.
 
-Each step takes many deliveries in one call, and ends each of them in a transaction of its own: the row of the delivery
-and the end of its job are committed together, or neither. The row counts the attempts, not the job. So the jobs may be
-retried without a limit, by errors of our own and by workers that die, and no delivery is left without an end.
+Each step takes many deliveries in one call, and ends them in one transaction: the row of a delivery and the end of its
+job are committed together, or neither. The row counts the attempts, not the job. So the jobs may be retried without a
+limit, after errors of our own and after workers that died, and no delivery is left without an end.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from holdfast import Busy, Continue, Item, LeaseLost, Reschedule
+from holdfast import Busy, Continue, Item, Job, Reschedule
 from tenders import deliveries
 from tenders import dispatch as dispatching
 from tenders import receipts as confirming
 from tenders.app import app, config
+from tenders.deliveries import Change
 from tenders.dispatch import Withheld
 from tenders.expo import PUSHES
 from tenders.push import Delivered, Refused, Retryable, Sent, Unregistered
@@ -22,8 +23,10 @@ from tenders.runs import recorded
 
 if TYPE_CHECKING:
     from collections import Counter
+    from datetime import datetime
 
-    from tenders.app import Connection, State
+    from tenders.app import State
+    from tenders.config import Config
     from tenders.deliveries import DeliveryRow
     from tenders.dispatch import Dispatched
     from tenders.receipts import Confirmed
@@ -75,52 +78,60 @@ async def _settled(
     counts: Counter[str],
 ) -> list[End]:
     """End each job. `found`: what became of its delivery; nothing if that has ended before."""
-    ends: list[End] = []
+    outcomes: dict[Job[Any], tuple[DeliveryRow, Outcome]] = {}
+    ends: dict[Job[Any], End] = {}
     for item in items:
         row, outcome = rows.get(item.args.delivery), found.get(item.args.delivery)
-        if row is None:
-            ends.append(GONE)
-        elif outcome is None:
-            ends.append(row.status)
+        if row is None or outcome is None:
+            ends[item.job] = GONE if row is None else row.status
         elif isinstance(outcome, Busy | Reschedule):
+            ends[item.job] = outcome
             counts["postponed"] += 1
-            ends.append(outcome)
         else:
-            ends.append(await _settle(state, item, row, outcome, counts))
+            outcomes[item.job] = row, outcome
+    if outcomes:
+        ends |= await _written(state, outcomes, counts)
+    return [ends[item.job] for item in items]
+
+
+async def _written(
+    state: State, outcomes: dict[Job[Any], tuple[DeliveryRow, Outcome]], counts: Counter[str]
+) -> dict[Job[Any], End]:
+    """Complete the jobs and write the rows of their deliveries in one transaction."""
+    async with state.pool.connection() as conn, conn.transaction():
+        [[now]] = await (await conn.execute("SELECT now()")).fetchall()
+        changes = {job: change_of(row, outcome, state.config, now) for job, (row, outcome) in outcomes.items()}
+        ends: dict[Job[Any], End] = {job: _end_of(change, state.config) for job, change in changes.items()}
+        # Another worker has taken over the deliveries of jobs that were lost.
+        lost = await app.complete_many(conn, ends)
+        kept = [change for job, change in changes.items() if job not in lost]
+        await deliveries.write(conn, kept)
+    counts.update(change.status for change in kept)
     return ends
 
 
-async def _settle(state: State, item: Item[Step], row: DeliveryRow, outcome: Outcome, counts: Counter[str]) -> End:
-    """Write the row and complete the job in one transaction."""
-    try:
-        async with state.pool.connection() as conn, conn.transaction():
-            status, end = await _write(state, conn, row, outcome)
-            await item.job.complete(conn, end)
-    except LeaseLost:
-        # Another worker has the delivery, and this transaction was rolled back. The other jobs go on.
-        return row.status
-    counts[status] += 1
-    return end
-
-
-async def _write(state: State, conn: Connection, row: DeliveryRow, outcome: Outcome) -> tuple[str, str | Continue[str]]:
-    """Write what became of a delivery. Return its status, and how its job ends."""
-    backoff = state.config.backoff
+def change_of(row: DeliveryRow, outcome: Outcome, config: Config, now: datetime) -> Change:
+    """Return what a delivery becomes."""
     match outcome:
         case Sent(ticket):
-            await deliveries.mark_sent(conn, row, ticket)
-            return "sent", Continue(receipt.new(Step(row.id)).options(delay=state.config.receipt_wait))
+            return Change(row, "sent", ticket=ticket)
         case Delivered():
-            await deliveries.mark_ended(conn, row, "ok")
-            return "ok", "ok"
-        case Retryable(code, message) if not backoff.is_last(row.attempt_count):
-            delay = backoff.delay(row.attempt_count)
-            due_at = await deliveries.mark_retryable(conn, row, code, message, delay)
-            return "retryable", Continue(dispatch.new(Step(row.id)).options(at=due_at))
+            return Change(row, "ok")
+        case Retryable(code, message) if not config.backoff.is_last(row.attempt_count):
+            due_at = now + config.backoff.delay(row.attempt_count)
+            return Change(row, "retryable", next_attempt_at=due_at, error_code=code, error_message=message)
         case Retryable(code, message) | Refused(code, message) | Withheld(code, message):
-            await deliveries.mark_ended(conn, row, "failed", code=code, message=message)
-            return "failed", "failed"
+            return Change(row, "failed", error_code=code, error_message=message)
         case Unregistered(code, message):
-            await deliveries.mark_ended(conn, row, "invalid", code=code, message=message)
-            await deliveries.invalidate(conn, row, code)
-            return "invalid", "invalid"
+            return Change(row, "invalid", error_code=code, error_message=message)
+
+
+def _end_of(change: Change, config: Config) -> str | Continue[str]:
+    """Return how the job of a delivery ends: with the next one of the chain, or with the delivery's status."""
+    match change.status:
+        case "sent":
+            return Continue(receipt.new(Step(change.row.id)).options(delay=config.receipt_wait))
+        case "retryable":
+            return Continue(dispatch.new(Step(change.row.id)).options(at=change.next_attempt_at))
+        case status:
+            return status

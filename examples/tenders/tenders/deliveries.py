@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from psycopg.rows import class_row
+from psycopg.types.json import Jsonb
 
 from tenders.sources.record import Licitacion
 from tenders.targeting import Preferences
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Status: TypeAlias = Literal["pending", "sent", "retryable", "ok", "failed", "invalid"]
 LIVE = ("pending", "retryable")
+ENDED = ("ok", "failed", "invalid")
 
 _READ = """
 SELECT d.id, d.delivery_key, d.status, d.attempt_count, d.provider_ticket_id, d.sent_at,
@@ -33,27 +35,26 @@ JOIN device_installations i ON i.installation_id = d.installation_id
 LEFT JOIN notification_preferences p ON p.installation_id = d.installation_id
 WHERE d.id = ANY (%(ids)s) LIMIT %(most)s
 """
-_SENT = """
-UPDATE notification_deliveries SET status = 'sent', attempt_count = %(attempts)s, provider_ticket_id = %(ticket)s,
-    sent_at = now(), next_attempt_at = NULL, last_error_code = NULL, last_error_message = NULL, updated_at = now()
-WHERE id = %(id)s
+_WRITE = """
+UPDATE notification_deliveries d SET status = c.status, attempt_count = c.attempt_count,
+    next_attempt_at = c.next_attempt_at, last_error_code = c.error_code, last_error_message = c.error_message,
+    provider_ticket_id = c.ticket, provider_receipt_id = c.receipt,
+    sent_at = CASE WHEN c.status = 'sent' THEN now() ELSE d.sent_at END, updated_at = now(),
+    completed_at = CASE WHEN c.status IN ('ok', 'failed', 'invalid') THEN now() END
+FROM jsonb_to_recordset(%s) AS c (id bigint, status text, attempt_count integer, next_attempt_at timestamptz,
+    error_code text, error_message text, ticket text, receipt text)
+WHERE d.id = c.id
 """
-_NOTIFIED = "UPDATE licitaciones SET notificada = true, notificada_at = now() WHERE id = %s AND NOT notificada"
-_RETRYABLE = """
-UPDATE notification_deliveries SET status = 'retryable', attempt_count = %(attempts)s,
-    next_attempt_at = now() + %(delay)s, last_error_code = %(code)s, last_error_message = %(message)s,
-    updated_at = now()
-WHERE id = %(id)s RETURNING next_attempt_at
+# Two calls may have deliveries of the same tender or installation: both lock them in the same order.
+_NOTIFIED = """
+UPDATE licitaciones SET notificada = true, notificada_at = now() WHERE id IN (
+    SELECT id FROM licitaciones WHERE id = ANY (%s) AND NOT notificada ORDER BY id LIMIT %s FOR UPDATE)
 """
-_ENDED = """
-UPDATE notification_deliveries SET status = %(status)s, attempt_count = %(attempts)s, next_attempt_at = NULL,
-    provider_receipt_id = %(receipt)s, last_error_code = %(code)s, last_error_message = %(message)s,
-    updated_at = now(), completed_at = now()
-WHERE id = %(id)s
-"""
-_INVALIDATED = """
-UPDATE device_installations SET active = false, inactive_since = now(), inactive_reason = %(reason)s
-WHERE installation_id = %(installation)s AND active
+_SIGNED_OFF = """
+UPDATE device_installations SET active = false, inactive_since = now(), inactive_reason = 'DeviceNotRegistered'
+WHERE installation_id IN (
+    SELECT installation_id FROM device_installations WHERE installation_id = ANY (%s) AND active
+    ORDER BY installation_id LIMIT %s FOR UPDATE)
 """
 
 
@@ -115,6 +116,33 @@ class DeliveryRow:
         return replace(self, attempt_count=self.attempt_count + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The row of a delivery as it is to be."""
+
+    row: DeliveryRow
+    status: Status
+    next_attempt_at: datetime | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    ticket: str | None = None
+    """Of a push that was sent now. None: the one that it had."""
+
+    def values(self) -> dict[str, object]:
+        ended_by_receipt = self.status in ENDED and self.row.status == "sent"
+        return {
+            "id": self.row.id,
+            "status": self.status,
+            "attempt_count": self.row.attempt_count,
+            "next_attempt_at": self.next_attempt_at and self.next_attempt_at.isoformat(),
+            "error_code": self.error_code,
+            "error_message": self.error_message,
+            "ticket": self.ticket or self.row.provider_ticket_id,
+            # Expo's receipts have the numbers of their tickets.
+            "receipt": self.row.provider_ticket_id if ended_by_receipt else None,
+        }
+
+
 async def read(conn: Connection, ids: Sequence[int], *, deadline: timedelta) -> dict[int, DeliveryRow]:
     """Return deliveries by their ids. One that is missing has been archived."""
     async with conn.cursor(row_factory=class_row(DeliveryRow)) as cursor:
@@ -122,34 +150,10 @@ async def read(conn: Connection, ids: Sequence[int], *, deadline: timedelta) -> 
         return {row.id: row for row in await cursor.fetchall()}
 
 
-async def mark_sent(conn: Connection, row: DeliveryRow, ticket: str) -> None:
-    await conn.execute(_SENT, {"id": row.id, "attempts": row.attempt_count, "ticket": ticket})
-    await conn.execute(_NOTIFIED, [row.licitacion_id])
-
-
-async def mark_retryable(conn: Connection, row: DeliveryRow, code: str, message: str, delay: timedelta) -> datetime:
-    """Return when the next attempt is due."""
-    values = {"id": row.id, "attempts": row.attempt_count, "delay": delay, "code": code, "message": message}
-    cursor = await conn.execute(_RETRYABLE, values)
-    [[due_at]] = await cursor.fetchall()
-    due: datetime = due_at
-    return due
-
-
-async def mark_ended(
-    conn: Connection,
-    row: DeliveryRow,
-    status: Literal["ok", "failed", "invalid"],
-    *,
-    code: str | None = None,
-    message: str | None = None,
-) -> None:
-    """End a delivery. If it ends by a receipt, that has the number of its ticket, as with Expo."""
-    receipt = row.provider_ticket_id if row.status == "sent" else None
-    values = {"id": row.id, "status": status, "attempts": row.attempt_count, "receipt": receipt}
-    await conn.execute(_ENDED, {**values, "code": code, "message": message})
-
-
-async def invalidate(conn: Connection, row: DeliveryRow, reason: str) -> None:
-    """Send nothing more to this installation."""
-    await conn.execute(_INVALIDATED, {"installation": row.installation_id, "reason": reason})
+async def write(conn: Connection, changes: Sequence[Change]) -> None:
+    """Write the rows, and what follows from them for their tenders and installations."""
+    await conn.execute(_WRITE, [Jsonb([change.values() for change in changes])])
+    if notified := [change.row.licitacion_id for change in changes if change.status == "sent"]:
+        await conn.execute(_NOTIFIED, [notified, len(notified)])
+    if gone := [change.row.installation_id for change in changes if change.status == "invalid"]:
+        await conn.execute(_SIGNED_OFF, [gone, len(gone)])
