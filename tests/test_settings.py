@@ -452,7 +452,6 @@ def test_unknown_names_are_noted_with_what_was_meant() -> None:
     assert Settings.load(environ).notes == (
         "HOLDFAST_X is not known",
         "OUTBOX_BATCHSIZE is not known: did you mean OUTBOX_BATCH_SIZE?",
-        "WORKER_INTERVAL_MINUTES is not known",
     )
 
 

@@ -41,7 +41,8 @@ def pages() -> list[Path]:
     """Return the documents that people read."""
     # The statements in seeds.md are quotations.
     found = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "seeds.md"]
-    return sorted([*found, *(ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY"))])
+    roots = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+    return sorted([*found, *roots, *(ROOT / "examples").glob("*/README.md")])
 
 
 def sources() -> list[Path]:

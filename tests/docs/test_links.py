@@ -6,6 +6,8 @@ import re
 
 from tests.docs.block import DOCS, ROOT
 
+EXAMPLES = (ROOT / "examples").glob("*/README.md")
+
 
 def test_every_part_has_an_index_that_leads_to_all_its_pages() -> None:
     for part in ("tutorials", "how-to", "explanation", "reference"):
@@ -16,7 +18,7 @@ def test_every_part_has_an_index_that_leads_to_all_its_pages() -> None:
 
 def test_every_link_between_pages_leads_somewhere() -> None:
     generated = {DOCS / "reference" / "api"}
-    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]:
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *EXAMPLES, *DOCS.rglob("*.md")]:
         text = re.sub(r"^```.*?^```", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
         for target in re.findall(r"\]\((?![a-z]+:|#)([^)\s#]+)", text):
             assert (page.parent / target).exists() or (page.parent / target).parent in generated, f"{page}: {target}"

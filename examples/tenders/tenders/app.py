@@ -27,7 +27,7 @@ Pool: TypeAlias = AsyncConnectionPool[Connection]
 
 @dataclass(frozen=True)
 class State:
-    """What all handlers of a process share."""
+    """The parts that all handlers of a process share."""
 
     config: Config
     pool: Pool

@@ -16,7 +16,7 @@ Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max
 
 
 class Preferences(BaseModel):
-    """What the owner of an installation wants to know of. An empty list stands for everything."""
+    """The tenders of which the owner of an installation wants to know. An empty list stands for everything."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

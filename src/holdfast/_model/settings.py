@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
     from holdfast._model.settings_table import Setting, Unit
 
-_PREFIXES = ("OUTBOX_", "WORKER_", "HOLDFAST_")
+_OURS = "HOLDFAST_"
+_PREFIXES = ("OUTBOX_", "WORKER_", _OURS)
 _WAITS = ("retry.base", "retry.maximum")
 # The text for a setting that has a default but is None.
 _NONE = dict.fromkeys(_WAITS, "a table") | {"retry.max_attempts": "no limit"}
@@ -267,10 +268,16 @@ def _suggestion(name: str, known: Sequence[str]) -> str:
 
 
 def _unknown(environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield a note for each name that looks like a setting and is none.
+
+    The prefixes of other systems may also be the application's own, so there only what resembles a setting is named.
+    """
     known = [name for setting in SETTINGS for name in (setting.name, *setting.aliases)]
     for name in sorted(environ):
         if name.startswith(_PREFIXES) and name not in known:
-            yield f"{name} is not known{_suggestion(name, known)}"
+            suggestion = _suggestion(name, known)
+            if suggestion or name.startswith(_OURS):
+                yield f"{name} is not known{suggestion}"
 
 
 def _whole(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -52,9 +53,15 @@ def temporary_objects() -> Generator[Callable[[], dict[str, str]]]:
         }
         command = [program, "server", "-filer", "-s3", *(f"-{name}={value}" for name, value in options.items())]
         with (Path(folder) / "log").open("wb") as log:
-            # In a session of its own: Ctrl-C is for this process, which then ends the store.
+            # In a session of its own: Ctrl-C is for this process, which then ends the store. It also logs to TMPDIR.
             store = subprocess.Popen(  # noqa: S603 - the program of the package
-                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                cwd=folder,
+                env=os.environ | {"TMPDIR": folder},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
         def settings() -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -20,16 +21,21 @@ from tenders.migrate import migrate
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from pathlib import Path
 
     from starlette.applications import Starlette
 
 _DATABASE = ("HOLDFAST_DATABASE_URL", "DATABASE_URL")
 _BUCKET = ("HOLDFAST_ARCHIVE_BUCKET", "ARCHIVE_BUCKET")
+_SHARED = (*_DATABASE, *_BUCKET, "ARCHIVE_", "HOLDFAST_ARCHIVE_", "AWS_")
 _SOURCES = ("CHILECOMPRA_API_URL", "CHILECOMPRA_PAGE_URL", "EXPO_URL")
 
 
-def run(*, port: int, local_port: int) -> None:
-    """Start everything. Ctrl-C and SIGTERM end it, and nothing is left behind."""
+def run(*, port: int, local_port: int, env_file: Path | None = None) -> None:
+    """Start everything. Ctrl-C and SIGTERM end it, and nothing is left behind.
+
+    `env_file`: gets the addresses, as commands of a shell. Default: none.
+    """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sites: list[tuple[Starlette, socket.socket]] = []
     with ExitStack() as ends:
@@ -47,6 +53,8 @@ def run(*, port: int, local_port: int) -> None:
         for name in migrate(config.database_url):
             print(f"applied {name}", flush=True)
         token = _token() if database else None
+        if env_file is not None:
+            ends.enter_context(_written(env_file))
         sites.append((create_web(), listening))
         asyncio.run(_serve(sites, _welcome(_address(listening), config.database_url, token)))
 
@@ -66,6 +74,18 @@ def _start_stores(ends: ExitStack) -> bool:
     return missing
 
 
+@contextmanager
+def _written(env_file: Path) -> Generator[None]:
+    """Write the settings to a file that only its owner can read, and remove it at the end of the block."""
+    named = {name: value for name, value in os.environ.items() if name.startswith(_SHARED) or name in _SOURCES}
+    env_file.touch(mode=0o600)
+    env_file.write_text("".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(named.items())))
+    try:
+        yield
+    finally:
+        env_file.unlink(missing_ok=True)
+
+
 def _token() -> str:
     """Make a token for the dashboard of a database that is thrown away."""
     command = [sys.executable, "-m", "holdfast", "tokens", "make", "local", "--role", "operator", "--expires", "1d"]
@@ -81,7 +101,7 @@ Cycles       {address}/worker_runs
 Dashboard    {address}/ops/  {signed}
 Database     {database}
 
-Press Ctrl-C to stop. What this command has started is removed.
+Press Ctrl-C to stop. All that this command has started is removed then.
 """
 
 

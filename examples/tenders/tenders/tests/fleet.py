@@ -75,11 +75,11 @@ def tick(local: LocalProcess, database: str, cwd: Path = EXAMPLE, **variables: s
 
 
 class Books(NamedTuple):
-    """What became of all deliveries."""
+    """The ends of all deliveries, and the pushes for them."""
 
     statuses: Counter[str]
     pushes: int
-    """What the provider got."""
+    """Pushes that the provider got."""
     again: int
     """Of these, pushes of a delivery that it had got before."""
     attempts: int

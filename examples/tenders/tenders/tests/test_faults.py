@@ -29,6 +29,8 @@ FAULTS: dict[str, Any] = {
     "retry_after": 0.2,
 }
 
+REASONS = "SELECT coalesce(last_error_code, 'ok'), count(*) FROM notification_deliveries GROUP BY 1 LIMIT 50"
+
 
 @pytest.mark.parametrize(
     ("tenders", "phones", "workers", "kills"),
@@ -77,8 +79,9 @@ def test_every_delivery_ends_whatever_fails(  # noqa: PLR0917 - fixtures are arg
         assert ledger.value("SELECT count(*) FROM licitaciones WHERE NOT notificada") == 0
         fetched = "SELECT count(*) FROM delivery_runs WHERE cycle = 'receipt'"
         assert ledger.value(fetched) < books.attempts, "many receipts were fetched in one call"
+        reasons = dict(ledger.conn.execute(REASONS).fetchall())
         said = (
-            f"{deliveries} deliveries, {kills} workers killed, {took:.0f} s: {dict(books.statuses)}, "
+            f"{deliveries} deliveries, {kills} workers killed, {took:.0f} s: {dict(books.statuses)}, {reasons}, "
             f"{books.pushes} pushes, {books.again} of them again, under one id each; "
             f"{ledger.value(fetched)} calls for receipts; requests {local.control()['requests']}"
         )
