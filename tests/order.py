@@ -25,7 +25,7 @@ LONG = (
     "tests/cli/test_demo.py",
     "tests/cli/test_dev.py",
     "examples/tenders/tenders/tests/test_faults.py",
-    "examples/tenders/tenders/tests/test_readme.py",
+    "tests/docs/test_tenders.py",
     "examples/tenders/tenders/tests/test_moves.py",
     "tests/chaos/test_model.py",
     "tests/engine/test_exact.py",

@@ -48,7 +48,8 @@ class Run:
         self._folder = folder
         self._environment = environment
         self._database = database
-        self._ports = {port: str(free_port()) for port in PORTS}
+        self.ports = {port: str(free_port()) for port in PORTS}
+        """The free port that stands for each port that pages name."""
         self._terminals: dict[str, Terminal] = {}
         self._notebook: subprocess.Popen[str] | None = None
         self._ends = ExitStack()
@@ -161,12 +162,12 @@ class Run:
         return self._terminals[title]
 
     def _with_ports(self, text: str) -> str:
-        for port, free in self._ports.items():
+        for port, free in self.ports.items():
             text = re.sub(rf"\b{port}\b", free, text)
         return text
 
     def _shown(self, text: str) -> str:
-        for port, free in self._ports.items():
+        for port, free in self.ports.items():
             text = text.replace(free, port)
         return text
 

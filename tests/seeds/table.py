@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,8 +27,6 @@ Holdfast replaces the workers that five documents describe. Each of their statem
 settings, abort reasons, leases, retries and cycles, is proved by a test in `tests/seeds/` or of an example, against a
 real PostgreSQL. Where Holdfast differs on purpose, the last column names the decision; the test then shows what
 Holdfast does.
-
-Not built yet, and so not here: the archive and export cycles, and the tenders example.
 
 This page is generated: `python -m tests.seeds.table`.
 """
@@ -51,10 +50,11 @@ class Table(NamedTuple):
 def read_table() -> Table:
     """Import every test module of this folder and of the examples, and read the marks of its tests."""
     table = Table([], [])
-    for path in [*sorted(HERE.glob("test_*.py")), *sorted(ROOT.glob("examples/*/tests/test_*.py"))]:
+    examples = [*ROOT.glob("examples/*/tests/test_*.py"), *ROOT.glob("examples/*/*/tests/test_*.py")]
+    for path in [*sorted(HERE.glob("test_*.py")), *sorted(examples)]:
         if path.stem == "test_table":
             continue
-        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        module = importlib.import_module(_name_of(path))
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test):
                 place = f"{path.name if path.parent == HERE else path.relative_to(ROOT)}::{name}"
@@ -63,6 +63,14 @@ def read_table() -> Table:
                 if not found and path.parent == HERE:
                     table.unmarked.append(place)
     return table
+
+
+def _name_of(path: Path) -> str:
+    """Return the name of a module. An example whose tests are inside its package is found as its own users find it."""
+    place = path.parents[2] if (path.parent / "__init__.py").exists() else ROOT
+    if str(place) not in sys.path:
+        sys.path.append(str(place))
+    return ".".join(path.relative_to(place).with_suffix("").parts)
 
 
 def page(statements: list[Statement]) -> str:

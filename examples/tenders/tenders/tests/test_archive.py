@@ -10,12 +10,15 @@ import pytest
 
 from tenders.tests.fleet import EXAMPLE, Ledger
 from tests.cli.commands import Said, holdfast
+from tests.seeds.statement import CYCLES, Document
 from tools.seaweedfs import REGION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tools.seaweedfs import SeaweedFS
+
+doc = Document(CYCLES)
 
 TABLES = ("licitaciones", "notification_events", "notification_deliveries", "delivery_runs")
 # Tenders of 14 months, of 11 months and of today, each with an event and a delivery. Deliveries of 100 days have ended.
@@ -85,6 +88,10 @@ def differences(ledger: Ledger, restored: str, table: str) -> int:
     return int(ledger.value(f"SELECT count(*) FROM (({one} EXCEPT {other}) UNION ALL ({other} EXCEPT {one})) AS x"))
 
 
+@doc.says("cleanup moves tenders older than 12 months to archive.licitaciones")
+@doc.says("cleanup moves deliveries that ended more than 90 days ago to archive.notification_deliveries")
+@doc.says("archive-export writes archived rows to Parquet in an S3-compatible store")
+@doc.says("archive-export verifies the checksum after the upload")
 def test_old_rows_are_moved_exported_verified_found_and_restored(ledger: Ledger, run: Callable[..., Said]) -> None:
     # A first tick stores the schedules: cleanup at 03:17 and archiveExport at 03:47.
     run("tick", "tenders.app:app", HOLDFAST_TICK_RUNNERS="cleanup,archiveExport")

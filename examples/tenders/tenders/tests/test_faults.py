@@ -13,11 +13,14 @@ import pytest
 
 from tenders.tests.fleet import Ledger, LocalProcess, tick, worker
 from tenders.tests.phones import sign_on
+from tests.seeds.statement import CYCLES, Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.cli.commands import Running
+
+doc = Document(CYCLES)
 
 # One request in three fails, and of the pushes and receipts some.
 FAULTS: dict[str, Any] = {
@@ -32,6 +35,7 @@ FAULTS: dict[str, Any] = {
 REASONS = "SELECT coalesce(last_error_code, 'ok'), count(*) FROM notification_deliveries GROUP BY 1 LIMIT 50"
 
 
+@doc.says("at least once: every delivery ends, and pushes that are sent again have the same id")
 @pytest.mark.parametrize(
     ("tenders", "phones", "workers", "kills"),
     [

@@ -10,6 +10,7 @@ from holdfast import Tick
 from tenders.chain import Step, dispatch
 from tenders.ingest import ingest
 from tenders.tests.phones import sign_on_one
+from tests.seeds.statement import CYCLES, Document
 
 if TYPE_CHECKING:
     import psycopg
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from tenders.local.server import LocalServer
 
     Connection = psycopg.AsyncConnection[Any]
+
+
+doc = Document(CYCLES)
 
 
 async def cycle(state: State) -> dict[str, int]:
@@ -32,6 +36,8 @@ async def value(conn: Connection, query: str) -> Any:
     return row and row[0]
 
 
+@doc.says("a new tender is stored with its event and its deliveries in one transaction")
+@doc.says("candidates are the active installations whose preferences match")
 async def test_new_tenders_are_stored_with_their_deliveries_and_jobs(
     state: State, local: LocalServer, conn: Connection, kit: Testing
 ) -> None:
@@ -53,6 +59,7 @@ async def test_new_tenders_are_stored_with_their_deliveries_and_jobs(
     assert len(await kit.enqueued(dispatch)) == 8
 
 
+@doc.says("codes that are in the registry are left out")
 async def test_a_second_cycle_stores_only_what_is_new(state: State, local: LocalServer, conn: Connection) -> None:
     await sign_on_one(conn, "everything")
     await cycle(state)
@@ -62,6 +69,7 @@ async def test_a_second_cycle_stores_only_what_is_new(state: State, local: Local
     assert await value(conn, "SELECT count(*) FROM notification_deliveries") == 8
 
 
+@doc.says("a code is claimed with ON CONFLICT DO NOTHING, and its tender stored only if that succeeds")
 async def test_cycles_that_run_at_the_same_time_store_each_tender_once(state: State, conn: Connection) -> None:
     await sign_on_one(conn, "everything")
     counted = await asyncio.gather(*[cycle(state) for _ in range(3)])
@@ -70,6 +78,7 @@ async def test_cycles_that_run_at_the_same_time_store_each_tender_once(state: St
     assert await value(conn, "SELECT count(*) FROM holdfast.job") == 6
 
 
+@doc.says("the scraper fails gracefully: ingest goes on without it")
 @pytest.mark.parametrize("page", ["broken", "changed"])
 async def test_the_cycle_goes_on_without_the_page(
     state: State, local: LocalServer, conn: Connection, page: Any
