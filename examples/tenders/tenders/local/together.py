@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import uvicorn
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
+Site: TypeAlias = "tuple[Starlette, socket.socket]"
+
 _DATABASE = ("HOLDFAST_DATABASE_URL", "DATABASE_URL")
 _BUCKET = ("HOLDFAST_ARCHIVE_BUCKET", "ARCHIVE_BUCKET")
 _SHARED = (*_DATABASE, *_BUCKET, "ARCHIVE_", "HOLDFAST_ARCHIVE_", "AWS_")
@@ -37,15 +39,11 @@ def run(*, port: int, local_port: int, env_file: Path | None = None) -> None:
     `env_file`: gets the addresses, as commands of a shell. Default: none.
     """
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sites: list[tuple[Starlette, socket.socket]] = []
+    sites: list[Site] = []
     with ExitStack() as ends:
         listening = ends.enter_context(_listen(port))
-        database = _start_stores(ends)
-        if not any(os.environ.get(name) for name in _SOURCES):
-            local = ends.enter_context(_listen(local_port))
-            sites.append((LocalServer().web, local))
-            os.environ.update(variables(_address(local)))
-            print(f"Market and provider of this machine: {_address(local)}/control", flush=True)
+        database = start_stores(ends)
+        sites += start_sources(ends, local_port)
         # The environment is complete only now.
         from tenders.api import create_web
         from tenders.app import config
@@ -59,7 +57,7 @@ def run(*, port: int, local_port: int, env_file: Path | None = None) -> None:
         asyncio.run(_serve(sites, _welcome(_address(listening), config.database_url, token)))
 
 
-def _start_stores(ends: ExitStack) -> bool:
+def start_stores(ends: ExitStack) -> bool:
     """Start the object store and PostgreSQL, if they are missing. Return whether PostgreSQL was."""
     store = None
     if not any(os.environ.get(name) for name in _BUCKET):
@@ -72,6 +70,17 @@ def _start_stores(ends: ExitStack) -> bool:
     if store is not None:
         os.environ.update(store())
     return missing
+
+
+def start_sources(ends: ExitStack, port: int) -> list[Site]:
+    """Return a server for ChileCompra and Expo, if an address of theirs is missing."""
+    if all(os.environ.get(name) for name in _SOURCES):
+        return []
+    listening = ends.enter_context(_listen(port))
+    ours = variables(_address(listening))
+    os.environ.update({name: value for name, value in ours.items() if not os.environ.get(name)})
+    print(f"Market and provider of this machine: {_address(listening)}/control", flush=True)
+    return [(LocalServer().web, listening)]
 
 
 @contextmanager
@@ -105,7 +114,7 @@ Press Ctrl-C to stop. All that this command has started is removed then.
 """
 
 
-async def _serve(sites: list[tuple[Starlette, socket.socket]], welcome: str) -> None:
+async def _serve(sites: list[Site], welcome: str) -> None:
     """Serve the sites, and run a worker beside them, until a signal comes."""
     from tenders.app import app
 
