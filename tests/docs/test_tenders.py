@@ -47,6 +47,9 @@ def test_the_readme_does_what_it_shows(clone: Path, variables: dict[str, str]) -
         run.run([install, start])
         try:
             ran = run.run(use)
+        except BaseException as exc:
+            exc.add_note(run.printed(APPLICATION))
+            raise
         finally:
             # In any case: its servers would outlive it.
             status, printed = run.interrupt(APPLICATION)

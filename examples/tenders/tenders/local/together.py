@@ -127,6 +127,8 @@ async def _serve(sites: list[Site], welcome: str) -> None:
             tasks.create_task(server.serve([listening]))
         try:
             async with app.worker():
+                while not all(server.started for server in servers):  # noqa: ASYNC110 - uvicorn has no event for it
+                    await asyncio.sleep(0.01)
                 print(welcome, flush=True)
                 await stop.wait()
         finally:
