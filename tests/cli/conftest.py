@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.conftest import bucket, history, location, object_store
+from tests.archive.conftest import bucket, history, location, object_store, tenders
 
-__all__ = ["bucket", "history", "location", "object_store"]  # fixtures, for the tests of this folder too
+__all__ = ["bucket", "history", "location", "object_store", "tenders"]  # fixtures, for the tests of this folder too
 
 
 @pytest.fixture

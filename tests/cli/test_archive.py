@@ -3,49 +3,28 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-import obstore
 import pytest
 
+from holdfast._distribution import missing
 from holdfast._drivers import run_sync
 from holdfast._store.archive import Period, record_export_error, report_export, start_export
+from tests.archive.tables import TENDERS
+from tests.cli.archiving import WRONG, archive, command, flat
 from tests.cli.auditing import ME, audited
-from tests.cli.commands import Said, holdfast
+from tests.cli.commands import PATIENCE, Said, environment, holdfast
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from obstore.store import ObjectStore
 
     from tests.archive.conftest import History
 
 FAMILIES = ("attempt", "delivery", "event", "job_failed", "job_history", "run")
 RETENTION = "completed 14 days, failed 90 days, events 7 days, runs 30 days"
-WRONG = {"AWS_SECRET_ACCESS_KEY": "hush"}
-ATTEMPT = (
-    "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt, ran_ms, error_code, error) "
-    "VALUES (%s, %s, 'retry', 1, 35, 'ConnectionError', 'the mail server is away')"
-)
-
-
-def command(history: History, *arguments: str, **variables: str) -> Said:
-    return holdfast(*arguments, database=history.url, cwd=None, **variables)
-
-
-def archive(history: History, *arguments: str, **variables: str) -> Said:
-    """Run the command with the bucket of a test."""
-    where = {
-        "HOLDFAST_ARCHIVE_BUCKET": history.location.bucket,
-        "HOLDFAST_ARCHIVE_REGION": history.location.region or "",
-        "HOLDFAST_ARCHIVE_ENDPOINT": history.location.endpoint or "",
-    }
-    return command(history, "archive", *arguments, **(where | variables))
-
-
-def flat(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_no_bucket(database: str) -> None:
@@ -159,136 +138,62 @@ def test_status_shows_the_progress_of_an_export(history: History) -> None:
     )
 
 
-def test_verify(history: History, bucket: ObjectStore) -> None:
-    days = [history.day(100, jobs=20), history.day(99, jobs=30)]
-    assert archive(history, "export").status == 0
-    said = archive(history, "verify", "job_history")
-    assert said.status == 0, said.out
-    assert f"job_history {days[1]} 30" in flat(said.out)
-    assert days[0] not in said.out
-    assert said.out.endswith(f"1 file read from s3://{history.location.bucket}: all as recorded.\n")
-    assert "12 files read" in archive(history, "verify", "--all").out
-    assert len(archive(history, "verify", "--day", days[0], "--json").json) == 6
-    [name] = [e["path"] for e in obstore.list(bucket).collect() if f"job_history/day={days[0]}/1.parquet" in e["path"]]
-    whole = bytes(obstore.get(bucket, name).bytes())
-    obstore.put(bucket, name, whole[:-9] + b"x" + whole[-8:])
-    said = archive(history, "verify", "--all")
-    assert said.status == 1
-    assert "has another checksum than its manifest says" in said.out
-    assert said.out.endswith("1 not as recorded.\n")
-    obstore.delete(bucket, name)
-    [told] = archive(history, "verify", "job_history", "--day", days[0], "--json").json
-    assert told["difference"] == f"{name} is not in the bucket"
-    obstore.put(bucket, name, whole)
-    history.conn.execute("UPDATE holdfast.archive_exports SET rows = 21 WHERE rows = 20")
-    said = archive(history, "verify", "job_history", "--day", days[0])
-    assert "rows: 20 in the bucket, and 21 in the record" in said.out
-
-
-def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path) -> None:
-    day = history.day(100, jobs=20)
-    assert archive(history, "export", "job_history").status == 0
-    with socket.create_server(("127.0.0.1", 0)) as closed:
-        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    # Without credentials in the environment, a machine's own are asked for at this address.
-    without = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_METADATA_ENDPOINT": nowhere}
-    missing = tmp_path / "not-mounted"
-    for variables, cause in (
-        (WRONG, "the object store refused the credentials (SignatureDoesNotMatch): check AWS_ACCESS_KEY_ID"),
-        ({"HOLDFAST_ARCHIVE_ENDPOINT": nowhere}, f"the object store at {nowhere} does not answer: check "),
-        (without, "credentials"),
-        ({"HOLDFAST_ARCHIVE_BUCKET": "nobody"}, "the bucket does not exist: create it, or correct HOLDFAST_ARCHIVE_"),
-        ({"HOLDFAST_ARCHIVE_BUCKET": missing.as_uri()}, f"the folder {missing} does not exist: correct HOLDFAST_"),
-    ):
-        said = archive(history, "verify", "job_history", **variables)
-        assert said.status == 3, said
-        assert f"job_history {day} 20" in flat(said.out)
-        assert f" not read: {cause}" in flat(said.out) if variables is not without else cause in said.out
-        assert said.out.endswith("; 1 not read.\n")
-        assert "as recorded" not in said.out
-        assert "hush" not in said.out + said.err
-    assert not missing.exists()
-    [told] = archive(history, "verify", "job_history", "--json", **WRONG).json
-    assert told["difference"] is None
-    assert told["not_read"].startswith("the object store refused the credentials")
-
-
-def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History, tmp_path: Path) -> None:
-    day = history.day(100, jobs=20)
-    folder = tmp_path / "history"
-    where = {"HOLDFAST_ARCHIVE_BUCKET": folder.as_uri()}
-    assert command(history, "archive", "export", "--day", day, **where).status == 0
-    [job] = folder.rglob("*/job_history/*/1.parquet")
-    job.write_bytes(b"x" * job.stat().st_size)
-    # A link to itself cannot be read, whoever asks.
-    [manifest] = folder.rglob("*/run/*/1.json")
-    manifest.unlink()
-    manifest.symlink_to(manifest.name)
-    said = command(history, "archive", "verify", "--all", **where)
-    assert said.status == 1
-    assert "has another checksum than its manifest says" in said.out
-    assert said.out.endswith(f"5 files read from {folder.as_uri()}: 1 not as recorded; 1 not read.\n")
-
-
-def test_restore(history: History) -> None:
-    day = history.day(100, jobs=12)
-    assert archive(history, "export").status == 0
-    name = f"archive.job_history_{day.replace('-', '')}"
-    said = archive(history, "restore", "job_history", day)
-    assert said == (0, f"job_history {day}: 12 rows in the table {name}\n", "")
-    assert history.value(f"SELECT count(*) FROM {name}") == 12
-    said = archive(history, "restore", "job_history", day)
-    assert said.status == 1
-    assert f"the table {name} exists already: drop it, or give another one with --into" in said.err
-    told = archive(history, "restore", "job_history", day, "--into", "march", "--json").json
-    assert (told["table"], told["rows"]) == ("public.march", 12)
-    assert archive(history, "restore", "run", day).out == f"run {day}: has no rows, and no table was made\n"
-    assert (ME, "archive.restore", name, None) in audited(history.conn)
-
-
-def test_what_happened_to_a_job(history: History) -> None:
-    day = history.day(100, jobs=5)
-    id_ = history.value("SELECT max(id) FROM holdfast.job_history")
-    history.conn.execute(ATTEMPT, [id_, f"{day} 09:00+00"])
-    said = archive(history, "query", "--job", str(id_))
-    assert said.status == 1
-    assert f"job {id_} is still in the database, and in no file: see `holdfast jobs show {id_}`" in said.err
-    assert archive(history, "export").status == 0
-    said = archive(history, "query", "--job", str(id_))
+async def test_export_of_the_applications_own_tables(tenders: History, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from holdfast import Holdfast\nfrom holdfast.archive import Archive\n"
+        f"app = Holdfast(archives=[Archive({TENDERS.table!r}, {TENDERS.at!r}, hot={TENDERS.hot!r})])\n"
+    )
+    tenders.jobs_of(100, 3)
+    assert await tenders.cleanup(TENDERS) == {"rows_moved": 20}
+    said = archive(tenders, "export", "public.tenders")
+    assert said.status == 2
+    assert "for a table of the application give --app module:attribute" in said.err
+    told = archive(
+        tenders, "export", "public.tenders", "--app", "shop:app", "--day", "2024-01-31", "--json", cwd=tmp_path
+    )
+    assert [(one["source"], one["starts_on"], one["rows"], one["result"]) for one in told.json] == [
+        ("public.tenders", "2024-01-01", 10, "verified")
+    ]
+    said = archive(tenders, "export", "--app", "shop:app", cwd=tmp_path)
     assert said.status == 0, said.err
-    assert said.out.startswith(f"job {id_}, completed, in s3://{history.location.bucket}/")
-    assert f"job_history/day={day}/1.parquet" in said.out
-    assert "kind receipt.send" in flat(said.out)
-    assert "\nAttempts (1)\n" in said.out
-    assert "1 retry" in flat(said.out)
-    assert f"attempt/day={day}/1.parquet" in said.out
-    told = archive(history, "query", "--job", str(id_), "--since", day, "--until", day, "--json").json
-    assert {one["source"] for one in told} == {"job_history", "attempt"}
-    assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
-    said = archive(history, "query", "--event", "77")
-    assert said.status == 1
-    assert "event 77 is in no file of these days" in said.err
+    assert "public.tenders 2024-02 10" in flat(said.out)
+    assert "\n2 periods with 13 rows, " in said.out
+    assert archive(tenders, "restore", "public.tenders", "2024-02-09").out == (
+        "public.tenders 2024-02: 10 rows in the table archive.public_tenders_20240201\n"
+    )
+    said = archive(tenders, "query", "--sql", 'select count(*) as tenders from "public.tenders"')
+    assert flat(said.out) == "TENDERS 20"
+    said = archive(tenders, "export", "--app", "shop:nothing", cwd=tmp_path)
+    assert said.status in {1, 2}
+    assert "shop" in said.err
 
 
-def test_a_query_of_sql(history: History) -> None:
-    history.day(100, jobs=5)
-    assert archive(history, "export", "job_history").status == 0
-    text = "select kind, count(*) as jobs from job_history group by kind"
-    said = archive(history, "query", "--sql", text)
-    assert flat(said.out) == "KIND JOBS receipt.send 5"
-    assert archive(history, "query", "--sql", text, "--json").json == [{"kind": "receipt.send", "jobs": 5}]
-    [row] = archive(history, "query", "--sql", "select max(finished_at) as last from job_history", "--json").json
-    assert row["last"].endswith("+00:00")
-    assert archive(history, "query", "--sql", "select * from job_history where false").status == 0
-    said = archive(history, "query", "--sql", "select i from generate_series(1, 1001) as n (i)")
-    assert said.out.endswith("\n1000\nThe first 1,000 rows. Write a LIMIT, or take all with --json.\n")
-    assert said.err == ""
-    said = archive(history, "query", "--sql", "select * from jobs")
-    assert said.status == 1
-    assert "Table with name jobs does not exist" in said.err
-    assert said.err.endswith("The tables are job_history; correct the query\n")
-    said = archive(history, "query", "--sql", text, "--until", "2020-01-01")
-    assert said.err == "holdfast archive: no file of these days has rows: see `holdfast archive status`\n"
+@pytest.mark.parametrize(
+    ("arguments", "missing_libraries", "extra"),
+    [
+        (["export"], ["obstore"], "archive"),
+        (["verify"], ["pyarrow"], "archive"),
+        (["restore", "run", "2026-03-14"], ["obstore", "pyarrow"], "archive"),
+        (["query", "--job", "7"], ["obstore"], "archive"),
+        (["query", "--sql", "select 1"], ["duckdb"], "duckdb"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_a_missing_library_is_named_with_its_extra(
+    database: str, tmp_path: Path, arguments: list[str], missing_libraries: list[str], extra: str
+) -> None:
+    without = f"import sys; sys.modules |= dict.fromkeys({missing_libraries!r})"
+    words = ["archive", *arguments]
+    done = subprocess.run(  # noqa: S603 - the command under test
+        [sys.executable, "-c", f"{without}; from holdfast._cli import main; sys.exit(main({words!r}))"],
+        env=environment(database, HOLDFAST_ARCHIVE_BUCKET=tmp_path.as_uri()),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"holdfast archive: {missing('this command', extra, *missing_libraries)}\n"
 
 
 def test_disable(history: History) -> None:

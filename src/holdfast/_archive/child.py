@@ -71,8 +71,6 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     ) as conn:
         columns = stream.read_columns(conn, rows)
         metadata = {"holdfast": json.dumps(request["about"])}
-        upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
-        file = parquet.Digest(upload)
         rests = Rests() if request["background"] else None
 
         def on_rows(done: int) -> None:
@@ -80,7 +78,17 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
             if rests is not None:
                 rests.take()
 
-        written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=on_rows)
+        while True:
+            upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
+            file = parquet.Digest(upload)
+            try:
+                written = parquet.write(conn, rows, columns, file, metadata=metadata, on_rows=on_rows)
+                break
+            except parquet.Unfit as unfit:
+                # Anew, with these columns as text. The upload is not completed, so it leaves no object.
+                columns = [
+                    column._replace(as_text=column.as_text or column.name in unfit.columns) for column in columns
+                ]
         _check_fence(conn, request)
     if written.rows:
         upload.close()
@@ -94,7 +102,7 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
         checksum=file.hexdigest() if written.rows else None,
         min_id=written.min_id,
         max_id=written.max_id,
-        columns=tuple(columns),
+        columns=tuple((column.name, column.type) for column in columns),
     )
     obstore.put(store, manifest_name(name), manifest.text())
     return {key: getattr(manifest, key) for key in ("object", "rows", "bytes", "min_id", "max_id", "checksum")}

@@ -32,6 +32,8 @@ class FileColumn(NamedTuple):
     name: str
     type: str
     """In PostgreSQL."""
+    as_text: bool = False
+    """Whether it has a value that the type of Parquet does not hold, such as `infinity`."""
 
     @property
     def is_document(self) -> bool:
@@ -43,6 +45,8 @@ class FileColumn(NamedTuple):
         """The type in the file. JSON, and every type that Parquet does not have, is text as PostgreSQL writes it."""
         import pyarrow as pa
 
+        if self.as_text:
+            return pa.string()
         if name := _TYPES.get(self.type):
             return pa.type_for_alias(name)
         if self.type.startswith("timestamp"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._archive.columns import encoding_of, schema_of
@@ -29,6 +30,14 @@ BLOCK = 1024 * 1024
 # Bytes of the file that are handed on at once. Arrow writes many small pieces, and each call would wait for the thread
 # that receives rows.
 BUFFER = 4 * 1024 * 1024
+
+
+class Unfit(Exception):  # noqa: N818 - names describe what happened
+    """A column has a value that its type in Parquet does not hold."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        super().__init__(", ".join(columns))
+        self.columns = frozenset(columns)
 
 
 class Written(NamedTuple):
@@ -75,7 +84,8 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
 ) -> Written:
     """Write the rows into `file`. `on_rows` is called with the number of rows so far, after each row group.
 
-    One thread receives rows while another converts, compresses and uploads them.
+    One thread receives rows while another converts, compresses and uploads them. Raises Unfit for columns that must be
+    text: then the file is to be written anew.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -89,6 +99,7 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
         pa.BufferedOutputStream(pa.PythonFile(file, mode="w"), BUFFER) as buffer,
         pq.ParquetWriter(buffer, schema, **options) as writer,
         ThreadPoolExecutor(1) as thread,
+        closing(chunks(conn, rows, columns)) as received,
     ):
         waiting: Future[pa.Table] | None = None
 
@@ -107,7 +118,7 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
                 greatest = ids[-1].as_py()
             on_rows(done)
 
-        for chunk in chunks(conn, rows, columns):
+        for chunk in received:
             if waiting is not None:
                 finish(waiting)
             waiting = thread.submit(convert, chunk)
@@ -124,10 +135,26 @@ def parse(chunk: bytearray, schema: pa.Schema) -> pa.Table:
         return _parse(chunk, schema, BLOCK)
     except pa.ArrowInvalid:
         # A row may be larger than a block.
-        return _parse(chunk, schema, len(chunk) + 1)
+        try:
+            return _parse(chunk, schema, len(chunk) + 1)
+        except pa.ArrowInvalid as exc:
+            if unfit := [field.name for field in schema if not _fits(chunk, schema, field)]:
+                raise Unfit(unfit) from exc
+            raise
 
 
-def _parse(chunk: bytearray, schema: pa.Schema, block: int) -> pa.Table:
+def _fits(chunk: bytearray, schema: pa.Schema, field: pa.Field) -> bool:
+    import pyarrow as pa
+
+    try:
+        _parse(chunk, schema, len(chunk) + 1, only=[field.name])
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _parse(chunk: bytearray, schema: pa.Schema, block: int, only: Sequence[str] | None = None) -> pa.Table:
+    """Parse all columns, or `only` these."""
     import pyarrow as pa
     from pyarrow import csv
 
@@ -137,6 +164,7 @@ def _parse(chunk: bytearray, schema: pa.Schema, block: int) -> pa.Table:
         parse_options=csv.ParseOptions(newlines_in_values=True),
         convert_options=csv.ConvertOptions(
             column_types=schema,
+            include_columns=only,
             null_values=[""],
             true_values=["t", "true"],
             false_values=["f", "false"],

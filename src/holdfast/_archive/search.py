@@ -97,6 +97,12 @@ def _dataset(store: ObjectStore, source: str, files: Sequence[Export]) -> Any:
     schemas = [pq.read_schema(open_file(store, str(file.object))) for file in differing]
     # Only the columns are to fit together, and not their types in PostgreSQL or the description of the file.
     plain = [pa.schema([field.remove_metadata() for field in schema]) for schema in schemas]
+    # A column that is text in one file, since a value was no other, is text in all.
+    texts = {field.name for schema in plain for field in schema if pa.types.is_string(field.type)}
+    plain = [
+        pa.schema([field.with_type(pa.string()) if field.name in texts else field for field in schema])
+        for schema in plain
+    ]
     try:
         schema = pa.unify_schemas(plain, promote_options="permissive")
     except pa.ArrowTypeError as exc:

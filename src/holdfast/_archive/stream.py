@@ -104,26 +104,39 @@ def _copy(conn: psycopg.Connection[Any], query: sql.Composed, copied: Copied) ->
         receive, waited = pgconn.get_copy_data, ([pgconn.socket], (), ())
         # One buffer, and no list of rows: they would all be looked at by the garbage collector.
         chunk, row = bytearray(), memoryview(b"")
-        while True:
-            # Not the call that waits: it would keep the thread that writes the file from running.
-            length, received = receive(1)
-            if length > 0:
-                row = received
-                chunk += row
-                if len(chunk) >= CHUNK:
-                    yield chunk
-                    chunk = bytearray()
-            elif length == 0:
-                select(*waited)
-                pgconn.consume_input()
-            else:
-                break
-        copied.last = bytes(row)
-        if chunk:
-            yield chunk
+        try:
+            while True:
+                # Not the call that waits: it would keep the thread that writes the file from running.
+                length, received = receive(1)
+                if length > 0:
+                    row = received
+                    chunk += row
+                    if len(chunk) >= CHUNK:
+                        yield chunk
+                        chunk = bytearray()
+                elif length == 0:
+                    select(*waited)
+                    pgconn.consume_input()
+                else:
+                    break
+            copied.last = bytes(row)
+            if chunk:
+                yield chunk
+        except GeneratorExit:
+            _stop(conn)
+            raise
         while (end := pgconn.get_result()) is not None:
             if end.status != ExecStatus.COMMAND_OK:
                 raise ArchiveError(end.get_error_message())
+
+
+def _stop(conn: psycopg.Connection[Any]) -> None:
+    """End a COPY whose other rows are not wanted."""
+    conn.cancel_safe()
+    while conn.pgconn.get_copy_data(0)[0] >= 0:
+        pass
+    while conn.pgconn.get_result() is not None:
+        pass
 
 
 @contextmanager

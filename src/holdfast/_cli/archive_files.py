@@ -43,7 +43,7 @@ _TABLE = re.compile(r"(?:([a-z_][a-z0-9_$]*)\.)?([a-z_][a-z0-9_$]*)")
 # Rows of a query that are printed.
 _MOST_ROWS = 1_000
 _ATTEMPTS = ("attempt", "outcome", "ended", "ran ms", "worker", "error", "file")
-_OTHER = ("source", "row", "file")
+_DELIVERIES = ("subscription", "attempt", "status", "answered", "answer", "file")
 
 
 class _Read(NamedTuple):
@@ -259,9 +259,8 @@ def _print_found(what: str, id_: int, found: Sequence[Found], location: Location
         table.print_table(("field", "value"), [(name, value) for name, value in one.row.items() if value is not None])
     if what == "job":
         _print_attempts([one for one in found if one.export.source == "attempt"])
-    elif other := [one for one in found if one.export.source not in own]:
-        print(f"\nDeliveries ({len(other)})")
-        table.print_table(_OTHER, [(one.export.source, dict(one.row), one.export.object) for one in other])
+    elif deliveries := [one for one in found if one.export.source == "delivery"]:
+        _print_deliveries(deliveries)
 
 
 def _print_attempts(found: Sequence[Found]) -> None:
@@ -278,6 +277,13 @@ def _print_attempts(found: Sequence[Found]) -> None:
             for export, row in rows
         ],
     )  # fmt: skip
+
+
+def _print_deliveries(found: Sequence[Found]) -> None:
+    print(f"\nDeliveries ({len(found)})")
+    names = ("subscription_id", "attempt", "status", "answered_at", "answer")
+    rows = sorted(found, key=lambda one: one.row["answered_at"])
+    table.print_table(_DELIVERIES, [(*(one.row[name] for name in names), one.export.object) for one in rows])
 
 
 def _run_sql(arguments: argparse.Namespace, location: Location) -> None:

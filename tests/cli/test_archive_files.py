@@ -1,0 +1,184 @@
+"""`holdfast archive verify`, `restore` and `query`, with a real object store."""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+import obstore
+
+from tests.cli.archiving import WRONG, archive, command, flat
+from tests.cli.auditing import ME, audited
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from obstore.store import ObjectStore
+
+    from tests.archive.conftest import History
+
+ATTEMPT = (
+    "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt, ran_ms, error_code, error) "
+    "VALUES (%s, %s, 'retry', 1, 35, 'ConnectionError', 'the mail server is away')"
+)
+
+
+def test_verify(history: History, bucket: ObjectStore) -> None:
+    days = [history.day(100, jobs=20), history.day(99, jobs=30)]
+    assert archive(history, "export").status == 0
+    said = archive(history, "verify", "job_history")
+    assert said.status == 0, said.out
+    assert f"job_history {days[1]} 30" in flat(said.out)
+    assert days[0] not in said.out
+    assert said.out.endswith(f"1 file read from s3://{history.location.bucket}: all as recorded.\n")
+    assert "12 files read" in archive(history, "verify", "--all").out
+    assert len(archive(history, "verify", "--day", days[0], "--json").json) == 6
+    [name] = [e["path"] for e in obstore.list(bucket).collect() if f"job_history/day={days[0]}/1.parquet" in e["path"]]
+    whole = bytes(obstore.get(bucket, name).bytes())
+    obstore.put(bucket, name, whole[:-9] + b"x" + whole[-8:])
+    said = archive(history, "verify", "--all")
+    assert said.status == 1
+    assert "has another checksum than its manifest says" in said.out
+    assert said.out.endswith("1 not as recorded.\n")
+    obstore.delete(bucket, name)
+    [told] = archive(history, "verify", "job_history", "--day", days[0], "--json").json
+    assert told["difference"] == f"{name} is not in the bucket"
+    obstore.put(bucket, name, whole)
+    history.conn.execute("UPDATE holdfast.archive_exports SET rows = 21 WHERE rows = 20")
+    said = archive(history, "verify", "job_history", "--day", days[0])
+    assert "rows: 20 in the bucket, and 21 in the record" in said.out
+
+
+def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path) -> None:
+    day = history.day(100, jobs=20)
+    assert archive(history, "export", "job_history").status == 0
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    # Without credentials in the environment, a machine's own are asked for at this address.
+    without = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": "", "AWS_METADATA_ENDPOINT": nowhere}
+    missing = tmp_path / "not-mounted"
+    for variables, cause in (
+        (WRONG, "the object store refused the credentials (SignatureDoesNotMatch): check AWS_ACCESS_KEY_ID"),
+        ({"HOLDFAST_ARCHIVE_ENDPOINT": nowhere}, f"the object store at {nowhere} does not answer: check "),
+        (without, "credentials"),
+        ({"HOLDFAST_ARCHIVE_BUCKET": "nobody"}, "the bucket does not exist: create it, or correct HOLDFAST_ARCHIVE_"),
+        ({"HOLDFAST_ARCHIVE_BUCKET": missing.as_uri()}, f"the folder {missing} does not exist: correct HOLDFAST_"),
+    ):
+        said = archive(history, "verify", "job_history", **variables)
+        assert said.status == 3, said
+        assert f"job_history {day} 20" in flat(said.out)
+        assert f" not read: {cause}" in flat(said.out) if variables is not without else cause in said.out
+        assert said.out.endswith("; 1 not read.\n")
+        assert "as recorded" not in said.out
+        assert "hush" not in said.out + said.err
+    assert not missing.exists()
+    [told] = archive(history, "verify", "job_history", "--json", **WRONG).json
+    assert told["difference"] is None
+    assert told["not_read"].startswith("the object store refused the credentials")
+
+
+def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History, tmp_path: Path) -> None:
+    day = history.day(100, jobs=20)
+    folder = tmp_path / "history"
+    where = {"HOLDFAST_ARCHIVE_BUCKET": folder.as_uri()}
+    assert command(history, "archive", "export", "--day", day, **where).status == 0
+    [job] = folder.rglob("*/job_history/*/1.parquet")
+    job.write_bytes(b"x" * job.stat().st_size)
+    # A link to itself cannot be read, whoever asks.
+    [manifest] = folder.rglob("*/run/*/1.json")
+    manifest.unlink()
+    manifest.symlink_to(manifest.name)
+    said = command(history, "archive", "verify", "--all", **where)
+    assert said.status == 1
+    assert "has another checksum than its manifest says" in said.out
+    assert said.out.endswith(f"5 files read from {folder.as_uri()}: 1 not as recorded; 1 not read.\n")
+
+
+def test_restore(history: History) -> None:
+    day = history.day(100, jobs=12)
+    assert archive(history, "export").status == 0
+    name = f"archive.job_history_{day.replace('-', '')}"
+    said = archive(history, "restore", "job_history", day)
+    assert said == (0, f"job_history {day}: 12 rows in the table {name}\n", "")
+    assert history.value(f"SELECT count(*) FROM {name}") == 12
+    said = archive(history, "restore", "job_history", day)
+    assert said.status == 1
+    assert f"the table {name} exists already: drop it, or give another one with --into" in said.err
+    told = archive(history, "restore", "job_history", day, "--into", "march", "--json").json
+    assert (told["table"], told["rows"]) == ("public.march", 12)
+    assert archive(history, "restore", "run", day).out == f"run {day}: has no rows, and no table was made\n"
+    assert (ME, "archive.restore", name, None) in audited(history.conn)
+
+
+def test_what_happened_to_a_job(history: History) -> None:
+    day = history.day(100, jobs=5)
+    id_ = history.value("SELECT max(id) FROM holdfast.job_history")
+    history.conn.execute(ATTEMPT, [id_, f"{day} 09:00+00"])
+    said = archive(history, "query", "--job", str(id_))
+    assert said.status == 1
+    assert f"job {id_} is still in the database, and in no file: see `holdfast jobs show {id_}`" in said.err
+    assert archive(history, "export").status == 0
+    said = archive(history, "query", "--job", str(id_))
+    assert said.status == 0, said.err
+    assert said.out.startswith(f"job {id_}, completed, in s3://{history.location.bucket}/")
+    assert f"job_history/day={day}/1.parquet" in said.out
+    assert "kind receipt.send" in flat(said.out)
+    assert "\nAttempts (1)\n" in said.out
+    assert "1 retry" in flat(said.out)
+    assert f"attempt/day={day}/1.parquet" in said.out
+    told = archive(history, "query", "--job", str(id_), "--since", day, "--until", day, "--json").json
+    assert {one["source"] for one in told} == {"job_history", "attempt"}
+    assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
+
+
+def test_a_query_of_sql(history: History) -> None:
+    history.day(100, jobs=5)
+    assert archive(history, "export", "job_history").status == 0
+    text = "select kind, count(*) as jobs from job_history group by kind"
+    said = archive(history, "query", "--sql", text)
+    assert flat(said.out) == "KIND JOBS receipt.send 5"
+    assert archive(history, "query", "--sql", text, "--json").json == [{"kind": "receipt.send", "jobs": 5}]
+    [row] = archive(history, "query", "--sql", "select max(finished_at) as last from job_history", "--json").json
+    assert row["last"].endswith("+00:00")
+    assert archive(history, "query", "--sql", "select * from job_history where false").status == 0
+    said = archive(history, "query", "--sql", "select i from generate_series(1, 1001) as n (i)")
+    assert said.out.endswith("\n1000\nThe first 1,000 rows. Write a LIMIT, or take all with --json.\n")
+    assert said.err == ""
+    said = archive(history, "query", "--sql", "select * from jobs")
+    assert said.status == 1
+    assert "Table with name jobs does not exist" in said.err
+    assert said.err.endswith("The tables are job_history; correct the query\n")
+    said = archive(history, "query", "--sql", text, "--until", "2020-01-01")
+    assert said.err == "holdfast archive: no file of these days has rows: see `holdfast archive status`\n"
+
+
+def test_what_became_of_an_event(history: History) -> None:
+    day = history.day(100, families=["event", "delivery"])
+    history.conn.execute(
+        "INSERT INTO holdfast.event (id, published_at, xid, shard, topic, key, payload) "
+        "SELECT n, %s, '7', 3, 'order.paid', 'customer-7', json_build_object('order_id', n) "
+        "FROM generate_series(1, 50) AS n",
+        [f"{day} 10:00+00"],
+    )
+    history.conn.execute(
+        "INSERT INTO holdfast.delivery (event_id, subscription_id, attempt, status, answered_at, answer) "
+        "VALUES (17, 1, 1, 503, %s, 'try later'), (17, 1, 2, 200, %s, 'thanks')",
+        [f"{day} 10:01+00", f"{day} 10:02+00"],
+    )
+    assert archive(history, "export").status == 0
+    said = archive(history, "query", "--event", "17")
+    assert said.status == 0, said.err
+    assert said.out.startswith(f"event 17 in s3://{history.location.bucket}/")
+    assert f"event/day={day}/1.parquet" in said.out
+    for field in ("topic order.paid", "key customer-7", 'payload {"order_id" : 17}'):
+        assert field in flat(said.out)
+    assert "\nDeliveries (2)\n" in said.out
+    assert "try later" in said.out
+    assert f"delivery/day={day}/1.parquet" in said.out
+    told = archive(history, "query", "--event", "17", "--since", day, "--until", day, "--json").json
+    assert [one["source"] for one in told].count("delivery") == 2
+    [event] = [one["row"] for one in told if one["source"] == "event"]
+    assert (event["id"], event["topic"]) == (17, "order.paid")
+    said = archive(history, "query", "--event", "77")
+    assert said.status == 1
+    assert "event 77 is in no file of these days" in said.err
