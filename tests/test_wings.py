@@ -37,3 +37,10 @@ def test_no_class_name_stands_twice() -> None:
 
 def test_no_file_is_longer_than_a_sitting() -> None:
     assert [str(path) for path in PACKAGE.rglob("*.py") if len(path.read_text().splitlines()) > 400] == []
+
+
+def test_the_archive_has_no_sql_of_its_own() -> None:
+    """Statements on the application's tables are composed in the store too."""
+    written = re.compile(r"\bSQL\(|\"(?:SELECT|INSERT|UPDATE|DELETE|CREATE|ALTER|DROP|COPY|LOCK|SET|WITH) ")
+    found = {path.name: written.findall(path.read_text()) for path in (PACKAGE / "_archive").glob("*.py")}
+    assert {name: places for name, places in found.items() if places} == {}

@@ -3,7 +3,6 @@
 In the order in which a row passes through them:
 
     tables.py       is the declaration of a table of the application whose old rows are archived
-    catalog.py      reads the columns, keys and references of such a table
     moving.py       moves these rows into the schema `archive`, month by month
     months.py       lists the months to export, and drops one that is verified
     columns.py      maps the columns of a table to the types of a Parquet file

@@ -25,7 +25,10 @@ from holdfast._archive import parquet, stream
 from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
 from holdfast._archive.manifest import Manifest
 from holdfast._archive.rests import Rests
+from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
+from holdfast._store.archive import holds_export
+from holdfast._store.own_tables import PeriodRows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,7 +68,7 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     """Write the rows into an object, then its manifest. Until the upload is complete, the object does not exist."""
     import obstore
 
-    name, rows = request["object"], stream.PeriodRows(**request["rows"])
+    name, rows = request["object"], PeriodRows(**request["rows"])
     with psycopg.connect(
         request["url"], autocommit=True, application_name="holdfast archive", prepare_threshold=None
     ) as conn:
@@ -141,12 +144,9 @@ def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
 
 def _check_fence(conn: psycopg.Connection[Any], request: dict[str, Any]) -> None:
     """Raise ArchiveError if another export has replaced this one: its file has the same name, and must stay."""
-    query = (
-        "SELECT FROM holdfast.archive_exports WHERE source = %s AND starts_on = %s AND part = %s AND lock_token = %s"
-    )
     about = request["about"]
-    key = [about["source"], request["period"]["starts_on"], about["part"], request["token"]]
-    if conn.execute(query, key).fetchone() is None:
+    held = holds_export(about["source"], request["period"]["starts_on"], about["part"], request["token"])
+    if not run_sync(conn, held):
         raise ArchiveError("the export was taken over by another process")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from psycopg import sql
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -54,10 +52,6 @@ class FileColumn(NamedTuple):
         if (number := _NUMERIC.fullmatch(self.type)) and int(number[1]) <= _DIGITS:
             return pa.decimal128(int(number[1]), int(number[2]))
         return pa.string()
-
-
-def select_list(columns: Sequence[FileColumn]) -> sql.Composed:
-    return sql.SQL(", ").join(sql.Identifier(column.name) for column in columns)
 
 
 def schema_of(columns: Sequence[FileColumn], metadata: dict[str, str]) -> pa.Schema:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from holdfast._archive.columns import FileColumn
-    from holdfast._archive.stream import PeriodRows
+    from holdfast._store.own_tables import PeriodRows
 
 # Bytes that the parser takes at once, unless a row is larger: they stay in the cache of the processor.
 BLOCK = 1024 * 1024

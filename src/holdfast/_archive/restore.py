@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from holdfast._archive.columns import columns_of, select_list
+from holdfast._archive.columns import columns_of
 from holdfast._archive.location import ArchiveError
+from holdfast._drivers import run_sync
+from holdfast._store.archive import load_settings
+from holdfast._store.catalog import type_exists
+from holdfast._store.own_tables import ensure_schema, ensure_table, load_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -26,7 +30,7 @@ class TargetTable(NamedTuple):
     name: str
 
     @property
-    def quoted(self) -> sql.Composable:
+    def quoted(self) -> sql.Identifier:
         return sql.Identifier(self.schema, self.name)
 
 
@@ -54,15 +58,10 @@ def restore(
     columns = columns_of(file.schema_arrow)
     with conn.transaction():
         _check_types(conn, export.object, columns)
-        conn.execute(
-            "SELECT pg_catalog.set_config('timezone', 'UTC', true), pg_catalog.set_config('datestyle', 'ISO', true)"
-        )
-        conn.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(target.schema)))
-        declared = sql.SQL(", ").join(
-            sql.SQL("{} {}").format(sql.Identifier(column.name), sql.SQL(column.type)) for column in columns
-        )
-        conn.execute(sql.SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(target.quoted, declared))
-        load = sql.SQL("COPY {} ({}) FROM STDIN (FORMAT csv)").format(target.quoted, select_list(columns))
+        run_sync(conn, load_settings())
+        conn.execute(ensure_schema(target.schema))
+        conn.execute(ensure_table(target.quoted, {column.name: column.type for column in columns}))
+        load = load_rows(target.quoted, [column.name for column in columns])
         done = 0
         with conn.cursor() as cursor:
             with cursor.copy(load) as copy:
@@ -84,10 +83,10 @@ def _check_types(conn: psycopg.Connection[Any], name: str, columns: Sequence[Fil
     for column in columns:
         try:
             with conn.transaction():
-                known = conn.execute("SELECT pg_catalog.to_regtype(%s) IS NOT NULL", [column.type]).fetchone()
+                known = run_sync(conn, type_exists(column.type))
         except psycopg.Error:
-            known = None
-        if known != (True,):
+            known = False
+        if not known:
             raise ArchiveError(f"{name}: the column {column.name} has the type {column.type!r:.60}, which is not known")
 
 

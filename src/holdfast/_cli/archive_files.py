@@ -6,8 +6,6 @@ import re
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from psycopg import sql
-
 from holdfast._archive.child import verify as read_back
 from holdfast._archive.location import ArchiveError, BucketUnavailable, manifest_name, object_name, translated
 from holdfast._archive.restore import TargetTable
@@ -21,6 +19,7 @@ from holdfast._drivers import run_sync
 from holdfast._ops.caller import written
 from holdfast._ops.wording import counted
 from holdfast._store.archive import FAMILIES, exports_with_id, find_export
+from holdfast._store.catalog import table_exists
 from holdfast._store.inspect import read_job
 from holdfast._store.worker import read_identity
 
@@ -190,10 +189,7 @@ def _target(conn: psycopg.Connection[Any], arguments: argparse.Namespace, export
             raise CommandError("--into: the schema holdfast is Holdfast's own: choose another", status=2)
         return TargetTable(found[1] or "public", found[2])
     target = TargetTable("archive", f"{export.source.replace('.', '_')}_{export.starts_on:%Y%m%d}")
-    with session.bounded(conn):
-        name = sql.Identifier(*target).as_string(conn)
-        exists = conn.execute("SELECT pg_catalog.to_regclass(%s) IS NOT NULL", [name]).fetchone()
-    if exists is not None and exists[0]:
+    if session.run(conn, table_exists(target.quoted.as_string(conn))):
         raise CommandError(f"the table {'.'.join(target)} exists already: drop it, or give another one with --into")
     return target
 

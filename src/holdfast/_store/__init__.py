@@ -21,6 +21,8 @@ inspect.py       reads jobs, attempts, counts and server limits, and deletes a j
 search.py        searches, cancels and replays jobs
 outbox.py        reads, locks and marks rows of another table, and records imported rows
 archive.py       reads and sets retention, and records every file of the archive
+catalog.py       reads the columns, keys and references of the application's tables
+own_tables.py    composes statements on the application's tables: moves, reads, drops and restores their rows
 access.py        stores access tokens, sessions, the audit log and idempotency keys
 testing.py       moves time and jobs for the test kit
 """

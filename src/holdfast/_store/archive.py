@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from holdfast._store.statement import (
+    PINNED_PATH,
     Row,
     Statement,
     many,
@@ -52,6 +53,17 @@ class Period(NamedTuple):
     rows_expected: int | None
     id: str | None = None
     """Of a table: the column to sort by."""
+
+
+class ClosedMonth(NamedTuple):
+    """A month of the application's rows in the schema `archive`."""
+
+    partition: str
+    rows_expected: int
+    """An estimate; negative: there is none."""
+    part: int | None
+    """Of its last export; None: it was never exported."""
+    state: ExportState | None
 
 
 class Upload(NamedTuple):
@@ -197,6 +209,31 @@ def droppable_days(*, limit: int) -> Statement[list[DroppableDay]]:
 def droppable_months(source: str, *, limit: int) -> Statement[list[Export]]:
     """Return verified months of a table whose time has come, oldest first."""
     return statement("droppable_months", many(Export), source=source, limit=limit)
+
+
+def closed_months(source: str, archived: str, *, hot: str) -> Statement[list[ClosedMonth]]:
+    """Return the months of a table to export, oldest first. `archived`: its copy in the schema `archive`, quoted."""
+    return statement("closed_months", many(ClosedMonth), source=source, archived=archived, hot=hot)
+
+
+def holds_export(source: str, starts_on: str, part: int, token: int) -> Statement[bool]:
+    """Return whether an export still has its record, and no other export has replaced it."""
+    return statement("holds_export", bool, source=source, starts_on=starts_on, part=part, token=token)
+
+
+def read_settings() -> Statement[None]:
+    """Set, for the transaction, the form of values in files, and that rows are read by an index."""
+    return statement("read_settings", nothing, path=PINNED_PATH)
+
+
+def move_settings() -> Statement[None]:
+    """Set, for the transaction, what moving rows and dropping months need."""
+    return statement("move_settings", nothing)
+
+
+def load_settings() -> Statement[None]:
+    """Set, for the transaction, the form that values have in files."""
+    return statement("load_settings", nothing)
 
 
 def list_exports(

@@ -93,3 +93,39 @@ SELECT source, count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)
     count(*) FILTER (WHERE state IN ('exporting', 'uploaded')), count(*) FILTER (WHERE state = 'verified'),
     count(*) FILTER (WHERE state = 'dropped'), min(drop_eligible_at) FILTER (WHERE state = 'verified')
 FROM holdfast.archive_exports GROUP BY source ORDER BY source LIMIT 1000
+
+-- name: holds_export
+-- No row: another export has replaced this one.
+SELECT true FROM holdfast.archive_exports
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s
+
+-- name: closed_months
+-- The months of a table of the application, by its copy in the schema `archive`, that are older than `hot` and not verified.
+SELECT c.relname::text, c.reltuples::bigint, x.part, x.state FROM pg_catalog.pg_class c JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+LEFT JOIN LATERAL (SELECT e.part, e.state, e.locked_until FROM holdfast.archive_exports e
+    WHERE e.source = %(source)s AND e.starts_on = pg_catalog.to_date(pg_catalog.right(c.relname, 6), 'YYYYMM')
+    ORDER BY e.part DESC LIMIT 1) AS x ON true
+WHERE i.inhparent = pg_catalog.to_regclass(%(archived)s) AND x.state IS DISTINCT FROM 'verified'
+    AND coalesce(x.locked_until < pg_catalog.now(), true)
+    AND pg_catalog.to_date(pg_catalog.right(c.relname, 6), 'YYYYMM') + interval '1 month' + %(hot)s::interval
+        <= pg_catalog.now() AT TIME ZONE 'UTC'
+ORDER BY c.relname LIMIT 1000
+
+-- name: read_settings
+-- For one transaction, since behind a pooler the session is shared: values have one form, and rows are read by an index in the order of ids
+-- rather than sorted all.
+SELECT pg_catalog.set_config('search_path', %(path)s, true), pg_catalog.set_config('timezone', 'UTC', true),
+    pg_catalog.set_config('datestyle', 'ISO', true), pg_catalog.set_config('intervalstyle', 'iso_8601', true),
+    pg_catalog.set_config('extra_float_digits', '1', true), pg_catalog.set_config('bytea_output', 'hex', true),
+    pg_catalog.set_config('enable_sort', 'off', true), pg_catalog.set_config('enable_seqscan', 'off', true),
+    pg_catalog.set_config('enable_bitmapscan', 'off', true), pg_catalog.set_config('statement_timeout', '0', true)
+
+-- name: move_settings
+-- For one transaction: months are those of UTC, a scan starts at the beginning of the table, as batches by place need it, and a lock that is
+-- not given within two seconds is left for the next tick.
+SELECT pg_catalog.set_config('timezone', 'UTC', true), pg_catalog.set_config('datestyle', 'ISO', true),
+    pg_catalog.set_config('synchronize_seqscans', 'off', true), pg_catalog.set_config('lock_timeout', '2s', true)
+
+-- name: load_settings
+-- For one transaction: the form that values have in files.
+SELECT pg_catalog.set_config('timezone', 'UTC', true), pg_catalog.set_config('datestyle', 'ISO', true)
