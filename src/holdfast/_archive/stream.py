@@ -18,7 +18,7 @@ from holdfast._store.archive import read_settings
 from holdfast._store.catalog import read_types
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
 
     import psycopg
     from psycopg import sql
@@ -48,7 +48,9 @@ def read_columns(conn: psycopg.Connection[Any], rows: PeriodRows) -> list[FileCo
     return [FileColumn(name, type_) for name, type_ in found.items() if not (rows.late and name == "late")]
 
 
-def chunks(conn: psycopg.Connection[Any], rows: PeriodRows, columns: Sequence[FileColumn]) -> Iterator[bytearray]:
+def chunks(
+    conn: psycopg.Connection[Any], rows: PeriodRows, columns: Sequence[FileColumn]
+) -> Generator[bytearray, None, None]:
     """Yield the rows as CSV, each chunk with whole rows: at least `CHUNK` bytes but for the last one of a slice."""
     names = [column.name for column in columns]
     place = None if rows.id is None else names.index(rows.id)
