@@ -43,7 +43,7 @@ def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     ours = floors()
     pins = dict(PIN.findall((ROOT / "requirements-dev.txt").read_text()))
-    names = [re.split(r"[\[>=]", line)[0] for line in project["dependency-groups"]["dev"]]
+    names = [re.split(r"[\[>=;]", line)[0] for line in project["dependency-groups"]["dev"]]
     pins |= {name: ours[alike] + ".*" for name, alike in _ALIKE.items()}
     tools = [f"{name}=={pins[name]}" for name in names if name not in ours and not _UNUSED.fullmatch(name)]
     install = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--python", python]
