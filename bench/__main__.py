@@ -16,10 +16,13 @@ from typing import TYPE_CHECKING
 
 from bench import (
     archive,
+    capacity,
     claim,
     claimers,
     compare,
+    costs,
     dashboards,
+    databases,
     drain,
     enqueue,
     hot_key,
@@ -29,6 +32,7 @@ from bench import (
     pair,
     pickup,
     pinned,
+    pooled,
     processes,
     relay,
     report,
@@ -49,10 +53,13 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "lanes": lanes.measure,
     "pinned": pinned.measure,
     "wal": wal.measure,
+    "costs": costs.measure,
+    "capacity": capacity.measure,
     "enqueue": enqueue.measure,
     "hot_key": hot_key.measure,
     "drain": drain.measure,
     "processes": processes.measure,
+    "pooled": pooled.measure,
     "pickup": pickup.measure,
     "urgent": urgent.measure,
     "relay": relay.measure,
@@ -60,6 +67,7 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "pages": pages.measure,
     "dashboards": dashboards.measure,
     "archive": archive.measure,
+    "databases": databases.measure,
 }
 
 

@@ -18,3 +18,19 @@ def cpu_seconds(pid: int) -> float:
     # utime, stime, and of the children that were waited for.
     own = sum(map(int, fields[11:15])) / _TICKS
     return own + sum(cpu_seconds(int(child)) for child in children)
+
+
+def time_on_cpu(pid: int) -> float:
+    """Return what its main thread has used, to the microsecond. For backends, which have one thread."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+
+
+def server_seconds(pid: int) -> float:
+    """Return what a server and all its processes have used, to the microsecond for those that live."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ended = sum(map(int, fields[13:15])) / _TICKS
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return ended + time_on_cpu(pid) + sum(time_on_cpu(int(child)) for child in children)

@@ -30,6 +30,8 @@ class Figure:
 
     @property
     def bar(self) -> str:
+        if self.least is not None and self.limit is not None:
+            return f"{_number(self.least)} to {_number(self.limit)}{self.unit}"
         if self.least is not None:
             return f"≥ {_number(self.least)}{self.unit}"
         return "" if self.limit is None else f"≤ {_number(self.limit)}{self.unit}"

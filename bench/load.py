@@ -29,6 +29,7 @@ def load_jobs(  # noqa: PLR0913 - one keyword per column that matters
     due: str = "clock_timestamp()",
     order_key: str | None = None,
     in_flight: bool = False,
+    payload: str = PAYLOAD,
 ) -> None:
     """Insert pending jobs spread over the kinds, queues and priorities, or jobs that another worker runs."""
     status = "processing" if in_flight else "pending"
@@ -52,7 +53,7 @@ def load_jobs(  # noqa: PLR0913 - one keyword per column that matters
                 "priorities": list(priorities),
                 "queues": list(queues),
                 "kinds": list(kinds),
-                "payload": PAYLOAD,
+                "payload": payload,
                 "key": order_key,
             },
             prepare=False,

@@ -88,7 +88,8 @@ class Reaper:
         since = self.floor.since()
         whole = since == "-infinity"
         begun = time.perf_counter()
-        reaped = run_sync(self.conn, reap_jobs(retries, since=since, limit=500 if whole else FORGOTTEN_PER_SLICE // 2))
+        limit = 500 if whole else FORGOTTEN_PER_SLICE // 2
+        reaped = run_sync(self.conn, reap_jobs(retries, since=since, limit=limit)).jobs
         took = time.perf_counter() - begun
         (self.whole_seconds if whole else self.seconds).append(took)
         if not whole:

@@ -6,27 +6,21 @@ one was finished.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
-from contextlib import contextmanager
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from bench.figure import Figure, Section, table
+from bench.fleet import kept, live, supervised, wait_until
 from bench.ground import checkpoint, connected, ground, progress
 from bench.load import load_jobs
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import psycopg
 
 JOBS = 100_000
 ROUNDS = 5
 LEAST = 1.3
-LONGEST_SECONDS = 120.0
+WORKER = {"batch_size": 500, "concurrency": 100}
 
 
 def measure(scale: float) -> Section:
@@ -44,40 +38,13 @@ def measure(scale: float) -> Section:
 
 
 def _rate(conn: psycopg.Connection[Any], url: str, jobs: int, processes: int) -> float:
-    with _workers(url, processes):
-        _wait(conn, "SELECT count(*) FROM holdfast.worker WHERE stopped_at IS NULL", processes)
+    with supervised([url], processes, **WORKER):
+        wait_until(lambda: live(conn) >= processes, "the workers start")
         load_jobs(conn, jobs, due="now() + interval '3 seconds'")
         checkpoint(conn)
-        _wait(conn, "SELECT count(*) FROM holdfast.job_history", jobs)
+        wait_until(lambda: kept(conn) >= jobs, "the jobs are done", every=0.1)
     row = conn.execute(
         "SELECT extract(epoch FROM max(finished_at) - min(available_at)) FROM holdfast.job_history"
     ).fetchone()
     assert row is not None
     return jobs / float(row[0])
-
-
-@contextmanager
-def _workers(url: str, processes: int) -> Iterator[None]:
-    settings = {"HOLDFAST_DATABASE_URL": url, "HOLDFAST_BATCH_SIZE": "500", "HOLDFAST_CONCURRENCY": "100"}
-    command = [sys.executable, "-m", "holdfast", "worker", "bench.application:app", "--log-level", "warning"]
-    worker = subprocess.Popen(
-        [*command, "--processes", str(processes)],
-        env=os.environ | settings,
-        stdout=subprocess.DEVNULL,
-    )
-    try:
-        yield
-    finally:
-        worker.terminate()
-        worker.wait(60)
-
-
-def _wait(conn: psycopg.Connection[Any], query: str, value: int) -> None:
-    until = time.monotonic() + LONGEST_SECONDS
-    while True:
-        row = conn.execute(query.encode()).fetchone()
-        assert row is not None
-        if row[0] >= value:
-            return
-        assert time.monotonic() < until, f"{row[0]} of {value}: {query}"
-        time.sleep(0.1)

@@ -83,6 +83,7 @@ def _looks(estate: Estate) -> Iterable[Ask]:
     yield Ask(get, "/ready")
     yield Ask("POST", "/api/session", body={"token": estate.token})
     yield Ask("DELETE", "/api/session")
+    yield Ask(get, "/api/databases")
     yield Ask(get, "/api/overview", "the last hour")
     yield Ask(get, "/api/overview", "five minutes", query={"minutes": 5})
     yield Ask(get, "/api/overview/live", "until the first overview")
