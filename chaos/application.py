@@ -10,15 +10,17 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 from holdfast import Continue, Every, Holdfast, Job, Retry
-from holdfast._engine.link import CONNECT, sever
+from holdfast._engine.address import connect
+from holdfast._engine.link import sever
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
     from pathlib import Path
+
+    import psycopg
 
     from holdfast import Tick
 
@@ -75,8 +77,8 @@ class Lines:
         async with self._room:
             conn = self._idle.pop() if self._idle else None
             if conn is None or conn.closed:
-                async with asyncio.timeout(PATIENCE):
-                    conn = await psycopg.AsyncConnection.connect(self._url, prepare_threshold=None, **CONNECT)
+                async with asyncio.timeout(2 * PATIENCE):
+                    conn = await connect(self._url, seconds=2 * PATIENCE, autocommit=False, prepare_threshold=None)
             overdue = asyncio.get_running_loop().call_later(2 * PATIENCE, sever, conn)
             try:
                 yield conn

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from chaos.fault import Pace
-    from chaos.ground import Ground
+    from chaos.ground import Reachable
     from holdfast._engine.keeper import Role
 
 ROOT = Path(__file__).parent.parent
@@ -163,7 +163,13 @@ class Fleet:
     """`async with` starts all replicas. One that dies by itself is noted and started again."""
 
     def __init__(
-        self, ground: Ground, pace: Pace, folder: Path, *, replicas: int = 4, environment: dict[str, str] | None = None
+        self,
+        ground: Reachable,
+        pace: Pace,
+        folder: Path,
+        *,
+        replicas: int = 4,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.code = _copied(folder / "code")

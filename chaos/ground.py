@@ -10,7 +10,7 @@ import subprocess
 import time
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self
 
 import psycopg
 
@@ -20,6 +20,7 @@ from chaos.proxy import Proxy
 from tools.postgres import Server, _unprivileged
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
 
 DATABASE = "chaos"
@@ -45,6 +46,20 @@ SETTINGS: dict[str, str | int] = {
 }
 DISK = "4g"
 """Both servers' data lies in memory, on a volume of this size each, where the lab may mount one."""
+
+
+class Reachable(Protocol):
+    """The part of a ground that workers, producers and the judge need."""
+
+    broker: Broker
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def pooler_url(self) -> str: ...
+
+    async def admin(self) -> psycopg.AsyncConnection[Any]: ...
 
 
 class Node(Server):
@@ -138,7 +153,7 @@ class Ground:
                 stack.callback(node.close)
             await self.primary.initialize()
             await self.primary.open()
-            await asyncio.to_thread(self._create)
+            await asyncio.to_thread(furnish, self.primary.url)
             if self.standby is not None:
                 await self.rebuild()
             for node in self.nodes:
@@ -220,15 +235,17 @@ class Ground:
         self.pooler.point_at(self.primary.proxy)
         self.failovers += 1
 
-    def _create(self) -> None:
-        from holdfast._store.schema import migrate
 
-        with psycopg.connect(self.primary.url(), autocommit=True) as conn:
-            conn.execute(f"CREATE ROLE {USER} LOGIN CREATEROLE")
-            conn.execute(f"CREATE DATABASE {DATABASE} OWNER {USER}")
-        with psycopg.connect(self.primary.url(DATABASE), user=USER, autocommit=True) as conn:
-            migrate(conn)
-            conn.execute((Path(__file__).parent / "facts.sql").read_bytes())
+def furnish(url: Callable[[str], str]) -> None:
+    """Create the login, the migrated database and the tables of the oracle. `url(database)`: as superuser."""
+    from holdfast._store.schema import migrate
+
+    with psycopg.connect(url("postgres"), autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {USER} LOGIN CREATEROLE")
+        conn.execute(f"CREATE DATABASE {DATABASE} OWNER {USER}")
+    with psycopg.connect(url(DATABASE), user=USER, autocommit=True) as conn:
+        migrate(conn)
+        conn.execute((Path(__file__).parent / "facts.sql").read_bytes())
 
 
 async def connect(url: str) -> psycopg.AsyncConnection[Any]:

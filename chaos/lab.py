@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from chaos.broker import Arrival
     from chaos.fault import Fault
+    from chaos.ground import Reachable
     from chaos.oracle import Violation
     from chaos.prober import Probe
     from chaos.sequence import Strike
@@ -161,12 +162,12 @@ async def _run(site: Site, plan: Plan, dice: random.Random) -> Course:
         site.say("no more faults; the rest is enqueued and done")
         await load.finished()
         await publisher.finished()
-        await _delivered(site)
-        await _drained(site, "kind <> 'probe'")
+        await delivered(site.ground, site.say)
+        await drained(site.ground, "kind <> 'probe'", site.say)
         await asyncio.sleep(plan.quiet)
         course.calm.append((healed, time.monotonic()))
         progress.cancel()
-    await _drained(site, "true")
+    await drained(site.ground, "true", site.say)
     return course
 
 
@@ -210,23 +211,23 @@ async def _progress(site: Site, course: Course, plan: Plan) -> None:
             site.say(f"{promised}, {live:,} to do, {done} of {plan.faults} faults")
 
 
-async def _drained(site: Site, which: str) -> None:
+async def drained(ground: Reachable, which: str, say: Callable[[str], None]) -> None:
     """Return when every such job has ended, or when none has for long."""
     least, since = None, time.monotonic()
-    async with await site.ground.admin() as conn:
+    async with await ground.admin() as conn:
         while live := await value(conn, f"SELECT count(*) FROM holdfast.job WHERE {which}"):
             if least is None or live < least:
                 least, since = live, time.monotonic()
             elif time.monotonic() - since > STUCK_AFTER:
-                site.say(f"given up: {live} jobs do not end")
+                say(f"given up: {live} jobs do not end")
                 return
             await asyncio.sleep(0.1)
 
 
-async def _delivered(site: Site) -> None:
+async def delivered(ground: Reachable, say: Callable[[str], None]) -> None:
     """Return when every event has arrived and has its job, or when none has come any more for long."""
     limit, since = (-1, -1), time.monotonic()
-    async with await site.ground.admin() as conn:
+    async with await ground.admin() as conn:
         said = await value(conn, "SELECT count(*) FROM chaos.published")
         while True:
             received = await value(
@@ -234,13 +235,13 @@ async def _delivered(site: Site) -> None:
                 "SELECT (SELECT count(*) FROM holdfast.job_history WHERE kind = 'received')"
                 " + (SELECT count(*) FROM holdfast.job WHERE kind = 'received')",
             )
-            got = (await site.ground.broker.count(), received)
+            got = (await ground.broker.count(), received)
             if min(got) >= said:
                 return
             if got > limit:
                 limit, since = got, time.monotonic()
             elif time.monotonic() - since > STUCK_AFTER:
-                site.say(f"given up: of {said} events {got[0]} arrived, {got[1]} made jobs")
+                say(f"given up: of {said} events {got[0]} arrived, {got[1]} made jobs")
                 return
             await asyncio.sleep(0.3)
 

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from chaos import application, typed, versions
 from chaos.application import app
 from holdfast import NewJob, OrderKey
-from holdfast._engine.link import CONNECT, LOST, sever
+from holdfast._engine.address import watched
+from holdfast._engine.link import LOST, sever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
 
-    from chaos.ground import Ground
+    from chaos.ground import Reachable
 
 Workload = Literal["plain", "ledger", "keyed", "chain", "join", "version", "typed", "probe", "rare", "trouble", "held"]
 Expected = Literal["completed", "failed", "either"]
@@ -64,13 +67,14 @@ class Tally:
     rolled_back: int = 0
     unknown: int = 0
     """Commits whose answer never came."""
-    errors: int = 0
+    errors: Counter[str] = field(default_factory=Counter)
+    """By type."""
 
 
 class Producer:
     """`async with` opens its lanes; they produce at `rate` until `jobs` are promised."""
 
-    def __init__(self, ground: Ground, jobs: int, dice: random.Random, *, rate: float = 1000) -> None:
+    def __init__(self, ground: Reachable, jobs: int, dice: random.Random, *, rate: float = 1000) -> None:
         self.jobs = jobs
         self.rate = rate
         """Jobs per second, over all lanes. May be changed at any time."""
@@ -222,8 +226,8 @@ class Lane:
             await asyncio.sleep(whim)
             committing = True
             await conn.commit()
-        except (*LOST, TimeoutError, psycopg.Error):
-            tally.errors += 1
+        except (*LOST, TimeoutError, psycopg.Error) as error:
+            tally.errors[type(error).__name__] += 1
             await self.close()
             if committing:
                 # It may come true yet, and later than what we enqueue next: so no key may be used again.
@@ -242,9 +246,8 @@ class Lane:
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._conn is None or self._conn.closed:
             async with asyncio.timeout(PATIENCE):
-                self._conn = await psycopg.AsyncConnection.connect(
-                    self._producer.url, prepare_threshold=None, **CONNECT | {"application_name": "producer"}
-                )
+                params = watched(conninfo_to_dict(self._producer.url) | {"application_name": "producer"}, PATIENCE)
+                self._conn = await psycopg.AsyncConnection.connect(make_conninfo(**params), prepare_threshold=None)
         return self._conn
 
     async def _age(self, jobs: list[int], conn: psycopg.AsyncConnection[Any]) -> None:

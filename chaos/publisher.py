@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from chaos.application import app
 from chaos.events import published
-from holdfast._engine.link import CONNECT, LOST, sever
+from holdfast._engine.address import watched
+from holdfast._engine.link import LOST, sever
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -136,7 +138,8 @@ class Voice:
             await asyncio.sleep(whim)
             committing = True
             await conn.commit()
-        except (*LOST, TimeoutError, psycopg.Error):
+        except (*LOST, TimeoutError, psycopg.Error) as error:
+            load.tally.errors[type(error).__name__] += 1
             await self.close()
             self._places = before
             if committing:
@@ -181,7 +184,8 @@ class Voice:
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._conn is None or self._conn.closed:
             async with asyncio.timeout(PATIENCE):
-                self._conn = await psycopg.AsyncConnection.connect(
-                    self._publisher.load.url, prepare_threshold=None, **CONNECT | {"application_name": "publisher"}
+                params = watched(
+                    conninfo_to_dict(self._publisher.load.url) | {"application_name": "publisher"}, PATIENCE
                 )
+                self._conn = await psycopg.AsyncConnection.connect(make_conninfo(**params), prepare_threshold=None)
         return self._conn

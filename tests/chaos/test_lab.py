@@ -55,7 +55,9 @@ async def test_nothing_is_lost_doubled_stale_or_out_of_order(
     assert findings.story.failovers == 1
     assert findings.story.events >= 0.2 * jobs
     assert findings.story.arrived_again == 0, "what the broker had it did not know again"
-    assert findings.story.outcomes["lost"] > 0, "no lease was ever lost: the faults did nothing"
+    # A worker that is killed between two jobs loses none; one whose server is killed gives its jobs back.
+    cut = [findings.story.outcomes.get(outcome, 0) for outcome in ("lost", "released")]
+    assert sum(cut) > 0, "no attempt was ever cut short: the faults did nothing"
 
     document = tmp_path / "chaos.md"
     document.write_text(DOCUMENT.read_text("utf-8"), "utf-8")
