@@ -304,6 +304,40 @@ def repair(stage: Stage) -> Call:
     return lambda conn: conn.execute("SELECT * FROM holdfast.repair_blockers(0, 100)")
 
 
+ELSEWHERE = "'6b9b0a5e-3c1f-4d55-9f06-7a8c1a1a0001'::uuid"
+
+
+def depart(stage: Stage, key: str | None = None) -> str:
+    """Let a job leave for another database; return its batch as a literal."""
+    made = stage.enqueue(order_key=key)
+    stage.do(f"SELECT holdfast.depart_jobs({ELSEWHERE}, 'x', NULL, NULL, {made - 1}, {made}, 1)")
+    return f"'{number(stage.worker.conn, 'SELECT id FROM holdfast.departure')}'::uuid"
+
+
+def leave(stage: Stage) -> Call:
+    made = stage.enqueue(order_key="a")
+    call = f"SELECT holdfast.depart_jobs({ELSEWHERE}, 'x', NULL, NULL, 0, {made}, 1)"
+    return lambda conn: conn.execute(call.encode())
+
+
+def arrive(stage: Stage) -> Call:
+    batch = depart(stage)
+    body = f"(SELECT body::text FROM holdfast.departure WHERE id = {batch})"
+    return lambda conn: conn.execute(f"SELECT holdfast.arrive_jobs({batch}, {ELSEWHERE}, {body})".encode())
+
+
+def call_back(stage: Stage) -> Call:
+    batch = depart(stage)
+    return lambda conn: conn.execute(f"SELECT holdfast.call_back_jobs({batch})".encode())
+
+
+def release(stage: Stage) -> Call:
+    batch = depart(stage, "a")
+    stage.do(f"SELECT holdfast.mark_arrived({batch}, '{{1}}', '{{1}}', '{{1}}')")
+    stopped = "(SELECT stopped_at FROM holdfast.order_stop)"
+    return lambda conn: conn.execute(f"SELECT holdfast.release_key('a', {stopped})".encode())
+
+
 CASES: dict[str, list[Case]] = {
     "claim_jobs": [Case("refused", claim_behind, end_first)],
     "claim_suspects": [Case("refused", claim_suspect, end_first)],
@@ -340,6 +374,10 @@ CASES: dict[str, list[Case]] = {
     ],
     "enqueue_group": [Case("right", enqueue_group, nothing)],
     "repair_blockers": [Case("right", repair, nothing)],
+    "depart_jobs": [Case("refused", leave, nothing, strands=False)],
+    "arrive_jobs": [Case("refused", arrive, nothing, strands=False)],
+    "call_back_jobs": [Case("refused", call_back, nothing, strands=False)],
+    "release_key": [Case("refused", release, Stage.park, strands=False)],
 }
 # Called by the others only, in whose cases they take part.
 PARTS = {
@@ -355,6 +393,7 @@ PARTS = {
     "hold_chains",
     "hold_named_chains",
     "name_blockers",
+    "await_chains",
     "check_following",
     "update_waiters",
     "promote_jobs",

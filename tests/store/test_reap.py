@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -9,9 +9,12 @@ from holdfast._drivers import run_sync
 from holdfast._model.retry import Retry
 from holdfast._store.lease import reap_jobs
 from holdfast._store.search import cancel_job
+from holdfast._store.worker import register_worker
 from tests.traps.workers import Worker, enqueue, expire_leases, job, number, statuses
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from tests.traps.workers import Connect
 
 MINUTES = Retry(5, base=timedelta(minutes=1), factor=2, maximum=timedelta(hours=1), jitter=timedelta(0))
@@ -94,9 +97,9 @@ def test_only_the_kinds_served_or_all(connect: Connect) -> None:
     mine, other = enqueue(conn, job("mine"), job("other"))
     worker.claim()
     expire_leases(conn)
-    assert [lost.id for lost in run_sync(conn, reap_jobs({"mine": MINUTES}))] == [mine]
+    assert [lost.id for lost in run_sync(conn, reap_jobs({"mine": MINUTES})).jobs] == [mine]
     with conn.transaction():
-        assert [lost.id for lost in run_sync(conn, reap_jobs({"mine": MINUTES}, others=True))] == [other]
+        assert [lost.id for lost in run_sync(conn, reap_jobs({"mine": MINUTES}, others=True)).jobs] == [other]
         waits = number(conn, "SELECT available_at - now() FROM holdfast.job WHERE id = %s", other)
     assert waits >= Retry().delay(1), "a kind nobody described waits by the default"
 
@@ -135,3 +138,21 @@ def test_two_reapers_share_the_work(connect: Connect) -> None:
         first = {lost.id for lost in one.reap(limit=5)}
         second = {lost.id for lost in other.reap()}
     assert (len(first), len(second), first & second) == (5, 5, set())
+
+
+def test_a_pass_leaves_its_time_in_the_row_of_its_worker(connect: Connect) -> None:
+    conn = connect()
+    worker = run_sync(conn, register_worker("w", queues=[], kinds=[]))
+
+    def reaped_at() -> datetime | None:
+        row = conn.execute("SELECT reaped_at FROM holdfast.worker").fetchone()
+        assert row is not None
+        return cast("datetime | None", row[0])
+
+    first = run_sync(conn, reap_jobs({}, worker=worker, record_every=60.0))
+    assert (first.at, first.jobs) == (reaped_at(), [])
+    second = run_sync(conn, reap_jobs({}, worker=worker, record_every=60.0))
+    assert second.at > first.at
+    assert reaped_at() == first.at, "not again within the minute"
+    third = run_sync(conn, reap_jobs({}, worker=worker))
+    assert reaped_at() == third.at

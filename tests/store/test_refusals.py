@@ -195,6 +195,21 @@ DOORS: dict[str, dict[str, str]] = {
     "replay_subscription": {"subscription": "1", "since": "now()", "after": "NULL"},
     "repartition_subscription": {"subscription": "1", "parts": "2"},
     "rebase_subscription": {"subscription": "1"},
+    "depart_jobs": {
+        "destination": "gen_random_uuid()",
+        "place": "'p'",
+        "queues": "'{}'",
+        "kinds": "NULL",
+        "since": "0",
+        "last": "1",
+        "most": "1",
+    },
+    "arrive_jobs": {"departure": "gen_random_uuid()", "source": "gen_random_uuid()", "body": "'[]'"},
+    "refuse_arrival": {"departure": "gen_random_uuid()", "source": "gen_random_uuid()"},
+    "mark_arrived": {"departure": "gen_random_uuid()", "ids": "'{}'", "new_ids": "'{}'", "chains": "'{}'"},
+    "call_back_jobs": {"departure": "gen_random_uuid()"},
+    "confirm_arrivals": {"departures": "'{}'"},
+    "release_key": {"key": "'k'", "stopped": "now()"},
 }
 
 NEVER: dict[str, list[str]] = {
@@ -208,6 +223,9 @@ NEVER: dict[str, list[str]] = {
     "timestamp with time zone[]": ["ARRAY[now(), now()]"],
     "json": ["'[1]'", "'7'", "to_json(repeat('x', 17000000))"],
     "boolean": [],
+    "uuid": ["NULL"],
+    "uuid[]": ["NULL", "ARRAY[NULL]::uuid[]", "array_fill(gen_random_uuid(), ARRAY[10001])"],
+    "text[]": ["ARRAY[NULL]::text[]", "array_fill('x'::text, ARRAY[1001])"],
 }
 
 # Any JSON is fine here; the size of a result is not bounded, no more than that of one that a handler returns.

@@ -35,6 +35,8 @@ WRITES = ["INSERT", "UPDATE", "DELETE", "TRUNCATE"]
 
 LIVE = "blocker job member order_stop parked reader schedule sleeper subscription sweep watcher worker"
 PAGES = "access_token answered audit ended_session imported"
+READ = "archive_exports census event identity landmark migration queue replay retention"
+MOVES = "arrival arrived_end departure moved"
 HISTORY = "attempt delivery inbox job_failed job_history position run tally unique_window"
 PRODUCING = {"enqueue", "enqueue_group", "enqueue_jobs", "publish", "publish_events"}
 LOOKING = {
@@ -258,7 +260,7 @@ def test_a_viewer_calls_only_what_looks(login: Login, owner: Connection) -> None
 @pytest.mark.parametrize(
     ("verb", "permitted"),
     [
-        ("SELECT", f"{LIVE} {HISTORY} archive_exports census event identity landmark migration queue replay retention"),
+        ("SELECT", f"{LIVE} {HISTORY} {MOVES} {READ}"),
         ("INSERT", f"{LIVE} {HISTORY} archive_exports replay"),
         ("UPDATE", f"{LIVE} archive_exports run"),
         ("DELETE", f"{LIVE} landmark position replay tally unique_window inbox"),
@@ -323,7 +325,7 @@ def test_a_worker_works(login: Login) -> None:
     assert len(run_sync(conn, claim).jobs) == 1
     conn.execute("UPDATE holdfast.job SET locked_until = now() - interval '1 second'")
     no_delay = {"mail": Retry(base=timedelta(0), jitter=timedelta(0))}
-    assert [job.answer for job in run_sync(conn, reap_jobs(no_delay, jitter=timedelta(0)))] == ["pending"]
+    assert [job.answer for job in run_sync(conn, reap_jobs(no_delay, jitter=timedelta(0))).jobs] == ["pending"]
     assert run_sync(conn, claim).jobs == []
     (again,) = run_sync(conn, claim_suspects(worker, ["default"], {"mail": Lease.standard}))
     assert run_sync(conn, isolate_worker(worker, 1))

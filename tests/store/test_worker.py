@@ -56,13 +56,13 @@ def test_a_beat_is_seen_and_missed(connect: Connect) -> None:
     conn = connect()
     worker = run_sync(conn, register_worker("w", queues=[], kinds=[]))
     conn.execute("UPDATE holdfast.worker SET heartbeat_at = now() - interval '1 hour'")
-    assert run_sync(conn, beat_worker(worker, {"completed": 3})) is True
+    assert run_sync(conn, beat_worker(worker, {"completed": 3})).own is True
     row = conn.execute(
         "SELECT heartbeat_at > now() - interval '1 minute', counters ->> 'completed' FROM holdfast.worker"
     ).fetchone()
     assert row == (True, "3")
     conn.execute("DELETE FROM holdfast.worker")
-    assert run_sync(conn, beat_worker(worker, {})) is False
+    assert run_sync(conn, beat_worker(worker, {})).own is False
 
 
 def test_the_control_table_is_read_as_it_is(connect: Connect) -> None:
@@ -72,4 +72,26 @@ def test_the_control_table_is_read_as_it_is(connect: Connect) -> None:
         "INSERT INTO holdfast.queue (name, paused, concurrency, lease_ms, rate) "
         "VALUES ('b', true, 2, 5000, 1.5), ('a', false, NULL, NULL, NULL)"
     )
-    assert run_sync(conn, read_queues()) == [("a", False, None, None, None), ("b", True, 2, 5000, 1.5)]
+    rows = [("a", False, None, None, None), ("b", True, 2, 5000, 1.5)]
+    assert run_sync(conn, read_queues()) == rows
+    assert run_sync(conn, beat_worker(1, {})).queues == rows, "a heartbeat returns it as well"
+
+
+def test_a_beat_returns_the_place_among_live_workers_of_the_same_kinds(connect: Connect) -> None:
+    conn = connect()
+    first, other, silent, second, stopped = [
+        run_sync(conn, register_worker("w", queues=[], kinds=kinds))
+        for kinds in (["a"], ["a", "b"], ["a"], ["a"], ["a"])
+    ]
+    conn.execute("UPDATE holdfast.worker SET heartbeat_at = now() - interval '3 seconds' WHERE id = %s", [silent])
+    run_sync(conn, stop_worker(stopped, "SIGTERM"))
+
+    def place(worker: int) -> tuple[int, int]:
+        beat = run_sync(conn, beat_worker(worker, {}, live_seconds=2.0))
+        return beat.place, beat.peers
+
+    assert place(first) == (0, 2)
+    assert place(second) == (1, 2)
+    assert place(other) == (0, 1)
+    assert place(silent) == (1, 3), "it lives again"
+    assert place(second) == (2, 3)

@@ -4,6 +4,7 @@ sql/             the SQL of all statements and migrations
 statement.py     defines Statement, how rows become values, and loads the SQL by name
 script.py        splits a script into its statements
 schema.py        applies migrations and checks the schema
+measure.py       measures the speed of a server, without a table
 needs.py         tries the features that a server must have, and reads how it is set
 enqueue.py       inserts jobs
 claim.py         takes due jobs, and remembers where claims ended
@@ -20,6 +21,7 @@ job.py           reads one job by its id, retries it, and changes when it is due
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 search.py        searches, cancels and replays jobs
 outbox.py        reads, locks and marks rows of another table, and records imported rows
+moving.py        moves batches of jobs to another database
 archive.py       reads and sets retention, and records every file of the archive
 catalog.py       reads the columns, keys and references of the application's tables
 own_tables.py    composes statements on the application's tables: moves, reads, drops and restores their rows

@@ -25,6 +25,8 @@ FAMILIES = ("job_history", "job_failed", "attempt", "event", "delivery", "run")
 """The families that are archived."""
 ID_COLUMN = {"attempt": "job_id", "delivery": "event_id"}
 """The column by which a family is sorted and searched, where that is not `id`."""
+EXPORTS = "holdfast archive"
+"""The name of the sessions that read rows for an export."""
 # Without a report for this long, another process may export the period.
 LEASE_MS = 30_000
 
@@ -219,6 +221,11 @@ def closed_months(source: str, archived: str, *, hot: str) -> Statement[list[Clo
 def holds_export(source: str, starts_on: str, part: int, token: int) -> Statement[bool]:
     """Return whether an export still has its record, and no other export has replaced it."""
     return statement("holds_export", bool, source=source, starts_on=starts_on, part=part, token=token)
+
+
+def count_others_active() -> Statement[int]:
+    """Return how many sessions the server works for now, without those of exports."""
+    return statement("count_others_active", value, exports=EXPORTS)
 
 
 def read_settings() -> Statement[None]:

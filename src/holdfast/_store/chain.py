@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from holdfast._model.errors import ChainFailed, HoldfastError
+from holdfast._model.errors import ChainFailed, HoldfastError, JobMoved
 from holdfast._model.job import Blocker
-from holdfast._store.statement import Row, Statement, column, many, number_array, one, one_or_none, statement, value
+from holdfast._store.statement import (
+    Row,
+    Statement,
+    column,
+    many,
+    number_array,
+    one,
+    one_or_none,
+    statement,
+    unless_moved,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -15,7 +25,7 @@ if TYPE_CHECKING:
 
 
 Completion: TypeAlias = Literal["completed", "already_ended", "not_found"]
-End: TypeAlias = Literal["completed", "failed", "cancelled", "not_found"]
+End: TypeAlias = Literal["completed", "failed", "cancelled", "not_found", "moved"]
 
 MOST = 1000
 STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
@@ -66,7 +76,8 @@ class ChainEnd(NamedTuple):
 
     job_id: int | None
     status: End
-    """`not_found`: it was deleted, has expired from the history, or was never committed."""
+    """`not_found`: it was deleted, has expired from the history, or was never committed. `moved`: it is in another
+    database, whose name is the `error`, as the chain `job_id`; None: it has not arrived there."""
     result: str | None
     """JSON text."""
     error_code: str | None
@@ -116,7 +127,9 @@ class Chain(Generic[R_co]):
 
 
 def result_of(chain: int, end: ChainEnd, decode: Callable[[str | None], R]) -> R:
-    """Return the result of a chain; raises ChainFailed when it did not complete."""
+    """Return the result of a chain; raises ChainFailed when it did not complete, JobMoved if it has moved."""
+    if end.status == "moved":
+        raise JobMoved(chain, end.error or "", end.job_id)
     if end.status != "completed":
         gone = "it was never committed, was deleted, or ended too long ago: call wait after your commit"
         raise ChainFailed(chain, end.status, end.error_code, gone if end.status == "not_found" else end.error)
@@ -124,8 +137,11 @@ def result_of(chain: int, end: ChainEnd, decode: Callable[[str | None], R]) -> R
 
 
 def complete_chain(chain: int, result: str | None = None, next: str | None = None) -> Statement[Completion]:  # noqa: A002 - the usual name
-    """Complete a chain, whatever the state of its job. `result` and `next`: JSON text, as in Completed."""
-    return statement("complete_chain", value, chain=chain, result=result, next=next)
+    """Complete a chain, whatever the state of its job. `result` and `next`: JSON text, as in Completed.
+
+    Raises JobMoved if it has moved.
+    """
+    return statement("complete_chain", unless_moved(chain), chain=chain, result=result, next=next)
 
 
 def delete_chains(chains: Iterable[int], *, cascade: bool = False) -> Statement[list[int]]:
@@ -134,6 +150,12 @@ def delete_chains(chains: Iterable[int], *, cascade: bool = False) -> Statement[
     Raises ChainAwaited when a job of another chain waits for one of them; with `cascade`, its chain is deleted too.
     """
     return statement("delete_chains", column, chains=number_array(chains), cascade=cascade)
+
+
+def moved_chain(chain: int, jobs: Sequence[ChainJob]) -> JobMoved | None:
+    """Return the error for a chain of which a job has moved; None: none has."""
+    moved = next((job for job in jobs if job.status == "moved"), None)
+    return None if moved is None else JobMoved(chain, moved.error or "", moved.next_id)
 
 
 def chain_ends(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:
@@ -149,7 +171,11 @@ def unfinished_job(chain: int) -> Statement[UnfinishedJob | None]:
 
 
 def read_chain(chain: int, *, limit: int = MOST) -> Statement[list[ChainJob]]:
-    """Return the last `limit` jobs of a chain, oldest first."""
+    """Return the last `limit` jobs of a chain, oldest first.
+
+    A job that has moved has the status `moved`, the name of the database as its error, its chain there as the next job,
+    and nothing else.
+    """
     return statement(
         "read_chain", lambda rows: [ChainJob._make(row) for row in reversed(rows)], chain=chain, limit=limit
     )

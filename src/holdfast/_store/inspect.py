@@ -32,6 +32,7 @@ BOUNDS = (
     1800.0, 3600.0, 7200.0, 21600.0, 86400.0,
 )  # fmt: skip
 MOST_TALLIES = 50_000
+MOST_COUNTED = 100_000
 
 
 class JobRow(NamedTuple):
@@ -85,7 +86,7 @@ class WaitingRow(NamedTuple):
     blockers: int | None
     """Chains that must end before it."""
     stopped_by: int | None
-    """The dead letter that stopped its order key."""
+    """The dead letter that stopped its order key; 0: jobs of the key have moved to another database."""
     behind: int | None
     """The first job of its order key."""
 
@@ -276,6 +277,11 @@ def take_census(*, every_ms: int = 5_000, whole: bool = False) -> Statement[bool
 
 def read_census() -> Statement[Census]:
     return statement("read_census", _census)
+
+
+def count_live_jobs() -> Statement[int]:
+    """Return the number of live jobs, counted now, up to MOST_COUNTED. For displays there is the census."""
+    return statement("count_live_jobs", value, limit=MOST_COUNTED)
 
 
 def read_tallies(minutes: int) -> Statement[list[TallyLine]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from holdfast._model.errors import HoldfastError
+from holdfast._model.errors import HoldfastError, JobMoved
 from holdfast._model.job import Handle, Progress
 from holdfast._store.chain import ChainEnd, End, result_of
 from holdfast._store.statement import Statement, one, one_or_none, statement, time_text, value
@@ -46,6 +46,11 @@ class JobColumns(NamedTuple):
     replay_of: int | None
     progress: float | None
     progress_note: str | None
+
+    @property
+    def moved(self) -> bool:
+        """Whether it is in another database: its name is the `error`, and the job's id there the `next_id`."""
+        return str(self.status) == "moved"
 
 
 @dataclass(frozen=True)
@@ -130,6 +135,9 @@ def get_job(job_id: int) -> Statement[JobColumns | None]:
 
 
 def job_info(row: JobColumns, decode: Callable[[str | None], Any]) -> JobInfo[Any]:
+    """Return a job for callers; raises JobMoved if it has moved."""
+    if row.moved:
+        raise JobMoved(row.id, row.error or "", row.next_id)
     columns = row._asdict()
     progress, note, result = (columns.pop(name) for name in ("progress", "progress_note", "result"))
     reported = None if progress is None else Progress(progress, note)

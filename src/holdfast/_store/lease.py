@@ -117,6 +117,14 @@ class ReapedJob(NamedTuple):
     """The new state; `busy`: unchanged, because its order key is in use."""
 
 
+class ReaperPass(NamedTuple):
+    """The result of one pass of a reaper."""
+
+    at: datetime
+    """When it began, by the server's clock."""
+    jobs: list[ReapedJob]
+
+
 def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
     retries: Mapping[str, Retry],
     *,
@@ -125,26 +133,32 @@ def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
     since: str = "-infinity",
     limit: int = 500,
     jitter: timedelta | None = None,
-) -> Statement[list[ReapedJob]]:
+    worker: int = 0,
+    record_every: float = 0.0,
+) -> Statement[ReaperPass]:
     """Take back at most `limit` expired jobs, oldest first, of the kinds in `retries`; with `others`, of all kinds.
 
     Other kinds wait as `default` defines. All wait up to `jitter` longer, at random, by default that of `default`.
+    The row of `worker` gets the time of this pass if the last one in it is `record_every` seconds ago.
     """
     default = default or Retry()
     delays = {kind: retry.delays() for kind, retry in retries.items()} | {"*": default.delays()}
     return statement(
         "reap_jobs",
-        _reaped,
+        _pass,
         kinds=None if others else text_array(retries),
         delays=json.dumps(delays),
         jitter_ms=(default.jitter if jitter is None else jitter) // timedelta(milliseconds=1),
         since=since,
         limit=limit,
+        worker=worker,
+        seconds=float(record_every),
     )
 
 
-def _reaped(rows: Sequence[Row]) -> list[ReapedJob]:
-    return [ReapedJob._make((*row[:-1], ClaimAnswer(row[-1]))) for row in rows]
+def _pass(rows: Sequence[Row]) -> ReaperPass:
+    jobs = [ReapedJob._make((*row[1:-1], ClaimAnswer(row[-1]))) for row in rows if row[1] is not None]
+    return ReaperPass(rows[0][0], jobs)
 
 
 def claim_suspects(
@@ -174,11 +188,6 @@ def next_suspect(queues: Iterable[str], kinds: Iterable[str]) -> Statement[float
 def isolate_worker(worker: int, seconds: float) -> Statement[bool]:
     """Reserve the turn to run suspects, which one busy worker has at a time; False: taken. 0 seconds ends it."""
     return statement("isolate_worker", value, worker=worker, ms=round(seconds * 1000))
-
-
-def record_reaping(worker: int, ms: int) -> Statement[datetime]:
-    """Return the time of this pass. Record it in the worker's row if the last recorded pass is `ms` ago."""
-    return statement("record_reaping", value, worker=worker, ms=ms)
 
 
 class ReapFloor:

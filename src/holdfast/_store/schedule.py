@@ -262,6 +262,10 @@ class StartedRun(NamedTuple):
     id: int
     started_at: datetime
 
+    def earlier(self, seconds: float) -> StartedRun:
+        """Return the same run, begun that many seconds before."""
+        return self._replace(started_at=self.started_at - timedelta(seconds=seconds))
+
 
 class RunRow(NamedTuple):
     """A run in a list."""

@@ -241,6 +241,11 @@ def read_readiness() -> Statement[Readiness]:
     return statement("read_readiness", one(Readiness))
 
 
+def applied_migrations() -> Statement[list[Applied]]:
+    """Return the migrations of this database."""
+    return statement("applied_migrations", lambda rows: [(row[0], row[1], row[2]) for row in rows])
+
+
 def check_schema() -> Statement[None]:
     """Check the schema with one statement. See `check`."""
     return statement("applied_migrations", lambda rows: verify([(row[0], row[1], row[2]) for row in rows]))

@@ -21,6 +21,7 @@ from holdfast._store.statement import (
     statement,
     text_array,
     time_text,
+    unless_moved,
     value,
 )
 
@@ -260,8 +261,11 @@ Cancellation: TypeAlias = Literal["cancelled", "requested", "not_found"]
 
 
 def cancel_job(job_id: int) -> Statement[Cancellation]:
-    """Cancel a job: returns `cancelled` if it had not started, `requested` if it runs or waits in an order key."""
-    return statement("cancel_job", value, id=job_id)
+    """Cancel a job: returns `cancelled` if it had not started, `requested` if it runs or waits in an order key.
+
+    Raises JobMoved if it has moved.
+    """
+    return statement("cancel_job", unless_moved(job_id), id=job_id)
 
 
 def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:

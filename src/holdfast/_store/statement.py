@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
+from holdfast._model.errors import JobMoved
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
@@ -28,7 +30,9 @@ PINNED_PATH = "pg_catalog, pg_temp"
 
 # A statement that only calls qualified functions has no operator and no unqualified call left when these are removed.
 _QUALIFIED = re.compile(
-    r"--[^\n]*|%\(\w+\)s|::\w+(?:\[\])?|=>|'[^']*'|\w+\.\w+\s*\(|^SELECT \*|\bcoalesce\(", re.MULTILINE
+    r"--[^\n]*|%\(\w+\)s|::\w+(?:\[\])?|=>|'[^']*'|\w+\.\w+\s*\(|^SELECT \*|\bcoalesce\("
+    r"|\bOPERATOR\(pg_catalog\.[^)]+\)(?: ANY)?(?: \()?|\bSET \w+ =|\b(?:AND|OR|NOT|WHERE|AS|FROM)\s*\(",
+    re.MULTILINE,
 )
 _UNQUALIFIED = re.compile(
     r"[-=<>~!@#%^&|+/?*]|\w\s*\(|\b(?:IN|BETWEEN|LIKE|DISTINCT|CASE|USING|ANY|ALL|SOME|INTERVAL|NULLIF)\b",
@@ -99,6 +103,18 @@ def one_or_none(row_type: Callable[..., T]) -> Callable[[Sequence[Row]], T | Non
 def many(row_type: Callable[..., T]) -> Callable[[Sequence[Row]], list[T]]:
     """Return a function that reads all rows."""
     return lambda rows: [row_type(*row) for row in rows]
+
+
+def unless_moved(job_id: int) -> Callable[[Sequence[Row]], Any]:
+    """Return a function that reads an answer; it raises JobMoved if the row has the place of this job or chain."""
+
+    def read(rows: Sequence[Row]) -> Any:
+        answer, place, moved_id = rows[0]
+        if place is not None:
+            raise JobMoved(job_id, place, moved_id)
+        return answer
+
+    return read
 
 
 @cache

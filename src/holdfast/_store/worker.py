@@ -93,10 +93,32 @@ class QueueControlRow(NamedTuple):
     rate: float | None
 
 
-def beat_worker(worker: int, counters: Mapping[str, int], identity: UUID | None = None) -> Statement[bool]:
-    """Record a heartbeat; return False when the worker's row is gone or belongs to another worker."""
-    text = json.dumps(dict(counters))
-    return statement("beat_worker", value, worker=worker, counters=text, identity=_text(identity))
+class Beat(NamedTuple):
+    """The answer to a heartbeat."""
+
+    own: bool
+    """False: the worker's row is gone or belongs to another worker."""
+    place: int
+    """Of this worker among its peers, from 0: the live workers of the same kinds, in order of their ids."""
+    peers: int
+    """How many they are, this worker among them."""
+    at: float
+    """The time of the server's clock, in seconds."""
+    queues: list[QueueControlRow]
+
+
+def beat_worker(
+    worker: int, counters: Mapping[str, int], identity: UUID | None = None, *, live_seconds: float = 60.0
+) -> Statement[Beat]:
+    """Record a heartbeat. `live_seconds`: a worker is a peer if its last heartbeat is no older. Default: 60."""
+    return statement(
+        "beat_worker",
+        lambda rows: Beat._make((*rows[0][:4], [QueueControlRow._make(row) for row in json.loads(rows[0][4] or "[]")])),
+        worker=worker,
+        counters=json.dumps(dict(counters)),
+        identity=_text(identity),
+        ms=round(live_seconds * 1000),
+    )
 
 
 def read_queues() -> Statement[list[QueueControlRow]]:

@@ -99,6 +99,11 @@ FROM holdfast.archive_exports GROUP BY source ORDER BY source LIMIT 1000
 SELECT true FROM holdfast.archive_exports
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s
 
+-- name: count_others_active
+-- The sessions that the server works for now, without exports. The state of other users' sessions is visible only to a member of pg_read_all_stats.
+SELECT count(*)::int FROM pg_catalog.pg_stat_activity
+WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid() AND application_name <> %(exports)s
+
 -- name: closed_months
 -- The months of a table of the application, by its copy in the schema `archive`, that are older than `hot` and not verified.
 SELECT c.relname::text, c.reltuples::bigint, x.part, x.state FROM pg_catalog.pg_class c JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid

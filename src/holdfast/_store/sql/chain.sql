@@ -6,14 +6,16 @@ SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::js
 SELECT id, token, answer FROM holdfast.complete_batch(%(worker)s, %(endings)s)
 
 -- name: complete_chain
-SELECT holdfast.complete_chain(%(chain)s, %(result)s::text::json, %(next)s::text::json)
+SELECT answer, m.place, m.moved_id
+FROM holdfast.complete_chain(%(chain)s::bigint, %(result)s::text::json, %(next)s::text::json) AS answer,
+    LATERAL holdfast.place_after(answer, %(chain)s::bigint, true) AS m
 
 -- name: delete_chains
 -- As text: asyncpg, on a caller's connection, would accept only a list for an array.
 SELECT holdfast.delete_chains(%(chains)s::text::bigint[], %(cascade)s)
 
 -- name: chain_ends
-SELECT chain_id, job_id, coalesce(status::text, 'not_found'), result::text, error_code, error FROM holdfast.chain_ends(%(chains)s::bigint[])
+SELECT chain_id, job_id, coalesce(status::text, CASE WHEN error_code = 'moved' THEN 'moved' ELSE 'not_found' END), result::text, error_code, error FROM holdfast.chain_ends(%(chains)s::bigint[])
 
 -- name: unfinished_job
 -- The live job of a chain, for the message of a wait that timed out. Live worker: a heartbeat within the last minute.
@@ -25,7 +27,7 @@ FROM holdfast.job j WHERE j.id = %(chain)s::bigint AND j.chain_id IS NULL OR j.c
 ORDER BY j.id DESC LIMIT 1
 
 -- name: read_chain
-SELECT found.id, found.kind, found.status::text, found.queue, found.attempt, found.created_at, found.available_at, found.finished_at,
+SELECT found.id, found.kind, coalesce(found.status::text, 'moved'), found.queue, found.attempt, found.created_at, found.available_at, found.finished_at,
     found.result::text, found.last_error_code, found.last_error, found.next_id, found.replay_of, found.blockers_left, found.progress,
     found.progress_note
 FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
@@ -39,7 +41,11 @@ FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
     UNION ALL
     SELECT f.id, f.kind, f.status, f.queue, f.attempt, f.created_at, f.available_at, f.finished_at, NULL,
         f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL, NULL, NULL
-    FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id) AS found
+    FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id
+    UNION ALL
+    SELECT m.job_id, '', NULL, '', 0, d.departed_at, d.departed_at, d.arrived_at, NULL, NULL, d.place, m.new_chain_id, NULL, NULL, NULL, NULL
+    FROM holdfast.moved m JOIN holdfast.departure d ON d.id = m.departure
+    WHERE m.job_id = chain.id AND m.chain_id IS NULL OR m.chain_id = chain.id) AS found
 ORDER BY found.id DESC LIMIT %(limit)s
 
 -- name: list_chains

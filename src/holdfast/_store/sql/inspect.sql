@@ -102,6 +102,9 @@ SELECT holdfast.take_census(%(every_ms)s * interval '1 millisecond', %(whole)s)
 SELECT now(), c.at, c.seconds, c.sampled, c.lines::text
 FROM (SELECT) AS always LEFT JOIN (SELECT * FROM holdfast.census ORDER BY at DESC LIMIT 1) AS c ON true
 
+-- name: count_live_jobs
+SELECT count(*) FROM (SELECT FROM holdfast.job LIMIT %(limit)s) AS live
+
 -- name: read_tallies
 SELECT minute, queue, outcome::text, bucket, sum(jobs)::bigint FROM holdfast.tally
 WHERE minute >= date_trunc('minute', now()) - (%(minutes)s - 1) * interval '1 minute'

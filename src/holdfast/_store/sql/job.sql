@@ -21,7 +21,7 @@ SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::int
 SELECT * FROM holdfast.claim_suspects(%(worker)s, %(queues)s::text[], %(kinds)s::text[], %(leases)s::integer[], %(limit)s)
 
 -- name: next_suspect
-SELECT extract(epoch FROM holdfast.next_suspect(%(queues)s::text[], %(kinds)s::text[]))::double precision
+SELECT pg_catalog.date_part('epoch', holdfast.next_suspect(%(queues)s::text[], %(kinds)s::text[]))
 
 -- name: renew_leases
 SELECT id, token, answer FROM holdfast.renew_leases(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(leases)s::integer[])
@@ -41,11 +41,21 @@ SELECT id, token, next_id, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s:
 SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(identity)s::uuid)
 
 -- name: reap_jobs
-SELECT id, kind, worker_id, lock_token, attempt, locked_until, now() - locked_until, error_code, error, answer
-FROM holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(limit)s)
+-- One row at least, with the time of the pass. The worker's row gets it without waiting, if its last time is long ago: each write costs a
+-- transaction id. Idle workers send it: with qualified names it needs no transaction behind a pooler.
+WITH recorded AS (
+    UPDATE holdfast.worker SET reaped_at = pg_catalog.now()
+    WHERE id OPERATOR(pg_catalog.=) (SELECT w.id FROM holdfast.worker w WHERE w.id OPERATOR(pg_catalog.=) %(worker)s
+        AND coalesce(w.reaped_at OPERATOR(pg_catalog.<) (pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => %(seconds)s::float8)), true)
+        FOR UPDATE SKIP LOCKED) RETURNING id)
+SELECT pg_catalog.now(), r.id, r.kind, r.worker_id, r.lock_token, r.attempt, r.locked_until, pg_catalog.now() OPERATOR(pg_catalog.-) r.locked_until,
+    r.error_code, r.error, r.answer
+FROM (SELECT) AS pass LEFT JOIN holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(limit)s) AS r
+    ON true
 
 -- name: cancel_job
-SELECT holdfast.cancel_job(%(id)s)
+SELECT answer, m.place, m.moved_id FROM holdfast.cancel_job(%(id)s::bigint) AS answer,
+    LATERAL holdfast.place_after(answer, %(id)s::bigint, false) AS m
 
 -- name: replay_job
 SELECT holdfast.replay_job(%(id)s, again => %(again)s)
@@ -62,4 +72,4 @@ FROM holdfast.get_job(%(id)s) AS g
 SELECT r.answer, r.made, r.chain_id, r.kind, r.queue FROM holdfast.retry_job(%(id)s, again => %(again)s) AS r
 
 -- name: reschedule_job
-SELECT holdfast.reschedule_job(%(id)s, coalesce(%(due)s::text::timestamptz, clock_timestamp() + make_interval(secs => %(seconds)s)))
+SELECT holdfast.reschedule_job(%(id)s, coalesce(%(due)s::text::timestamptz, clock_timestamp() + make_interval(secs => %(seconds)s::float8)))

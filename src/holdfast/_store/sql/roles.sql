@@ -72,6 +72,7 @@ BEGIN
 
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
             ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),
+            ('holdfast_worker', 'SELECT ON holdfast.departure, holdfast.moved, holdfast.arrival, holdfast.arrived_end'),
 
             -- Serves the dashboard: it has the privileges of a worker, and may set queues, store tokens, and write the audit log.
             ('holdfast_operator', 'USAGE ON SCHEMA holdfast'),
@@ -110,6 +111,8 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_worker') THEN
         REVOKE EXECUTE ON FUNCTION holdfast.act_on_jobs, holdfast.reschedule_job, holdfast.delete_job, holdfast.replay_subscription,
             holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
+        REVOKE EXECUTE ON FUNCTION holdfast.depart_jobs, holdfast.arrive_jobs, holdfast.mark_arrived, holdfast.refuse_arrival,
+            holdfast.call_back_jobs, holdfast.confirm_arrivals, holdfast.release_key FROM holdfast_worker;
     END IF;
 
     -- A viewer does not see digests.

@@ -10,8 +10,9 @@ WHERE schedule.declared IS DISTINCT FROM EXCLUDED.declared
 RETURNING name
 
 -- name: look_at_schedule
-SELECT schedule, now(), next_at, paused, triggered_at IS NOT NULL, slot_at, locked_until FROM holdfast.schedule
-WHERE name = %(name)s AND what = 'runner'
+-- Idle workers send it: with qualified names it needs no transaction behind a pooler.
+SELECT schedule, pg_catalog.now(), next_at, paused, triggered_at IS NOT NULL, slot_at, locked_until FROM holdfast.schedule
+WHERE name OPERATOR(pg_catalog.=) %(name)s::text AND what OPERATOR(pg_catalog.=) 'runner'
 
 -- name: set_next
 UPDATE holdfast.schedule s SET next_at = given.following
@@ -32,9 +33,11 @@ RETURNING name
 SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s, %(counts)s::json, %(error_code)s, %(error)s)
 
 -- name: look_at_periodic_jobs
--- Those that this application registered, and those that were made by hand.
-SELECT name, schedule, now(), next_at, triggered_at IS NOT NULL OR next_at <= now() FROM holdfast.schedule
-WHERE what = 'job' AND (NOT paused OR triggered_at IS NOT NULL) AND (declared IS NULL OR name = ANY (%(names)s::text[]))
+-- Those that this application registered, and those that were made by hand. Idle workers send it: with qualified names it needs no
+-- transaction behind a pooler.
+SELECT name, schedule, pg_catalog.now(), next_at, triggered_at IS NOT NULL OR next_at OPERATOR(pg_catalog.<=) pg_catalog.now() FROM holdfast.schedule
+WHERE what OPERATOR(pg_catalog.=) 'job' AND (NOT paused OR triggered_at IS NOT NULL)
+    AND (declared IS NULL OR name OPERATOR(pg_catalog.=) ANY (%(names)s::text[]))
 ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(limit)s
 
 -- name: enqueue_slots

@@ -43,25 +43,25 @@ WHERE a.pid <> pg_backend_pid() AND EXISTS (
 ORDER BY a.xact_start LIMIT 5
 
 -- name: beat_worker
--- Never waits: a locked row is left as it is. Returns whether the row is this worker's own.
+-- Never waits: a locked row is left as it is. Returns whether the row is this worker's own, the control table, and its place among the live
+-- workers of the same kinds, which take turns. A worker is live here until its last heartbeat is `ms` milliseconds old.
 WITH own AS MATERIALIZED (
-    SELECT w.id FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
+    SELECT w.id, w.kinds FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
     WHERE w.id = %(worker)s AND w.identity = coalesce(mine.identity, w.identity)),
 beat AS (
     UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json
-    WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = (SELECT own.id FROM own) FOR UPDATE SKIP LOCKED) RETURNING id)
-SELECT EXISTS (SELECT FROM own)
+    WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = (SELECT own.id FROM own) FOR UPDATE SKIP LOCKED) RETURNING id),
+live AS MATERIALIZED (
+    SELECT w.id, w.kinds FROM holdfast.worker w
+    WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - %(ms)s * interval '1 millisecond' LIMIT 1000)
+SELECT EXISTS (SELECT FROM own), (SELECT count(*) FROM live, own WHERE live.kinds = own.kinds AND live.id < own.id),
+    (SELECT count(*) FROM live, own WHERE live.kinds = own.kinds AND live.id <> own.id) + 1,
+    extract(epoch FROM clock_timestamp())::double precision,
+    (SELECT json_agg(json_build_array(q.name, q.paused, q.concurrency, q.lease_ms, q.rate))::text
+     FROM (SELECT * FROM holdfast.queue ORDER BY name LIMIT 1000) AS q)
 
 -- name: read_queues
 SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000
-
--- name: record_reaping
--- Never waits for the row, and returns the time of the pass. Written only if the last time is long ago: each write costs a transaction id.
-WITH recorded AS (
-    UPDATE holdfast.worker SET reaped_at = now()
-    WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = %(worker)s
-        AND coalesce(w.reaped_at < now() - %(ms)s * interval '1 millisecond', true) FOR UPDATE SKIP LOCKED) RETURNING id)
-SELECT now()
 
 -- name: identify_database
 SELECT (SELECT system_identifier FROM pg_control_system())::text || '-' || oid FROM pg_database WHERE datname = current_database()
