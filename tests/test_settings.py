@@ -22,6 +22,10 @@ from holdfast._model.work import SHORTEST_LEASE
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 MS = timedelta(milliseconds=1)
 URL = "postgresql://app:hunter2@db.example.org:5432/shop?sslpassword=hunter3"
+FILE_AND_ADDRESSES = (
+    "HOLDFAST_DATABASES_FILE (d.toml) must be set without several addresses in DATABASE_URL "
+    "(postgresql://u:***@db/x postgresql://db/y)"
+)
 BY_NAME = {setting.name: setting for setting in SETTINGS}
 
 
@@ -36,6 +40,7 @@ def test_the_defaults() -> None:
     shown = {known.name: getattr(settings, known.name) for known in fields(settings) if known.compare}
     assert shown == {
         "database_urls": (),
+        "databases_file": None,
         "worker_enabled": False,
         "tick_runners": None,
         "tick_overall_max": 480_000 * MS,
@@ -251,6 +256,7 @@ def test_truth_is_written_in_many_ways(text: str) -> None:
         (URL, (URL,)),
         ("postgres://a/x  postgresql://b/y", ("postgres://a/x", "postgresql://b/y")),
         ("host=db dbname=shop password='hunter 2'", ("host=db dbname=shop password='hunter 2'",)),
+        ("eu=postgres://a/x us=postgresql://b/y", ("eu=postgres://a/x", "us=postgresql://b/y")),
     ],
 )
 def test_addresses(text: str, urls: tuple[str, ...]) -> None:
@@ -352,6 +358,14 @@ def test_a_table_of_waits_as_an_argument() -> None:
             "DATABASE_URL must be like postgresql://user:password@host:port/dbname, several separated by spaces",
         ),
         ({"DATABASE_URL": f"{URL} {URL}"}, "DATABASE_URL must be addresses, each of them once"),
+        (
+            {"DATABASE_URL": "EU=postgresql://db/x"},
+            "DATABASE_URL must be like postgresql://user:password@host:port/dbname, several separated by spaces",
+        ),
+        (
+            {"DATABASE_URL": "postgresql://u:hunter2@db/x postgresql://db/y", "HOLDFAST_DATABASES_FILE": "d.toml"},
+            FILE_AND_ADDRESSES,
+        ),
         ({"HOLDFAST_API_BASE_URL": "api.example.org"}, "HOLDFAST_API_BASE_URL must begin with http:// or https://"),
         ({"HOLDFAST_API_SERVICE_TOKEN": "hunter2\r\nx: y"}, "HOLDFAST_API_SERVICE_TOKEN must be printable text"),
     ],
@@ -489,7 +503,7 @@ def test_rows_are_what_check_prints() -> None:
     assert by_name["HOLDFAST_DATABASE_URL"][1:] == (
         "postgresql://app:***@db/shop",
         "alias DATABASE_URL",
-        "one address, or several separated by spaces",
+        "one address, or several separated by spaces, with or without names: `eu=postgresql://…`",
     )
     assert by_name["HOLDFAST_LISTEN"].value == "false"
     assert by_name["HOLDFAST_QUEUE_CONCURRENCY"].value == "unset"

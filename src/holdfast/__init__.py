@@ -15,6 +15,7 @@ from holdfast._engine.report.hook import FailedAttempt
 from holdfast._engine.runner import Budget, Counts, Tick
 from holdfast._model.batch_kind import BatchKind, Item
 from holdfast._model.codec import JsonCodec
+from holdfast._model.databases import Databases, by_key
 from holdfast._model.errors import (
     Aborted,
     AbortReason,
@@ -27,6 +28,7 @@ from holdfast._model.errors import (
     HoldfastError,
     InvalidEvent,
     InvalidJob,
+    JobMoved,
     KindTaken,
     LeaseLost,
     NotCommitted,
@@ -73,6 +75,7 @@ __all__ = [
     "Continue",
     "Counts",
     "Cron",
+    "Databases",
     "DeclaredKind",
     "DuplicateJob",
     "Event",
@@ -87,6 +90,7 @@ __all__ = [
     "Item",
     "Job",
     "JobInfo",
+    "JobMoved",
     "JsonCodec",
     "Kind",
     "KindTaken",
@@ -119,6 +123,7 @@ __all__ = [
     "UnknownKind",
     "UnsupportedConnection",
     "WrongIsolation",
+    "by_key",
     "migrate",
 ]
 

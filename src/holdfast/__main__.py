@@ -2,7 +2,7 @@
 
 import sys
 
-from holdfast._cli import main
+from holdfast._cli import run_process
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run_process())

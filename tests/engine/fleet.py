@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._engine.application import Application
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.report.transition import Transition, Transitions
-from holdfast._engine.runners.builtin import assemble, in_background
+from holdfast._engine.runners.builtin import Minutes, assemble, in_background, summary
 from holdfast._engine.runners.database import RunnerDatabase, open_runner_database
+from holdfast._model.databases import named
 from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
@@ -96,11 +97,13 @@ async def background(
         open_runner_database(url, name=f"test:{os.getpid()}", seconds=SOON) as database,
         in_background(
             _application(url, runners, periodic, settings),
-            [database],
+            database,
+            home=True,
             state=state,
             transitions=Transitions("test", []),
             keeper=Keeper("test"),
-            counts=counts,
+            jobs=Minutes(database, "outbox", lambda: summary(counts())),
+            reaped=Minutes(database, "reaper", dict),
         ) as loops,
     ):
         yield loops
@@ -110,7 +113,7 @@ def _application(
     url: str, runners: Sequence[Runner], periodic: Sequence[PeriodicJob], settings: Settings, *, kinds: Any = None
 ) -> Application:
     return Application(
-        urls=[url],
+        databases=named([url]),
         settings=settings,
         kinds=kinds or {},
         runners={runner.name: runner for runner in runners},

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast._engine.link import resolved
+from holdfast._engine.address import resolved
 from tests.engine.pace import QUICK
 from tests.engine.waiting import Stopwatch, until
 

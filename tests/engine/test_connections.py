@@ -78,7 +78,7 @@ async def test_a_worker_keeps_to_its_budget(app: Holdfast, ledger: Ledger, liste
     async with app.worker(queues={"default": 50}, batch_size=200, listen=listen, **QUICK) as worker:
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
         make_due(ledger.conn, "maintenance")
-        worker._background.wake("maintenance")  # type: ignore[union-attr]
+        worker._served.now[0].background.wake("maintenance")  # type: ignore[union-attr]
         jobs = 0
         while any(ledger.value("SELECT to_regclass(%s)", f"holdfast.{day}") for day in days) or jobs < 1_000:
             jobs += len(ledger.enqueue(*[act.new() for _ in range(100)]))

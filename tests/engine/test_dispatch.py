@@ -75,7 +75,9 @@ async def test_a_job_called_off_while_held_ready_never_starts(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # At such a pace everything is held ready.
-    monkeypatch.setattr(Slots, "_count_pace", lambda slots: slots._pace.update(default=1_000.0))
+    monkeypatch.setattr(
+        Slots, "_count_pace", lambda slots: [s.pace.update(default=1e3) for s in slots._stocks.values()]
+    )
     ran: list[int] = []
     gate = asyncio.Event()
 

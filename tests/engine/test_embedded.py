@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from holdfast import Holdfast, Job
-from holdfast._engine import link
+from holdfast._engine import address
 from tests.databases import clone
 from tests.engine.pace import QUICK
 from tests.engine.trouble import Line
@@ -175,7 +175,7 @@ async def test_a_database_that_is_away_keeps_no_web_process_from_starting(databa
 async def test_a_database_that_does_not_answer_holds_the_web_process_up_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(link.CONNECT, "connect_timeout", 60)
+    monkeypatch.setitem(address.CONNECT, "connect_timeout", 60)
     with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
         shop = Shop(f"postgresql://postgres@127.0.0.1:{deaf.getsockname()[1]}/none")
         begun = time.monotonic()

@@ -119,7 +119,7 @@ async def test_replays_and_cancelled_jobs_of_the_api(app: Holdfast, ledger: Ledg
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.job_failed") == 2)
     site = operations(app)
     try:
-        service = site.state.operations.service
+        service = site.state.operations.first.service
         for _ in range(2):  # the second request is refused
             await service.act_on_jobs(JobAction(action="retry", ids=dead, preview=False), ANN)
         made = {row["source"]: row["id"] for row in told.of("charge")}

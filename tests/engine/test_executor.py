@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast._engine import worker as worker_module
+from holdfast._engine import served
 from holdfast._engine.jobs.executor import Child
 from tests.engine import cpu
 from tests.engine.pace import QUICK, ms
@@ -126,7 +126,7 @@ async def test_a_process_is_killed_when_its_job_is_called_off(app: Holdfast, led
 async def test_a_process_is_killed_at_shutdown_and_its_job_released(
     app: Holdfast, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
+    monkeypatch.setattr(served, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
     async with app.worker(**QUICK):
         job = ledger.enqueue_one(cpu.long.new(str(tmp_path / "pid")))
         await until((tmp_path / "pid").exists)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import pytest
@@ -65,6 +66,7 @@ class _Attempt:
     entered = True
     completed = False
     follower = None
+    completer = SimpleNamespace(label="")
 
     def __init__(self, token: int, outcome: Outcome) -> None:
         self.outcome = outcome

@@ -55,7 +55,8 @@ ELSEWHERE = {
     "_engine/runners/database.py": "the heartbeat of a one-shot tick, which ends with it",
     "_engine/pipeline.py": "a registration anew, which the next heartbeat asks for again",
     "_engine/jobs/lending.py": "one question to a silent database, which the next look asks again",
-    "_engine/worker.py": "the stop, awaited by who asked for it",
+    "_engine/jobs/isolation.py": "watches one session of suspects, and ends with it",
+    "_engine/served.py": "starts, stops and removals of databases, awaited by who asked for them, or logged",
     "_engine/wake/chains.py": "belongs to those who wait for a chain, who start another when it ends",
     "_engine/wake/late.py": "one lookup, awaited by the callers that give up",
     "_engine/wake/broker.py": "a group within the listener's loop, which ends with any of them",
@@ -200,12 +201,17 @@ async def running(worker: Worker, role: Role) -> Kept:
 
 
 @pytest.fixture
-def options(role: Role, load: Load, server: Server, template: str) -> Iterator[dict[str, Any]]:
+def options(role: Role, load: Load, server: Server, template: str, tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Return the options of a worker that has such a loop: slots are lent where several databases share them."""
-    if role != "lending":
+    if role not in {"lending", "databases file"}:
         yield QUICK
         return
     load.app.url = None
+    if role == "databases file":
+        file = tmp_path / "databases.toml"
+        file.write_text(f'shop = "{load.ledger.url}"')
+        yield {"databases_file": str(file), **QUICK}
+        return
     with clone(server, template) as other:
         yield {"database_urls": (load.ledger.url, other), **QUICK}
 

@@ -26,7 +26,8 @@ def pace(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     pace = {"default": 1_000.0}
 
     def count(slots: Slots) -> None:
-        slots._pace = dict(pace)
+        for stock in slots._stocks.values():
+            stock.pace = dict(pace)
 
     monkeypatch.setattr(Slots, "_count_pace", count)
     return pace

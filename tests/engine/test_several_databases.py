@@ -285,3 +285,36 @@ async def test_a_start_that_is_called_off_leaves_nothing(
     await until(lambda: up.sessions() == 0)
     assert asyncio.all_tasks() == tasks
     assert not {t for t in set(threading.enumerate()) - threads if not t.name.startswith("asyncio_")}
+
+
+async def test_one_that_freezes_while_its_suspects_run_apart(ledgers: list[Ledger]) -> None:
+    """Nothing else runs beside suspects. The others wait for their end, and not for an answer that does not come."""
+    gate, running = asyncio.Event(), asyncio.Event()
+    app = Holdfast()
+
+    @app.job("act")
+    async def act(job: Job[None]) -> None: ...
+
+    @app.job("wait")
+    async def wait(job: Job[None]) -> None:
+        running.set()
+        await gate.wait()
+
+    up, down = ledgers
+    async with (
+        Line(down.url) as line,
+        app.worker(database_urls=(up.url, line.url), queues={"default": 4}, **PATIENT) as worker,
+    ):
+        up.enqueue(wait.new())
+        await running.wait()
+        down.enqueue(act.new())
+        with down.conn.transaction():
+            suspect = down.enqueue_one(act.new())
+            down.do("UPDATE holdfast.job SET suspect = 0 WHERE id = %s", suspect)
+        await until(lambda: worker._dispatcher.slots.closed)
+        line.freeze()
+        gate.set()
+        jobs = up.enqueue(*[act.new() for _ in range(10)])
+        await until(lambda: all(up.status(job) == "completed" for job in jobs), 20)
+        line.thaw()
+        await until(lambda: down.status(suspect) == "completed")

@@ -28,12 +28,12 @@ class Clock:
         return self.now
 
 
-def started(slots: Slots, queue: str, jobs: int, *, end: bool = True) -> None:
+def started(slots: Slots, queue: str, jobs: int, *, end: bool = True, of: object = None) -> None:
     for _ in range(jobs):
-        slots.holds(queue, 1)
-        slots.starts(queue)
+        slots.holds(queue, 1, of=of)
+        slots.starts(queue, of=of)
         if end:
-            slots.ends(queue)
+            slots.ends(queue, of=of)
 
 
 def test_an_idle_worker_wants_as_many_as_it_can_run() -> None:
@@ -169,7 +169,7 @@ async def test_no_more_is_held_than_runs_or_starts_soon(app: Holdfast, ledger: L
     async with app.worker(queues={"quick": 2}, batch_size=40, **QUICK) as worker:
         while worker.counts.get("job_completed", 0) < len(jobs):
             slots = worker._dispatcher.slots
-            limit = max(limit, slots._running_total + slots._waiting.total())
+            limit = max(limit, slots._running_total + sum(s.waiting.total() for s in slots._stocks.values()))
             await asyncio.sleep(0.005)
     assert 2 < limit <= 2 + 40, "the slots, and at most a batch"
 
@@ -284,6 +284,28 @@ def test_nothing_is_held_ready_while_no_slot_becomes_free() -> None:
     started(slots, "default", 10, end=False)
     clock.now += 1
     assert slots.wanted() == {}
+
+
+def test_the_backlog_of_one_database_leaves_another_its_next_slot() -> None:
+    clock = Clock()
+    slots = Slots(10, {"default": 10}, batch=50, clock=clock)
+    started(slots, "default", 200, of="b")
+    started(slots, "default", 10, end=False, of="b")
+    clock.now += 1
+    slots.holds("default", 20, of="b")
+    assert slots.wanted(of="b") == {}, "it has enough ready"
+    assert slots.wanted(of="a") == {"default": 1}, "one is ready for the next slot"
+    slots.holds("default", 1, of="a")
+    assert slots.wanted(of="a") == {}
+    slots.forget("a")
+    assert slots.wanted(of="b") == {}
+
+
+def test_free_slots_are_not_wanted_twice_for_jobs_that_wait_in_another_database() -> None:
+    slots = Slots(10, {"default": 10}, batch=50, clock=Clock())
+    slots.holds("default", 7, of="b")
+    assert slots.wanted(of="a") == {"default": 3}
+    assert slots.wanted(of="b") == {}
 
 
 async def test_a_backlog_of_quick_jobs_does_not_starve_another_queue(app: Holdfast, ledger: Ledger) -> None:

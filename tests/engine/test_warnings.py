@@ -64,7 +64,8 @@ async def test_a_due_kind_without_a_worker_is_logged_once(
         assert await tick() == [], "a worker may be starting"
         ledger.do("UPDATE holdfast.job SET available_at = now() - interval '2 minutes'")
         [said] = await tick()
-        assert said.startswith("jobs are due, and no live worker takes them: kind=pdf.render queue=pdf due=1 ")
+        assert said.startswith("jobs are due, and no live worker takes them: kind=pdf.render database=")
+        assert said.endswith(" queue=pdf due=1")
         assert await tick() == []
         ledger.do("UPDATE holdfast.job SET available_at = now() + interval '1 hour'")
         assert await tick() == []

@@ -171,7 +171,8 @@ class Stage(RuleBasedStateMachine):
             self.finish_some(self.workers[by].id, {ours[-1]: outcome}, inside=False)
 
     def reap_some(self, limit: int, kinds: tuple[str, ...], inside: bool) -> None:
-        def predict(view: State, jobs: Any, seen: Observation, low: datetime) -> Delta:
+        def predict(view: State, reaped: Any, seen: Observation, low: datetime) -> Delta:
+            jobs = reaped.jobs
             due = [job.id for job in leasing.expired(view, kinds, low)]
             found = [job.id for job in jobs]
             if self.open is None:

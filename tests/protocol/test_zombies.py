@@ -307,6 +307,9 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "update_waiters": "counts down, and lets go, what is blocked",
     "leave_jobs": "part of settle_batch, which has locked what is its own",
     "give_back_jobs": "the same",
+    "depart_jobs": "takes jobs that nobody has claimed, for another database",
+    "arrive_jobs": "makes jobs",
+    "call_back_jobs": "makes jobs again that have not arrived",
     "take_job": "takes a job from whoever has it, for a person who ends it in the same transaction",
 }
 WRITING = re.compile(

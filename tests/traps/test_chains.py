@@ -76,7 +76,7 @@ def test_a_chain_that_goes_on_while_it_is_named(connect: Connect) -> None:
         return statuses(conn)[waiter]
 
     assert name_meanwhile() == "blocked"
-    open_trap(conn, "name_blockers", ("FOR round IN 1..100 LOOP", "FOR round IN 1..1 LOOP"))
+    open_trap(conn, "await_chains", ("FOR round IN 1..100 LOOP", "FOR round IN 1..1 LOOP"))
     with pytest.raises(psycopg.errors.SerializationFailure):
         name_meanwhile()
 

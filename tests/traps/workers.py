@@ -126,7 +126,7 @@ class Worker:
 
     def reap(self, retry: Retry = AT_ONCE, *, limit: int = 500, since: str = "-infinity") -> list[ReapedJob]:
         retries = dict.fromkeys(self.leases, retry)
-        return run_sync(self.conn, reap_jobs(retries, limit=limit, since=since, jitter=timedelta(0)))
+        return run_sync(self.conn, reap_jobs(retries, limit=limit, since=since, jitter=timedelta(0))).jobs
 
 
 def expire_leases(

@@ -17,9 +17,10 @@ from holdfast._app.verbs import Verbs
 from holdfast._archive.tables import Archive
 from holdfast._model.call import explains, suggestion
 from holdfast._model.codec import JsonCodec
+from holdfast._model.databases import named
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import Kind
-from holdfast._model.settings import Settings, SettingsError
+from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast._engine.runner import Runner
     from holdfast._engine.wake.carriers import Carrier
     from holdfast._engine.worker import Worker
+    from holdfast._model.databases import Databases
     from holdfast._model.duration import Duration
 
 Lifespan: TypeAlias = "Callable[[Holdfast], AbstractAsyncContextManager[Any]]"
@@ -47,7 +49,7 @@ class Holdfast(Registry, Client):
 
     def __init__(  # noqa: PLR0913 - one keyword per part of an application
         self,
-        url: str | None = None,
+        url: str | Databases | None = None,
         *,
         lifespan: Lifespan | None = None,
         codec: JsonCodec | None = None,
@@ -55,7 +57,7 @@ class Holdfast(Registry, Client):
         imports: Sequence[str] = (),
         archives: Sequence[Archive] = (),
     ) -> None:
-        """Create an application for the database at `url`. Default: HOLDFAST_DATABASE_URL.
+        """Create an application for the database at `url`, or for several `Databases`. Default: HOLDFAST_DATABASE_URL.
 
         `lifespan(app)`: an async context manager; all handlers share the value it yields as `job.state`. Default: none.
         `codec`: encodes payloads. Default: `JsonCodec()`. `wake`: a broker that carries wake-ups, `RedisWake(url)` or
@@ -213,12 +215,10 @@ def application_of(app: Holdfast, settings: Settings, *, url: str | None = None)
     from holdfast._engine.application import Application
 
     app.import_modules()
-    named = url or app.url
-    urls = [named] if named else list(settings.database_urls)
-    if not urls:
-        raise SettingsError(["no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"])
+    verbs = app._verbs  # noqa: SLF001 - a part of the same object
     return Application(
-        urls=urls,
+        databases=named([url]) if url else verbs.databases_with(settings),
+        databases_file=None if url or verbs.has_own else settings.databases_file,
         settings=settings,
         kinds={name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)},
         codec=app.codec,

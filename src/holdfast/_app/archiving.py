@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._archive.location import Location
 from holdfast._archive.runners import CLEANUP, EXPORT, ArchiveRunners
 from holdfast._distribution import require
-from holdfast._engine.link import connect
+from holdfast._engine.address import connect
 from holdfast._engine.runner import Runner
 from holdfast._model.schedule import Cron
 

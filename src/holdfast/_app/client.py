@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from holdfast._app.verbs import Verbs
     from holdfast._model.connection import AsyncConnection
+    from holdfast._model.databases import Databases
     from holdfast._model.duration import Duration
     from holdfast._model.event import NewEvent
     from holdfast._model.job import Handle, HasResult, Job
@@ -60,12 +61,17 @@ class Client:
 
     @property
     def url(self) -> str | None:
-        """The address of the database; None: that of the settings."""
+        """The address of the database, of several the first; None: that of the settings."""
         return self._verbs.url
 
     @url.setter
     def url(self, url: str | None) -> None:
         self._verbs.url = url
+
+    @property
+    def databases(self) -> Databases:
+        """The databases of the application, else those of the settings: `app.databases.place(customer_id)`."""
+        return self._verbs.databases
 
     async def enqueue(self, conn: AsyncConnection, job: NewJob[R]) -> Handle[R]:
         """Enqueue a job in the transaction of `conn` and return its handle; the job exists only if that commits."""
@@ -113,7 +119,7 @@ class Client:
         """Cancel a waiting job, or ask the worker that runs it to stop.
 
         Returns `cancelled`, `requested` (a worker runs it, or it leaves its order key in its turn) or `not_found` (it
-        has ended or does not exist).
+        has ended or does not exist). Raises JobMoved if it is in another database.
         """
         return await run(conn, self._verbs.cancel(job))
 
@@ -234,7 +240,8 @@ class Client:
 
         A handle encodes the result by the type that the handler declares. With an id, the type is unknown and the
         result must be JSON-serializable as it is. If a worker runs the job, that attempt is aborted with
-        `already_completed`. The transaction of `conn` must be READ COMMITTED.
+        `already_completed`. The transaction of `conn` must be READ COMMITTED. Raises JobMoved if the chain is in
+        another database.
         """
         return await run(conn, self._verbs.complete_chain(chain, result))
 

@@ -22,13 +22,15 @@ from holdfast._app.arguments import (
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.address import check_address
+from holdfast._model.databases import Databases, databases_of, named
+from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, check_new_job
 from holdfast._model.option import check_time
 from holdfast._model.settings import Settings, SettingsError
-from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, read_chain, result_of
+from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, moved_chain, read_chain, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
 from holdfast._store.event import publish_event, publish_events
 from holdfast._store.job import RetryResult, get_job, job_info, reschedule_job, retry_job
@@ -67,24 +69,52 @@ class Verbs:
     """Makes the statements of the verbs. `Client` runs them on async connections, `SyncClient` on sync ones."""
 
     def __init__(
-        self, url: str | None, *, codec: JsonCodec, listeners: list[Listener], carrier: Carrier | None = None
+        self,
+        url: str | Databases | None,
+        *,
+        codec: JsonCodec,
+        listeners: list[Listener],
+        carrier: Carrier | None = None,
     ) -> None:
-        self.url = url
+        if isinstance(url, Databases):
+            self._url: str | None = url.first
+            self._databases: Databases | None = url
+        else:
+            self.url = url
         self._codec = codec
         self._listeners = listeners
         self._carrier = carrier
         self._loaded: Settings | None = None
+        self._file: DatabasesFile | None = None
 
     @property
     def url(self) -> str | None:
-        """The address of the database; None: that of the settings."""
+        """The address of the database, of several the first; None: that of the settings."""
         return self._url
 
     @url.setter
     def url(self, url: str | None) -> None:
         if url is not None:
             check_address(url)
-        self._url = url
+        self._url, self._databases = url, named([url]) if url else None
+
+    @property
+    def databases(self) -> Databases:
+        """The databases of the application, else those of the settings."""
+        if self._databases is None and (path := self._settings.databases_file) is not None:
+            if self._file is None:
+                self._file = DatabasesFile(path)
+            return self._file.current()
+        return self.databases_with(self._settings)
+
+    def databases_with(self, settings: Settings) -> Databases:
+        """Return the databases of the application, else those of these settings."""
+        return databases_of(settings) if self._databases is None else self._databases
+
+    @property
+    def has_own(self) -> bool:
+        """Whether the application names its databases itself."""
+        return self._databases is not None
 
     def enqueue(self, job: NewJob[R]) -> Statement[Handle[R]]:
         check_new_job(job, "app.enqueue")
@@ -198,10 +228,12 @@ class Verbs:
         if self._listeners and created:
             made = EnqueuedJob(row.made, row.kind or "", row.queue or "", _job_id(job))
             Transitions("", self._listeners).enqueued([made], "replay")
-        given = Handle[Any](row.made, row.made, created=created) if isinstance(job, int) else job
+        given: Handle[Any] = Handle(row.made, row.made, created=created) if isinstance(job, int) else job
         return RetryResult(row.answer, replace(given, id=row.made, chain_id=row.chain_id or row.made, created=created))
 
     def _chain(self, chain: Handle[Any] | int, jobs: Sequence[ChainJob]) -> Chain[Any] | None:
+        if (moved := moved_chain(_id(chain), jobs)) is not None:
+            raise moved
         return Chain(_id(chain), tuple(jobs), self._decode(chain)) if jobs else None
 
     def _decode(self, chain: HasResult[Any] | int) -> Callable[[str | None], Any]:
@@ -210,13 +242,21 @@ class Verbs:
 
     def _address(self, url: str | None) -> tuple[str, bool]:
         """Return the address of the database, and whether to LISTEN there."""
+        settings = self._settings
+        if url:
+            return url, settings.listen
+        if not self.has_own and not settings.database_urls and settings.databases_file is None:
+            raise SettingsError(["no database: give Holdfast an address, or name one with url=…"])
+        databases = self.databases
+        if len(databases) != 1:
+            raise SettingsError([f"{len(databases)} databases: name one with url=…, such as url=app.databases[name]"])
+        return databases.first, settings.listen
+
+    @property
+    def _settings(self) -> Settings:
         if self._loaded is None:
             self._loaded = Settings.load(os.environ)
-        urls = [given] if (given := url or self.url) else self._loaded.database_urls
-        if len(urls) != 1:
-            said = f"{len(urls)} databases" if urls else "no database"
-            raise SettingsError([f"{said}: give Holdfast an address, or name one with url=…"])
-        return urls[0], self._loaded.listen
+        return self._loaded
 
 
 def _id(chain: HasResult[Any] | int) -> int:

@@ -4,8 +4,10 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
 
     application.py   holds everything that the application registers, its databases and its settings
     supervisor.py    keeps several worker processes running
-    worker.py        owns the slots, the handlers and one pipeline per database; starts and stops them
+    worker.py        owns the slots, the handlers and the databases that are served; starts and stops them
+    served.py        starts and stops one database, also while the worker runs: its pipeline, relays and runners
     pipeline.py      connects to one database, registers the worker there, and starts serving
+    address.py       connects to the hosts of a URL, with timeouts
     link.py          runs statements on one connection, and reconnects after failures
     serving.py       joins all parts that serve one database: claim, run, finish, renew, reap
     keeper.py        starts loops and threads, and restarts those that fail

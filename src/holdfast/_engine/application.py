@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Listener, Transitions
     from holdfast._engine.runner import Budget, PeriodicJob, Runner
     from holdfast._engine.wake.carriers import Carrier
+    from holdfast._model.databases import Databases
     from holdfast._model.job import Job
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 class Application:
     """The registrations, databases and settings of an application. Holdfast makes one for each worker and each tick."""
 
-    urls: Sequence[str]
+    databases: Databases
     """The databases to serve. The application's own runners and schedules run against the first."""
     settings: Settings
+    databases_file: str | None = None
+    """The file that names them; workers follow its changes. None: they do not change by themselves."""
     kinds: Mapping[str, Kind[..., Any]] = field(default_factory=dict)
     """The kinds that have a handler here."""
     codec: JsonCodec = field(default_factory=JsonCodec)

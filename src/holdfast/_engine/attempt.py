@@ -34,6 +34,13 @@ class AttemptOwner(Protocol):
     """The id of the worker's row."""
     schema: str
     """The identity of the database's schema."""
+    database: str
+    """The name of the database."""
+
+    @property
+    def label(self) -> str:
+        """The name of the database for logs and metrics; empty if the worker serves only one."""
+        ...
 
     def complete(self, attempt: Attempt, result: object) -> Statement[None]:
         """Return the statement that completes the job."""
@@ -119,6 +126,10 @@ class Attempt(Ending):
     def schema(self) -> str:
         return self.completer.schema
 
+    @property
+    def database(self) -> str:
+        return self.completer.database
+
     async def complete(self, conn: AsyncConnection, result: object) -> None:
         await run(conn, self.completer.complete(self, result))
 
@@ -144,6 +155,8 @@ class ReadyJobs:
         """`ended(attempt, outcome)`: a handler has ended; `give_back(attempts)`: these will not start here."""
         self.ended = ended
         self.give_back = give_back
+        self.tasks: set[asyncio.Task[None]] = set()
+        """The handlers that run."""
         self._queues: dict[str, dict[int, deque[Attempt]]] = {}
 
     def __bool__(self) -> bool:

@@ -20,6 +20,7 @@ log = Log(__name__)
 
 Role: TypeAlias = Literal[
     "start",
+    "databases file",
     "claimer",
     "isolation",
     "finisher",

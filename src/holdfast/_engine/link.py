@@ -8,16 +8,14 @@ import random
 import socket
 import time
 from contextlib import contextmanager, suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import psycopg
 from psycopg import capabilities
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import TransactionStatus
 
 from holdfast import _drivers as drivers
-from holdfast._engine.keeper import in_thread
+from holdfast._engine.address import connect
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import WrongIsolation
 from holdfast._store.inspect import read_isolation
@@ -35,19 +33,13 @@ T = TypeVar("T")
 
 SHORTEST_PAUSE = 0.1
 LONGEST_PAUSE = 1.0
+# After this many failures in a row, so that a large fleet does not keep a server busy that has just come back.
+MANY_FAILURES = 10
+LONG_PAUSE = 3.0
 # A severed statement fails within this many seconds.
 ABANDON_SECONDS = 0.5
 # Before a statement is severed, the server gets this many seconds to cancel it.
 CANCEL_SECONDS = 0.25
-# TCP detects a peer that is gone without closing the connection.
-CONNECT: dict[str, Any] = {
-    "connect_timeout": 5,
-    "keepalives_idle": 5,
-    "keepalives_interval": 2,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-    "application_name": "holdfast",
-}
 # The server is unreachable, in recovery or read-only: all of these are temporary.
 LOST = (psycopg.OperationalError, psycopg.InterfaceError, psycopg.errors.ReadOnlySqlTransaction)
 # Called when a statement of any link has ended. Only tests set it: they wait for what the engine does.
@@ -136,10 +128,16 @@ class Link:
         """Run a statement that costs nothing, to test whether the server answers."""
         await self.run_with(behind_pooler)
 
+    def doubt(self, seconds: float) -> None:
+        """Give up a statement that has waited for `seconds`: the server answers on no other connection either."""
+        if self._asked_at is not None and time.monotonic() - self._asked_at > seconds:
+            self.give_up()
+
     async def _ask(self, conn: psycopg.AsyncConnection[Any], statement: Statement[T]) -> T:
         if not self._pooled or names_nothing(statement.sql):
             return await drivers.run(conn, statement)
-        # A pooler's session is shared, so its settings must not change.
+        # A pooler's session is shared, so its settings must not change. Not as a pipeline: through PgBouncer 1.18, with
+        # more clients than connections to the server, statements of pipelines were not answered.
         async with conn.transaction():
             await drivers.run(conn, pin_names(local=True))
             return await drivers.run(conn, statement)
@@ -154,9 +152,10 @@ class Link:
             self._give_up_after(self._timeout)
 
     def _give_up_after(self, seconds: float) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(seconds - min(CANCEL_SECONDS, seconds / 2), self._give_up)
+        return asyncio.get_running_loop().call_later(seconds - min(CANCEL_SECONDS, seconds / 2), self.give_up)
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """End the current statement without its answer, if it gets none now."""
         if self._conn is not None and self.busy and self._giving_up is None:
             # PgBouncer 1.18 may crash when it passes on a request to cancel.
             self._giving_up = asyncio.create_task(cancel_or_sever(self._conn, CANCEL_SECONDS, cancel=not self._pooled))
@@ -185,7 +184,7 @@ class Link:
         if self._conn is None or self._conn.closed:
             try:
                 async with asyncio.timeout(self._timeout) as self._connecting:
-                    conn = self._conn = await connect(self._url)
+                    conn = self._conn = await connect(self._url, seconds=self._timeout)
             finally:
                 self._connecting = None
             with severed_after(conn, self._timeout):
@@ -198,84 +197,27 @@ class Link:
 
 
 class Links:
-    """A worker's two connections to one database: claims do not wait for outcomes that are being written."""
+    """A worker's two connections to the database `name`: claims do not wait for outcomes that are being written."""
 
-    def __init__(self, url: str, *, timeout: float) -> None:
+    def __init__(self, url: str, *, name: str, timeout: float) -> None:
         self.url = url
+        self.name = name
         self.claim = Link(url, timeout=timeout)
         self.finish = Link(url, timeout=timeout)
 
+    def doubt(self, seconds: float) -> None:
+        """Give up statements on both that have waited for `seconds`."""
+        self.claim.doubt(seconds)
+        self.finish.doubt(seconds)
+
     def hurry(self, seconds: float) -> None:
         """Limit every statement on both to `seconds` from now on, including current ones."""
-        self.claim.hurry(seconds)
-        self.finish.hurry(seconds)
+        for link in (self.claim, self.finish):
+            link.hurry(seconds)
 
     async def abandon(self) -> None:
         """Sever current statements, let waiting ones fail, and close both for good."""
         await asyncio.gather(self.claim.abandon(), self.finish.abandon())
-
-
-async def connect(
-    url: str, *, autocommit: bool = True, prepare_threshold: int | None = 5
-) -> psycopg.AsyncConnection[Any]:
-    """Connect without the event loop's thread pool: handlers may occupy all of its threads."""
-    conninfo = make_conninfo(**{**await resolved(url), **CONNECT})
-    return await psycopg.AsyncConnection.connect(conninfo, autocommit=autocommit, prepare_threshold=prepare_threshold)
-
-
-async def resolved(url: str) -> dict[str, Any]:
-    """Return the connection parameters, with an address for each host name.
-
-    Names are resolved in a thread of their own: the driver would use the event loop's, and handlers may occupy all of
-    those with `asyncio.to_thread`. A name appears once for each of its addresses, in the order in which the driver
-    would try them. Names are kept beside their addresses, because certificates and password files are checked by name.
-    """
-    params: dict[str, Any] = conninfo_to_dict(url)
-    hosts = _given(params, "host").split(",")
-    if _given(params, "hostaddr") or not any(map(_is_name, hosts)):
-        return params
-    ports = [port or "5432" for port in _given(params, "port").split(",")]
-    if len(ports) == 1:
-        ports *= len(hosts)
-    if len(ports) != len(hosts):
-        return params  # the driver reports the error
-    found = await in_thread(lambda: _look_up(list(zip(hosts, ports, strict=True))), name="names")
-    named, addresses, numbers = zip(*found, strict=True)
-    return params | {"host": ",".join(named), "hostaddr": ",".join(addresses), "port": ",".join(numbers)}
-
-
-def _look_up(places: list[tuple[str, str]]) -> list[tuple[str, str, str]]:
-    found: list[tuple[str, str, str]] = []
-    why: psycopg.OperationalError | None = None
-    for host, port in places:
-        if not _is_name(host):
-            found.append((host, host if _is_address(host) else "", port))
-            continue
-        try:
-            answers = socket.getaddrinfo(host, port, proto=socket.IPPROTO_TCP, type=socket.SOCK_STREAM)
-        except OSError as exc:
-            why = psycopg.OperationalError(f"failed to resolve host {host!r}: {exc}")
-        else:
-            found += [(host, str(answer[4][0]), port) for answer in answers]
-    if not found and why is not None:
-        raise why
-    return found
-
-
-def _given(params: dict[str, Any], name: str) -> str:
-    return str(params[name]) if name in params else os.environ.get(f"PG{name.upper()}", "")
-
-
-def _is_name(host: str) -> bool:
-    return bool(host) and not host.startswith(("/", "@")) and not _is_address(host)
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ip_address(host)
-    except ValueError:
-        return False
-    return True
 
 
 @contextmanager
@@ -315,8 +257,7 @@ async def cancel_or_sever(conn: psycopg.AsyncConnection[Any], seconds: float, *,
 
 async def behind_pooler(conn: psycopg.AsyncConnection[Any]) -> bool:
     """Return whether a pooler answers for the server: then a prepared statement may reach another session."""
-    cursor = await conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False)
-    row = await cursor.fetchone()
+    row = await (await conn.execute("SELECT pg_catalog.pg_backend_pid()", prepare=False)).fetchone()
     return row is None or row[0] != conn.info.backend_pid
 
 
@@ -329,9 +270,14 @@ def pin_names_of(conn: psycopg.Connection[Any]) -> bool:
     return True
 
 
+def longest_pause(failures: int) -> float:
+    """Return how many seconds the wait before the next attempt may last: 0.1 to 1, and 3 after many failures."""
+    return LONG_PAUSE if failures >= MANY_FAILURES else min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0**failures)
+
+
 def pause(failures: int) -> float:
-    """Return how many seconds to wait before the next attempt: 0.1 to 1, jittered."""
-    longest = min(LONGEST_PAUSE, SHORTEST_PAUSE * 2.0 ** min(failures, 10))
+    """Return how many seconds to wait before the next attempt, at random."""
+    longest = longest_pause(failures)
     return random.uniform(longest / 2, longest)  # noqa: S311 - it spreads load, and is not used for security
 
 

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from holdfast._engine.jobs.heartbeat import database_of
 from holdfast._engine.keeper import Keeper
 from holdfast._engine.link import LOST
 from holdfast._engine.report.hook import Hooks
@@ -66,12 +65,13 @@ async def run_tick(application: Application) -> TickResult:
         hooks = Hooks(Keeper(name), on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks)
         await stack.enter_async_context(hooks)
         databases: list[RunnerDatabase] = []
-        for url in application.urls:
+        for place, url in application.databases.items():
             try:
-                database = open_runner_database(url, name=name, seconds=settings.lease.total_seconds())
+                seconds = settings.lease.total_seconds()
+                database = open_runner_database(url, name=name, seconds=seconds, database=place)
                 databases.append(await stack.enter_async_context(database))
             except (*LOST, TimeoutError) as exc:
-                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=database_of(url)))
+                done.append(Ticked(runner="*", outcome="failed", failure=Failure.of(exc), database=place))
         transitions = Transitions(name, [hooks, *application.listeners])
         make = application.relays
         tickers = assemble(

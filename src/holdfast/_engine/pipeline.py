@@ -68,12 +68,21 @@ _NOTHING_HELD: Mapping[Held, Attempt] = MappingProxyType({})
 class Pipeline:
     """One database's part of a worker. `async with` starts it and stops it at once; `Worker` stops gracefully."""
 
-    def __init__(self, url: str, parts: WorkerParts) -> None:
+    def __init__(
+        self, name: str, url: str, parts: WorkerParts, *, patience: float | None, keeps_trying: Callable[[], bool]
+    ) -> None:
+        """`patience`: seconds to wait at the start; one that answers later is served from then on. None: no limit.
+
+        `keeps_trying()`: whether a database that refuses the worker is tried again, because others are served.
+        """
+        self.name = name
         self.url = url
         self._parts = parts
-        self._outage = Outage(log, "a database cannot be served yet", database=database_of(url))
-        self.links = Links(url, timeout=parts.application.settings.lease.total_seconds())
-        self.keeper = Keeper(parts.name, on_broken=parts.on_broken, database=database_of(url))
+        self._patience = patience
+        self._keeps_trying = keeps_trying
+        self._outage = Outage(log, "a database cannot be served yet", database=name)
+        self.links = Links(url, name=name, timeout=parts.application.settings.lease.total_seconds())
+        self.keeper = Keeper(parts.name, on_broken=parts.on_broken, database=name)
         self._identity = uuid4()
         self._starting: Kept | None = None
         self._stopping = False
@@ -87,13 +96,17 @@ class Pipeline:
 
     async def __aenter__(self) -> Self:
         try:
-            async with asyncio.timeout(self._parts.patience):
+            async with asyncio.timeout(self._patience):
                 await self._start()
-        except (*LOST, TimeoutError) as exc:
+        except Exception as exc:
             # With several databases, a failure of one must not affect the others: it is retried.
-            if not self._parts.lending and (why := refusal(exc)) is not None:
-                await self.links.abandon()
-                raise DatabaseRefused(_refusal_of(self.url, why)) from None
+            if not self._keeps_trying():
+                if (why := refusal(exc)) is not None:
+                    await self.links.abandon()
+                    raise DatabaseRefused(_refusal_of(self.url, why)) from None
+                if not isinstance(exc, (*LOST, TimeoutError)):
+                    await self.links.abandon()
+                    raise
             self._starting = self.keeper.start("start", partial(self._start_later, self._outage.failed(exc)))
         except BaseException:
             await self.links.abandon()
@@ -117,7 +130,7 @@ class Pipeline:
                 self._outage.over()
             except Exception as exc:  # noqa: BLE001 - every error is logged, and the other databases are served
                 rest = self._outage.failed(exc)
-                if not self._parts.lending and ((why := refusal(exc)) is not None or isinstance(exc, SchemaMissing)):
+                if not self._keeps_trying() and ((why := refusal(exc)) is not None or isinstance(exc, SchemaMissing)):
                     # The server was unreachable at the start. Now it answers, and its answer will not change.
                     self.refused = DatabaseRefused(_refusal_of(self.url, why or exc))
                     self._parts.on_broken("start")
@@ -193,9 +206,14 @@ class Pipeline:
         return Counter() if self.serving is None else self.serving.held_jobs.counts
 
     @property
+    def reaped(self) -> Counter[str]:
+        """The jobs that this worker reaped, by what they became."""
+        return Counter() if self.serving is None else self.serving.reaped
+
+    @property
     def vitals(self) -> Vitals:
         """The health of this database's pipeline. Safe to read from any thread."""
-        vitals, serving = Vitals(database_of(self.url), loops=tuple(self.keeper.vitals)), self.serving
+        vitals, serving = Vitals(self.name, loops=tuple(self.keeper.vitals)), self.serving
         return vitals if serving is None else serving.add_to(vitals)
 
     @property
@@ -209,6 +227,11 @@ class Pipeline:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LISTEN_SECONDS):
                     await self.serving.waker.listening.wait()
+
+    def lend(self) -> None:
+        """From now on, lend the slots of running jobs to the other databases while this one does not answer."""
+        if self.serving is not None:
+            self.serving.lend()
 
     def stop_claiming(self) -> None:
         """Claim nothing more, and give back jobs that have not started. Their attempts do not count."""
@@ -239,7 +262,7 @@ class Pipeline:
                 counters = self.serving.counters()
                 await self.link.run(stop_worker(self.worker, reason, self._identity, counters=counters))
             except (*LOST, TimeoutError):
-                log.warning("could not record that the worker stopped: %s", reason)
+                log.warning("could not record that the worker stopped: %s", reason, extra={"database": self.name})
             finally:
                 timer.cancel()
 

@@ -172,6 +172,12 @@ class Runner:
     """Seconds that it may take to end when stopped, if longer than usual."""
     runs_on: bool = False
     """Its share of a one-shot tick limits what it starts; running jobs may continue until the whole tick ends."""
+    spread: float = 0.0
+    """Up to this many seconds after its slot, at random, a worker looks at it: not all of a fleet at one moment. In
+    between they look half as often."""
+    quiet: bool = False
+    """For built-in ones in background mode: a tick gets its id when there is something to record, and one whose
+    database is away is tried again soon. Until it has an id, `tick.run_id` is 0."""
     is_async: bool = field(init=False)
     running: bool = field(default=False, init=False)
     """Whether it runs now: never twice at the same time in one process."""

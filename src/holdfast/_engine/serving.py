@@ -21,6 +21,7 @@ from holdfast._model.work import Lease
 from holdfast._store.claim import Shards
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
     from uuid import UUID
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.wake.listen import Waker
     from holdfast._store.lease import Held, ReapedJob
-    from holdfast._store.worker import QueueControlRow
+    from holdfast._store.worker import Beat, QueueControlRow
 
 
 log = Log(__name__)
@@ -49,10 +50,10 @@ class WorkerParts:
     claiming: bool
     """Whether there is a claim loop. Without it, only `claim_due` claims."""
     relaying: bool
-    lending: bool
-    """Whether other databases share the slots."""
-    patience: float | None
-    """Seconds to wait for a database at the start; one that answers later is served from then on. None: no limit."""
+    reaping_others: bool
+    """Whether expired leases are reaped also of kinds that this worker does not serve."""
+    lending: Callable[[], bool]
+    """Returns whether other databases share the slots."""
     on_broken: Callable[[str], None]
     """Called with the name of a loop that cannot continue."""
 
@@ -105,12 +106,21 @@ class Serving:
         self._on_events = on_events
         self.held_jobs = held_jobs = HeldJobs(parts.transitions)
         self.attempts = attempts = Attempts(
-            parts.application, dispatcher, held_jobs, links, worker, schema=registered.schema
+            parts.application,
+            dispatcher,
+            held_jobs,
+            links,
+            worker,
+            schema=registered.schema,
+            several=parts.lending,
         )
         self.finisher = attempts.finisher
         self._obey(registered.queues)
         self._interval = self._heartbeat_interval()
         self._claim_loops: list[Kept] = []
+        self._keeper: Keeper | None = None
+        self._lending: Kept | None = None
+        self._left = False
         self.waker = self._make_waker(registered)
         self.claimer = Claimer(
             links.claim,
@@ -142,6 +152,8 @@ class Serving:
             start=attempts.hold_apart,
             give_back=attempts.give_back_waiting,
             flushed=attempts.finisher.flushed,
+            several=parts.lending,
+            idle_max=settings.idle_max.total_seconds(),
         )
         self._reaper = Reaper(
             links.claim,
@@ -149,6 +161,8 @@ class Serving:
             retries=retries_of(kinds, settings.retry),
             default=settings.retry,
             interval=settings.reap_interval.total_seconds(),
+            longest=settings.lease.total_seconds(),
+            others=parts.reaping_others,
             on_reaped=self._reaped,
         )
         self.heartbeat = Heartbeat(
@@ -157,10 +171,16 @@ class Serving:
             interval=self._interval,
             held=held_jobs.held,
             counters=self.counters,
-            on_queues=self._control,
+            on_beat=self._beaten,
             identity=registered.identity,
             on_disowned=on_disowned,
+            on_outage=self._doubt_server,
         )
+
+    @property
+    def reaped(self) -> Counter[str]:
+        """The jobs that this worker reaped, by what they became."""
+        return self._reaper.counts
 
     def counters(self) -> dict[str, int]:
         """Return the counts of this worker since its start."""
@@ -168,12 +188,13 @@ class Serving:
 
     def start(self, keeper: Keeper) -> None:
         """Start all loops."""
+        self._keeper = keeper
         self._dispatcher.join(self.attempts.ready)
         self._dispatcher.held.append(self.held_jobs.held)
         self._dispatcher.on_capacity.append(self.claimer.capacity_freed)
         self.heartbeat.start(keeper)
-        if self._parts.lending:
-            keeper.start("lending", self.attempts.lending.run)
+        if self._parts.lending():
+            self.lend()
         keeper.start("reaper", self._reaper.run)
         keeper.start("finisher", self.finisher.run)
         keeper.start("progress", self.attempts.completer.run)
@@ -183,6 +204,11 @@ class Serving:
         if self._parts.claiming:
             self._claim_loops = [keeper.start("claimer", self.claimer.run)]
             keeper.start("isolation", self._isolation.run)
+
+    def lend(self) -> None:
+        """From now on, lend the slots of running jobs to the other databases while this one does not answer."""
+        if self._lending is None and self._keeper is not None:
+            self._lending = self._keeper.start("lending", self.attempts.lending.run)
 
     def _make_waker(self, registered: Registered) -> Waker:
         if not self._parts.listening:
@@ -204,6 +230,11 @@ class Serving:
         if text != EVENTS:
             self.claimer.wake()
             self._isolation.wake()
+
+    def _doubt_server(self) -> None:
+        """Replace connections without an answer: a server that hangs closes none, and another may have its place."""
+        self.links.doubt(self._interval)
+        self.waker.doubt(self.heartbeat.beat_at)
 
     def _doubted(self, claim: Held) -> None:
         if claim in self.held_jobs.held:
@@ -228,6 +259,16 @@ class Serving:
             await loop.wait(seconds)
             loop.cancel()
 
+    async def drained(self, seconds: float) -> bool:
+        """Wait until no handler of this database runs. Return False if that takes longer than `seconds`."""
+        return await self._dispatcher.ended(self.attempts.ready, seconds)
+
+    def leave(self) -> None:
+        """Give up its part of the slots: this database is no longer served."""
+        self._left = True
+        self._dispatcher.slots.uncontrol(self)
+        self._dispatcher.leave(self.attempts.ready, self.held_jobs.held, self.claimer.capacity_freed)
+
     async def flush(self, seconds: float) -> None:
         """Wait at most `seconds` until every outcome is written. The reaper recovers the remaining jobs."""
         try:
@@ -245,7 +286,7 @@ class Serving:
         now = time.monotonic()
         return vitals._replace(
             beat=now - self.heartbeat.beat_at,
-            reap=now - self._reaper.reaped_at,
+            reap=max(0.0, now - self._reaper.reaped_at - self._reaper.turns.others),
             unwritten=self.finisher.unwritten,
         )
 
@@ -267,7 +308,7 @@ class Serving:
     def _wanted(self) -> dict[str, int]:
         if self.finisher.full:
             return {}
-        wanted = self._dispatcher.slots.wanted()
+        wanted = self._dispatcher.slots.wanted(of=self.attempts.ready)
         return {queue: count for queue, count in wanted.items() if queue not in self.attempts.paused}
 
     def _reaped(self, jobs: Sequence[ReapedJob]) -> None:
@@ -275,8 +316,12 @@ class Serving:
         if jobs:
             self._woken("")
 
-    def _control(self, queues: Sequence[QueueControlRow]) -> None:
-        self._obey(queues)
+    def _beaten(self, beat: Beat) -> None:
+        if self._left:
+            return  # the answer to the last heartbeat
+        if beat.own:
+            self._reaper.turns.learn(beat.place, beat.peers, beat.at)
+        self._obey(beat.queues)
         # A longer interval takes effect one beat later: leases from the shorter interval need one more renewal.
         before, self._interval = self._interval, self._heartbeat_interval()
         self.heartbeat.beat_every(min(before, self._interval))
@@ -295,7 +340,7 @@ class Serving:
         tighter = self._dispatcher.slots.control(
             {q.name: q.concurrency for q in queues if q.concurrency is not None},
             {q.name: q.rate for q in queues if q.rate is not None},
-            of=self.links.url,
+            of=self,
         )
         self._dispatcher.give_back(attempts.ready, attempts.paused)
         self._dispatcher.give_back_of(tighter)

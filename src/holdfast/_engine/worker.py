@@ -7,38 +7,39 @@ import os
 import secrets
 import socket
 import time
-from collections import Counter
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
+from holdfast._engine import served
 from holdfast._engine.jobs.dispatch import Dispatcher
 from holdfast._engine.jobs.executor import Executors
 from holdfast._engine.jobs.handlers import Handlers
 from holdfast._engine.jobs.slots import slots_of
-from holdfast._engine.keeper import Keeper
-from holdfast._engine.pipeline import Pipeline
+from holdfast._engine.keeper import Keeper, in_thread
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.job_log import JobLog
 from holdfast._engine.report.transition import Transitions
 from holdfast._engine.runner import Budget, left_out
-from holdfast._engine.runners.builtin import in_background
-from holdfast._engine.runners.database import RunnerDatabase
+from holdfast._engine.served import ServedDatabase, ServedDatabases
 from holdfast._engine.serving import WorkerParts
 from holdfast._logs.log import Log
+from holdfast._model.call import type_name
+from holdfast._model.databases import Databases
+from holdfast._model.databases_file import SETTLE_SECONDS, DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
-from holdfast._model.errors import AbortReason, HoldfastError
+from holdfast._model.errors import HoldfastError
+from holdfast._model.settings import SettingsError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-    from contextlib import AbstractAsyncContextManager
 
-    from holdfast._engine.application import Application, MakeRelaying, Relaying
+    from holdfast._engine.application import Application
     from holdfast._engine.jobs.heartbeat import Vitals
-    from holdfast._engine.keeper import Kept
-    from holdfast._engine.runners.loop import Background
+    from holdfast._engine.keeper import Kept, Turn
+    from holdfast._engine.pipeline import Pipeline
     from holdfast._engine.serving import Serving
     from holdfast._model.duration import Duration
     from holdfast._model.kind import Kind
@@ -49,14 +50,10 @@ log = Log(__name__)
 
 # For this long after its start, in seconds, a worker assumes that a payload it cannot read is for another version.
 DEPLOY_GRACE = 600.0
-# A handler whose signal was aborted has this many seconds to stop; after that its job is released without it.
-ABORT_GRACE = 1.0
 # With several databases, the start waits this many seconds for each; a later one is served once it answers.
 START_SECONDS = 1.5
-# Outcomes that are not written within this many seconds are left to the reaper.
-FLUSH_SECONDS = 5.0
-# A stop exceeds the shutdown timeout by at most this many seconds: to abort, to write outcomes, to record the end.
-LAST_SECONDS = 5.0
+# Seconds between two looks at the file of databases.
+FOLLOW_SECONDS = 2.0
 
 
 class Worker:
@@ -99,8 +96,6 @@ class Worker:
         self._stopped = False
         self._stop_lock = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._relaying: dict[str, Relaying] = {}
-        self._background: Background | None = None
         self.keeper: Keeper = Keeper(self.id, on_broken=self._break)
         self.broken: asyncio.Event = asyncio.Event()
         """Set when a loop fails repeatedly and this process should be replaced."""
@@ -122,19 +117,19 @@ class Worker:
             spans=self._transitions.spans,
         )
         self._dispatcher = Dispatcher(slots, self._handlers)
-        several = len(application.urls) > 1
-        parts = WorkerParts(
+        self._patience = patience
+        self._parts = WorkerParts(
             name=self.id,
             application=replace(application, settings=_polling(settings, poll_interval)),
             dispatcher=self._dispatcher,
             transitions=self._transitions,
             claiming="outbox" in self._runners,
             relaying=self._relays is not None,
-            lending=several,
-            patience=START_SECONDS if patience is None and several else patience,
+            reaping_others="reaper" in self._runners,
+            lending=lambda: self._served.several,
             on_broken=self._break,
         )
-        self.pipelines: list[Pipeline] = [Pipeline(url, parts) for url in application.urls]
+        self._served = ServedDatabases(application.databases, self._make_served)
 
     async def __aenter__(self) -> Self:
         if self._entered:
@@ -145,8 +140,13 @@ class Worker:
             self._handlers.state = await stack.enter_async_context(self._application.lifespan())
             await stack.enter_async_context(self._executors)
             await stack.enter_async_context(self._hooks)
+            stack.push_async_callback(self._served.close)
             try:
-                await self._start(stack)
+                await self._served.start()
+                if (path := self._application.databases_file) is not None and self._has_background:
+                    file = DatabasesFile(path, self._application.databases)
+                    following = self.keeper.start("databases file", partial(self._follow, file))
+                    stack.callback(following.cancel)
             except BaseException:
                 # Pipelines that have started may hold jobs.
                 await self._stop(0.0)
@@ -178,56 +178,67 @@ class Worker:
             self._transitions.tell("worker_stopped")
             log.info("worker stopped", extra={"worker": self.id, **self.counts})
 
-    async def _start(self, stack: AsyncExitStack) -> None:
-        # Concurrently: a database that does not answer delays no other.
-        starts = (stack.enter_async_context(pipeline) for pipeline in self.pipelines)
-        for outcome in await asyncio.gather(*starts, return_exceptions=True):
-            if isinstance(outcome, BaseException):
-                raise outcome
-        await asyncio.gather(*(pipeline.wait_until_listening() for pipeline in self.pipelines))
-        if self._relays is not None:
-            await self._start_relays(stack, self._relays)
-        if self._has_background:
-            self._background = await stack.enter_async_context(self._in_background())
-
-    async def _start_relays(self, stack: AsyncExitStack, make: MakeRelaying) -> None:
-        for pipeline in self.pipelines:
-            relaying = make(
-                pipeline.url,
-                worker=partial(getattr, pipeline, "worker"),
-                heard=partial(getattr, pipeline, "listening"),
-                transitions=self._transitions,
-                keeper=self.keeper,
-            )
-            self._relaying[pipeline.url] = await stack.enter_async_context(relaying)
-            pipeline.on_events = relaying.wake
-
-    def _in_background(self) -> AbstractAsyncContextManager[Background]:
-        return in_background(
-            self._application,
-            [
-                RunnerDatabase(pipeline.url, pipeline.link, partial(getattr, pipeline, "worker"))
-                for pipeline in self.pipelines
-            ],
-            state=self._handlers.state,
-            transitions=self._transitions,
-            keeper=self.keeper,
-            counts=lambda: self.counts,
-            relayed={url: partial(getattr, relaying, "counts") for url, relaying in self._relaying.items()},
+    def _make_served(self, name: str, url: str, *, several: bool, added: bool) -> ServedDatabase:
+        limited = self._patience is None and (several or added)
+        return ServedDatabase(
+            name,
+            url,
+            self._parts,
+            patience=START_SECONDS if limited else self._patience,
+            keeps_trying=lambda: added or self._served.several,
+            relays=self._relays,
+            has_runners=self._has_background,
+            state=lambda: self._handlers.state,
         )
+
+    async def serve(self, databases: Databases) -> None:
+        """Serve exactly these databases from now on: `await worker.serve(Databases.read(path))`.
+
+        New ones are started; one that does not answer delays no other, and is served once it answers. Databases that
+        are not among them are stopped: nothing more is claimed there, jobs that have not started are given back, and
+        running jobs may finish within the shutdown timeout. It returns when they have stopped. The rest is untouched,
+        except that the application's own runners and schedules follow the first database. A worker that stops ignores
+        the call.
+        """
+        if not isinstance(databases, Databases):
+            raise TypeError(f"worker.serve: expected Databases, got {type_name(databases)}")
+        if not self._entered:
+            raise HoldfastError("worker.serve: the worker has not started: call it inside `async with app.worker()`")
+        if tasks := await self._change(databases):
+            await asyncio.wait(tasks)
+
+    async def _change(self, databases: Databases) -> set[asyncio.Task[None]]:
+        return await self._served.change(databases, timeout=self._application.settings.shutdown_timeout.total_seconds())
+
+    async def _follow(self, file: DatabasesFile, turn: Turn) -> None:
+        """Serve what the file names, whenever it changes. One that cannot be used changes nothing."""
+        while True:
+            rest = SETTLE_SECONDS if file.settling else FOLLOW_SECONDS
+            turn(rest)
+            await asyncio.sleep(rest)
+            try:
+                databases = await in_thread(file.look, name="databases file")
+            except SettingsError as refused:
+                extra = {"worker": self.id, "why": "; ".join(refused.problems)}
+                log.error("the file of databases cannot be used: the worker serves the same as before", extra=extra)  # noqa: TRY400
+                continue
+            if databases is not None:
+                await self._change(databases)
+
+    @property
+    def pipelines(self) -> list[Pipeline]:
+        """One for each database that is served, in order."""
+        return [served.pipeline for served in self._served.now]
 
     @property
     def _serving(self) -> list[Serving]:
         """The serving parts of the databases that have answered."""
-        return [pipeline.serving for pipeline in self.pipelines if pipeline.serving is not None]
+        return self._served.serving
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of events so far by name, summed over all databases."""
-        total: Counter[str] = Counter()
-        for serving in self._serving:
-            total.update(serving.held_jobs.counts)
-        return total
+        """The number of events so far by name, summed over all databases, also those that are no longer served."""
+        return self._served.counts
 
     @property
     def vitals(self) -> list[Vitals]:
@@ -276,14 +287,14 @@ class Worker:
             why = f"the job still ran at the end of its one-shot tick, after {budget:g} ms: {label}"
             outlasted = sum(serving.held_jobs.outlasted(why) for serving in self._serving)
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
-            await self._dispatcher.drained(ABORT_GRACE)
+            await self._dispatcher.drained(served.ABORT_GRACE)
             for serving in self._serving:
                 serving.attempts.give_up_running()
         await self._flush()
         return outlasted
 
-    async def _flush(self, seconds: float = FLUSH_SECONDS) -> None:
-        await asyncio.gather(*(serving.flush(seconds) for serving in self._serving))
+    async def _flush(self) -> None:
+        await asyncio.gather(*(serving.flush(served.FLUSH_SECONDS) for serving in self._serving))
 
     async def _claim_due(self, items: int, until: float) -> list[BaseException]:
         """Claim from all databases concurrently: each gets a share of the items, then what the others did not use."""
@@ -307,10 +318,6 @@ class Worker:
                 failures.append(exc)
         return failures
 
-    async def _stop_background(self, seconds: float) -> None:
-        if self._background is not None:
-            await self._background.stop(seconds)
-
     def _claimed_since(self, before: Mapping[str, int]) -> int:
         return self.counts.get("claimed", 0) - before.get("claimed", 0)
 
@@ -330,31 +337,8 @@ class Worker:
                 await self._stop(self._application.settings.shutdown_timeout.total_seconds())
 
     async def _stop(self, timeout: float) -> None:  # noqa: ASYNC109 - not a limit: it aborts running jobs then
-        """Stop within the timeout plus `LAST_SECONDS`. Each step may use the time that is left."""
-        last = time.monotonic() + timeout + LAST_SECONDS
-        for pipeline in self.pipelines:
-            pipeline.stop_claiming()
-        ending = asyncio.create_task(self._end_jobs(timeout))
-        await asyncio.gather(
-            ending,
-            self._stop_background(timeout),
-            *(pipeline.claims_ended(max(timeout, ABORT_GRACE)) for pipeline in self.pipelines),
-        )
-        await self._flush(max(ABORT_GRACE, min(FLUSH_SECONDS, last - time.monotonic() - ABORT_GRACE)))
-        left = max(ABORT_GRACE, last - time.monotonic())
-        await asyncio.gather(*(pipeline.say_stopped(ending.result(), left) for pipeline in self.pipelines))
+        await self._served.stop(timeout)
         self._stopped = True
-
-    async def _end_jobs(self, timeout: float) -> str:  # noqa: ASYNC109 - as above
-        """Wait for running jobs, then abort them. Return the reason to record."""
-        if await self._dispatcher.drained(timeout):
-            return "stopped"
-        for serving in self._serving:
-            serving.held_jobs.abort_all(AbortReason.shutdown)
-        if await self._dispatcher.drained(ABORT_GRACE):
-            return "stopped, with jobs aborted"
-        log.warning("handlers did not stop when asked to; their jobs are left to the reaper")
-        return "stopped, with handlers that ignored it"
 
 
 def uncovered(kinds: Mapping[str, Kind[..., Any]], queues: Iterable[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ Format = Literal["auto", "human", "json"]
 FORMATS = ("auto", "human", "json")
 LEVELS = ("debug", "info", "warning", "error", "critical")
 TRACEPARENT = "traceparent"
-FIELDS = ("job", "kind", "chain", "worker", "trace")
+FIELDS = ("job", "kind", "chain", "worker", "trace", "database")
 TEXT_LIMIT = 16_000
 COMPLAIN_SECONDS = 60.0
 
@@ -44,6 +44,8 @@ class Fields(TypedDict, total=False):
     worker: int | str
     trace: str
     """The trace id, without span ids."""
+    database: str
+    """The name of the database, if the worker serves several."""
 
 
 context: ContextVar[Mapping[str, Any]] = ContextVar("holdfast.logs.context", default=MappingProxyType({}))
@@ -131,7 +133,7 @@ class bound:  # noqa: N801 - reads as a verb: with bound(job=7): …
 
 
 class ContextFilter(logging.Filter):
-    """Adds job, kind, chain, worker and trace to each record; an `extra` of the same name becomes `extra_job`, ….
+    """Adds the context fields, such as job, to each record; an `extra` of the same name becomes `extra_job`, ….
 
     Add it to handlers, not loggers: a logger's filters do not see the records of its child loggers.
     """

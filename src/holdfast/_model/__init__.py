@@ -1,8 +1,10 @@
-"""The values that all other packages use: kinds, jobs, events, outcomes, settings and errors, without SQL or I/O.
+"""The values that all other packages use: kinds, jobs, events, outcomes, settings and errors, without SQL.
 
 settings_table.py  lists the settings: name, unit, default and meaning
 settings.py        reads and checks the settings
 address.py         checks the address of a database
+databases.py       holds several databases by name, reads them from a file, and places a key in one of them
+databases_file.py  reads the file of databases again whenever it has changed
 kind.py            holds a handler under its name, and makes jobs for it
 handler.py         checks the function that runs the jobs of a kind, and reads its parameters
 batch_kind.py      holds a handler that takes several jobs in one call

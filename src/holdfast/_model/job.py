@@ -83,11 +83,17 @@ class Progress(NamedTuple):
     """At most 200 characters; longer notes are cut."""
 
 
+ORIGIN = "holdfast-origin"
+"""The header of a job that was moved: the identity of the database where it was enqueued, its id there, its id here."""
+
+
 class Run(Protocol):
     """The services that a worker provides to the job it runs."""
 
     @property
     def schema(self) -> str: ...
+    @property
+    def database(self) -> str: ...
     @property
     def blockers(self) -> tuple[Blocker, ...]: ...
     async def complete(self, conn: AsyncConnection, result: object) -> None: ...
@@ -138,13 +144,27 @@ class Job(Generic[S_co]):
         return f"<Job {self.id} {self.kind} attempt {self.attempt}>"
 
     @property
+    def database(self) -> str:
+        """The name of the database that holds this job, such as `eu`: connect there with `app.databases[job.database]`.
+
+        Empty outside of workers.
+        """
+        return "" if self._run is None else self._run.database
+
+    @property
     def idempotency_key(self) -> str:
         """A key that is the same for every attempt, and that no other job has, also none of another database.
 
-        It consists of the identity of the schema and the job's id: `holdfast:5f0c…:7`.
+        It consists of the identity of the schema and the job's id: `holdfast:5f0c…:7`. A job that was moved to another
+        database keeps its key.
         """
         if self._idempotency_key is not None:
             return self._idempotency_key
+        if (origin := self.headers.get(ORIGIN)) is not None:
+            # A job that continues the chain of a moved one inherits the header: it has another id, and its own key.
+            before, _, new_id = origin.rpartition(":")
+            if new_id == str(self.id):
+                return f"holdfast:{before}"
         schema = "" if self._run is None else self._run.schema
         return f"holdfast:{schema}:{self.id}" if schema else f"holdfast:{self.id}"
 

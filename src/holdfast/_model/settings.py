@@ -34,7 +34,7 @@ _EMPTY: dict[Unit, Any] = {"addresses": (), "queues": {}}
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 ADDRESS_SHAPE = "postgresql://user:password@host:port/dbname"
-_ADDRESS = re.compile(r"postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
+_ADDRESS = re.compile(r"(?:[a-z][a-z0-9_-]{0,62}=)?postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
 
 
 class SettingsError(HoldfastError):
@@ -71,6 +71,8 @@ class Settings:
     """
 
     database_urls: tuple[str, ...]
+    """Each may begin with a name: `eu=postgresql://…`."""
+    databases_file: str | None
     worker_enabled: bool
     tick_runners: tuple[str, ...] | None
     tick_overall_max: timedelta

@@ -42,8 +42,11 @@ QUEUE_ALIASES = {"PDF_RENDER_CONCURRENCY": "pdf"}
 # The name is HOLDFAST_ and the field in capitals, with _MS for a time; the aliases are the names of other systems.
 # fmt: off
 SETTINGS = (
-    Setting("HOLDFAST_DATABASE_URL", "database_urls", "addresses", "", "one address, or several separated by spaces",
+    Setting("HOLDFAST_DATABASE_URL", "database_urls", "addresses", "",
+            "one address, or several separated by spaces, with or without names: `eu=postgresql://…`",
             ("DATABASE_URL",)),
+    Setting("HOLDFAST_DATABASES_FILE", "databases_file", "text", "",
+            "a TOML file of databases by name; `holdfast worker` follows its changes"),
     Setting("HOLDFAST_WORKER_ENABLED", "worker_enabled", "true or false", "false", "run a worker in this web process",
             ("OUTBOX_WORKER_ENABLED",)),
     Setting("HOLDFAST_TICK_RUNNERS", "tick_runners", "names", "",
@@ -84,7 +87,7 @@ SETTINGS = (
             ("OUTBOX_LEASE_DURATION_MS", "OUTBOX_WORKER_PROCESSING_TIMEOUT_MS"), lowest=100),
     Setting("HOLDFAST_HEARTBEAT_MS", "heartbeat", "ms", "15000", "between renewals; below a third of the lease",
             ("OUTBOX_LEASE_HEARTBEAT_MS",)),
-    Setting("HOLDFAST_REAP_INTERVAL_MS", "reap_interval", "ms", "10000", "between reaps; below the lease",
+    Setting("HOLDFAST_REAP_INTERVAL_MS", "reap_interval", "ms", "10000", "between reaps of the fleet; below the lease",
             ("OUTBOX_REAP_INTERVAL_MS",)),
     Setting("HOLDFAST_RETRY_MAX_ATTEMPTS", "retry.max_attempts", "number", "3", "runs of a job in all",
             ("OUTBOX_MAX_ATTEMPTS", "OUTBOX_WORKER_MAX_ATTEMPTS"), highest=MAX_ATTEMPTS),
@@ -140,6 +143,12 @@ RULES: tuple[tuple[str, str, Callable[[Any, Any], bool], str], ...] = (
     ("reap_interval", "lease", lambda interval, lease: interval < lease, "below"),
     ("idle_min", "idle_max", lambda least, limit: least <= limit, "at most"),
     ("retry.base", "retry.maximum", lambda base, limit: base is None or base <= limit, "at most"),
+    (
+        "databases_file",
+        "database_urls",
+        lambda file, urls: file is None or len(urls) < 2,  # noqa: PLR2004
+        "set without several addresses in",
+    ),
     ("shard_index", "shard_count", lambda index, count: (index is None) == (count is None), "set together with"),
     ("shard_index", "shard_count", lambda index, count: None in (index, count) or index < count, "below"),
 )

@@ -28,7 +28,7 @@ from holdfast._model.errors import AbortReason, UnknownKind
 from holdfast._model.job import Completed
 from holdfast._model.kind import Kind, retries_of
 from holdfast._model.new_job import OMITTED, NewJob
-from holdfast._model.settings import read_retry
+from holdfast._model.settings import SettingsError, read_retry
 from holdfast._model.work import Lease
 from holdfast._store.chain import read_blockers
 from holdfast._store.claim import claim_jobs
@@ -96,7 +96,10 @@ class Stage:
         queues = dict.fromkeys(kind.envelope.queue for kind in self._kinds.values())
         self._worker = await self._run(register_worker(NAME, queues=queues, kinds=self._kinds))
         schema = await self._run(read_identity())
-        self._completer = Completer(cast("Link", None), self._worker, self._app.codec, schema)
+        database = ""  # the kit works on a connection, so the application need not name a database
+        with suppress(SettingsError):
+            database = next(iter(self._app.databases))
+        self._completer = Completer(cast("Link", None), self._worker, self._app.codec, schema, database=database)
         if self._state is OMITTED and self._app.lifespan is not None:
             self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
         else:
@@ -172,7 +175,7 @@ class Stage:
     async def _reap(self) -> list[Ran]:
         await self._run(catch_up())
         reaped = await self._run(reap_jobs(retries_of(self._kinds, self._retry)))
-        return [_lost(job) for job in reaped if job.answer is not ClaimAnswer.busy]
+        return [_lost(job) for job in reaped.jobs if job.answer is not ClaimAnswer.busy]
 
     async def _due(self) -> list[str]:
         await self._run(catch_up())

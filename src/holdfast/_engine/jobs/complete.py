@@ -19,7 +19,7 @@ from holdfast._store.lease import ClaimAnswer, report_progress
 from holdfast._store.worker import served_version
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from holdfast._engine.attempt import Attempt
@@ -42,8 +42,20 @@ log = Log(__name__)
 class Completer:
     """Completes jobs and writes progress. One instance serves all jobs of a worker in one database."""
 
-    def __init__(self, link: Link, worker: int, codec: JsonCodec, schema: str) -> None:
+    def __init__(  # noqa: PLR0913 - the worker, and what it says of its database
+        self,
+        link: Link,
+        worker: int,
+        codec: JsonCodec,
+        schema: str,
+        *,
+        database: str = "",
+        several: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`database`: its name. `several()`: whether the worker serves others too."""
         self._link = link
+        self.database = database
+        self._several = several
         self.worker = worker
         self.schema = schema
         """The identity of the database's schema."""
@@ -53,6 +65,11 @@ class Completer:
         self._news = asyncio.Event()
         self._asked: set[str] = set()
         self._served: dict[str, int] = {}
+
+    @property
+    def label(self) -> str:
+        """The name of the database for logs and metrics; empty if the worker serves only one."""
+        return self.database if self._several() else ""
 
     def complete(self, attempt: Attempt, result: object) -> Statement[None]:
         """Return the statement that completes a job; its value is None, or it raises because the lease was lost."""

@@ -55,7 +55,6 @@ class Dispatcher:
         self._dispatching = False
         self._soon = False
         self._context = contextvars.copy_context()
-        self._tasks: set[asyncio.Task[None]] = set()
         self._turn = asyncio.Event()
         self._opening: asyncio.TimerHandle | None = None
         self._looking: asyncio.TimerHandle | None = None
@@ -71,12 +70,28 @@ class Dispatcher:
     def join(self, ready: ReadyJobs) -> None:
         self._ready.append(ready)
 
+    def leave(self, ready: ReadyJobs, held: Mapping[Held, Attempt], on_capacity: Callable[[], None]) -> None:
+        """Forget a database. A handler of it that ignores its signal keeps its slot until it ends."""
+        if ready in self._ready:
+            self.give_back(ready)
+            self._ready.remove(ready)
+        self.slots.forget(ready)
+        # Not by equality: two databases without jobs are equal.
+        self.held[:] = [other for other in self.held if other is not held]
+        self.on_capacity[:] = [call for call in self.on_capacity if call != on_capacity]
+        self.dispatch()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether any handler runs."""
+        return any(ready.tasks for ready in self._ready)
+
     def hold(self, ready: ReadyJobs, attempts: Sequence[Attempt]) -> None:
         """Keep claimed jobs ready, and start those that have a slot."""
         for attempt in attempts:
             attempt.held_since = self._looks
             ready.add(attempt)
-            self.slots.holds(attempt.claimed.queue, 1)
+            self.slots.holds(attempt.claimed.queue, 1, of=ready)
         self.give_back_shut()
         self._look_later()
         if len(attempts) > FEW:
@@ -100,7 +115,7 @@ class Dispatcher:
 
     def _give_back(self, ready: ReadyJobs, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            self.slots.holds(attempt.claimed.queue, -1)
+            self.slots.holds(attempt.claimed.queue, -1, of=ready)
         if attempts:
             ready.give_back(attempts)
 
@@ -180,7 +195,7 @@ class Dispatcher:
 
     def stalled(self, seconds: float, queues: Iterable[str]) -> bool:
         """Return whether nothing runs and none of these queues may start a job within `seconds`."""
-        if self._tasks or self._soon:
+        if self._busy or self._soon:
             return False
         opens_in = self.slots.opens_in(queues)
         return opens_in is None or opens_in > seconds
@@ -188,20 +203,30 @@ class Dispatcher:
     async def drained(self, seconds: float) -> bool:
         """Wait until nothing runs and no job waits for a slot. Return False if that takes longer than `seconds`."""
         until = time.monotonic() + seconds
-        while self._tasks or any(self._ready):
+        while (tasks := set().union(*(ready.tasks for ready in self._ready))) or any(self._ready):
             left = until - time.monotonic()
             if left <= 0 or self.stalled(left, self.slots.queues):
                 return False
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=left)
+            if tasks:
+                await asyncio.wait(tasks, timeout=left)
             else:
                 await self.turn(left)
+        return True
+
+    async def ended(self, ready: ReadyJobs, seconds: float) -> bool:
+        """Wait until no handler of this database runs. Return False if that takes longer than `seconds`."""
+        until = time.monotonic() + seconds
+        while ready.tasks:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            await asyncio.wait(ready.tasks, timeout=left)
         return True
 
     @property
     def idle(self) -> bool:
         """Whether nothing runs and no job waits for a slot."""
-        return not self._tasks and not self._soon and not any(self._ready)
+        return not self._busy and not self._soon and not any(self._ready)
 
     async def quiet(self, seconds: float) -> bool:
         """Close the slots, give back waiting jobs, and wait for running jobs. False: some still run after `seconds`.
@@ -212,7 +237,7 @@ class Dispatcher:
         for ready in list(self._ready):
             self.give_back(ready)
         until = time.monotonic() + seconds
-        while self._tasks and any(attempt.signal.reason not in GIVEN_UP for it in self.held for attempt in it.values()):
+        while self._busy and any(attempt.signal.reason not in GIVEN_UP for it in self.held for attempt in it.values()):
             if time.monotonic() >= until:
                 return False
             await self.turn(QUIET_PACE)
@@ -235,7 +260,7 @@ class Dispatcher:
 
     def _start(self, ready: ReadyJobs, attempt: Attempt, now: float) -> None:
         work = attempt.kind.work
-        self.slots.starts(attempt.claimed.queue)
+        self.slots.starts(attempt.claimed.queue, of=ready)
         attempt.started_at = now
         attempt.deadline = deadline = now + work.longest(attempt.lease)
         if work.batch is None:
@@ -245,8 +270,8 @@ class Dispatcher:
         # Not the current context: that often belongs to the handler that has just ended.
         task = _start_task(run, self._context.copy())
         if not task.done():
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            ready.tasks.add(task)
+            task.add_done_callback(ready.tasks.discard)
             if deadline < self._deadlines.next:
                 self._deadlines.ring_at(deadline)
             for each in attempt.group or (attempt,):
@@ -257,7 +282,7 @@ class Dispatcher:
     def _group(self, ready: ReadyJobs, first: Attempt, limit: int) -> Sequence[Attempt]:
         """Return the jobs that share the first one's slot: as many as the kind takes in one call."""
         group = [first, *ready.take_more(first, limit - 1)]
-        self.slots.holds(first.claimed.queue, 1 - len(group))
+        self.slots.holds(first.claimed.queue, 1 - len(group), of=ready)
         for attempt in group:
             attempt.group = group
             attempt.started_at = first.started_at
@@ -278,7 +303,7 @@ class Dispatcher:
         except BaseException as exc:  # noqa: BLE001 - after any error the jobs must end
             outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
-            self.slots.ends(group[0].claimed.queue, len(group))
+            self.slots.ends(group[0].claimed.queue, len(group), of=ready)
         seconds = self._clock() - group[0].started_at
         for attempt, outcome in zip(group, outcomes, strict=True):
             attempt.seconds = seconds
@@ -300,7 +325,7 @@ class Dispatcher:
         except BaseException as exc:  # noqa: BLE001 - after any error the job must end
             outcome = _broken(attempt, exc)
         finally:
-            self.slots.ends(attempt.claimed.queue)
+            self.slots.ends(attempt.claimed.queue, of=ready)
         attempt.seconds = self._clock() - attempt.started_at
         ready.ended(attempt, outcome)
         self._turn.set()

@@ -179,7 +179,7 @@ class Child:
             handler.__qualname__,
             attempt.kind.takes_job,
             attempt.completer.worker,
-            attempt.schema,
+            (attempt.schema, attempt.database),
             fields,
             attempt.blockers,
             arguments,
@@ -232,11 +232,14 @@ class Child:
 class ChildRun:
     """The job's connection to its worker while it runs in the child: reports go through the pipe."""
 
-    def __init__(self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...], schema: str) -> None:
+    def __init__(
+        self, pipe: Connection, completion: Completion, blockers: tuple[Blocker, ...], home: tuple[str, str]
+    ) -> None:
+        """`home`: the identity of the schema, and the name of the database."""
         self._pipe = pipe
         self._completion = completion
         self.blockers = blockers
-        self.schema = schema
+        self.schema, self.database = home
 
     async def complete(self, conn: AsyncConnection, result: object) -> None:
         await run(conn, self._complete(result))
@@ -290,7 +293,7 @@ def _serve(pipe: Connection) -> None:
     threading.Thread(target=_end_with_worker, name="holdfast-worker-watch", daemon=True).start()
     while True:
         try:
-            module, name, takes_job, worker, schema, fields, blockers, arguments, trace = pipe.recv()
+            module, name, takes_job, worker, home, fields, blockers, arguments, trace = pipe.recv()
         except EOFError:
             return
         carry_trace(trace)
@@ -311,7 +314,7 @@ def _serve(pipe: Connection) -> None:
                 returns=returns,
                 started_at=time.monotonic(),
             )
-            run = ChildRun(pipe, completion, blockers, schema)
+            run = ChildRun(pipe, completion, blockers, home)
             given = (Job(state=None, run=run, **fields),) if takes_job else ()
             answer = ("returned", _plain(handler(*given, **arguments)))
             pickle.dumps(answer)

@@ -74,6 +74,8 @@ class Handlers:
             return arguments
         kind, job = attempt.kind, self._job(attempt)
         fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker}
+        if label := attempt.completer.label:
+            fields["database"] = label
         if job.headers or self.spans is not None:
             self._carry(job.headers, fields)
         logs.context.set(fields)
@@ -119,6 +121,8 @@ class Handlers:
     async def _run_batch(self, items: Mapping[Attempt, Item[object]]) -> dict[Attempt, Outcome | None]:
         first, *_ = items
         fields = {"kind": first.claimed.kind, "worker": self.worker}
+        if label := first.completer.label:
+            fields["database"] = label
         if self.spans is not None:
             self._carry({}, fields)
         logs.context.set(fields)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast._drivers import run_sync
+from holdfast._engine.address import watched
 from holdfast._engine.keeper import unwatched
-from holdfast._engine.link import CONNECT, LOST, Outage, pin_names_of, sever
+from holdfast._engine.link import LOST, Outage, pin_names_of, sever
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
 from holdfast._store.lease import ClaimAnswer, Held, check_claims, renew_leases
-from holdfast._store.worker import QueueControlRow, beat_worker, read_queues
+from holdfast._store.worker import beat_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -24,12 +26,17 @@ if TYPE_CHECKING:
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Keeper, Kept, LoopVitals, Turn
+    from holdfast._store.worker import Beat
 
 
 log = Log(__name__)
 
 # The watch ticks twice per beat interval. After this many ticks without a beat, it interrupts the statement.
 MISSED_TICKS = 4
+# A worker is a peer of others until it has been silent for this many intervals: then no lease of its has expired yet.
+LIVE_INTERVALS = 1.5
+# The first beat, and the second after an outage, comes after at least this part of the interval.
+EARLIEST = 0.2
 # At the stop, a beat without an answer is interrupted after this many seconds.
 END_SECONDS = 1.0
 # Seconds between two checks of doubted claims: any database user can send any number of notifications.
@@ -47,19 +54,25 @@ class Heartbeat:
         interval: float,
         held: Mapping[Held, Attempt],
         counters: Callable[[], Mapping[str, int]],
-        on_queues: Callable[[list[QueueControlRow]], None],
+        on_beat: Callable[[Beat], None],
         identity: UUID | None = None,
         on_disowned: Callable[[int], None] = lambda _: None,
+        on_outage: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_disowned(worker)`: called at each beat while the row with this id is gone or another worker's."""
+        """All of these are called in the event loop. `on_beat(beat)`: with the answer to each beat.
+
+        `on_disowned(worker)`: at each beat while the row with this id is gone or another worker's. `on_outage()`: when
+        beats begin to fail, and when one gets no answer.
+        """
         self._url = url
         self.worker = worker
         self.interval = interval
         self._held = held
         self._counters = counters
-        self._on_queues = on_queues
+        self._on_beat = on_beat
         self._identity = identity
         self._on_disowned = on_disowned
+        self._on_outage = on_outage
         self._loop = asyncio.get_running_loop()
         self._ending = False
         self._woken = threading.Event()
@@ -120,7 +133,7 @@ class Heartbeat:
     def _beats(self, turn: Turn) -> None:
         outage = Outage(log, "heartbeat failed", worker=self.worker)
         # A thread that replaces one that failed beats at once: no lease was renewed meanwhile.
-        self._due = time.monotonic() + (self.interval if self._kept is None or not self._kept.ends else 0.0)
+        self._due = time.monotonic() + (self._spread() if self._kept is None or not self._kept.ends else 0.0)
         while not self._rest():
             turn(self.interval)
             try:
@@ -128,14 +141,20 @@ class Heartbeat:
                     self._check()
                 if time.monotonic() >= self._due:
                     self._beat()
-                    self._due = time.monotonic() + self.interval
+                    self._due = time.monotonic() + (self._spread() if outage.failures else self.interval)
                     # Not after a check: a read-only server answers that, too.
                     outage.over()
             except Exception as exc:  # noqa: BLE001 - whatever stops the heartbeat, the leases expire
+                if not outage.failures:
+                    self._loop.call_soon_threadsafe(self._on_outage)
                 self._due = time.monotonic() + outage.failed(exc)
                 self._close()
                 if outage.seconds > self.interval:
                     self.abort_all()
+
+    def _spread(self) -> float:
+        """Return a part of the interval: workers that started or reconnected together beat at different times later."""
+        return self.interval * random.uniform(EARLIEST, 1.0)  # noqa: S311 - it spreads load
 
     def _rest(self) -> bool:
         """Wait until the next beat or check. Return True when the thread should end."""
@@ -157,6 +176,7 @@ class Heartbeat:
             beats = self.beats
             if missed == MISSED_TICKS:
                 self.interrupt()
+                self._on_outage()
                 missed = 0
 
     def interrupt(self) -> None:
@@ -170,7 +190,8 @@ class Heartbeat:
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._conn is None:
-            self._conn = psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **CONNECT)
+            params = watched(conninfo_to_dict(self._url))
+            self._conn = psycopg.connect(make_conninfo(**params), autocommit=True, prepare_threshold=None)
             pin_names_of(self._conn)
         return self._conn
 
@@ -192,15 +213,16 @@ class Heartbeat:
         renewable = {key: attempt.lease for key, attempt in held.items() if key not in late}
         # This comes first: under another worker's id, nothing may be renewed.
         worker = self.worker
-        if not run_sync(conn, beat_worker(worker, self._counters(), self._identity)):
+        live_seconds = LIVE_INTERVALS * self.interval
+        beat = run_sync(conn, beat_worker(worker, self._counters(), self._identity, live_seconds=live_seconds))
+        if not beat.own:
             self._tell(dict.fromkeys(held, AbortReason.not_found))
             self._loop.call_soon_threadsafe(self._on_disowned, worker)
             renewable = {}
         answers = run_sync(conn, renew_leases(worker, renewable)) if renewable else {}
-        queues = run_sync(conn, read_queues())
         self.beats += 1
         self.beat_at = time.monotonic()
-        self._loop.call_soon_threadsafe(self._on_queues, queues)
+        self._loop.call_soon_threadsafe(self._on_beat, beat)
         self._tell(late | _stops(answers))
 
     def _tell(self, reasons: dict[Held, AbortReason]) -> None:
@@ -250,7 +272,7 @@ class Vitals(NamedTuple):
     beat: float | None = None
     """Seconds since the last answered heartbeat."""
     reap: float | None = None
-    """Seconds since the last pass of the reaper."""
+    """Seconds since the last pass of the reaper, less the turns of other workers."""
     unwritten: float = 0.0
     """Seconds that outcomes have waited while none was written; 0 if none waits."""
     loops: tuple[LoopVitals, ...] = ()

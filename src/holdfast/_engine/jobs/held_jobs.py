@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 from holdfast._engine.attempt import Attempt, ReadyJobs
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.finish import Finisher
-from holdfast._engine.jobs.heartbeat import database_of
 from holdfast._engine.jobs.lending import Lending
 from holdfast._engine.report.transition import EndedBatch
 from holdfast._model.errors import AbortReason
@@ -53,7 +52,9 @@ class Attempts:
         worker: int,
         *,
         schema: str,
+        several: Callable[[], bool],
     ) -> None:
+        """`several()`: whether the worker serves other databases too."""
         self._kinds = application.kinds
         self._dispatcher = dispatcher
         self._held_jobs = held_jobs
@@ -71,12 +72,14 @@ class Attempts:
         self.finisher = Finisher(
             links.finish, worker, self._written, held_jobs.refused, tracebacks=application.settings.tracebacks
         )
-        self.completer = Completer(links.finish, worker, application.codec, schema)
+        self.completer = Completer(
+            links.finish, worker, application.codec, schema, database=links.name, several=several
+        )
         self.lending = Lending(
             (links.claim, links.finish),
             dispatcher,
             held_jobs.held,
-            database=database_of(links.url),
+            database=links.name,
             give_back=self.give_back_waiting,
         )
 

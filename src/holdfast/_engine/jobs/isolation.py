@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast._engine.jobs.dispatch import QUIET_PACE
+from holdfast._engine.jobs.lending import LOOK_SECONDS, SILENT_SECONDS
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import Outage
 from holdfast._logs.log import Log
@@ -67,10 +68,13 @@ class Isolation:
         start: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
         give_back: Callable[[], None],
         flushed: Callable[[], Awaitable[None]],
+        several: Callable[[], bool],
+        idle_max: float,
     ) -> None:
         """`queues()` returns the queues that may start a job now; `start(jobs, blockers)` holds and starts jobs.
 
         `give_back()` gives back jobs that could not be started. `flushed()` returns when all outcomes are written.
+        `several()`: whether the jobs of other databases wait meanwhile. `idle_max`: the longest pause when idle.
         """
         self._link = link
         self.worker = worker
@@ -82,6 +86,9 @@ class Isolation:
         self._start = start
         self._give_back = give_back
         self._flushed = flushed
+        self._several = several
+        self._longest = max(POLL, 2 * idle_max)
+        self._rest = POLL
         self._woken = asyncio.Event()
         self._rested_at = 0.0
         self._stopping = False
@@ -91,6 +98,7 @@ class Isolation:
 
     def wake(self) -> None:
         """Look now: a job was lost, or may be due."""
+        self._rest = POLL
         self._woken.set()
 
     def stop(self) -> None:
@@ -123,7 +131,7 @@ class Isolation:
         """Run suspects if it is time to. Return the number of seconds until the next look."""
         due_in = await self._link.run(next_suspect(self._queues(), self._leases()))
         if due_in is None or due_in > 0:
-            return POLL if due_in is None else min(due_in, POLL)
+            return self._idle() if due_in is None else min(due_in, POLL)
         if self._dispatcher.idle and self._claimer.asleep:
             # Nothing else is due, so no other job has to wait.
             return await self._session()
@@ -137,10 +145,16 @@ class Isolation:
         finally:
             await self._link.run(isolate_worker(self.worker, 0))
 
+    def _idle(self) -> float:
+        """Return the time until the next look where there is no suspect: longer each time, until the next wake-up."""
+        rest, self._rest = self._rest, min(2 * self._rest, self._longest)
+        return rest
+
     async def _session(self) -> float:
         """Run suspects for a while. Return the number of seconds until the next look."""
         started_at = time.monotonic()
         async with self._dispatcher.apart:
+            watch = asyncio.create_task(self._end_silence())
             try:
                 if await self._quiet():
                     await self.run_apart(time.monotonic() + SESSION)
@@ -148,9 +162,17 @@ class Isolation:
                 log.warning("no suspect can run: handlers go on after their time", extra={"worker": self.worker})
                 return POLL
             finally:
+                watch.cancel()
                 self._dispatcher.go_on()
                 # Other work then gets as much time as the suspects had.
                 self._rested_at = 2 * time.monotonic() - started_at
+
+    async def _end_silence(self) -> None:
+        """Give up a statement that gets no answer: the jobs of other databases wait for the end of this session."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            if self._several() and self._link.silent(SILENT_SECONDS):
+                self._link.give_up()
 
     async def _quiet(self) -> bool:
         """Wait for running jobs up to their deadlines, and renew the permission meanwhile. False: some still run."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,8 +31,20 @@ MOST_SLOTS = 10_000
 Number = TypeVar("Number", int, float)
 
 
+@dataclass(slots=True)
+class Stock:
+    """The jobs of one database by queue: how many wait for a slot, have just ended, and end per second."""
+
+    waiting: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+    pace: dict[str, float] = field(default_factory=dict)
+
+
 class Slots:
-    """The slots of a worker, shared by all databases that it serves."""
+    """The slots of a worker, shared by all databases that it serves.
+
+    `of` tells the databases apart. Each keeps jobs ready by its own pace: the backlog of one delays no other.
+    """
 
     def __init__(  # noqa: PLR0913 - one keyword per rule
         self,
@@ -55,11 +68,9 @@ class Slots:
         self._limits = dict(queues)
         self._clock = clock
         self._running: Counter[str] = Counter()
-        self._waiting: Counter[str] = Counter()
+        self._stocks: defaultdict[object, Stock] = defaultdict(Stock)
         self._running_total = 0
         self._resting: dict[str, float] = {}
-        self._ends: Counter[str] = Counter()
-        self._pace: dict[str, float] = {}
         self._counted_at = clock()
         self._controls: dict[object, tuple[Mapping[str, int], Mapping[str, float]]] = {}
         self._pacing = Pacing(delays, clock)
@@ -81,6 +92,14 @@ class Slots:
         many of their jobs were claimed ahead.
         """
         self._controls[of] = limits, rates
+        return self._apply_controls()
+
+    def uncontrol(self, of: object) -> None:
+        """Drop the control table `of` a database that is no longer served."""
+        if self._controls.pop(of, None) is not None:
+            self._apply_controls()
+
+    def _apply_controls(self) -> set[str]:
         before = self._limits
         self._limits = self._settings | self._strictest([limits for limits, _ in self._controls.values()])
         slower = self._pacing.control(self._strictest([rates for _, rates in self._controls.values()]))
@@ -124,54 +143,63 @@ class Slots:
         waits = [self._opens_in(queue) for queue in (self._limits if queues is None else queues)]
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def holds(self, queue: str, jobs: int) -> None:
-        self._waiting[queue] += jobs
+    def holds(self, queue: str, jobs: int, *, of: object = None) -> None:
+        self._stocks[of].waiting[queue] += jobs
 
-    def starts(self, queue: str) -> None:
-        self._waiting[queue] -= 1
+    def starts(self, queue: str, *, of: object = None) -> None:
+        self._stocks[of].waiting[queue] -= 1
         self._running[queue] += 1
         self._running_total += 1
         if self.paced:
             self._pacing.starts(queue)
 
-    def ends(self, queue: str, jobs: int = 1) -> None:
+    def ends(self, queue: str, jobs: int = 1, *, of: object = None) -> None:
         """Free a slot in which `jobs` jobs ran."""
         self._running[queue] -= 1
         self._running_total -= 1
-        self._ends[queue] += jobs
+        self._stocks[of].ends[queue] += jobs
         if self.paced:
             self._pacing.ends(queue)
+
+    def forget(self, of: object) -> None:
+        """Drop the stock of a database that is no longer served and has no job waiting."""
+        self._stocks.pop(of, None)
 
     def lend(self, slots: Mapping[str, int]) -> None:
         """Stop counting this many running jobs of each queue. A negative number counts them again."""
         self._running.subtract(slots)
         self._running_total -= sum(slots.values())
 
-    def wanted(self) -> dict[str, int]:
+    def wanted(self, *, of: object = None) -> dict[str, int]:
         """Return how many jobs of each queue can start now or soon. Queues that have enough are left out."""
+        stock, stocks = self._stocks[of], self._stocks.values()
         self._count_pace()
         if self.closed:
             return {}
         free_in_all = max(0, self.concurrency - self._running_total)
-        # All queues share the slots: a queue without a free slot keeps one job ready for the next that becomes free.
-        soon = sum(self._pace.values()) * AHEAD_SECONDS >= 1
+        soon = sum(sum(each.pace.values()) for each in stocks) * AHEAD_SECONDS >= 1
         useful = {}
         for queue, limit in self._limits.items():
             if self._rests(queue) or limit <= 0:
                 continue
-            waiting = self._waiting[queue]
-            ahead = min(self.batch, int(self._pace.get(queue, 0.0) * AHEAD_SECONDS))
+            waiting = stock.waiting[queue]
+            ahead = min(self.batch, int(stock.pace.get(queue, 0.0) * AHEAD_SECONDS))
             if waiting > ahead:
                 continue
+            others = sum(each.waiting[queue] for each in stocks) - waiting
             free = max(0, min(limit - self._running[queue], free_in_all))
-            count = free * self._groups.get(queue, 1) + 2 * ahead - waiting
-            if count == 0 and soon and not waiting and self._running[queue] < limit:
+            count = max(0, free * self._groups.get(queue, 1) - others) + 2 * ahead - waiting
+            if count == 0 and not waiting and (soon if self._running[queue] < limit else self._frees_soon(queue)):
+                # Queues and databases share the slots. One without a free slot keeps a job ready for the next.
                 count = 1
             if self.paced and (paced := self._pacing.free_slots(queue, limit - self._running[queue])) is not None:
-                count = min(count, paced - waiting)
+                count = min(count, paced - waiting - others)
             if count > 0:
                 useful[queue] = min(count, self.batch)
         return useful
+
+    def _frees_soon(self, queue: str) -> bool:
+        return sum(stock.pace.get(queue, 0.0) for stock in self._stocks.values()) * AHEAD_SECONDS >= 1
 
     def _strictest(self, controls: Sequence[Mapping[str, Number]]) -> dict[str, Number]:
         named = [control.keys() & self._settings.keys() for control in controls]
@@ -194,8 +222,9 @@ class Slots:
         now = self._clock()
         passed = now - self._counted_at
         if passed >= PACE_SECONDS:
-            self._pace = {queue: ends / passed for queue, ends in self._ends.items()}
-            self._ends.clear()
+            for stock in self._stocks.values():
+                stock.pace = {queue: ends / passed for queue, ends in stock.ends.items()}
+                stock.ends.clear()
             self._counted_at = now
 
 

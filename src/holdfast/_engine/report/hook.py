@@ -56,6 +56,8 @@ class FailedAttempt:
     """False: the job is a dead letter."""
     exception: BaseException | None = None
     """The exception of the handler; None if the worker that ran it is gone."""
+    database: str = ""
+    """The name of the database, if the worker serves several and has run the job itself."""
 
 
 Hook: TypeAlias = Callable[[FailedAttempt], Awaitable[object] | object]
@@ -95,6 +97,7 @@ class Hooks(Observer):
                     worker=worker,
                     will_retry=will_retry,
                     exception=outcome.exception,
+                    database=attempt.completer.label,
                 )
                 for lane in self._failure if will_retry else self._lanes:
                     lane.add(failed)

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.report.transition import EndedBatch
     from holdfast._model.job import Outcome
-    from holdfast._store.claim import ClaimedJob
 
 # At most this many failures per second are logged, then the number of the others: a traceback takes milliseconds.
 MOST_A_SECOND = 10
@@ -75,18 +74,18 @@ class JobLog(Observer):
             if outcome is None:
                 self._lost(attempt)
             elif name in FAILURES:
-                self._failed(attempt.claimed, outcome, will_retry=name == "job_retried")
+                self._failed(attempt, outcome, will_retry=name == "job_retried")
             elif name == "job_released":
-                self._released(attempt.claimed, outcome)
+                self._released(attempt, outcome)
             if debug and outcome is not None:
-                with self._bound(attempt.claimed):
+                with self._bound(attempt):
                     log.debug(name, extra={"attempt": attempt.claimed.attempt})
 
-    def _failed(self, job: ClaimedJob, outcome: Outcome, *, will_retry: bool) -> None:
+    def _failed(self, attempt: Attempt, outcome: Outcome, *, will_retry: bool) -> None:
         """Log why an attempt failed, with the traceback of the handler."""
         if not isinstance(outcome, Retried | Failed) or not self._flood.may_say():
             return
-        error = outcome.exception
+        job, error = attempt.claimed, outcome.exception
         extra: dict[str, object] = {
             "attempt": job.attempt,
             **({} if job.max_attempts is None else {"max_attempts": job.max_attempts}),
@@ -95,7 +94,7 @@ class JobLog(Observer):
         }
         # A handler that raises Fail has given its own explanation.
         trace = None if isinstance(error, Fail) else error
-        with self._bound(job):
+        with self._bound(attempt):
             if will_retry and isinstance(outcome, Retried):
                 extra["again_in"] = round(outcome.delay.total_seconds(), 1)
                 log.warning("an attempt failed", extra=extra, exc_info=trace)
@@ -105,19 +104,20 @@ class JobLog(Observer):
     def _lost(self, attempt: Attempt) -> None:
         """Log that the outcome of a handler was not written, because its claim was lost."""
         if attempt.entered and self._flood.may_say():
-            with self._bound(attempt.claimed):
+            with self._bound(attempt):
                 extra = {"attempt": attempt.claimed.attempt, "reason": str(attempt.signal.reason)}
                 log.warning("a claim was lost", extra=extra)
 
-    def _released(self, job: ClaimedJob, outcome: Outcome) -> None:
+    def _released(self, attempt: Attempt, outcome: Outcome) -> None:
         """Log, once per kind and version, that payloads cannot be read here and are given back without counting."""
         if not isinstance(outcome, Released) or outcome.failure is None:
             return
+        job = attempt.claimed
         of = job.kind, job.payload_version
         if of not in self._unread and len(self._unread) < MOST_UNREAD:
             self._unread.add(of)
             extra = {"payload_version": job.payload_version, "error": outcome.failure.code, "why": outcome.failure.text}
-            with self._bound(job):
+            with self._bound(attempt):
                 log.warning("a payload does not fit its handler: its job is given back, uncounted", extra=extra)
 
     def sum_up(self) -> None:
@@ -128,8 +128,11 @@ class JobLog(Observer):
         extra = {"worker": self._worker, "attempts": attempts}
         log.error("more attempts ended badly than are logged one by one", extra=extra)
 
-    def _bound(self, job: ClaimedJob) -> logs.bound:
+    def _bound(self, attempt: Attempt) -> logs.bound:
+        job = attempt.claimed
         fields: logs.Fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self._worker}
         if job.headers and (trace := trace_in(job.read_headers())) is not None:
             fields["trace"] = id_of(trace)
+        if label := attempt.completer.label:
+            fields["database"] = label
         return logs.bound(**fields)

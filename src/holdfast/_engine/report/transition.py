@@ -26,6 +26,8 @@ Name: TypeAlias = Literal[
     "worker_started",
     "worker_stopping",
     "worker_stopped",
+    "database_added",
+    "database_removed",
     "job_enqueued",
     "job_claimed",
     "job_completed",
@@ -167,15 +169,16 @@ class EachJob(Observer):
                 self._tell("job_enqueued", worker, job, queue=job.queue, cause=cause, source=job.source)
 
     def claimed(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        for job in (attempt.claimed for attempt in attempts):
-            self._tell("job_claimed", worker, job, attempt=job.attempt)
+        for attempt in attempts:
+            job = attempt.claimed
+            self._tell("job_claimed", worker, job, attempt=job.attempt, **_where(attempt))
 
     def ended(self, worker: str, batch: EndedBatch) -> None:
         for name, attempt, outcome in zip(*batch, strict=True):
             if outcome is None:
-                self._tell(name, worker, attempt.claimed, reason=attempt.signal.reason)
+                self._tell(name, worker, attempt.claimed, reason=attempt.signal.reason, **_where(attempt))
             else:
-                self._tell(name, worker, attempt.claimed, outcome=outcome)
+                self._tell(name, worker, attempt.claimed, outcome=outcome, **_where(attempt))
 
     def reaped(self, worker: str, jobs: Sequence[ReapedJob]) -> None:
         for job in jobs:
@@ -184,6 +187,12 @@ class EachJob(Observer):
     def _tell(self, name: Name, worker: str, job: EnqueuedJob | ClaimedJob | ReapedJob, **details: object) -> None:
         # One failure does not keep the other jobs from the listener.
         _guarded(name, partial(self._listener, Transition(name, worker, job.id, job.kind, details)))
+
+
+def _where(attempt: Attempt) -> dict[str, str]:
+    """Return the database of an attempt, if the worker serves several: ids are unique within one."""
+    label = attempt.completer.label
+    return {"database": label} if label else {}
 
 
 def _guarded(name: str, call: Callable[[], None]) -> None:

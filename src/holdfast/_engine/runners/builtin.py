@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast._engine.jobs.reap import MOST_AT_ONCE, Reaper
+from holdfast._engine.jobs.reap import MOST_AT_ONCE, REAPED, Reaper
 from holdfast._engine.link import LOST
 from holdfast._engine.runner import Runner
 from holdfast._engine.runners.loop import Background
@@ -21,10 +21,8 @@ from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import retries_of
 from holdfast._model.schedule import Every, parse
-from holdfast._store.lease import ClaimAnswer
 from holdfast._store.schedule import (
     PeriodicScan,
-    StartedRun,
     enqueue_slots,
     look_at_periodic_jobs,
     record_run,
@@ -34,7 +32,6 @@ from holdfast._store.schedule import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from datetime import datetime
 
     from holdfast._engine.application import Application
     from holdfast._engine.keeper import Keeper
@@ -50,6 +47,8 @@ log = Log(__name__)
 MINUTE = timedelta(minutes=1)
 # The counts of a worker are written this often.
 FOLDED = MINUTE
+# Seconds over which the workers of a fleet look at the slot of maintenance.
+SPREAD = 10.0
 UNLIMITED = 1_000_000
 # One statement advances this many schedules to their next slots.
 SLOTS_AT_ONCE = 200
@@ -68,7 +67,6 @@ _SUMMARY = {
     "job_lost": "lost",
     "outlasted": OUTLASTED,
 }
-_REAPED = {ClaimAnswer.pending: "recovered", ClaimAnswer.failed: "failed", ClaimAnswer.cancelled: "cancelled"}
 
 
 def summary(counts: Mapping[str, int]) -> dict[str, int]:
@@ -85,7 +83,7 @@ class Minutes:
         self._runner = runner
         self._counts = counts
         self._before: Counter[str] = Counter()
-        self._since: datetime | None = None
+        self._since = time.monotonic()
         self._due = 0.0
 
     async def tick(self, tick: Tick) -> Counts:
@@ -98,17 +96,17 @@ class Minutes:
     async def record(self) -> None:
         """Write the counts since the last call, if there are any."""
         now: Counter[str] = Counter(self._counts())
-        started = await self._database.link.run(start_run())
+        ends = time.monotonic()
         if did := now - self._before:
-            # A row of its own, for the time since the last one.
-            run = started if self._since is None else StartedRun(started.id, self._since)
+            started = await self._database.link.run(start_run())
+            run = started.earlier(ends - self._since)
             row = record_run(run, self._runner, "completed", worker=self._database.worker, counts=did)
             await self._database.link.run(row)
-        self._before, self._since = now, started.started_at
+        self._before, self._since = now, ends
 
 
 class Reaping:
-    """Reaps expired leases of all kinds, including those that no live worker serves."""
+    """Reaps expired leases of all kinds in one-shot mode. In background mode, the worker's own reaper does."""
 
     def __init__(
         self,
@@ -120,7 +118,6 @@ class Reaping:
         self._database = database
         self._retries = retries_of(kinds, settings.retry)
         self._default_retry = settings.retry
-        self._interval = settings.reap_interval
         self._on_reaped = on_reaped
         self._reaper: Reaper | None = None
 
@@ -139,11 +136,10 @@ class Reaping:
             limit = tick.budget.limit(MOST_AT_ONCE)
             reaped = await self._reaper.reap(limit)
             tick.budget.spend(len(reaped))
-            for answer, name in _REAPED.items():
+            for answer, name in REAPED.items():
                 tick.count(name, sum(job.answer is answer for job in reaped))
             if len(reaped) < limit:
                 break
-        tick.look_again(self._interval)
         return tick.counts
 
 
@@ -237,70 +233,103 @@ def assemble(  # noqa: PLR0913 - the application, and what the engine made for i
     `databases`: those that answer. Without the first one, the application's runners do not run. `outbox` serves all
     databases in one run. `outbox` and `relay` are the functions of these runners here; None: they do nothing.
     """
-    settings, names = application.settings, application.selected
-    home = next((database for database in databases if database.url == application.urls[0]), None)
-    found = []
-    for database in databases:
-        # A new database needs no maintenance at first.
-        maintenance = Runner(
-            "maintenance",
-            Maintenance(database, retention_of(settings)).tick,
-            every=Every(MINUTE),
-            singleton=True,
-            at_start=False,
-        )
-        archive = [] if application.archive is None else list(application.archive(database.url))
-        own = list(application.runners.values()) if database is home else []
-        periodic = list(application.schedules.values()) if database is home else []
-        timetable = Timetable(
+    first = application.databases.first
+    return [
+        _assemble_for(
+            application,
             database,
-            [runner for runner in (*own, maintenance, *archive) if runner.name in names],
-            periodic,
-            lease=settings.lease,
-            heartbeat=settings.heartbeat,
+            home=database.url == first,
+            state=state,
+            transitions=transitions,
+            outbox=outbox if database is databases[0] else None,
+            relay=None if relay is None else relay(database),
         )
-        ours = {runner.name: runner for runner in own}
-        ours["reaper"] = Runner("reaper", Reaping(database, application.kinds, settings, transitions.reaped).tick)
-        ours["maintenance"] = maintenance
-        ours |= {runner.name: runner for runner in archive}
-        scheduled = [job.name for job in periodic]
-        ours["schedules"] = Runner("schedules", PeriodicJobs(database, timetable, scheduled, transitions).tick)
-        if outbox is not None and database is databases[0]:
-            # The grace is for aborting running jobs and writing their outcomes.
-            ours["outbox"] = Runner("outbox", outbox, grace=7.0, runs_on=True)
-        if relay is not None:
-            ours["relay"] = Runner("relay", relay(database))
-        ticker = Ticker(database, timetable, settings=settings, state=state, transitions=transitions)
-        found.append((ticker, [ours[name] for name in names if name in ours]))
-    return found
+        for database in databases
+    ]
+
+
+def _assemble_for(  # noqa: PLR0913 - the application, and what the engine made for it
+    application: Application,
+    database: RunnerDatabase,
+    *,
+    home: bool,
+    state: Any,
+    transitions: Transitions,
+    outbox: TickFunction | None,
+    relay: TickFunction | None,
+    reaper: TickFunction | None = None,
+) -> tuple[Ticker, list[Runner]]:
+    """Return the runners of one database. `home`: whether the application's own are among them.
+
+    `reaper`: the function of that runner in background mode. By default it reaps.
+    """
+    settings, names = application.settings, application.selected
+    # A new database needs no maintenance at first.
+    maintenance = Runner(
+        "maintenance",
+        Maintenance(database, retention_of(settings)).tick,
+        every=Every(MINUTE),
+        singleton=True,
+        at_start=False,
+        spread=SPREAD,
+    )
+    archive = [] if application.archive is None else list(application.archive(database.url))
+    own = list(application.runners.values()) if home else []
+    periodic = list(application.schedules.values()) if home else []
+    timetable = Timetable(
+        database,
+        [runner for runner in (*own, maintenance, *archive) if runner.name in names],
+        periodic,
+        lease=settings.lease,
+        heartbeat=settings.heartbeat,
+    )
+    ours = {runner.name: runner for runner in own}
+    quiet = reaper is not None
+    reap = Reaping(database, application.kinds, settings, transitions.reaped).tick if reaper is None else reaper
+    ours["reaper"] = Runner("reaper", reap, quiet=quiet)
+    ours["maintenance"] = maintenance
+    ours |= {runner.name: runner for runner in archive}
+    scheduled = [job.name for job in periodic]
+    ours["schedules"] = Runner("schedules", PeriodicJobs(database, timetable, scheduled, transitions).tick, quiet=quiet)
+    if outbox is not None:
+        # The grace is for aborting running jobs and writing their outcomes.
+        ours["outbox"] = Runner("outbox", outbox, grace=7.0, runs_on=True, quiet=quiet)
+    if relay is not None:
+        ours["relay"] = Runner("relay", relay, quiet=quiet)
+    ticker = Ticker(database, timetable, settings=settings, state=state, transitions=transitions)
+    return ticker, [ours[name] for name in names if name in ours]
 
 
 @asynccontextmanager
 async def in_background(  # noqa: PLR0913 - the application, and what the engine made for it
     application: Application,
-    databases: Sequence[RunnerDatabase],
+    database: RunnerDatabase,
     *,
+    home: bool,
     state: Any,
     transitions: Transitions,
     keeper: Keeper,
-    counts: Callable[[], Mapping[str, int]] = dict,
-    relayed: Mapping[str, Callable[[], Mapping[str, int]]] | None = None,
+    jobs: Minutes,
+    reaped: Minutes,
+    events: Minutes | None = None,
 ) -> AsyncIterator[Background]:
-    """Run the selected runners in loops inside the block. `counts()` returns the totals of the worker that runs jobs.
+    """Run the selected runners of a database in loops inside the block.
 
-    `relayed`: by database URL, a function that returns the totals of its relays.
+    `home`: whether the application's own are among them. `jobs`, `reaped` and `events` record the work of the worker,
+    of its reaper and of its relays there.
     """
-    minutes = Minutes(databases[0], "outbox", lambda: summary(counts()))
-    tickers = assemble(
+    tickers = _assemble_for(
         application,
-        databases,
+        database,
+        home=home,
         state=state,
         transitions=transitions,
-        outbox=minutes.tick,
-        relay=None if not relayed else lambda database: Minutes(database, "relay", relayed[database.url]).tick,
+        outbox=jobs.tick,
+        relay=None if events is None else events.tick,
+        reaper=reaped.tick,
     )
-    async with Background(tickers, settings=application.settings, keeper=keeper) as background:
+    async with Background([tickers], settings=application.settings, keeper=keeper) as background:
         yield background
-    if "outbox" in application.selected and databases[0].worker:
+    if "outbox" in application.selected and database.worker:
         with suppress(*LOST, TimeoutError):
-            await minutes.record()
+            await jobs.record()

@@ -6,8 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from psycopg.conninfo import conninfo_to_dict
-
+from holdfast._engine.jobs.heartbeat import database_of
 from holdfast._engine.link import LOST, Link, check_isolation
 from holdfast._logs.log import Log
 from holdfast._store.schema import check_async
@@ -28,9 +27,13 @@ BEAT_SECONDS = 15.0
 class RunnerDatabase:
     """A database for runners. The finisher shares the link, so no long statement may run on it."""
 
-    def __init__(self, url: str, link: Link, worker: Callable[[], int]) -> None:
-        """`worker()`: the id of the worker's row, 0 until the database has answered for the first time."""
+    def __init__(self, url: str, link: Link, worker: Callable[[], int], *, name: str) -> None:
+        """`worker()`: the id of the worker's row, 0 until the database has answered for the first time.
+
+        `name`: that of the database, for people.
+        """
         self.url = url
+        self.name = name
         self.link = link
         self._worker = worker
         self._apart: set[Link] = set()
@@ -54,22 +57,22 @@ class RunnerDatabase:
     def worker(self) -> int:
         return self._worker()
 
-    @property
-    def name(self) -> str:
-        """The name of the database, for people."""
-        return str(conninfo_to_dict(self.url).get("dbname") or "")
-
 
 @asynccontextmanager
-async def open_runner_database(url: str, *, name: str, seconds: float) -> AsyncIterator[RunnerDatabase]:
-    """Connect, and register as a separate worker. `seconds`: the limit of a statement."""
+async def open_runner_database(
+    url: str, *, name: str, seconds: float, database: str | None = None
+) -> AsyncIterator[RunnerDatabase]:
+    """Connect, and register as a separate worker of this `name`. `seconds`: the limit of a statement.
+
+    `database`: the name of the database, for people. Defaults to the one in its address.
+    """
     async with Link(url, timeout=seconds) as link:
         await link.run_with(check_async)
         await link.run_with(check_isolation)
         worker = await link.run(register_worker(name, queues=[], kinds=[]))
         beat = asyncio.create_task(_beat(link, worker, min(BEAT_SECONDS, seconds / 4)))
         try:
-            yield RunnerDatabase(url, link, lambda: worker)
+            yield RunnerDatabase(url, link, lambda: worker, name=database or database_of(url))
         finally:
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)

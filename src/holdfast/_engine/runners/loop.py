@@ -32,7 +32,11 @@ SHORTEST_REST = 0.001
 class Pace:
     """How long a loop rests after a tick, in seconds."""
 
-    def __init__(self, settings: Settings, *, jitter: Callable[[float, float], float] = random.uniform) -> None:
+    def __init__(
+        self, settings: Settings, *, jitter: Callable[[float, float], float] = random.uniform, patient: bool = False
+    ) -> None:
+        """`patient`: rest twice as long if the next slot is far."""
+        self._patient = patient
         self._busy = settings.busy_delay.total_seconds()
         self._least = settings.idle_min.total_seconds()
         self._longest = settings.idle_max.total_seconds()
@@ -49,7 +53,9 @@ class Pace:
         if ticked.busy or ticked.next_look is not None:
             self._idle = self._least
             rest = (self._busy if ticked.busy else self._longest) + self._random(0, self._jitter)
-            return rest if ticked.next_look is None else min(rest, ticked.next_look)
+            if ticked.next_look is None:
+                return rest
+            return min(2 * rest if self._patient and not ticked.busy else rest, ticked.next_look)
         rest = self._idle + self._random(0, self._jitter)
         self._idle = min(self._idle * 2, self._longest)
         return rest
@@ -166,4 +172,9 @@ class Background:
         longest: Any = runner.max_runtime or self._settings.tick_overall_max
         limits = Limits(None, longest.total_seconds())
         step = partial(ticker.tick, runner, limits)
-        return Loop(runner.name, step, Pace(self._settings), longest=limits.seconds + ABORT_GRACE + runner.grace)
+        return Loop(
+            runner.name,
+            step,
+            Pace(self._settings, patient=runner.spread > 0),
+            longest=limits.seconds + ABORT_GRACE + runner.grace,
+        )

@@ -30,6 +30,7 @@ from holdfast._store.maintenance import (
     unfolded_spans,
     unread_days,
 )
+from holdfast._store.moving import delete_moved
 from holdfast._store.schedule import end_lost_runs
 from holdfast._store.subscription import delete_positions, delete_readers
 from holdfast._store.worker import ensure_partitions, list_workers, partition_lockers, unserved
@@ -125,6 +126,7 @@ class Maintenance:
             ("workers_deleted", partial(link.run, delete_workers())),
             ("replays_deleted", partial(link.run, delete_replays())),
             ("landmarks_deleted", partial(link.run, delete_landmarks())),
+            ("moved_deleted", partial(link.run, delete_moved())),
             ("windows_deleted", partial(self._delete, tick, "windows", delete_windows)),
             ("messages_deleted", partial(self._delete, tick, "messages", delete_messages)),
         ):

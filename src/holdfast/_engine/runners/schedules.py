@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import psycopg
 
 from holdfast import _drivers as drivers
-from holdfast._engine.link import LOST, Outage, connect, severed_after
+from holdfast._engine.address import connect
+from holdfast._engine.link import LOST, Outage, severed_after
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import parse
@@ -35,6 +36,9 @@ if TYPE_CHECKING:
 
 
 log = Log(__name__)
+
+# Seconds until the next look at a slot that another worker took just now.
+TAKEN_SECONDS = 0.2
 
 
 class Timetable:
@@ -81,7 +85,8 @@ class Timetable:
         if not look.claimable:
             return _wait(look)
         slot = await self._database.link.run(claim_slot(name, look, worker=self._database.worker, lease=self._lease))
-        return 0.0 if slot is None else slot
+        # Another worker was quicker, and its transaction may not be visible yet.
+        return TAKEN_SECONDS if slot is None else slot
 
     async def hold(self, name: str, slot: Slot, abort: Callable[[AbortReason], None]) -> None:
         """Renew the slot's lease until cancelled. Call `abort` if it is lost or cannot be renewed in time."""

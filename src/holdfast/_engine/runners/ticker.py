@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -82,12 +83,14 @@ class Ticker:
             if runner.every is not None:
                 slot = await self._timetable.take(runner.name)
                 if not isinstance(slot, Slot):
-                    return self._skipped(runner, "not due", slot)
+                    late = 0.0 if slot is None else random.uniform(0, runner.spread)  # noqa: S311 - it spreads load
+                    return self._skipped(runner, "not due", None if slot is None else slot + late)
                 call = self._call(runner, limits, StartedRun(slot.run_id, slot.started_at), slot)
             elif runner.singleton and not await self.database.link.run(take_singleton(runner.name)):
                 return self._skipped(runner, "lock held elsewhere")
             else:
-                call = self._call(runner, limits, await self.database.link.run(start_run()), None)
+                started = None if runner.quiet else await self.database.link.run(start_run())
+                call = self._call(runner, limits, started, None)
             return await self._run(call)
         finally:
             # A function that ignores its abort signal prevents another start of the runner.
@@ -101,14 +104,14 @@ class Ticker:
         for call in list(self._calls):
             call.abort(reason)
 
-    def _call(self, runner: Runner, limits: Limits, run: StartedRun, slot: Slot | None) -> _Call:
+    def _call(self, runner: Runner, limits: Limits, run: StartedRun | None, slot: Slot | None) -> _Call:
         budget = Budget(items=limits.items, seconds=limits.seconds * USABLE)
         tick = Tick(
             name=runner.name,
             state=self._state,
             budget=budget,
             settings=self._settings,
-            run_id=run.id,
+            run_id=run.id if run else 0,
             slot=slot and slot.at,
             attempt=slot.attempt if slot else 1,
         )
@@ -181,7 +184,7 @@ class Ticker:
             return bool(await self._persist(statement))
         if outcome is not None:
             run = record_run(
-                call.started,
+                await self._started(call),
                 call.runner.name,
                 outcome,
                 worker=self.database.worker,
@@ -203,15 +206,27 @@ class Ticker:
             except (*LOST, TimeoutError):
                 self._owed[runner] = owed
 
+    async def _started(self, call: _Call) -> StartedRun:
+        """Return the id and the start of a run that is about to be recorded."""
+        if call.started is None:
+            started: StartedRun = await self._persist(start_run())
+            call.started = started.earlier(time.monotonic() - call.began)
+        return call.started
+
     async def _show(self, call: _Call) -> None:
         await asyncio.sleep(SHOWN_AFTER)
+        # Neither statement is cancelled: see `_shown`.
+        call.shown = call.started is None
+        with suppress(*LOST, TimeoutError):
+            await self._write_shown(call, await self._started(call))
+
+    async def _write_shown(self, call: _Call, started: StartedRun) -> None:
 
         def row() -> Statement[None]:
             call.shown = True
-            return record_run(call.started, call.runner.name, None, worker=self.database.worker, counts={})
+            return record_run(started, call.runner.name, None, worker=self.database.worker, counts={})
 
-        with suppress(*LOST, TimeoutError):
-            await self.database.link.run_in_turn(row)
+        await self.database.link.run_in_turn(row)
 
     async def _shown(self, call: _Call, show: asyncio.Task[None]) -> None:
         # A write in progress is not cancelled: that would wait for the server. The end of the tick is written after it,
@@ -242,10 +257,12 @@ class _TickEnd(NamedTuple):
 class _Call:
     """The call of a runner's function, which can be aborted."""
 
-    def __init__(self, runner: Runner, tick: Tick, run: StartedRun, slot: Slot | None, seconds: float) -> None:
+    def __init__(self, runner: Runner, tick: Tick, run: StartedRun | None, slot: Slot | None, seconds: float) -> None:
         self.runner = runner
         self.tick = tick
+        self.began = time.monotonic()
         self.started = run
+        """None: it has no id yet."""
         self.slot = slot
         self.task: asyncio.Task[Counts | BaseException] | None = None
         self.shown = False
@@ -289,6 +306,8 @@ class _Call:
     def _ended(self, task: asyncio.Task[Counts | BaseException]) -> _TickEnd:
         reason, name = self.tick.signal.reason, self.runner.name
         result = task.result() if task.done() and not task.cancelled() else None
+        if self.runner.quiet and self.started is None and isinstance(result, (*LOST, TimeoutError)):
+            raise result
         if isinstance(result, BaseException):
             failure = Failure.of(result)
             log.error("a runner failed", extra={"runner": name, "error": failure.code}, exc_info=result)

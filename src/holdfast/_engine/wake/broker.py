@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 from psycopg import sql
 
+from holdfast._engine.address import connect
 from holdfast._engine.keeper import unwatched
-from holdfast._engine.link import LOST, behind_pooler, connect, pause, severed_after
+from holdfast._engine.link import LOST, behind_pooler, pause, sever, severed_after
 from holdfast._engine.wake.listen import LISTEN_SECONDS, Listener, hear
 from holdfast._logs.log import Log
 from holdfast._store.sleeper import WORKER_CHANNEL, worker_channel
@@ -96,6 +97,11 @@ class BrokerWaker:
         """Use another worker id. The next call gets no echo, and so reconnects."""
         self._worker = worker
         self._own = self._channels.of(worker)
+
+    def doubt(self, before: float) -> None:
+        """End the bridge, if this worker is it and it connected before that moment, by the monotonic clock."""
+        if self._bridge is not None:
+            self._bridge.doubt(before)
 
     async def run(self, turn: Turn = unwatched) -> None:
         self._turn = turn
@@ -254,6 +260,8 @@ class Bridge:
         self._calls: set[int] = set()
         self._members: dict[int, float] = {}
         self._resigned = False
+        self._conn: psycopg.AsyncConnection[Any] | None = None
+        self._connected_at = 0.0
         self.impossible = False
         """Whether LISTEN cannot work here: the URL leads to a pooler."""
 
@@ -266,6 +274,11 @@ class Bridge:
         """Give way to the bridge of a worker with a lower id."""
         self._resigned = self._resigned or worker < self._worker
 
+    def doubt(self, before: float) -> None:
+        """End if it connected before that moment: its server may be gone, and nothing would show it."""
+        if self._conn is not None and self._connected_at < before:
+            sever(self._conn)
+
     async def run(self) -> None:
         try:
             async with await connect(self._url) as conn:
@@ -277,6 +290,7 @@ class Bridge:
             log.debug("the bridge lost its database", extra={"error": type(exc).__name__})
 
     async def _serve(self, conn: psycopg.AsyncConnection[Any]) -> None:
+        self._conn, self._connected_at = conn, time.monotonic()
         await conn.execute(_each("LISTEN", [WORKER_CHANNEL]))
         await self._session.subscribe(self._channels.bridge)
         log.info("this worker passes on the wake-ups of its database")

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast._drivers import run_sync
-from holdfast._engine.link import CONNECT, LOST, Link, behind_pooler, pause, pin_names_of, sever, traceback_for
+from holdfast._engine.address import watched
+from holdfast._engine.link import LOST, Link, behind_pooler, pause, pin_names_of, sever, traceback_for
 from holdfast._engine.wake.late import LateChains, late
 from holdfast._engine.wake.sleep import RecordedSleep, follow, follow_sync
 from holdfast._logs.log import Log
@@ -224,7 +226,8 @@ def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> Chain
     failures = 0
     while not ends and (left := deadline - time.monotonic()) > 0:
         try:
-            with psycopg.connect(url, autocommit=True, prepare_threshold=None, **_hurried(left)) as conn:
+            params = watched(conninfo_to_dict(url), math.ceil(left + GRACE))
+            with psycopg.connect(make_conninfo(**params), autocommit=True, prepare_threshold=None) as conn:
                 cut = threading.Timer(left + GRACE, sever, [conn])
                 cut.start()
                 try:
@@ -258,10 +261,6 @@ def _keep(chain_watch: ChainWatch, conn: psycopg.Connection[Any], deadline: floa
                 chain_watch.hear(notification.payload)
     if not deaf:
         run_sync(conn, forget_watcher(chain_watch.listener))
-
-
-def _hurried(seconds: float) -> dict[str, Any]:
-    return CONNECT | {"connect_timeout": min(CONNECT["connect_timeout"], math.ceil(seconds + GRACE))}
 
 
 def _listening(chain_watch: ChainWatch) -> sql.Composed:
@@ -357,7 +356,8 @@ class ChainWatch:
         for some in _parts(self.chains.intersection(chains)):
             ends: dict[int, ChainEnd] = yield chain_ends(some)
             for chain, end in ends.items():
-                if chain in self.chains:
+                under_way = end.status == "moved" and end.job_id is None
+                if chain in self.chains and not under_way:
                     self.chains.remove(chain)
                     self._on_end(chain, end)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from psycopg import sql
 
+from holdfast._engine.address import connect
 from holdfast._engine.keeper import unwatched
-from holdfast._engine.link import SHORTEST_PAUSE, Outage, connect, sever, severed_after
+from holdfast._engine.link import SHORTEST_PAUSE, Outage, sever, severed_after
 from holdfast._logs.log import Log
 from holdfast._store.lease import Held
 from holdfast._store.sleeper import WORKER_CHANNEL, worker_channel
@@ -41,6 +43,7 @@ class Waker(Protocol):
 
     async def run(self, turn: Turn = unwatched) -> None: ...
     def rename(self, worker: int) -> None: ...
+    def doubt(self, before: float) -> None: ...
 
 
 class Polling:
@@ -54,6 +57,9 @@ class Polling:
 
     def rename(self, worker: int) -> None:
         """Do nothing: it listens for no id."""
+
+    def doubt(self, before: float) -> None:
+        """Do nothing: it has no connection."""
 
 
 class Listener:
@@ -69,11 +75,19 @@ class Listener:
         self._on_lost = on_lost
         self.listening = asyncio.Event()
         self._conn: psycopg.AsyncConnection[Any] | None = None
+        self._connected_at = 0.0
 
     def rename(self, worker: int) -> None:
         """Listen for another worker id, on a new connection."""
         self.worker = worker
-        if self._conn is not None:
+        self.doubt(math.inf)
+
+    def doubt(self, before: float) -> None:
+        """Replace the connection if it was made before that moment, by the monotonic clock.
+
+        Nothing is sent on it, so nothing shows whether its server still answers.
+        """
+        if self._conn is not None and self._connected_at < before:
             sever(self._conn)
 
     async def run(self, turn: Turn = unwatched) -> None:
@@ -91,7 +105,7 @@ class Listener:
                     turn(math.inf)
                     # Notifications sent before LISTEN did not arrive: look once.
                     self._on_wake("")
-                    self._conn = conn
+                    self._conn, self._connected_at = conn, time.monotonic()
                     async for notification in conn.notifies():
                         hear(notification.payload, on_wake=self._on_wake, on_lost=self._on_lost)
             except Exception as exc:  # noqa: BLE001 - every error is logged, and polling continues
