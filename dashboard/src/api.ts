@@ -1,5 +1,6 @@
 import { Client, path } from "./client";
 import { learn } from "./clock";
+import { route } from "./route";
 import type {
   ArchivedJob,
   ArchiveSummary,
@@ -7,6 +8,7 @@ import type {
   ChainGraph,
   ChainPage,
   ChainSearch,
+  DatabaseLines,
   DeadLetterSearch,
   DeadLetters,
   Done,
@@ -51,54 +53,61 @@ export function onUnauthorized(listener: Listener): void {
   listeners.add(listener);
 }
 
+/** The path of a route that is about one database: with several, it begins with the name. */
+function of(path: string): string {
+  const { database } = route.value;
+  return database === null ? path : `databases/${encodeURIComponent(database)}/${path}`;
+}
+
 /** Every route of the operations API that the dashboard asks. */
 export const api = {
   me: (signal?: Signal) => client.get<Me>("api/me", {}, signal),
   login: (token: string) => client.post<Me>("api/session", { token }),
   logout: () => client.delete<unknown>("api/session"),
+  databases: (signal?: Signal) => client.get<DatabaseLines>("api/databases", {}, signal),
 
-  overview: (signal?: Signal) => client.get<Overview>("api/overview", { minutes: 60 }, signal),
-  live: () => client.address("api/overview/live"),
+  overview: (signal?: Signal) => client.get<Overview>(of("api/overview"), { minutes: 60 }, signal),
+  live: () => client.address(of("api/overview/live")),
 
-  jobs: (search: JobSearch, signal?: Signal) => client.get<JobPage>("api/jobs", { ...search }, signal),
-  job: (id: string, signal?: Signal) => client.get<JobStory>(path("jobs", id), {}, signal),
+  jobs: (search: JobSearch, signal?: Signal) => client.get<JobPage>(of("api/jobs"), { ...search }, signal),
+  job: (id: string, signal?: Signal) => client.get<JobStory>(of(path("jobs", id)), {}, signal),
   actOnJobs: (action: JobAction, signal?: Signal) =>
-    client.post<JobActionResult>("api/jobs/actions", action, signal),
+    client.post<JobActionResult>(of("api/jobs/actions"), action, signal),
 
   chains: (search: ChainSearch, signal?: Signal) =>
-    client.get<ChainPage>("api/chains", { ...search }, signal),
-  chain: (id: string, signal?: Signal) => client.get<ChainGraph>(path("chains", id), {}, signal),
+    client.get<ChainPage>(of("api/chains"), { ...search }, signal),
+  chain: (id: string, signal?: Signal) => client.get<ChainGraph>(of(path("chains", id)), {}, signal),
 
   deadLetters: (search: DeadLetterSearch, signal?: Signal) =>
-    client.get<DeadLetters>("api/dead-letters", { ...search }, signal),
+    client.get<DeadLetters>(of("api/dead-letters"), { ...search }, signal),
 
-  runners: (signal?: Signal) => client.get<Runners>("api/runners", {}, signal),
+  runners: (signal?: Signal) => client.get<Runners>(of("api/runners"), {}, signal),
   runs: (name: string, limit: number, signal?: Signal) =>
-    client.get<RunPage>(path("runners", name, "runs"), { limit }, signal),
+    client.get<RunPage>(of(path("runners", name, "runs")), { limit }, signal),
   actOnRunner: (name: string, action: RunnerAction) =>
-    client.post<Done>(path("runners", name, "actions"), action),
+    client.post<Done>(of(path("runners", name, "actions")), action),
 
-  workers: (signal?: Signal) => client.get<Workers>("api/workers", {}, signal),
-  kinds: (signal?: Signal) => client.get<Kinds>("api/kinds", {}, signal),
+  workers: (signal?: Signal) => client.get<Workers>(of("api/workers"), {}, signal),
+  kinds: (signal?: Signal) => client.get<Kinds>(of("api/kinds"), {}, signal),
 
-  queues: (signal?: Signal) => client.get<Queues>("api/queues", {}, signal),
-  setQueue: (name: string, control: QueueControl) => client.put<Done>(path("queues", name), control),
+  queues: (signal?: Signal) => client.get<Queues>(of("api/queues"), {}, signal),
+  setQueue: (name: string, control: QueueControl) => client.put<Done>(of(path("queues", name)), control),
   actOnQueue: (name: string, action: QueueAction, signal?: Signal) =>
-    client.post<Done | JobActionResult>(path("queues", name, "actions"), action, signal),
+    client.post<Done | JobActionResult>(of(path("queues", name, "actions")), action, signal),
 
-  subscriptions: (signal?: Signal) => client.get<Subscriptions>("api/subscriptions", {}, signal),
+  subscriptions: (signal?: Signal) => client.get<Subscriptions>(of("api/subscriptions"), {}, signal),
   parked: (name: string, before: string | null, signal?: Signal) =>
-    client.get<ParkedPage>(path("subscriptions", name, "parked"), { before, limit: 50 }, signal),
+    client.get<ParkedPage>(of(path("subscriptions", name, "parked")), { before, limit: 50 }, signal),
   actOnSubscription: (name: string, action: SubscriptionAction) =>
-    client.post<Done>(path("subscriptions", name, "actions"), action),
+    client.post<Done>(of(path("subscriptions", name, "actions")), action),
 
-  archive: (signal?: Signal) => client.get<ArchiveSummary>("api/archive", {}, signal),
+  archive: (signal?: Signal) => client.get<ArchiveSummary>(of("api/archive"), {}, signal),
   exports: (search: ExportSearch, signal?: Signal) =>
-    client.get<ExportPage>("api/archive/exports", { ...search }, signal),
+    client.get<ExportPage>(of("api/archive/exports"), { ...search }, signal),
   archivedJob: (id: string, signal?: Signal) =>
-    client.get<ArchivedJob>(path("archive", "jobs", id), {}, signal),
-  setRetention: (change: RetentionChange) => client.put<Done>("api/archive/retention", change),
+    client.get<ArchivedJob>(of(path("archive", "jobs", id)), {}, signal),
+  setRetention: (change: RetentionChange) => client.put<Done>(of("api/archive/retention"), change),
 
   audit: (before: string | null, signal?: Signal) =>
-    client.get<AuditPage>("api/audit", { before, limit: 50 }, signal),
+    client.get<AuditPage>(of("api/audit"), { before, limit: 50 }, signal),
 };

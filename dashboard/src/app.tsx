@@ -1,8 +1,9 @@
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { ArchivePage } from "./pages/archive";
 import { AuditPage } from "./pages/audit";
 import { ChainPage } from "./pages/chain";
 import { ChainsPage } from "./pages/chains";
+import { DatabasesPage } from "./pages/databases";
 import { DeadLettersPage } from "./pages/dead-letters";
 import { JobPage } from "./pages/job";
 import { JobsPage } from "./pages/jobs";
@@ -38,8 +39,16 @@ export function App() {
         </main>
       );
     case "in":
-      return <Shell>{page(route.value.path)}</Shell>;
+      return <Shell>{chosen(now.me.databases)}</Shell>;
   }
+}
+
+/** The page; where one of several databases must be named and is not, the page of them all. */
+function chosen(databases: string[]): ComponentChildren {
+  const { database, path } = route.value;
+  if (databases.length > 0 && database === null) return <DatabasesPage key="databases" />;
+  if (database !== null && !databases.includes(database)) return <NotFound key="none" />;
+  return <Fragment key={`database ${database}`}>{page(path)}</Fragment>;
 }
 
 function page([name = "", of]: string[]): ComponentChildren {
@@ -65,12 +74,16 @@ function page([name = "", of]: string[]): ComponentChildren {
     case "audit":
       return <AuditPage key="audit" />;
     default:
-      return (
-        <Page title="Not found" key="none">
-          <Notice icon="search" title="There is no such page">
-            <a href={to("")}>Go to the overview</a>
-          </Notice>
-        </Page>
-      );
+      return <NotFound key="none" />;
   }
+}
+
+function NotFound() {
+  return (
+    <Page title="Not found">
+      <Notice icon="search" title="There is no such page">
+        <a href={to("", {}, null)}>Go to the first page</a>
+      </Notice>
+    </Page>
+  );
 }

@@ -1,5 +1,6 @@
 import { Dialog } from "./parts/dialog";
-import { enabled, PLACES, setEnabled } from "./shortcuts";
+import { me } from "./session";
+import { DATABASES_KEY, enabled, PLACES, setEnabled } from "./shortcuts";
 
 const OTHERS: [keys: string[], what: string][] = [
   [["/"], "Search or filter"],
@@ -13,6 +14,7 @@ export function Help({ onClose }: { onClose: () => void }) {
   return (
     <Dialog title="Keyboard" onClose={onClose}>
       <dl class="keys">
+        {(me.value?.databases.length ?? 0) > 0 && <Keys keys={["g", DATABASES_KEY]} what="Databases" />}
         {PLACES.map((place) => (
           <Keys key={place.key} keys={["g", place.key]} what={place.name} />
         ))}

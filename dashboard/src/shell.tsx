@@ -1,13 +1,14 @@
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Help } from "./help";
+import { DatabaseSwitch } from "./parts/database-switch";
 import { Icon, type IconName } from "./parts/icon";
 import { Logo } from "./parts/logo";
 import { Toasts } from "./parts/toast";
 import { REFRESH } from "./resource";
 import { go, route, to } from "./route";
 import { logout, me } from "./session";
-import { type Command, enabled, isTyping, PLACES, reader } from "./shortcuts";
+import { type Command, enabled, isTyping, PLACES, type Place, reader } from "./shortcuts";
 import { nextTheme, theme } from "./theme";
 
 /** What is around every page: the menu, who is signed in, messages and keys. */
@@ -38,7 +39,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
       <header class="side" data-open={open}>
         <div class="side-box">
           <div class="brand">
-            <a href={to("")} aria-label="Holdfast, overview">
+            <a href={to("", {}, null)} aria-label="Holdfast, overview">
               <Logo />
               <span>Holdfast</span>
             </a>
@@ -54,9 +55,10 @@ export function Shell({ children }: { children: ComponentChildren }) {
             </button>
           </div>
           <div class="side-fold" id="menu">
+            <DatabaseSwitch />
             <nav aria-label="Pages">
               <ul>
-                {PLACES.map(({ name, path, key }) => (
+                {places().map(({ name, path, key }) => (
                   <li key={path}>
                     <a
                       href={to(path)}
@@ -82,6 +84,12 @@ export function Shell({ children }: { children: ComponentChildren }) {
       {help && <Help onClose={() => setHelp(false)} />}
     </div>
   );
+}
+
+/** With several databases and none of them chosen, there is only the page of them all. */
+function places(): readonly Place[] {
+  const several = (me.value?.databases.length ?? 0) > 0;
+  return several && route.value.database === null ? [] : PLACES;
 }
 
 function Foot({ onHelp }: { onHelp: () => void }) {
@@ -130,5 +138,6 @@ function run(command: Command, showHelp: () => void): void {
   else if (command === "theme") nextTheme();
   else if (command === "refresh") dispatchEvent(new Event(REFRESH));
   else if (command === "search") document.querySelector<HTMLElement>("[data-mark=search]")?.focus();
+  else if (command === "databases") go(to("", {}, null));
   else go(to(command.go));
 }

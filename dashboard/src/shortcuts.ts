@@ -21,9 +21,11 @@ export const PLACES: readonly Place[] = [
   { key: "a", name: "Audit", path: "audit" },
 ];
 
-export type Command = { go: string } | "help" | "search" | "refresh" | "theme";
+export type Command = { go: string } | "databases" | "help" | "search" | "refresh" | "theme";
 
 const SINGLE: Record<string, Command> = { "?": "help", "/": "search", r: "refresh", t: "theme" };
+/** After `g`: the page of all databases, the first page where there is only one. */
+export const DATABASES_KEY = "b";
 const SEQUENCE_MS = 1500;
 
 /** Single keys can be in the way of voice control and of screen readers, so they can be turned off. */
@@ -41,6 +43,7 @@ export function reader(): (key: string, at: number) => Command | null {
     const within = at - begun < SEQUENCE_MS;
     begun = Number.NEGATIVE_INFINITY;
     if (within) {
+      if (key === DATABASES_KEY) return "databases";
       const place = PLACES.find((one) => one.key === key);
       return place ? { go: place.path } : null;
     }

@@ -113,6 +113,29 @@ export interface ChainPage {
   looked: Looked;
 }
 
+export interface DatabaseFigures {
+  at: string;
+  due: number;
+  oldest_due_seconds: number;
+  unfinished: number;
+  completed_minute: number;
+  failed_hour: number;
+  workers: number;
+  problems: number;
+}
+
+export interface DatabaseLine {
+  name: string;
+  state: "serving" | "draining" | "not answering";
+  draining: boolean;
+  why: string | null;
+  figures: DatabaseFigures | null;
+}
+
+export interface DatabaseLines {
+  databases: DatabaseLine[];
+}
+
 export interface DeadLetterGroup {
   kind: string;
   queue: string;
@@ -279,6 +302,7 @@ export interface Me {
   name: string;
   role: Role;
   version: string;
+  databases: string[];
 }
 
 export interface Minute {

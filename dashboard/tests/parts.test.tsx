@@ -18,7 +18,7 @@ function shown(what: ComponentChildren): HTMLElement {
 }
 
 const signIn = (role: Role) => {
-  session.value = { state: "in", me: { name: "anna", role, version: "1" } };
+  session.value = { state: "in", me: { name: "anna", role, version: "1", databases: [] } };
 };
 
 afterEach(() => {

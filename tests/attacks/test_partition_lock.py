@@ -65,6 +65,6 @@ async def test_a_session_that_is_in_the_way_is_named_and_the_next_tick_goes_on(
                 await maintenance.tick(Tick(name="maintenance", budget=Budget()))
         [said] = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
         assert said.startswith("partitions could not be made: a session holds a lock: ")
-        assert f"pid={owner.info.backend_pid} role={owner.info.user} " in said
+        assert f"pid={owner.info.backend_pid} role={owner.info.user} " in f"{said} "
         assert (await maintenance.tick(Tick(name="maintenance", budget=Budget())))["partitions_made"] == 1
     assert ledger.value(LAST) == missing

@@ -106,7 +106,7 @@ async def test_a_refused_request_leaves_its_key_free_and_a_lost_one_does_not(
         raise psycopg.OperationalError("the connection was lost at the commit")
 
     with monkeypatch.context() as patched:
-        patched.setattr(site.state.operations.service, "act_on_runner", lost)
+        patched.setattr(site.state.operations.first.service, "act_on_runner", lost)
         assert (await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))).status == 500
     again = await ask(site, keyed("POST", path, {"action": "run"}, token, "lost"))
     assert (again.status, again.refusal.error) == (409, "in_progress")

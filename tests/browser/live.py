@@ -29,7 +29,7 @@ APP = "tests.browser.shop:app"
 NAMES = {Role.VIEWER: "vera", Role.OPERATOR: "oskar", Role.DEVELOPER: "dora"}
 DAY = timedelta(days=1)
 # Whatever the worker does is noticed within a test.
-_PACE = {
+PACE = {
     "HOLDFAST_LEASE_MS": "6000",
     "HOLDFAST_HEARTBEAT_MS": "500",
     "HOLDFAST_REAP_INTERVAL_MS": "1000",
@@ -181,7 +181,7 @@ class Storefront(threading.Thread):
 
 
 def working(database: str, nats: NatsServer, folder: Path) -> Process:
-    return Process("worker", APP, database=database, log=folder / "worker.log", SHOP_NATS_URL=nats.url, **_PACE)
+    return Process("worker", APP, database=database, log=folder / "worker.log", SHOP_NATS_URL=nats.url, **PACE)
 
 
 @contextmanager

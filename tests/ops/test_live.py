@@ -246,13 +246,13 @@ async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, token
     _, said, _ = answered.body.decode().split("\n\n")
     overview = Overview.model_validate_json(said.removeprefix("data: "))
     assert (overview.depth.pending, len(overview.minutes)) == (3, 60)
-    assert site.state.operations.opened.live.listeners == 0
+    assert site.state.operations.first.opened.live.listeners == 0
 
 
 async def test_live_jobs_are_counted_while_somebody_listens_though_no_worker_does(
     site: Starlette, tokens: Mapping[Role, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    service = site.state.operations.service
+    service = site.state.operations.first.service
     counted: list[bool] = []
     count = service.count
 
@@ -306,7 +306,7 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
                     *(listen(client, 3, {"x-who": f"viewer {number}"}) for number in range(50))
                 )
         assert heard == [3] * 50
-        opened = site.state.operations._open
+        opened = site.state.operations.first._open
         await until(lambda: opened.live.listeners == 0 and opened.live._reader is None)
         assert opened.live.number <= (time.monotonic() - begun) / 0.2 + 1
 

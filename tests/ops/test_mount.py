@@ -170,10 +170,10 @@ async def test_served_by_itself_it_closes_its_connections(shop: Shop, tokens: Ma
     with Served(site) as served:
         async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=30) as client:
             assert (await client.get("/api/jobs", headers=headers)).status_code == 200
-        opened = site.state.operations._open
+        opened = site.state.operations.first._open
         assert not opened.service._pool._pool.closed
     assert opened.service._pool._pool.closed
-    assert site.state.operations._open is None
+    assert site.state.operations.first._open is None
 
 
 async def test_a_site_with_a_lifespan_can_close_it(shop: Shop, tokens: Mapping[Role, str]) -> None:
@@ -188,7 +188,7 @@ async def test_a_site_with_a_lifespan_can_close_it(shop: Shop, tokens: Mapping[R
     async with web.router.lifespan_context(web):
         answered = await ask(web, Asked("GET", f"{ROOT}/api/jobs", headers=bearer(tokens[Role.VIEWER])))
         assert answered.status == 200
-    assert site.state.operations._open is None
+    assert site.state.operations.first._open is None
     gc.collect()
 
 
@@ -197,7 +197,7 @@ async def test_no_more_connections_are_opened_than_it_may(shop: Shop, tokens: Ma
     asked = Asked("GET", "/api/overview", headers=bearer(tokens[Role.VIEWER]))
     answered = await asyncio.gather(*(ask(site, asked) for _ in range(20)))
     assert [one.status for one in answered] == [200] * 20
-    assert site.state.operations.service._pool._pool.get_stats()["pool_size"] <= 2
+    assert site.state.operations.first.service._pool._pool.get_stats()["pool_size"] <= 2
     await site.state.operations.close()
 
 

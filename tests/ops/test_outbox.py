@@ -60,7 +60,7 @@ def app(database: str) -> Holdfast:
 
 @pytest.fixture
 def developer(database: str) -> str:
-    return make_token(database, "developer")
+    return make_token(database, "developer", name="developer ann")
 
 
 @pytest.fixture
@@ -225,7 +225,7 @@ async def test_a_tick_that_fails_is_in_the_audit_too(
     async def failing(_: object) -> None:
         raise outbox_module.TickFailed("outbox: ValueError: it broke")
 
-    monkeypatch.setattr(site.state.operations.outbox, "run_once", failing)
+    monkeypatch.setattr(site.state.operations.first.outbox, "run_once", failing)
     answered = await ask(site, Asked("POST", "/outbox/run-once", headers=bearer(developer)))
     assert (answered.status, answered.refusal.error) == (503, "tick_failed")
     (entry,) = (await ask(site, Asked("GET", "/api/audit", headers=bearer(developer)))).json["entries"]

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast._ops import health
-from holdfast._ops import health as probes
 from holdfast.ops import Role, operations
 from holdfast.telemetry import instrument
 from tests.ops.asking import Asked, ask, bearer
@@ -59,19 +58,20 @@ async def test_readiness_is_asked_of_the_database_once_a_second(database: str, m
     app = make_app(database)
     site = operations(app, timeout=PATIENT)
     asked = 0
-    ready = health.ready
+    troubles = health.troubles
 
     async def counting(*given: Any, **named: Any) -> Any:
         nonlocal asked
         asked += 1
-        return await ready(*given, **named)
+        return await troubles(*given, **named)
 
-    monkeypatch.setattr(health, "ready", counting)
+    monkeypatch.setattr(health, "troubles", counting)
     answered = await asyncio.gather(*(ask(site, Asked("GET", "/ready")) for _ in range(30)))
     assert {one.status for one in answered} == {503}
     assert answered[0].json["problems"][0]["code"] == "no_worker"
     assert asked == 1
-    monkeypatch.setattr(probes, "FRESH", 0.0)
+    await site.state.operations.close()
+    site = operations(app, timeout=PATIENT)
     async with app.worker(heartbeat=timedelta(milliseconds=100)):
         assert (await ask(site, Asked("GET", "/ready"))).json == {"ready": True, "problems": []}
     await site.state.operations.close()

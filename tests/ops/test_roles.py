@@ -40,6 +40,7 @@ EXAMPLES: dict[tuple[str, str], Example] = {
     ("POST", "/api/session"): Example(json={"token": "{token}"}),
     ("DELETE", "/api/session"): Example(),
     ("GET", "/api/me"): Example(),
+    ("GET", "/api/databases"): Example(),
     ("GET", "/api/overview"): Example(query="minutes=30"),
     ("GET", "/api/overview/live"): Example(),
     ("GET", "/api/jobs"): Example(query="kind=mail.send&status=pending&limit=2&created_from=2020-01-01T00:00:00Z"),

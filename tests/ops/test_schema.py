@@ -10,18 +10,6 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import schemathesis
-from schemathesis.checks import not_a_server_error
-from schemathesis.generation.feedback import FeedbackSources
-from schemathesis.pytest._test_builder import build_operation_test
-from schemathesis.python._constants.orchestrator import make_constants_value_source
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    negative_data_rejection,
-    response_schema_conformance,
-    status_code_conformance,
-    unsupported_method,
-)
 
 from holdfast._ops.openapi import document
 from holdfast._ops.routes import ROUTES
@@ -32,16 +20,12 @@ from tests.ops.serving import Served
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import schemathesis
+    from schemathesis.checks import CheckFunction
+
     from tests.ops.shop import Shop
 
-CHECKS = [
-    not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-    negative_data_rejection,
-    unsupported_method,
-]
+# schemathesis is imported when a test runs: every process of the suite collects this file, and one runs it.
 EXAMPLES = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "prove" else 12
 GENERATION = {"max-examples": EXAMPLES, "deterministic": True, "with-security-parameters": False, "no-shrink": True}
 
@@ -55,8 +39,25 @@ ASKED = [
 
 @pytest.fixture(scope="module")
 def schema() -> schemathesis.BaseSchema:
+    import schemathesis
+
     config = schemathesis.Config.from_dict({"generation": GENERATION})
     return schemathesis.openapi.from_dict(deepcopy(DOCUMENT), config=config)
+
+
+@pytest.fixture(scope="module")
+def checks() -> list[CheckFunction]:
+    from schemathesis.checks import not_a_server_error
+    from schemathesis.specs.openapi import checks
+
+    return [
+        not_a_server_error,
+        checks.status_code_conformance,
+        checks.content_type_conformance,
+        checks.response_schema_conformance,
+        checks.negative_data_rejection,
+        checks.unsupported_method,
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +67,22 @@ def served(shop: Shop) -> Iterator[Served]:
 
 
 @pytest.mark.parametrize(("method", "path"), ASKED)
-def test_every_answer_is_one_that_the_document_describes(
-    method: str, path: str, schema: schemathesis.BaseSchema, served: Served, tokens: Mapping[Role, str]
+def test_every_answer_is_one_that_the_document_describes(  # noqa: PLR0917 - fixtures are arguments
+    method: str,
+    path: str,
+    schema: schemathesis.BaseSchema,
+    checks: list[CheckFunction],
+    served: Served,
+    tokens: Mapping[Role, str],
 ) -> None:
+    from schemathesis.generation.feedback import FeedbackSources
+    from schemathesis.pytest._test_builder import build_operation_test
+    from schemathesis.python._constants.orchestrator import make_constants_value_source
+
     headers = {"Authorization": f"Bearer {tokens[Role.DEVELOPER]}"}
 
     def ask(case: schemathesis.Case[Any]) -> None:
-        case.call_and_validate(base_url=served.url, headers=headers, checks=CHECKS, timeout=60)
+        case.call_and_validate(base_url=served.url, headers=headers, checks=checks, timeout=60)
 
     # `schema.parametrize()` makes the cases of all operations while tests are collected, by each process.
     test = build_operation_test(

@@ -12,6 +12,7 @@ import { Failure, Problem } from "../parts/state";
 import { Tiles } from "../parts/tiles";
 import { Verdict } from "../parts/verdict";
 import { REFRESH } from "../resource";
+import { route } from "../route";
 import { backlog, counts, extended, percentiles, type Sample } from "../series";
 import type { Overview } from "../types";
 
@@ -30,11 +31,12 @@ const BACKLOG: Line[] = [
   { name: "processing", colour: "held", draw: "line", dash: [7, 3] },
 ];
 
-/** Outlives the page, so that coming back to it shows what was seen before. */
-const trail = signal<Sample[]>([]);
+/** By database. Outlives the page, so that coming back to it shows what was seen before. */
+const trails = signal<Record<string, Sample[]>>({});
 
 export function OverviewPage() {
-  const live = useLiveOverview();
+  const database = route.value.database ?? "";
+  const live = useLiveOverview(database);
   const overview = live.overview.value;
   const error = live.error.value;
   return (
@@ -46,7 +48,7 @@ export function OverviewPage() {
           {overview && error && (
             <Problem text={`This could not be refreshed and may be old: ${error.message}`} />
           )}
-          <Board overview={overview} samples={trail.value} />
+          <Board overview={overview} samples={trails.value[database] ?? []} />
         </>
       )}
     </Page>
@@ -54,7 +56,7 @@ export function OverviewPage() {
 }
 
 /** Follow the live overview while the page is open and in sight, and keep a trail of what waited. */
-function useLiveOverview(): LiveOverview {
+function useLiveOverview(database: string): LiveOverview {
   const live = useMemo(
     () => new LiveOverview({ load: api.overview, open: () => new EventSource(api.live()) }),
     [],
@@ -69,7 +71,8 @@ function useLiveOverview(): LiveOverview {
     const forget = live.overview.subscribe((overview) => {
       if (!overview) return;
       tick();
-      trail.value = extended(trail.value, overview);
+      const before = trails.peek();
+      trails.value = { ...before, [database]: extended(before[database] ?? [], overview) };
     });
     begin();
     document.addEventListener("visibilitychange", see);
@@ -80,7 +83,7 @@ function useLiveOverview(): LiveOverview {
       removeEventListener(REFRESH, begin);
       live.close();
     };
-  }, [live]);
+  }, [live, database]);
   return live;
 }
 

@@ -1,6 +1,8 @@
 /** Drawn in a box of 16, in the colour of the text. */
 const PATHS = {
   overview: "M2 9.5h3l2-6 3 9 2-5h2",
+  databases:
+    "M8 2.2c3 0 5.2.9 5.2 2s-2.2 2-5.2 2-5.2-.9-5.2-2 2.2-2 5.2-2zM2.8 4.2v7.6c0 1.1 2.2 2 5.2 2s5.2-.9 5.2-2V4.2M2.8 8c0 1.1 2.2 2 5.2 2s5.2-.9 5.2-2",
   jobs: "M2.5 4h11M2.5 8h11M2.5 12h7",
   chains: "M5.5 4.5h-1a2 2 0 0 0-2 2v3a2 2 0 0 0 2 2h1M10.5 4.5h1a2 2 0 0 1 2 2v3a2 2 0 0 1-2 2h-1M5.5 8h5",
   "dead-letters":

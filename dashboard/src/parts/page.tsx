@@ -1,5 +1,6 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { route } from "../route";
 
 interface Props {
   title: string;
@@ -16,9 +17,10 @@ let first = true;
 /** A page: its title in the window and on the page, which gets the focus so that it is read out. */
 export function Page({ title, trail, aside, note, children }: Props) {
   const heading = useRef<HTMLHeadingElement>(null);
+  const { database } = route.value;
   useEffect(() => {
-    document.title = `${title} · Holdfast`;
-  }, [title]);
+    document.title = [title, database, "Holdfast"].filter(Boolean).join(" · ");
+  }, [title, database]);
   // Before anybody sees the page, and goes on by keyboard: a focus that comes late is taken from them.
   useLayoutEffect(() => {
     if (!first) heading.current?.focus();

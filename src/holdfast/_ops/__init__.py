@@ -9,6 +9,8 @@ access.py       authenticates the caller by token, JWT, session cookie or host, 
 jwt.py          verifies JSON Web Tokens of a trusted issuer
 caller.py       defines the caller, roles, tokens, limits per caller, and the refusal of a request
 requests.py     defines the queries and bodies that the API accepts, and reads them within limits
+databases.py    has the connections of each database, and summarizes its state
+newest.py       shares readings of a database between concurrent requests
 service.py      runs every query and action, bounded in time and size
 pool.py         opens the connections and limits each statement's time
 jobs.py         searches jobs, and reads one job's history and the graph of its chain
@@ -22,5 +24,6 @@ redaction.py    hides secrets in payloads
 responses/      defines the answers of the API
 live.py         streams the overview as Server-Sent Events
 health.py       answers /live, /ready and /metrics
+gauges.py       reads the metrics of the fleet from its databases
 openapi.py      describes the API as an OpenAPI document
 """

@@ -9,6 +9,7 @@ from holdfast._ops.caller import RequestRefused, written
 from holdfast._ops.jobs import find_asked, line, narrowed, search_of
 from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
+from holdfast._store.moving import find_moved_jobs
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
 from holdfast._store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
 from holdfast._store.subscription import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction
+    from holdfast._store.moving import Moved
     from holdfast._store.search import FoundJob
     from holdfast._store.statement import Statement
 
@@ -111,16 +113,29 @@ async def _acted(  # noqa: PLR0913 - the dependencies of an action
     acted = matched.refused
     if not action.preview:
         acted = await _act(pool, action, jobs, by, transitions)
+    refused = [one for one in acted if not one.done][:_MOST_REFUSED]
     return JobActionResult(
         preview=action.preview,
         matched=len(matched.jobs) if action.preview else len(jobs),
         capped=matched.capped,
         done=sum(one.done for one in acted),
-        refused=[RefusedJob(id=one.id, why=why(one.answer)) for one in acted if not one.done][:_MOST_REFUSED],
+        refused=await _explained(pool, refused),
         sample=[line(job) for job in matched.jobs[:_SAMPLE]],
         looked=matched.looked,
         at=matched.at,
     )
+
+
+async def _explained(pool: Connections, refused: Sequence[Acted]) -> list[RefusedJob]:
+    """Return why these jobs were left alone, and of a job that has moved, where it is."""
+    absent = [one.id for one in refused if one.answer in ("not_found", "not_failed")]
+    moved: dict[int, Moved] = {}
+    if absent:
+        async with pool.reading() as transaction:
+            moved = await transaction.run(find_moved_jobs(absent))
+    return [
+        RefusedJob(id=one.id, why=f"it {moved[one.id].says}" if one.id in moved else why(one.answer)) for one in refused
+    ]
 
 
 class _Matched(NamedTuple):

@@ -20,16 +20,18 @@ from starlette.routing import Route as StarletteRoute
 
 from holdfast._archive.location import Location
 from holdfast._logs.masking import NAMES
+from holdfast._model.databases import Databases, databases_of, named
 from holdfast._model.duration import DAY, MILLISECOND, as_timedelta
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._ops.access import Sessions
 from holdfast._ops.archive import ArchiveEndpoints
-from holdfast._ops.endpoint import Endpoint, Headers, Target, refused_by_starlette
+from holdfast._ops.databases import OpenService, WatchedDatabase
+from holdfast._ops.endpoint import Endpoint, Headers, Target, refused_by_starlette, refused_unnamed
 from holdfast._ops.health import Probes
 from holdfast._ops.openapi import document
 from holdfast._ops.outbox import OutboxEndpoints
 from holdfast._ops.redaction import Redaction
-from holdfast._ops.routes import ROUTES, OpenService, Operations
+from holdfast._ops.routes import PREFIX, ROUTES, Operations
 from holdfast._ops.service import Service
 
 if TYPE_CHECKING:
@@ -49,7 +51,7 @@ if TYPE_CHECKING:
 def operations(  # noqa: PLR0913 - one keyword per choice
     app: Holdfast | None = None,
     *,
-    url: str | None = None,
+    url: str | Databases | None = None,
     authenticate: Authenticate | None = None,
     jwt: JwtAccess | None = None,
     redact_fields: Collection[str] = (),
@@ -63,22 +65,22 @@ def operations(  # noqa: PLR0913 - one keyword per choice
 ) -> Starlette:
     """Return an ASGI application to serve or to mount, for example under `/holdfast`.
 
-    Without `app`, only with the `url` of a database, everything works except running handlers. Callers authenticate
+    Without `app`, only with the `url` of a database or several `Databases`, everything works except running handlers.
+    With several, the dashboard has a page for all, and paths of one begin with `databases/NAME`. Callers authenticate
     with an access token, a token that `jwt` trusts, or `authenticate(request)`, sync or async, which returns a
     `Person`. `redact_fields` are hidden in payloads in addition to the default ones, and `redact(kind, value)` returns
-    the value to show. `connections`: the most connections it opens. Default: 4. `timeout`: of each statement, in
-    seconds or a timedelta. Default: 2 seconds. `secret`: signs sessions; processes behind one address must share it.
+    the value to show. `connections`: the most connections to each database. Default: 4. `timeout`: of each statement,
+    in seconds or a timedelta. Default: 2 seconds. `secret`: signs sessions; processes behind one address must share it.
     `public_metrics`: no login for /metrics. `live_every`: how often open pages are updated, in seconds or a timedelta.
     Default: 2 seconds. `live_clients`: the most streams of open pages. Default: 200.
     """
     settings = Settings.load(os.environ)
-    address = url or (app.url if app is not None else None) or next(iter(settings.database_urls), None)
-    if address is None:
-        raise SettingsError(["no database: give operations() an address, or set HOLDFAST_DATABASE_URL"])
-    routes = _routes(public_metrics=public_metrics)
+    databases = _databases(app, url, settings)
+    routes = _routes(several=len(databases) > 1, public_metrics=public_metrics)
     redaction = Redaction(NAMES | set(redact_fields), redact)
-    kept = Operations(
-        lambda: OpenService(
+
+    def open_service(address: str) -> OpenService:
+        return OpenService(
             Service(
                 address,
                 connections=connections,
@@ -89,9 +91,19 @@ def operations(  # noqa: PLR0913 - one keyword per choice
             connections=connections,
             every=as_timedelta("live_every", live_every, least=MILLISECOND, limit=DAY),
             listeners=live_clients,
-        ),
+        )
+
+    kept = Operations(
+        {
+            name: WatchedDatabase(
+                name,
+                partial(open_service, address),
+                OutboxEndpoints(app, address, settings),
+                draining=name in databases.draining,
+            )
+            for name, address in databases.items()
+        },
         document=partial(document, routes),
-        outbox=OutboxEndpoints(app, address, settings),
         archive=ArchiveEndpoints(Location.of(settings)),
         probes=Probes(app, settings.reap_interval),
         sessions=Sessions(secret),
@@ -124,19 +136,38 @@ async def _lifespan(kept: Operations, _: Starlette) -> AsyncIterator[None]:
         await kept.close()
 
 
-def _routes(*, public_metrics: bool) -> tuple[Route, ...]:
+def _databases(app: Holdfast | None, url: str | Databases | None, settings: Settings) -> Databases:
+    if isinstance(url, Databases):
+        return url
+    if url:
+        return named([url])
+    if app is not None and app.url:
+        return app.databases
+    if not settings.database_urls and settings.databases_file is None:
+        raise SettingsError(["no database: give operations() an address, or set HOLDFAST_DATABASE_URL"])
+    return databases_of(settings)
+
+
+def _routes(*, several: bool, public_metrics: bool) -> tuple[Route, ...]:
+    """Return the routes. With several databases, the path of a route for one of them has its name."""
     public = {"/metrics"} if public_metrics else set()
-    return tuple(replace(route, role=None) if route.path in public else route for route in ROUTES)
+    routes = [replace(route, role=None) if route.path in public else route for route in ROUTES]
+    return tuple(replace(route, path=PREFIX + route.path) if several and not route.whole else route for route in routes)
 
 
 def _endpoints(kept: Operations, routes: tuple[Route, ...]) -> list[StarletteRoute]:
     by_path: dict[str, dict[str, Route]] = {}
     for route in routes:
         by_path.setdefault(route.path, {})[route.method] = route
+    unnamed = [path.removeprefix(PREFIX) for path in by_path if path.startswith(PREFIX)]
     return [
-        StarletteRoute(re.sub(r"\{(name|queue)\}", r"{\1:path}", path), Endpoint(kept, methods), name=path)
-        for path, methods in by_path.items()
+        *(StarletteRoute(_pattern(path), Endpoint(kept, methods), name=path) for path, methods in by_path.items()),
+        *(StarletteRoute(_pattern(path), refused_unnamed) for path in unnamed),
     ]
+
+
+def _pattern(path: str) -> str:
+    return re.sub(r"\{(name|queue)\}", r"{\1:path}", path)
 
 
 def _page_routes() -> list[StarletteRoute]:

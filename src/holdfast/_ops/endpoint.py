@@ -64,12 +64,14 @@ class Endpoint:
         check_length(request.headers.get("content-length"))
         operations = self._operations
         by = ANYBODY if route.role is None else await operations.access.allowed(request, route.role)
+        path = read_path(request)
+        database = operations.database(path.pop("database", None))
         call = Call(
             request=request,
             operations=operations,
-            service=operations.service,
+            database=database,
             by=by,
-            path=read_path(request),
+            path=path,
             query=None if route.query is None else read_query(request, route.query),
             body=None if route.body is None else await read_body(request, route.body),
         )
@@ -77,11 +79,11 @@ class Endpoint:
             return await _answered(route, call)
         # Login and logout have no role, so their answer with its cookie is never stored under an idempotency key.
         key = None if request.method in SAFE else key_of(request)
-        async with operations.opened.shares.turn(by):
+        async with database.opened.shares.turn(by):
             if key is None:
                 return await _answered(route, call)
             asked = digest(request.method, request.url.path, call.body)
-            return await once(operations.service, by, key, asked, lambda: _answered(route, call))
+            return await once(database.service, by, key, asked, lambda: _answered(route, call))
 
     def _refused_method(self) -> Response:
         response = refusal(RequestRefused(405, "wrong_method", f"Allowed here: {self._allow}."))
@@ -140,6 +142,13 @@ async def refused_by_starlette(_: Request, exc: Exception) -> Response:
     response = refusal(RequestRefused(status, code, message))
     response.headers.update(getattr(exc, "headers", None) or {})
     return response
+
+
+async def refused_unnamed(request: Request) -> Response:
+    """Refuse a path that names none of several databases."""
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    message = f"There are several databases: ask databases/NAME{path}, and api/databases for their names."
+    return refusal(RequestRefused(404, "no_database_named", message))
 
 
 POLICY = (

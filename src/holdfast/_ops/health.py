@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import defaultdict
-from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from starlette.responses import PlainTextResponse, Response
 
 from holdfast._distribution import missing
-from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._ops.caller import RequestRefused
+from holdfast._ops.gauges import PATIENCE_SECONDS, Gauges
+from holdfast._ops.newest import NewestReading
 from holdfast._ops.responses.job import Answer
 from holdfast._store.schema import check_schema, read_readiness
-from holdfast._telemetry import metrics as it
-from holdfast._telemetry.metrics import Series
 from holdfast._telemetry.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+    from datetime import timedelta
 
-    from opentelemetry.metrics import MeterProvider
     from prometheus_client.registry import CollectorRegistry
 
     from holdfast._app.app import Holdfast
     from holdfast._engine.jobs.heartbeat import Vitals
     from holdfast._engine.keeper import LoopVitals
-    from holdfast._ops.responses.fleet import Overview, QueueOverview, Subscriptions
     from holdfast._ops.service import Service
     from holdfast._store.schema import Readiness
-    from holdfast._telemetry.metrics import Instrument, Labels
-
-    Values: TypeAlias = dict[Instrument, dict[Labels, float]]
 
 
 # The reaper is late after this many of its intervals.
@@ -56,13 +48,16 @@ class Live(Answer):
     text: str = ""
 
 
+TroubleCode: TypeAlias = Literal[
+    "database_unreachable", "schema_not_migrated", "no_worker", "no_reaper", "no_maintenance", "starting", "stopping",
+    "loop_ended", "loop_stalled", "endings_unwritten",
+]  # fmt: skip
+
+
 class Trouble(Answer):
     """Why something is not ready."""
 
-    code: Literal[
-        "database_unreachable", "schema_not_migrated", "no_worker", "no_reaper", "no_maintenance", "starting",
-        "stopping", "loop_ended", "loop_stalled", "endings_unwritten",
-    ]  # fmt: skip
+    code: TroubleCode
     text: str
     database: str | None = None
     loop: str | None = None
@@ -97,17 +92,6 @@ class WorkerReady(Ready):
 async def live() -> Response:
     """Answer 200: a process that answers is alive."""
     return said_live(Live())
-
-
-async def ready(service: Service, *, reap_interval: timedelta) -> Response:
-    """Answer 200 if the schema is current, a worker is alive and leases are reaped; otherwise 503 with the problems."""
-    return said_ready([trouble async for trouble in _troubles(service, reap_interval.total_seconds())])
-
-
-async def metrics(service: Service, gauges: Gauges, registry: CollectorRegistry, accept: str) -> Response:
-    """Answer with the registry's metrics, after a refresh of the fleet's gauges."""
-    await gauges.look(service)
-    return exposition(registry, accept)
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> Response:
@@ -194,23 +178,19 @@ def _troubles_of_loops(loops: Sequence[LoopVitals], lease: timedelta, database: 
             )
 
 
-async def _troubles(service: Service, interval: float) -> AsyncIterator[Trouble]:
+async def troubles(service: Service, interval: float) -> list[Trouble]:
+    """Return why the jobs of this database are not worked on. `interval`: of the reaper, in seconds."""
     try:
         await service.run(check_schema())
         found = await service.run(read_readiness())
     except HoldfastError as exc:
         # Missing, too old, or migrated by a newer version.
-        yield Trouble(code="schema_not_migrated", text=str(exc), deployment_blocker=True)
+        return [Trouble(code="schema_not_migrated", text=str(exc), deployment_blocker=True)]
     except RequestRefused as exc:
         missing = exc.code == "not_migrated"
-        yield Trouble(
-            code="schema_not_migrated" if missing else "database_unreachable",
-            text=exc.message,
-            deployment_blocker=missing,
-        )
-    else:
-        for trouble in _troubles_of_fleet(found, interval):
-            yield trouble
+        code: TroubleCode = "schema_not_migrated" if missing else "database_unreachable"
+        return [Trouble(code=code, text=exc.message, deployment_blocker=missing)]
+    return [*_troubles_of_fleet(found, interval)]
 
 
 def _troubles_of_fleet(found: Readiness, interval: float) -> Iterator[Trouble]:
@@ -233,34 +213,43 @@ def _troubles_of_fleet(found: Readiness, interval: float) -> Iterator[Trouble]:
         )
 
 
-FRESH = 1.0
-"""Seconds for which a readiness answer is cached."""
-
-
 class Probes:
+    """The answers to /ready and /metrics, over all databases.
+
+    `services` are by name; the name is empty if there is only one database.
+    """
+
     def __init__(self, app: Holdfast | None, reap_interval: timedelta) -> None:
         self._app = app
-        self._reap_interval = reap_interval
+        self._reap_interval = reap_interval.total_seconds()
         self._measured: tuple[CollectorRegistry, Gauges] | None = None
-        self._asking: asyncio.Task[Response] | None = None
-        self._asked = -FRESH
+        self._newest: dict[str, NewestReading[list[Trouble]]] = {}
 
-    async def ready(self, service: Service) -> Response:
-        """Query the database at most once a second, because this endpoint needs no authentication."""
-        now, loop = time.monotonic(), asyncio.get_running_loop()
-        asking = self._asking
-        if asking is None or asking.get_loop() is not loop or (asking.done() and now - self._asked >= FRESH):
-            self._asked = now
-            asking = self._asking = asyncio.create_task(ready(service, reap_interval=self._reap_interval))
-        return await asyncio.shield(asking)
+    async def ready(self, services: Mapping[str, Service]) -> Response:
+        """Answer 200 if schemas are current, workers are alive and leases are reaped; otherwise 503 with the problems.
 
-    async def metrics(self, service: Service, headers: Mapping[str, str]) -> Response:
+        A database is queried at most once a second, because this endpoint needs no authentication.
+        """
+        found = await asyncio.gather(*(self._troubles(name, service) for name, service in services.items()))
+        return said_ready([trouble for troubles in found for trouble in troubles])
+
+    async def _troubles(self, name: str, service: Service) -> list[Trouble]:
+        newest = self._newest.setdefault(name, NewestReading(patience=PATIENCE_SECONDS if name else None))
+        try:
+            found = await newest.get(lambda: troubles(service, self._reap_interval))
+        except RequestRefused as exc:
+            found = [Trouble(code="database_unreachable", text=exc.message)]
+        return [trouble.model_copy(update={"database": name or None}) for trouble in found]
+
+    async def metrics(self, services: Mapping[str, Service], headers: Mapping[str, str]) -> Response:
+        """Answer with the metrics, after a refresh of the fleet's gauges."""
         if find_spec("prometheus_client") is None:
             raise RequestRefused(404, "not_installed", missing("/metrics", "prometheus", "prometheus_client") + ".")
         if self._measured is None:
             self._measured = _measured(self._app)
         registry, gauges = self._measured
-        return await metrics(service, gauges, registry, headers.get("accept", ""))
+        await gauges.look(services)
+        return exposition(registry, headers.get("accept", ""))
 
 
 def _measured(app: Holdfast | None) -> tuple[CollectorRegistry, Gauges]:
@@ -273,94 +262,3 @@ def _measured(app: Holdfast | None) -> tuple[CollectorRegistry, Gauges]:
         if isinstance(listener, Telemetry) and listener.registry is not None:
             registry.register(listener.registry)
     return registry, Gauges(registry=registry)
-
-
-MINUTES = 5
-# Scrapes within this many seconds share one result.
-FRESH_SECONDS = 1.0
-
-log = Log(__name__)
-
-
-class Gauges:
-    """Gauges for a prometheus-client registry, an OpenTelemetry meter provider, or both."""
-
-    def __init__(
-        self, *, registry: CollectorRegistry | None = None, meter_provider: MeterProvider | None = None
-    ) -> None:
-        self.series = Series(it.FLEET)
-        self._looked = -FRESH_SECONDS
-        if registry is not None:
-            from holdfast._telemetry.prometheus import SeriesCollector
-
-            registry.register(SeriesCollector(self.series))
-        if meter_provider is not None:
-            from holdfast._telemetry.opentelemetry import SeriesMeter
-
-            SeriesMeter(meter_provider, self.series)
-
-    async def look(self, service: Service) -> None:
-        """Read all values, unless they are fresh. If the database does not answer, `up` becomes 0."""
-        if time.monotonic() - self._looked < FRESH_SECONDS:
-            return
-        try:
-            ready = await service.run(read_readiness())
-            overview, subscriptions = await service.overview(MINUTES), await service.subscriptions()
-        except RequestRefused as exc:
-            log.warning("the fleet cannot be measured", extra={"why": exc.code})
-            self.series.replace({it.FLEET_UP: {(): 0.0}})
-        else:
-            self.series.replace(_values(ready, overview, subscriptions))
-        self._looked = time.monotonic()
-
-    async def watch(self, service: Service, every: timedelta = timedelta(seconds=15)) -> None:
-        """Refresh the values periodically, for exporters that push."""
-        while True:
-            await self.look(service)
-            await asyncio.sleep(every.total_seconds())
-
-
-def _values(
-    ready: Readiness, overview: Overview, subscriptions: Subscriptions
-) -> Mapping[Instrument, dict[Labels, float]]:
-    found: Values = defaultdict(dict)
-    found[it.FLEET_UP][()] = 1.0
-    found[it.FLEET_WORKERS][()] = ready.live
-    found[it.FLEET_SILENT][()] = ready.silent
-    if ready.reaped is not None:
-        found[it.FLEET_REAPER_AGE][()] = ready.reaped
-    if overview.counted_at is not None:
-        found[it.FLEET_CENSUS_AGE][()] = max(0.0, (overview.at - overview.counted_at).total_seconds())
-    for queue in overview.queues:
-        _queue(found, queue)
-    for kind in overview.unserved:
-        found[it.KIND_UNSERVED][kind.queue, kind.kind] = kind.due
-    for line in subscriptions.subscriptions:
-        found[it.SUBSCRIPTION_LAG][line.name,] = line.lag_events
-        found[it.SUBSCRIPTION_AGE][line.name,] = line.lag_seconds
-        found[it.SUBSCRIPTION_PARKED][line.name,] = line.parked
-    return found
-
-
-def _queue(found: Values, queue: QueueOverview) -> None:
-    name, depth = queue.name, queue.depth
-    for instrument, value in (
-        (it.QUEUE_PENDING, depth.pending),
-        (it.QUEUE_DUE, depth.due),
-        (it.QUEUE_PROCESSING, depth.processing),
-        (it.QUEUE_STUCK, depth.stuck),
-        (it.QUEUE_BLOCKED, depth.blocked),
-        (it.QUEUE_OLDEST, depth.oldest_due_seconds),
-        (it.QUEUE_PAUSED, float(queue.paused)),
-    ):
-        found[instrument][name,] = value
-    for outcome, word in (
-        ("completed", "completed"),
-        ("failed", "failed"),
-        ("retried", "retry"),
-        ("cancelled", "cancelled"),
-    ):
-        found[it.QUEUE_ENDED][name, word] = sum(getattr(minute, outcome) for minute in queue.minutes)
-    for quantile in ("p50", "p95", "p99"):
-        if (seconds := getattr(queue.latency, quantile)) is not None:
-            found[it.QUEUE_LATENCY][name, quantile] = seconds

@@ -22,6 +22,7 @@ from holdfast._ops.responses.job import (
 from holdfast._store.archive import exports_with_id
 from holdfast._store.chain import read_blockers, read_chain
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
+from holdfast._store.moving import find_moved
 from holdfast._store.search import (
     AFTER_ALL,
     Search,
@@ -187,6 +188,8 @@ def _earliest(known: datetime | None, looks: list[Scan]) -> datetime | None:
 
 MOST_NODES = 200
 _MOST_ANCESTORS = 20
+# The status of a job that is in another database, of which nothing else is known here.
+_MOVED = "moved"
 _SAME = (
     "id", "status", "kind", "queue", "priority", "attempt", "max_attempts", "created_at", "available_at", "order_key",
     "unique_key", "replay_of",
@@ -243,6 +246,8 @@ async def read_archived(
 
 async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefused:
     """Return why a job, or a chain with its first job, is not in the database."""
+    if (moved := await transaction.run(find_moved(job_id))) is not None:
+        return RequestRefused(404, "moved", f"{what.capitalize()} {moved.says}.")
     files = await transaction.run(exports_with_id(["job_history", "job_failed"], job_id, limit=1))
     if files:
         ask = f"GET /api/archive/jobs/{job_id}"
@@ -274,7 +279,9 @@ def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
 
 
 async def read_graph(transaction: Transaction, chain_id: int, redaction: Redaction) -> ChainGraph:
-    jobs = sorted(await transaction.run(read_chain(chain_id, limit=MOST_NODES)))
+    jobs = [
+        job for job in sorted(await transaction.run(read_chain(chain_id, limit=MOST_NODES))) if job.status != _MOVED
+    ]
     if not jobs:
         # A chain has the id of its first job.
         raise await _gone(transaction, f"chain {chain_id}", chain_id)
@@ -286,6 +293,8 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
         complete = complete and len(blockers) <= _MOST_ANCESTORS
         for blocker in blockers[:_MOST_ANCESTORS]:
             for job in sorted(await transaction.run(read_chain(blocker.chain_id, limit=1))):
+                if job.status == _MOVED:
+                    continue
                 nodes.setdefault(job.id, _node(job, blocker.chain_id))
                 edges.append(ChainEdge(source=job.id, target=job_id, kind="blocks"))
     last = jobs[-1]

@@ -12,6 +12,7 @@ from holdfast._distribution import version
 from holdfast._ops.access import COOKIE
 from holdfast._ops.requests import PATH
 from holdfast._ops.responses.job import Answer, Refusal
+from holdfast._ops.routes import PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,7 +116,7 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "summary": route.summary,
-        "tags": [route.path.split("/")[2 if route.path.startswith("/api/") else 1].partition(".")[0]],
+        "tags": [_tag(route.path)],
         "responses": {"200": _answered(route, schemas)},
     }
     if route.role is not None:
@@ -132,6 +133,12 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     for status, model in route.also:
         operation["responses"][str(status)] = _said(model.__doc__ or "", schemas.of(model))
     return operation
+
+
+def _tag(path: str) -> str:
+    """Return the subject of a path: the word after `api`, or the first."""
+    words = path.removeprefix(PREFIX).split("/")
+    return words[2 if words[1] == "api" else 1].partition(".")[0]
 
 
 def _is_write(route: Route) -> bool:

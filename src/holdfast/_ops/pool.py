@@ -11,6 +11,7 @@ import psycopg
 from psycopg import errors
 
 from holdfast._drivers import run
+from holdfast._engine.link import sever
 from holdfast._ops.caller import RequestRefused
 from holdfast._store.inspect import limit_time
 
@@ -61,6 +62,10 @@ class Connections(ABC):
     async def close(self) -> None:
         """Close the connections that were opened here."""
 
+    @abstractmethod
+    def sever(self) -> None:
+        """End every statement under way at once, also if the server does not answer."""
+
     def reading(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a read-only transaction on one snapshot."""
         return self._transaction(psycopg.IsolationLevel.REPEATABLE_READ, read_only=True)
@@ -95,6 +100,10 @@ class SingleConnection(Connections):
     async def close(self) -> None:
         """Leave the connection open: it is the caller's."""
 
+    def sever(self) -> None:
+        """End the statement under way. The connection is then of no use."""
+        sever(self._conn)
+
 
 class Pool(Connections):
     """A few connections, opened on first use, so that an application can mount it without a lifespan."""
@@ -123,6 +132,12 @@ class Pool(Connections):
             open=False,
         )
         self._opening = asyncio.Lock()
+        self._lent: set[psycopg.AsyncConnection[Any]] = set()
+
+    def sever(self) -> None:
+        """End every statement under way. Later ones get new connections."""
+        for conn in self._lent:
+            sever(conn)
 
     async def close(self) -> None:
         await self._pool.close(timeout=_CLOSE_SECONDS)
@@ -135,7 +150,11 @@ class Pool(Connections):
                     await self._pool.open()
         with _refused():
             async with self._pool.connection() as conn:
-                yield conn
+                self._lent.add(conn)
+                try:
+                    yield conn
+                finally:
+                    self._lent.discard(conn)
 
 
 # In this order, because some are special cases of later ones.

@@ -225,6 +225,7 @@ PATH: Mapping[str, TypeAdapter[Any]] = {
     "id": TypeAdapter(Id),
     "name": TypeAdapter(Word),
     "queue": TypeAdapter(Queue),
+    "database": TypeAdapter(Word),
 }
 """The type of each path parameter."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -13,8 +12,9 @@ from holdfast._distribution import version
 from holdfast._logs.log import Log
 from holdfast._ops import health, requests
 from holdfast._ops.access import COOKIE, Access, check_header
-from holdfast._ops.caller import Failures, RequestRefused, Role, Shares
-from holdfast._ops.live import LiveOverview, LiveResponse
+from holdfast._ops.caller import Failures, RequestRefused, Role
+from holdfast._ops.live import LiveResponse
+from holdfast._ops.newest import Remembered
 from holdfast._ops.outbox import TickFailed
 from holdfast._ops.responses import archive, fleet, job
 from holdfast._ops.responses.job import Answer
@@ -22,23 +22,23 @@ from holdfast._store.access import end_session, find_access_token, is_session_en
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
-    from datetime import timedelta
 
     from starlette.requests import Request
 
     from holdfast._ops.access import Authenticate, Sessions
     from holdfast._ops.archive import ArchiveEndpoints
     from holdfast._ops.caller import Person
+    from holdfast._ops.databases import WatchedDatabase
     from holdfast._ops.health import Probes
     from holdfast._ops.jwt import JwtAccess
-    from holdfast._ops.outbox import OutboxEndpoints
     from holdfast._ops.service import Service
+    from holdfast._store.access import AccessToken
 
 log = Log(__name__)
 
 VIEWER, OPERATOR, DEVELOPER = Role.VIEWER, Role.OPERATOR, Role.DEVELOPER
-COUNT_SECONDS = 5.0
-_MINUTES = 60
+PREFIX = "/databases/{database}"
+"""With several databases, the paths of one begin so."""
 _JSON = "application/json"
 
 Method: TypeAlias = Literal["GET", "POST", "PUT", "DELETE"]
@@ -66,6 +66,8 @@ class Route:
     """True: the handler waits for something other than the database, so it takes the caller's turns itself."""
     also: tuple[tuple[int, type[Answer]], ...] = ()
     """Answers with another status than 200 that are not refusals."""
+    whole: bool = False
+    """True: it is about the whole application. With several databases, every other route names one in its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,116 +76,91 @@ class Call:
 
     request: Request
     operations: Operations
-    service: Service
+    database: WatchedDatabase
     by: Person
     path: Mapping[str, Any]
     query: Any
     body: Any
 
+    @property
+    def service(self) -> Service:
+        return self.database.service
+
 
 class Operations:
-    """The application's state while it runs.
-
-    A mounted application gets no startup or shutdown event, so the first request opens the service, once per event
-    loop.
-    """
+    """The application's state while it runs."""
 
     def __init__(  # noqa: PLR0913 - the parts it is composed of
         self,
-        open_service: Callable[[], OpenService],
+        databases: Mapping[str, WatchedDatabase],
         *,
         document: Callable[[], dict[str, Any]],
-        outbox: OutboxEndpoints,
         archive: ArchiveEndpoints,
         probes: Probes,
         sessions: Sessions,
         jwt: JwtAccess | None,
         authenticate: Authenticate | None,
     ) -> None:
-        """`document` returns the OpenAPI document."""
-        self._open_service = open_service
-        self._open: OpenService | None = None
+        """`databases` by name; the tokens and ended sessions are those of the first. `document`: the OpenAPI one."""
+        self.databases = databases
+        self.first: WatchedDatabase = next(iter(databases.values()))
+        self.several: bool = len(databases) > 1
         self.document = document
-        self.outbox = outbox
         self.archive = archive
         self.probes = probes
         self.sessions = sessions
+
+        async def find(key: str) -> AccessToken | None:
+            return await self.first.service.run(find_access_token(key))
+
+        async def is_ended(session: str) -> bool:
+            return await self.first.service.run(is_session_ended(session))
+
+        # While the first of several databases does not answer, the pages of the others are served.
         self.access = Access(
-            lambda key: self.service.run(find_access_token(key)),
+            Remembered(find) if self.several else find,
             sessions=sessions,
             failures=Failures(),
             jwt=jwt,
             authenticate=authenticate,
-            is_ended=lambda session: self.service.run(is_session_ended(session)),
+            is_ended=Remembered(is_ended) if self.several else is_ended,
         )
 
-    @property
-    def service(self) -> Service:
-        return self.opened.service
-
-    @property
-    def opened(self) -> OpenService:
-        """The service of the running event loop."""
-        if self._open is None or self._open.loop is not asyncio.get_running_loop():
-            self._open = self._open_service()
-        return self._open
+    def database(self, name: str | None) -> WatchedDatabase:
+        """Return the database of this name; for None, the first."""
+        if name is None:
+            return self.first
+        found = self.databases.get(name)
+        if found is None:
+            raise RequestRefused(404, "not_found", f"There is no database {name}. See api/databases.")
+        return found
 
     def end_streams(self) -> None:
-        if self._open is not None:
-            self._open.live.end()
+        for database in self.databases.values():
+            database.end_streams()
+
+    @property
+    def services(self) -> dict[str, Service]:
+        """The service of each database, by name; the name is empty if there is only one."""
+        return {name if self.several else "": database.service for name, database in self.databases.items()}
 
     async def close(self) -> None:
         """End the streams and close the connections. A later request opens them again."""
-        opened, self._open = self._open, None
-        if opened is not None and opened.loop is asyncio.get_running_loop():
-            await opened.close()
+        await asyncio.gather(*(database.close() for database in self.databases.values()))
 
 
-class OpenService:
-    """A service and its state for one event loop. It connects on the first query."""
-
-    def __init__(self, service: Service, *, connections: int, every: timedelta, listeners: int) -> None:
-        self.shares = Shares(connections)
-        self.loop = asyncio.get_running_loop()
-        self.service = service
-        self.live = LiveOverview(self._read, every=every.total_seconds(), limit=listeners)
-        self._counting: asyncio.Task[None] | None = None
-        self._counted = -COUNT_SECONDS
-
-    async def close(self) -> None:
-        self.live.end()
-        if self._counting is not None:
-            self._counting.cancel()
-            await asyncio.gather(self._counting, return_exceptions=True)
-        await self.service.__aexit__(None, None, None)
-
-    async def _read(self) -> bytes:
-        self._count()
-        return (await self.service.overview(_MINUTES)).model_dump_json().encode()
-
-    def _count(self) -> None:
-        """Count live jobs in the background, in case no worker does."""
-        if self._counting is not None and not self._counting.done():
-            return
-        if time.monotonic() - self._counted >= COUNT_SECONDS:
-            self._counted = time.monotonic()
-            self._counting = asyncio.create_task(self._count_once(), name="holdfast-count")
-
-    async def _count_once(self) -> None:
-        try:
-            await self.service.count(small=False)
-        except RequestRefused as exc:
-            log.debug("live jobs were not counted", extra={"why": exc.code})
-        except Exception:
-            log.exception("live jobs cannot be counted")
-
-
-def _me(person: Person) -> job.Me:
-    return job.Me(name=person.name, role=person.role, version=version())
+def _me(person: Person, operations: Operations) -> job.Me:
+    names = list(operations.databases) if operations.several else []
+    return job.Me(name=person.name, role=person.role, version=version(), databases=names)
 
 
 async def _who_am_i(call: Call) -> job.Me:
-    return _me(call.by)
+    return _me(call.by, call.operations)
+
+
+async def _databases(call: Call) -> fleet.DatabaseLines:
+    lines = await asyncio.gather(*(database.line() for database in call.operations.databases.values()))
+    return fleet.DatabaseLines(databases=lines)
 
 
 async def _openapi(call: Call) -> Response:
@@ -192,7 +169,7 @@ async def _openapi(call: Call) -> Response:
 
 async def _sign_in(call: Call) -> Response:
     person, session = await call.operations.access.login(call.request, call.body.token)
-    response = Response(_me(person).model_dump_json(), media_type=_JSON)
+    response = Response(_me(person, call.operations).model_dump_json(), media_type=_JSON)
     call.operations.sessions.write(call.request, response, session)
     return response
 
@@ -209,7 +186,7 @@ async def _sign_out(call: Call) -> Response:
 
 
 async def _live_overview(call: Call) -> Response:
-    live = call.operations.opened.live
+    live = call.database.opened.live
     live.check(call.by)
 
     async def still() -> bool:
@@ -227,12 +204,12 @@ async def _live_overview(call: Call) -> Response:
 
 
 async def _archived_job(call: Call) -> archive.ArchivedJob:
-    return await call.operations.archive.job(call.service, call.path["id"], call.by, call.operations.opened.shares)
+    return await call.operations.archive.job(call.service, call.path["id"], call.by, call.database.opened.shares)
 
 
 async def _run_once(call: Call) -> fleet.RunOnce:
     try:
-        done = await call.operations.outbox.run_once(lambda: call.service.record(call.by, "outbox.run_once.begin"))
+        done = await call.database.outbox.run_once(lambda: call.service.record(call.by, "outbox.run_once.begin"))
     except TickFailed as exc:
         await call.service.record(call.by, "outbox.run_once", error=exc.message)
         raise
@@ -243,18 +220,23 @@ async def _run_once(call: Call) -> fleet.RunOnce:
 
 # fmt: off
 ROUTES: tuple[Route, ...] = (
-    Route("GET", "/live", None, "Whether this process answers", health.Live, lambda _: health.live(), query=None),
+    Route("GET", "/live", None, "Whether this process answers", health.Live, lambda _: health.live(), query=None,
+          whole=True),
     Route("GET", "/ready", None, "Whether jobs are worked on: a database that answers, a live worker, a reaper",
-          health.Ready, lambda call: call.operations.probes.ready(call.service), query=None,
-          also=((503, health.Ready),)),
+          health.Ready, lambda call: call.operations.probes.ready(call.operations.services), query=None,
+          also=((503, health.Ready),), whole=True),
     Route("GET", "/metrics", VIEWER, "Metrics of the fleet, and of the workers in this process, for Prometheus",
-          "text/plain", lambda call: call.operations.probes.metrics(call.service, call.request.headers), query=None,
-          refusals=(404,)),
-    Route("GET", "/api/openapi.json", None, "This document", "application/json", _openapi),
+          "text/plain", lambda call: call.operations.probes.metrics(call.operations.services, call.request.headers),
+          query=None, refusals=(404,), takes_turns=True, whole=True),
+    Route("GET", "/api/openapi.json", None, "This document", "application/json", _openapi, whole=True),
     Route("POST", "/api/session", None, "Sign a browser in with a token", job.Me, _sign_in, body=requests.Login,
-          refusals=(401, 403, 429, 503)),
-    Route("DELETE", "/api/session", None, "Sign a browser out", job.Done, _sign_out, refusals=(403, 503)),
-    Route("GET", "/api/me", VIEWER, "The caller and the role", job.Me, _who_am_i),
+          refusals=(401, 403, 429, 503), whole=True),
+    Route("DELETE", "/api/session", None, "Sign a browser out", job.Done, _sign_out, refusals=(403, 503),
+          whole=True),
+    Route("GET", "/api/me", VIEWER, "The caller, the role, and the names of the databases if there are several", job.Me,
+          _who_am_i, takes_turns=True, whole=True),
+    Route("GET", "/api/databases", VIEWER, "The databases: whether each answers, and how much waits there",
+          fleet.DatabaseLines, _databases, takes_turns=True, whole=True),
     Route("GET", "/api/overview", VIEWER, "Whether all is well", fleet.Overview,
           lambda call: call.service.overview(call.query.minutes), query=requests.OverviewQuestion),
     Route("GET", "/api/overview/live", VIEWER, "The overview of the last hour every two seconds, as Server-Sent "
@@ -315,7 +297,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/api/audit", VIEWER, "The audit log, newest first", job.AuditPage,
           lambda call: call.service.audit(call.query), query=requests.Before),
     Route("GET", "/outbox/stats", DEVELOPER, "How the outbox fares", fleet.Stats,
-          lambda call: call.operations.outbox.stats(call.service)),
+          lambda call: call.database.outbox.stats(call.service)),
     Route("POST", "/outbox/run-once", DEVELOPER, "Run one tick of the outbox and the reaper in this process",
           fleet.RunOnce, _run_once, refusals=(409,)),
 )

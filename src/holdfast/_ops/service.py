@@ -105,6 +105,10 @@ class Service:
     async def __aexit__(self, *_: object) -> None:
         await self._pool.close()
 
+    def sever(self) -> None:
+        """End every statement under way at once, also if the server does not answer."""
+        self._pool.sever()
+
     def reading(self) -> AbstractAsyncContextManager[Transaction]:
         """Open a read-only transaction on one snapshot."""
         return self._pool.reading()

@@ -8,6 +8,38 @@ from typing import Literal, TypeAlias
 from holdfast._ops.responses.job import Answer, ErrorText, Id, Severity
 
 
+class DatabaseFigures(Answer):
+    """The work in one database."""
+
+    at: datetime
+    due: int
+    oldest_due_seconds: float
+    unfinished: int
+    """Jobs that wait, run or are blocked."""
+    completed_minute: int
+    """Within the last whole minute."""
+    failed_hour: int
+    """Dead letters of the last hour."""
+    workers: int
+    """Live ones."""
+    problems: int
+
+
+class DatabaseLine(Answer):
+    name: str
+    state: Literal["serving", "draining", "not answering"]
+    draining: bool
+    """Whether it gets no new work, also while it does not answer."""
+    why: str | None
+    """Why it does not answer."""
+    figures: DatabaseFigures | None
+    """As it last answered; null if it has not answered this process yet."""
+
+
+class DatabaseLines(Answer):
+    databases: list[DatabaseLine]
+
+
 class RunLine(Answer):
     id: Id
     runner: str

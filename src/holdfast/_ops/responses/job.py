@@ -32,6 +32,8 @@ class Me(Answer):
     role: Role
     version: str
     """Of Holdfast."""
+    databases: list[str]
+    """The names of the databases; empty if there is only one. With several, paths of one begin with its name."""
 
 
 class Refusal(Answer):
