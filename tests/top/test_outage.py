@@ -71,8 +71,8 @@ async def test_an_unresponsive_database_is_reported(
             await watched.press("2", "1", "question_mark", "escape")
         finally:
             os.kill(ours[0], signal.SIGCONT)
-        watched.top.patience = 20
-        await until(lambda: watched.top.trouble is None)
+        watched.screen.patience = 20
+        await until(lambda: watched.screen.trouble is None)
         await watched.look()
         assert "the database does not answer" not in watched.text
 
@@ -99,9 +99,9 @@ async def test_a_question_that_takes_too_long_is_given_up(
     blocker.commit()
     async with watching(database) as watched:
         blocker.execute("LOCK TABLE holdfast.queue IN ACCESS EXCLUSIVE MODE")
-        await until(lambda: watched.top.trouble is not None)
+        await until(lambda: watched.screen.trouble is not None)
         blocker.rollback()
-        await until(lambda: watched.top.trouble is None)
+        await until(lambda: watched.screen.trouble is None)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ async def test_a_viewer_sees_that_it_may_not_act(
             for key in "1234567":
                 await watched.press(key)
                 await watched.look()
-                assert watched.top.trouble is None
+                assert watched.screen.trouble is None
             assert watched.column("status") == ["failed"]
             assert "(looking only)" in watched.text
             await watched.press("r")
@@ -143,7 +143,7 @@ async def test_a_user_without_rights_sees_the_reason(
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(user)))
     try:
         async with watching(database.replace("postgres@", f"{user}@"), looks=False) as watched:
-            await until(lambda: watched.top.trouble is not None)
+            await until(lambda: watched.screen.trouble is not None)
             await watched.pilot.pause()
             assert watched.cells == []
             assert "may not" in watched.text

@@ -36,7 +36,7 @@ async def test_a_column_is_chosen_by_key_and_turned(database: str, conn: psycopg
         assert watched.column("due") == ["1", "2", "3"]
         assert "due▲" in watched.text
         await watched.press("S", "S")
-        assert watched.top.grid.sheet.columns[watched.top.grid.sorted_by].title == "queue"
+        assert watched.screen.grid.table.columns[watched.screen.grid.sorted_by].title == "queue"
         assert watched.column("queue") == ["alpha", "beta", "gamma"]
         await watched.press("o")
         assert watched.column("queue") == ["gamma", "beta", "alpha"]
@@ -53,11 +53,11 @@ async def test_a_column_is_chosen_by_a_click(database: str, conn: psycopg.Connec
 async def test_the_cursor_stays_with_its_row(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.press("down")
-        assert watched.top.grid.chosen.queue.name == "gamma"
+        assert watched.screen.grid.chosen.queue.name == "gamma"
         enqueue(conn, *(job("k", queue="gamma") for _ in range(5)))
         await until(lambda: watched.column("queue") == ["gamma", "beta", "alpha"])
-        assert watched.top.grid.chosen.queue.name == "gamma"
-        assert watched.top.grid.cursor_row == 0
+        assert watched.screen.grid.chosen.queue.name == "gamma"
+        assert watched.screen.grid.cursor_row == 0
 
 
 async def test_words_filter_as_they_are_typed(database: str, conn: psycopg.Connection[Any]) -> None:
@@ -113,7 +113,7 @@ async def test_a_filter_of_jobs_is_answered_by_the_database(database: str, conn:
         await watched.press("escape", "slash", *"status:gone", "enter")
         await until(lambda: "no status is gone: there are blocked, pending" in watched.text)
         await watched.press("escape")
-        await until(lambda: len(watched.cells) == 200 and watched.top.trouble is None)
+        await until(lambda: len(watched.cells) == 200 and watched.screen.trouble is None)
 
 
 async def test_a_column_is_measured_once_however_many_cells_change(
@@ -121,7 +121,7 @@ async def test_a_column_is_measured_once_however_many_cells_change(
 ) -> None:
     enqueue(conn, *(job("k" * (1 + n % 20)) for n in range(150)))
     async with watching(database, "7", looks=False, interval=3_600) as watched:
-        grid = watched.top.grid
+        grid = watched.screen.grid
         await until(lambda: grid.row_count == 156)
         await watched.pilot.pause()
         rows = [line.row for line in grid.lines]
@@ -139,13 +139,13 @@ async def test_a_column_is_measured_once_however_many_cells_change(
             grid.show(shown, "", datetime.now(UTC) + timedelta(days=400))
             width = max(map(len, kinds))
             await until(lambda: grid.columns[ColumnKey("kind")].content_width == width)  # noqa: B023 - at once
-            assert len(measured) <= len(grid.sheet.columns)
+            assert len(measured) <= len(grid.table.columns)
 
 
 async def test_a_queue_leads_to_its_jobs(database: str, conn: psycopg.Connection[Any]) -> None:
     async with watching(database) as watched:
         await watched.press("enter")
-        await until(lambda: watched.top.grid.sheet.name == "jobs" and watched.column("queue") == ["beta"] * 3)
+        await until(lambda: watched.screen.grid.table.name == "jobs" and watched.column("queue") == ["beta"] * 3)
         assert "filter queue:beta" in watched.text
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._top.application import SHEETS
 from holdfast._top.cell import LIGHT, TONES
+from holdfast._top.database import SHEETS
 from tests.engine.waiting import until
 from tests.top.shop import shop
 from tests.top.watching import watching
@@ -88,7 +88,9 @@ async def test_dead_letters(busy: Shop, database: str) -> None:
     async with watching(database, "6") as watched:
         await row(watched, "kind", "invoice.render", error="ValueError", jobs="2", queue="default", says="no template")
         await watched.press("enter")
-        await until(lambda: watched.top.grid.sheet.name == "jobs" and watched.column("status") == ["failed", "failed"])
+        await until(
+            lambda: watched.screen.grid.table.name == "jobs" and watched.column("status") == ["failed", "failed"]
+        )
         assert "status:failed kind:invoice.render" in watched.text
 
 
@@ -132,15 +134,15 @@ async def test_everything_fits_into_80_by_24_and_survives_less(busy: Shop, datab
         assert len(watched.text.splitlines()) == 8
         await watched.pilot.resize_terminal(200, 60)
         await watched.look()
-        assert watched.top.trouble is None
+        assert watched.screen.trouble is None
 
 
 async def test_light_and_dark(busy: Shop, database: str) -> None:
     async with watching(database) as watched:
-        dark = watched.top.grid.get_row_at(0)[1].style
+        dark = watched.screen.grid.get_row_at(0)[1].style
         await watched.press("t")
         assert watched.top.theme == LIGHT
-        light = watched.top.grid.get_row_at(0)[1].style
+        light = watched.screen.grid.get_row_at(0)[1].style
         assert dark != light
         assert str(light) in TONES[LIGHT].values()
         assert "1 Queues" in watched.text

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._ops.caller import Person, Role
 from holdfast._ops.service import Service
 from holdfast._top.application import Top
+from holdfast._top.database import DatabaseScreen
+from holdfast._top.screen import ShownDatabase
 from tests.engine.waiting import until
 
 if TYPE_CHECKING:
@@ -36,10 +38,16 @@ class Watched(NamedTuple):
     pilot: Pilot[None]
 
     @property
+    def screen(self) -> DatabaseScreen:
+        """The screen of a database, below any dialog."""
+        assert isinstance(self.top.view, DatabaseScreen)
+        return self.top.view
+
+    @property
     def cells(self) -> list[dict[str, str]]:
         """The rows of the table that is seen, by column, as they are shown."""
-        grid = self.top.grid
-        titles = [column.title for column in grid.sheet.columns]
+        grid = self.top.view.grid
+        titles = [column.title for column in grid.table.columns]
         return [
             dict(zip(titles, (str(cell) for cell in grid.get_row_at(row)), strict=True))
             for row in range(grid.row_count)
@@ -62,9 +70,10 @@ class Watched(NamedTuple):
 
     async def look(self) -> None:
         """Wait for a look that began after this."""
-        seen = self.top.looks
+        view = self.top.view
+        seen = view.looks
         await self.press("space")
-        await until(lambda: self.top.looks > seen + 1)
+        await until(lambda: view.looks > seen + 1)
         await self.pilot.pause()
 
 
@@ -74,10 +83,10 @@ async def watching(
 ) -> AsyncIterator[Watched]:
     """Yield it when it has looked for the first time and these keys were pressed."""
     async with Service(database, connections=1) as service:
-        top = Heard(service, WHO, where="shop@test", **{"interval": 0.2, **options})
+        top = Heard([ShownDatabase(service, "shop@test")], WHO, **{"interval": 0.2, **options})
         async with top.run_test(size=size) as pilot:
-            top.patience = patience
             watched = Watched(top, pilot)
+            watched.screen.patience = patience
             await watched.press(*keys)
             if looks:
                 await watched.look()

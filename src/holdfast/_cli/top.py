@@ -1,6 +1,7 @@
 """Watch jobs, queues, workers, runners and relays in the terminal, and act on them.
 
-Asks one question at a time over one connection. Press ? for the keys.
+Asks one question at a time over one connection. Press ? for the keys. With several databases it lists them first, and
+Enter opens one.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import asyncio
 import logging
 import os
 import sys
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -19,9 +21,11 @@ from holdfast._cli.session import CommandError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
+    from holdfast._cli.session import Database
     from holdfast._top.application import Top
+    from holdfast._top.screen import ShownDatabase
 
 _THEMES = ("dark", "light")
 _FASTEST, _SLOWEST = 0.5, 3600.0
@@ -59,22 +63,34 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 async def _watch(arguments: argparse.Namespace) -> None:
-    from holdfast._ops.service import Service
     from holdfast._top.application import Top
     from holdfast._top.cell import DARK, LIGHT, theme_of
 
     theme = {"dark": DARK, "light": LIGHT, None: theme_of(os.environ)}[arguments.theme]
-    where = shown(conninfo_to_dict(session.address(arguments)))
-    with session.opened(arguments):  # reports a wrong address more precisely than the service
-        pass
-    address = make_conninfo("", **(_WATCHED | conninfo_to_dict(session.address(arguments))))
-    async with Service(address, connections=1) as service:
-        top = Top(service, session.person(), where=where, interval=arguments.interval, theme=theme)
+    databases = session.listed(arguments)
+    if len(databases) == 1:
+        with session.opened_at(databases[0]):  # reports a wrong address more precisely than the service
+            pass
+    async with AsyncExitStack() as stack:
+        watched = [await stack.enter_async_context(_watched(database)) for database in databases]
+        top = Top(watched, session.person(), interval=arguments.interval, theme=theme)
         leaving = asyncio.create_task(_leave_with_terminal(top))
         try:
             await top.run_async()
         finally:
             leaving.cancel()
+
+
+@asynccontextmanager
+async def _watched(database: Database) -> AsyncGenerator[ShownDatabase, None]:
+    """Yield a database that is connected to on the first read."""
+    from holdfast._ops.service import Service
+    from holdfast._top.screen import ShownDatabase
+
+    session.options(database.source, database.url)
+    given = conninfo_to_dict(database.url)
+    async with Service(make_conninfo("", **(_WATCHED | given)), connections=1) as service:
+        yield ShownDatabase(service, shown(given), database.name, database.draining)
 
 
 async def _leave_with_terminal(top: Top) -> None:

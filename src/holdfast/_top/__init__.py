@@ -1,8 +1,11 @@
-"""Shows operations in a terminal, for `holdfast top`; needs the extra `top` and reads everything from a Service.
+"""Shows operations in a terminal, for `holdfast top`; needs the extra `top` and reads everything from Services.
 
 In the order in which a screen is made:
 
-application.py  reads the service periodically, draws the screen, handles the keys
+application.py  shows one database, or the list of several
+databases.py    lists several databases, each read by its own task
+database.py     reads the service of one database periodically, draws the screen, handles its keys
+screen.py       sorts and filters the table of a screen
 headline.py     draws the status line, the figures and the chart above the tables
 fleet.py        lists queues, kinds and workers
 runners.py      lists runners and relays

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._top.cell import Cell, Palette
-    from holdfast._top.sheet import AnySheet
+    from holdfast._top.sheet import AnyTable
 
 
 class Line(NamedTuple):
@@ -28,9 +28,9 @@ class Line(NamedTuple):
 
 
 class Grid(DataTable[Text]):
-    def __init__(self, sheet: AnySheet) -> None:
-        super().__init__(id=sheet.name, cursor_type="row", zebra_stripes=True)
-        self.sheet = sheet
+    def __init__(self, table: AnyTable) -> None:
+        super().__init__(id=table.name, cursor_type="row", zebra_stripes=True)
+        self.table = table
         self.words = Words()
         """The typed filter, applied to the loaded rows at once."""
         self.asking = Words()
@@ -41,8 +41,8 @@ class Grid(DataTable[Text]):
         """All loaded rows."""
         self.shown: list[Line] = []
         """The rows that pass the filter, sorted."""
-        self.sorted_by = [column.title for column in sheet.columns].index(sheet.sorted_by)
-        self.falling = sheet.falling
+        self.sorted_by = [column.title for column in table.columns].index(table.sorted_by)
+        self.falling = table.falling
 
     def on_mount(self) -> None:
         self.rebuild()
@@ -56,7 +56,7 @@ class Grid(DataTable[Text]):
         self.note = note
         self.answered = True
         self.lines = [
-            Line(row, self.sheet.row_id(row), tuple(column.cell(row, now) for column in self.sheet.columns))
+            Line(row, self.table.row_id(row), tuple(column.cell(row, now) for column in self.table.columns))
             for row in rows
         ]
         self.draw()
@@ -73,13 +73,13 @@ class Grid(DataTable[Text]):
 
     def unknown(self, words: Words) -> list[str]:
         """Return the names in a filter that match no column."""
-        titles = {column.title for column in self.sheet.columns}
-        return [name for name in words.fields if name not in titles and name not in self.sheet.asks]
+        titles = {column.title for column in self.table.columns}
+        return [name for name in words.fields if name not in titles and name not in self.table.asks]
 
     def rebuild(self) -> None:
         """Redraw everything, after a change of column labels or colours."""
         self.clear(columns=True)
-        for place, column in enumerate(self.sheet.columns):
+        for place, column in enumerate(self.table.columns):
             arrow = ("▼" if self.falling else "▲") if place == self.sorted_by else " "
             self.add_column(
                 Text(f"{column.title}{arrow}", justify="right" if column.right else "left"), key=column.title
@@ -109,8 +109,8 @@ class Grid(DataTable[Text]):
         self.sort_by(event.column_index)
 
     def _ordered(self) -> list[Line]:
-        titles = [column.title for column in self.sheet.columns]
-        local = Words(self.words.anywhere, {n: v for n, v in self.words.fields.items() if n not in self.sheet.asks})
+        titles = [column.title for column in self.table.columns]
+        local = Words(self.words.anywhere, {n: v for n, v in self.words.fields.items() if n not in self.table.asks})
         kept = [
             line for line in self.lines if local.match(dict(zip(titles, (c.text for c in line.cells), strict=True)))
         ]
@@ -126,7 +126,7 @@ class Grid(DataTable[Text]):
             zip(self.get_row(str(place)), self._texts(line, palette), strict=True)
         ):
             if before != after or before.style != after.style:
-                self.update_cell(str(place), self.sheet.columns[number].title, after)
+                self.update_cell(str(place), self.table.columns[number].title, after)
                 changed.add(number)
         return changed
 
@@ -134,12 +134,12 @@ class Grid(DataTable[Text]):
         """Fit each column to its widest cell. Updating one cell makes the table measure the whole column."""
         for number in columns if self.shown else ():
             widest = max(range(len(self.shown)), key=lambda place: cell_len(self.shown[place].cells[number].text))
-            key, title = str(widest), self.sheet.columns[number].title
+            key, title = str(widest), self.table.columns[number].title
             self.update_cell(key, title, self.get_cell(key, title), update_width=True)
 
     def _texts(self, line: Line, palette: Palette) -> list[Text]:
         texts = []
-        for column, cell in zip(self.sheet.columns, line.cells, strict=True):
+        for column, cell in zip(self.table.columns, line.cells, strict=True):
             text = paint(cell.text, cell.tone, palette)
             text.justify = "right" if column.right else "left"
             text.no_wrap = True
@@ -148,4 +148,4 @@ class Grid(DataTable[Text]):
 
     def _starts_falling(self, place: int) -> bool:
         """Return whether a column sorts descending first: numbers do, names do not."""
-        return self.sheet.columns[place].right
+        return self.table.columns[place].right

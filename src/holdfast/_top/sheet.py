@@ -84,26 +84,35 @@ Opened: TypeAlias = TextPage | Jump
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet(Generic[T]):
+class Table(Generic[T]):
+    """The definition of a table: its columns, its order and how its rows are named."""
+
     name: str
-    title: str
     one: str
     """The singular noun of a row, for counting: `queue`."""
     columns: tuple[Column[T], ...]
-    read: Callable[[Query], Awaitable[SheetRows[T]]]
     row_id: Callable[[T], str]
     """Identifies a row across reads."""
     sorted_by: str
     falling: bool = True
     empty: str
     """Shown if there are no rows."""
-    open: Callable[[Query, T], Awaitable[Opened]]
-    """Returns the page or the jump that Enter opens for a row."""
-    actions: tuple[Action[T], ...] = ()
     asks: frozenset[str] = frozenset()
     """Filter fields that the database applies, instead of the loaded rows."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sheet(Table[T]):
+    """A table of one database, with the query that fills it."""
+
+    title: str
+    read: Callable[[Query], Awaitable[SheetRows[T]]]
+    open: Callable[[Query, T], Awaitable[Opened]]
+    """Returns the page or the jump that Enter opens for a row."""
+    actions: tuple[Action[T], ...] = ()
+
+
+AnyTable: TypeAlias = Table[Any]
 AnySheet: TypeAlias = Sheet[Any]
 
 

@@ -1,0 +1,200 @@
+"""A screen with a table that is sorted and filtered by keys, for one database and for the list of several."""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import psycopg
+from textual.binding import Binding
+from textual.screen import Screen
+from textual.widgets import Input, Static
+
+from holdfast._logs.failure import Failure
+from holdfast._model.errors import HoldfastError
+from holdfast._ops.caller import RequestRefused
+from holdfast._ops.wording import counted
+from holdfast._top.dialogs import GUIDE, Reader
+from holdfast._top.headline import Headline
+from holdfast._top.sheet import TextPage, Words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from textual.binding import BindingType
+
+    from holdfast._ops.service import Service
+    from holdfast._top.grid import Grid
+
+_LONGEST_FILTER = 200
+FAILURES = (RequestRefused, HoldfastError, psycopg.Error, OSError)
+"""The errors of a read or an action."""
+SILENT = RequestRefused(503, "silent", "the database does not answer")
+
+
+class ShownDatabase(NamedTuple):
+    """A database to show."""
+
+    service: Service
+    """With one connection."""
+    where: str
+    """Its name and host, without the password."""
+    name: str = ""
+    """Its name in the list; empty for a single address without a name."""
+    draining: bool = False
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}: {self.where}" if self.name else self.where
+
+
+class TableScreen(Screen[None]):
+    """Sorts and filters the visible table."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("s", "sort(1)", "Sort"),
+        Binding("S", "sort(-1)", "Sort", show=False),
+        Binding("o", "turn", "Turn", show=False),
+        Binding("exclamation_mark", "problems", "Problems", key_display="!"),
+        Binding("question_mark", "guide", "Help", key_display="?"),
+        Binding("space", "refresh", "Refresh", show=False),
+        Binding("escape", "escape", "Drop the filter", show=False),
+    ]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        """Number of complete reads."""
+        self.hint = ""
+        """The key to the next screen, shown below the table."""
+        self._note = Static(id="note", markup=False)
+        self._filter = Input(placeholder="words, or column:word", id="filter", max_length=_LONGEST_FILTER, compact=True)
+
+    @property
+    @abstractmethod
+    def grid(self) -> Grid:
+        """The visible table."""
+
+    @property
+    @abstractmethod
+    def tables(self) -> Iterable[Grid]:
+        """All tables of the screen."""
+
+    @property
+    @abstractmethod
+    def problems(self) -> Iterable[str]:
+        """All that is wrong, line by line."""
+
+    @abstractmethod
+    def draw(self) -> None:
+        """Draw everything around the tables."""
+
+    @abstractmethod
+    def action_refresh(self) -> None:
+        """Read again at once."""
+
+    def on_mount(self) -> None:
+        self._filter.display = False
+        self.grid.focus()
+        self.draw()
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    def recolor(self) -> None:
+        """Draw everything in the colours of the theme."""
+        for grid in self.tables:
+            grid.rebuild()
+        self.draw()
+
+    def draw_note(self) -> None:
+        self._note.update(" " + " · ".join(filter(None, (*self._notes(), self.hint))))
+
+    def _notes(self) -> tuple[str, ...]:
+        grid = self.grid
+        if unknown := grid.unknown(grid.words):
+            titles = ", ".join([column.title for column in grid.table.columns])
+            return (f"no column is named {unknown[0]}: there are {titles}",)
+        if not grid.answered:
+            return ("…",)
+        if not grid.lines and not grid.words:
+            return (grid.table.empty,)
+        many = f"{len(grid.shown)} of " if grid.words else ""
+        filtered = f"filter {grid.words}" if grid.words else ""
+        return f"{many}{counted(len(grid.lines), grid.table.one)}", filtered, grid.note
+
+    def action_sort(self, step: int) -> None:
+        self.grid.sort_by((self.grid.sorted_by + step) % len(self.grid.table.columns))
+
+    def action_turn(self) -> None:
+        self.grid.sort_by(self.grid.sorted_by)
+
+    def action_filter(self) -> None:
+        self._filter.display = True
+        self._filter.focus()
+
+    def action_escape(self) -> None:
+        """Drop the filter."""
+        self._filter.value = ""
+        self._filter.display = False
+        self.grid.focus()
+        self.ask(self.grid, Words())
+
+    @property
+    def is_filtering(self) -> bool:
+        return self._filter.display or bool(self.grid.words)
+
+    def show_filter(self) -> None:
+        """Show the filter of the visible table."""
+        self._filter.value = str(self.grid.words)
+        self._filter.display = bool(self.grid.words)
+        self.grid.focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        words = Words.read(event.value)
+        if words != self.grid.words:
+            self.grid.filter(words)
+            self.draw_note()
+
+    def on_input_submitted(self) -> None:
+        self._filter.display = bool(self.grid.words)
+        self.grid.focus()
+        self.ask(self.grid, self.grid.words)
+
+    def ask(self, grid: Grid, words: Words) -> None:
+        """Set the filter that the database applies from the next read on."""
+        grid.asking = words
+        self.action_refresh()
+
+    def action_guide(self) -> None:
+        _ = self.app.push_screen(Reader(GUIDE))
+
+    def action_problems(self) -> None:
+        _ = self.app.push_screen(Reader(TextPage("Problems", [*self.problems] or ["All is well."])))
+
+
+def trouble_of(error: Exception, before: Headline | None) -> Headline:
+    """Return why nothing can be read, since the first error in a row."""
+    since = before.since if before is not None else asyncio.get_running_loop().time()
+    outage = not isinstance(error, RequestRefused) or error.status >= 500  # noqa: PLR2004 - server error
+    return Headline(_outage(error), since, outage)
+
+
+def _outage(error: Exception) -> str:
+    """Return why nothing can be read. `busy` means an unreachable database, as the connection is not shared."""
+    return (
+        "the database cannot be reached"
+        if isinstance(error, RequestRefused) and (error.status, error.code) == (503, "busy")
+        else said(error)
+    )
+
+
+def said(error: Exception) -> str:
+    """Return an error for the operator."""
+    if isinstance(error, RequestRefused):
+        return error.message
+    if isinstance(error, HoldfastError):
+        return str(error)
+    return f"the database does not answer as it should: {Failure.of(error).text}"
