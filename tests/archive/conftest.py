@@ -71,7 +71,7 @@ class History:
     def day(self, days_ago: int, jobs: int = 0, *, families: Sequence[str] = FAMILIES, **columns: str) -> str:
         """Create a day with completed jobs, and return it. `columns`: expressions of SQL in `n`.
 
-        `families`: those that have this day. Each is exported by a process of its own, so a test names what it needs.
+        `families`: those that have this day. Each is an upload of its own, so a test names what it needs.
         """
         day = self.value(f"SELECT (now() AT TIME ZONE 'UTC')::date - {days_ago}")
         for family in families:
@@ -165,8 +165,8 @@ class History:
 
     @asynccontextmanager
     async def exporter(self) -> AsyncIterator[Exporter]:
-        async with self.connected() as conn:
-            yield Exporter(conn, self.url, self.location)
+        async with self.connected() as conn, Exporter(conn, self.url, self.location) as exporter:
+            yield exporter
 
 
 @pytest.fixture

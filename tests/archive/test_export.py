@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +40,30 @@ async def test_a_day_is_exported_verified_dropped_and_restored(history: History,
         assert history.value(query) == 0
 
 
+async def test_one_process_exports_all_periods_of_a_run(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    for days_ago in (100, 101, 102):
+        history.jobs_of(days_ago, 1)
+    pids: list[int] = []
+
+    monkeypatch.setattr(export, "on_step", lambda step: pids.extend(exporting()) if step == "uploaded" else None)
+    async with history.exporter() as exporter:
+        first, second, third = await history.closed()
+        await exporter.export(first)
+        await exporter.export(second)
+        # A process that has ended is replaced.
+        assert exporter._child is not None
+        os.kill(pids[0], signal.SIGKILL)
+        await exporter._child._process.wait()
+        await exporter.export(third)
+    assert pids[0] == pids[1] != pids[2]
+    assert exporting() == []
+    assert [each.state for each in await history.exports()] == ["verified"] * 3
+
+
+def exporting() -> list[int]:
+    return [pid for pid in children() if b"_archive.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 class Seen(Exception):  # noqa: N818 - not an error
     """The process was looked at."""
 
@@ -53,7 +78,7 @@ async def test_an_export_in_the_background_gives_way_to_every_other_process(
 
     def look(step: str) -> None:
         if step == "rows":
-            [pid] = [pid for pid in children() if b"_archive.child" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+            [pid] = exporting()
             raise Seen(os.sched_getscheduler(pid), os.getpriority(os.PRIO_PROCESS, pid))
 
     monkeypatch.setattr(export, "on_step", look)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import obstore
 import pytest
 
-from holdfast._archive.export import Taken, child
+from holdfast._archive.export import Taken
 from holdfast._archive.location import ArchiveError
 from holdfast._archive.restore import TargetTable, restore
 from holdfast._drivers import run
@@ -55,7 +55,7 @@ async def test_one_process_exports_and_a_stale_one_records_nothing(history: Hist
         # Its child does not replace the file either.
         before = obstore.head(bucket, str(export.object))
         with pytest.raises(ArchiveError, match="taken over"):
-            async with child(exporter._request(period, stale, "c0ffee")) as lines:
+            async with exporter._asked(exporter._request(period, stale, "c0ffee")) as lines:
                 [line async for line in lines]
         after = obstore.head(bucket, str(export.object))
         assert (before["e_tag"], before["last_modified"]) == (after["e_tag"], after["last_modified"])

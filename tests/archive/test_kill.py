@@ -111,10 +111,14 @@ async def test_a_child_that_is_killed(history: History, bucket: ObjectStore, mon
     history.remember("job_history")
 
     def strike(step: str) -> None:
-        if step == "rows":
+        # Before it uploads, the child reads the record of its export. The lock lets it come no further than that.
+        if step == "started":
+            history.conn.execute("BEGIN; LOCK TABLE holdfast.archive_exports")
+        elif step == "rows":
             for pid in children():
                 if b"holdfast._archive.child" in Path(f"/proc/{pid}/cmdline").read_bytes():
                     os.kill(pid, signal.SIGKILL)
+            history.conn.execute("ROLLBACK")
 
     [period] = await history.closed()
     with monkeypatch.context() as patch:

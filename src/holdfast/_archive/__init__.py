@@ -10,7 +10,7 @@ In the order in which a row passes through them:
     parquet.py      writes them into a Parquet file, in bounded memory
     manifest.py     describes a file: rows, ids, checksum, columns
     location.py     opens the object store, and names the objects
-    child.py        is the process that exports and verifies one period
+    child.py        is the process that exports and verifies periods
     rests.py        lets an export in the background rest while others need the machine or the server
     export.py       has periods exported and verified in that process, and records each step
     cleanup.py      drops what is verified and no longer to be kept

@@ -1,9 +1,9 @@
-"""The process that exports one period and verifies it: `python -m holdfast._archive.child`.
+"""The process that exports periods and verifies them, one after the other: `python -m holdfast._archive.child`.
 
 It is a process of its own so that its memory and its processor time are not the worker's: it runs with low priority,
-and an export that is killed takes no job with it. It reads one request, a line of JSON, from standard input, and writes
-lines of JSON to standard output: the rows so far, then what was uploaded, then that it was verified, or an error. When
-standard input ends, the process that started it has died, and it ends too.
+and an export that is killed takes no job with it. It reads requests, each a line of JSON, from standard input. For each
+it writes lines of JSON to standard output: the rows so far, then what was uploaded, then that it was verified, or an
+error. When standard input ends, the process that started it has died or needs it no more, and it ends too.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import queue
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ from holdfast._archive.manifest import Manifest
 from holdfast._archive.rests import Rests
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
-from holdfast._store.archive import holds_export
+from holdfast._store.archive import EXPORTS, holds_export
 from holdfast._store.own_tables import PeriodRows
 
 if TYPE_CHECKING:
@@ -46,22 +47,33 @@ PART = 8 * 1024 * 1024
 ALIVE_SECONDS = 5.0
 
 _line = threading.Lock()
+_serving = threading.Event()
 
 
 def main() -> None:
-    """Serve one request."""
-    request = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    threading.Thread(target=_report_alive, daemon=True).start()
+    """Serve requests until standard input ends."""
+    requests: queue.SimpleQueue[str] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(requests,), daemon=True).start()
+    request = json.loads(requests.get())
     _give_way(request["background"])
+    threading.Thread(target=_report_alive, daemon=True).start()
+    while True:
+        serve(request)
+        request = json.loads(requests.get())
+
+
+def serve(request: dict[str, Any]) -> None:
+    """Export one period and verify it. The last line that this writes has `verified` or `error`."""
+    _serving.set()
     try:
         store = Location(**request["location"]).open(create=True)
         with translated():
             _say(uploaded=export(request, store))
-            _say(verified=verify(store, manifest_name(request["object"])))
+            verified = verify(store, manifest_name(request["object"]))
     except Exception as exc:  # noqa: BLE001 - the parent records it
-        _say(error=Failure.of(exc).text)
-        sys.exit(1)
+        _say(last=True, error=Failure.of(exc).text)
+    else:
+        _say(last=True, verified=verified)
 
 
 def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
@@ -69,12 +81,10 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     import obstore
 
     name, rows = request["object"], PeriodRows(**request["rows"])
-    with psycopg.connect(
-        request["url"], autocommit=True, application_name="holdfast archive", prepare_threshold=None
-    ) as conn:
+    with _connected(request) as conn, ExitStack() as ends:
         columns = stream.read_columns(conn, rows)
         metadata = {"holdfast": json.dumps(request["about"])}
-        rests = Rests() if request["background"] else None
+        rests = Rests(ends.enter_context(_connected(request))) if request["background"] else None
 
         def on_rows(done: int) -> None:
             _say(rows=done)
@@ -121,7 +131,7 @@ def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
 
     from holdfast._archive.filesystem import open_file
 
-    told = Manifest.parse(_read(store, manifest), name=manifest)
+    told = Manifest.parse(_get(store, manifest), name=manifest)
     if told.object is None:
         return {"object": None, "rows": 0, "bytes": 0, "checksum": None, "etag": None}
     with _present(told.object):
@@ -142,6 +152,10 @@ def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
     return {"object": told.object, "rows": rows, "bytes": size, "checksum": told.checksum, "etag": etag}
 
 
+def _connected(request: dict[str, Any]) -> psycopg.Connection[Any]:
+    return psycopg.connect(request["url"], autocommit=True, application_name=EXPORTS, prepare_threshold=None)
+
+
 def _check_fence(conn: psycopg.Connection[Any], request: dict[str, Any]) -> None:
     """Raise ArchiveError if another export has replaced this one: its file has the same name, and must stay."""
     about = request["about"]
@@ -150,7 +164,7 @@ def _check_fence(conn: psycopg.Connection[Any], request: dict[str, Any]) -> None
         raise ArchiveError("the export was taken over by another process")
 
 
-def _read(store: ObjectStore, name: str) -> bytes:
+def _get(store: ObjectStore, name: str) -> bytes:
     import obstore
 
     with _present(name):
@@ -188,20 +202,27 @@ def _give_way(background: bool) -> None:  # noqa: FBT001 - as in the request
 
 
 def _report_alive() -> None:
-    """Write a line now and then: an upload or a download may take a while."""
+    """Write a line now and then while a request is served: an upload or a download may take a while."""
     while True:
         time.sleep(ALIVE_SECONDS)
+        _serving.wait()
         _say()
 
 
-def _say(**line: Any) -> None:
+def _say(*, last: bool = False, **line: Any) -> None:
+    """Write a line, unless the last one of the request was written."""
     with _line:
-        sys.stdout.write(json.dumps(line) + "\n")
-        sys.stdout.flush()
+        if _serving.is_set():
+            sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
+        if last:
+            _serving.clear()
 
 
-def _end_with_parent() -> None:
-    sys.stdin.read()
+def _read(requests: queue.SimpleQueue[str]) -> None:
+    """Read requests as they come, so that the end of standard input is noticed at once."""
+    for request in sys.stdin:
+        requests.put(request)
     os._exit(1)
 
 

@@ -12,7 +12,7 @@ import sys
 import time
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast._archive.location import ArchiveError, object_name
 from holdfast._drivers import run
@@ -56,7 +56,7 @@ class Taken(ArchiveError):  # noqa: N818 - names describe what happened
 
 
 class Exporter:
-    """Exports periods of one database."""
+    """Exports periods of one database. In a block of `async with`, one child process serves all of them."""
 
     def __init__(
         self, conn: psycopg.AsyncConnection[Any], url: str, location: Location, *, background: bool = False
@@ -69,6 +69,17 @@ class Exporter:
         self._url = url
         self._location = location
         self._background = background
+        self._keeps_child = False
+        self._child: ExportProcess | None = None
+
+    async def __aenter__(self) -> Self:
+        self._keeps_child = True
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._keeps_child = False
+        if self._child is not None:
+            await self._child.end()
 
     async def export(
         self, period: Period, *, keep_ms: int | None = None, on_rows: Callable[[int], None] | None = None
@@ -94,11 +105,11 @@ class Exporter:
     async def _follow(
         self, period: Period, token: int, *, keep_ms: int | None, on_rows: Callable[[int], None]
     ) -> Upload:
-        """Start the child, and record what it reports."""
+        """Ask the child, and record what it reports."""
         identity = await run(self._conn, read_identity())
         done, reported, upload = 0, time.monotonic(), None
         request = self._request(period, token, identity)
-        async with child(request) as lines:
+        async with self._asked(request) as lines:
             async for line in lines:
                 if "uploaded" in line:
                     upload = Upload(**line["uploaded"])
@@ -120,9 +131,24 @@ class Exporter:
                     if time.monotonic() >= reported + _PACE:
                         await self._record(report_export(period, token, rows_done=done), period)
                         reported = time.monotonic()
-        if upload is None:
-            raise ArchiveError("the process of the export ended without a result")
+        assert upload is not None  # noqa: S101 - for the type checker: a file is uploaded before it is verified
         return upload
+
+    @asynccontextmanager
+    async def _asked(self, request: dict[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
+        """Yield the lines of a child. One whose export failed in any way serves no other."""
+        found, self._child = self._child, None
+        child = found if found is not None and found.runs else await ExportProcess.start()
+        try:
+            await child.ask(request)
+            yield child.lines()
+        except BaseException:
+            await child.end()
+            raise
+        if self._keeps_child and self._child is None:
+            self._child = child
+        else:
+            await child.end()
 
     async def _record(self, statement: Any, period: Period) -> None:
         if not await run(self._conn, statement):
@@ -154,46 +180,62 @@ class Exporter:
         }
 
 
-@asynccontextmanager
-async def child(request: dict[str, Any]) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    """Run a child process and yield its lines. It is killed at the end of the block if it still runs."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "holdfast._archive.child",
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    assert process.stdin is not None  # noqa: S101 - for the type checker
-    try:
-        process.stdin.write(json.dumps(request).encode() + b"\n")
-        await process.stdin.drain()
-        yield _lines(process)
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-        await process.wait()
+class ExportProcess:
+    """The child process, while it runs."""
 
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
 
-async def _lines(process: asyncio.subprocess.Process) -> AsyncIterator[dict[str, Any]]:
-    assert process.stdout is not None  # noqa: S101 - for the type checker
-    while True:
-        try:
-            async with asyncio.timeout(SILENCE):
-                text = await process.stdout.readline()
-        except TimeoutError:
-            raise ArchiveError(f"the process of the export wrote nothing for {SILENCE:.0f} seconds") from None
-        if not text:
-            break
-        line = json.loads(text)
-        if "error" in line:
-            raise ArchiveError(line["error"])
-        yield line
-    if status := await process.wait():
+    @classmethod
+    async def start(cls) -> Self:
+        return cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "holdfast._archive.child",
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        )
+
+    @property
+    def runs(self) -> bool:
+        return self._process.returncode is None
+
+    async def ask(self, request: dict[str, Any]) -> None:
+        assert self._process.stdin is not None  # noqa: S101 - for the type checker
+        self._process.stdin.write(json.dumps(request).encode() + b"\n")
+        with suppress(ConnectionError):  # the lines say how it ended
+            await self._process.stdin.drain()
+
+    async def lines(self) -> AsyncIterator[dict[str, Any]]:
+        """Yield what it writes until the period is verified. Raises ArchiveError if that failed."""
+        assert self._process.stdout is not None  # noqa: S101 - for the type checker
+        while True:
+            try:
+                async with asyncio.timeout(SILENCE):
+                    text = await self._process.stdout.readline()
+            except TimeoutError:
+                raise ArchiveError(f"the process of the export wrote nothing for {SILENCE:.0f} seconds") from None
+            if not text:
+                break
+            line = json.loads(text)
+            if "error" in line:
+                raise ArchiveError(line["error"])
+            yield line
+            if "verified" in line:
+                return
+        status = await self._process.wait()
         killed = f"was killed by signal {-status}: if that is 9, the machine may lack memory"
         raise ArchiveError(f"the process of the export {killed if status < 0 else f'ended with status {status}'}")
+
+    async def end(self) -> None:
+        """Kill it, unless it has ended."""
+        if self.runs:
+            with suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
 
 
 def _step(name: str) -> None:

@@ -16,24 +16,36 @@ if TYPE_CHECKING:
 
 def open_file(store: ObjectStore, name: str) -> pa.NativeFile:
     """Open an object. Every read fetches the range that Arrow asks for, and no more."""
-    return pa.PythonFile(_ObjectReader(store, name), mode="r")
+    return pa.PythonFile(ObjectReader(store, name), mode="r")
 
 
-class _ObjectReader:
+class ObjectReader:
+    """An object as a file of Python. Arrow reads and closes it, in threads of its own unless a call says otherwise."""
+
     def __init__(self, store: ObjectStore, name: str) -> None:
         self._store = store
         self._name = name
         self._size = obstore.head(store, name)["size"]
         self._at = 0
+        self._held = (0, b"")
         self.closed = False
+
+    def hold(self, start: int, end: int) -> None:
+        """Fetch a range with one request. Reads within it are served from memory until another one is held."""
+        self._held = (start, self._fetch(start, end))
 
     def read(self, size: int = -1) -> bytes:
         end = self._size if size < 0 else min(self._size, self._at + size)
         if end <= self._at:
             return b""
-        data = bytes(obstore.get_range(self._store, self._name, start=self._at, end=end))
+        start, held = self._held
+        inside = start <= self._at and end <= start + len(held)
+        data = held[self._at - start : end - start] if inside else self._fetch(self._at, end)
         self._at = end
         return data
+
+    def _fetch(self, start: int, end: int) -> bytes:
+        return bytes(obstore.get_range(self._store, self._name, start=start, end=end))
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._at = offset + {0: 0, 1: self._at, 2: self._size}[whence]

@@ -1,4 +1,4 @@
-"""Lets an export in the background give way: on its own machine, and on the server that it reads from.
+"""Lets an export in the background give way on the server that it reads from.
 
 The lowest priority is not enough. It makes way for others on the machine of the export, but the server works for an
 export as fast as for a job.
@@ -7,26 +7,38 @@ export as fast as for a job.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING, Any
 
-# After a row group, an export rests this many times as long as it was kept waiting.
-TIMES = 4.0
-# Seconds of a rest at most.
+from holdfast._drivers import run_sync
+from holdfast._store.archive import count_others_active
+
+if TYPE_CHECKING:
+    import psycopg
+
+# An export rests while the server works for this many others on average.
+BUSY = 0.2
+# The part of the newest look in that average. A single statement of another session does not make an export rest.
+NEWEST = 0.15
+# A rest is this many times as long as the row group before it took, but no longer than LONGEST seconds.
+TIMES = 12.0
 LONGEST = 2.0
 
 
 class Rests:
-    """Measures how long an export was kept waiting for a processor or for rows, and rests in proportion.
+    """Looks whether the server works for others, after each row group, and rests while it does.
 
-    Alone on an idle machine it hardly waits and hardly rests. Beside busy workers it gets slower, notices that, and
-    leaves them nearly everything.
+    Alone an export does not rest. Beside busy workers it leaves them nearly everything.
     """
 
-    def __init__(self) -> None:
-        self._at, self._used = time.monotonic(), time.process_time()
+    def __init__(self, conn: psycopg.Connection[Any]) -> None:
+        """Look with `conn`, which is not the connection that reads the rows."""
+        self._conn = conn
+        self._others = 0.0
+        self._at = time.monotonic()
 
     def take(self) -> None:
-        """Rest, if something has kept this process waiting since the last rest."""
-        waited = time.monotonic() - self._at - (time.process_time() - self._used)
-        if waited > 0:
-            time.sleep(min(LONGEST, TIMES * waited))
-        self._at, self._used = time.monotonic(), time.process_time()
+        """Rest after a row group, if the server is busy."""
+        self._others += NEWEST * (run_sync(self._conn, count_others_active()) - self._others)
+        if self._others > BUSY:
+            time.sleep(min(LONGEST, TIMES * (time.monotonic() - self._at)))
+        self._at = time.monotonic()

@@ -115,8 +115,10 @@ class ArchiveRunners:
             return {}
         broken: list[tuple[Period, Exception]] = []
         failures = 0
-        async with self._connect() as conn:
-            exporter = Exporter(conn, self._url, self._location, background=self._background)
+        async with (
+            self._connect() as conn,
+            Exporter(conn, self._url, self._location, background=self._background) as exporter,
+        ):
             async for period, keep_ms in self.periods(conn):
                 if tick.budget.over or tick.signal.aborted:
                     break

@@ -39,23 +39,33 @@ def _rows(store: ObjectStore, export: Export, column: str, id_: int) -> list[dic
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    from holdfast._archive.filesystem import open_file
+    from holdfast._archive.filesystem import ObjectReader
 
     if export.object is None:
         return []
-    # Neighbouring ranges of the columns are fetched in one request.
-    file = pq.ParquetFile(open_file(store, export.object), pre_buffer=True)
+    reader = ObjectReader(store, export.object)
+    file = pq.ParquetFile(reader)
     place = file.schema_arrow.get_field_index(column)
     rows: list[dict[str, Any]] = []
     for group in range(file.num_row_groups):
         statistics = file.metadata.row_group(group).column(place).statistics
         if statistics is not None and statistics.has_min_max and not statistics.min <= id_ <= statistics.max:
             continue
-        # The ids alone first: most groups whose range holds the id do not have it.
-        found = pc.equal(file.read_row_group(group, columns=[column]).column(column), id_)
+        # The ids alone first: most groups whose range holds the id do not have it. Read in this thread: one of Arrow's
+        # that still holds the file while the interpreter ends aborts the process.
+        found = pc.equal(file.read_row_group(group, columns=[column], use_threads=False).column(column), id_)
         if pc.any(found).as_py():
-            rows += file.read_row_group(group).filter(found).to_pylist()
+            reader.hold(*_span(file.metadata.row_group(group)))
+            rows += file.read_row_group(group, use_threads=False).filter(found).to_pylist()
     return rows
+
+
+def _span(group: Any) -> tuple[int, int]:
+    """Return where a row group starts and ends in its file: its columns lie side by side."""
+    columns = [group.column(place) for place in range(group.num_columns)]
+    starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
+    ends = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
+    return min(starts), max(ends)
 
 
 def query(store: ObjectStore, exports: Sequence[Export], text: str) -> Any:
