@@ -70,11 +70,13 @@ _FORKS.set_forkserver_preload(
         f"holdfast._cli.{name}"
         for name in (
             "archive",
+            "capacity",
             "check",
             "events",
             "import_outbox",
             "jobs",
             "migrate",
+            "move",
             "queues",
             "retention",
             "runners",
@@ -171,7 +173,12 @@ class Running(Command[dict[str, Any]]):
     """A command that goes on, and its log: JSON lines."""
 
     def __init__(
-        self, *arguments: str, database: str, cwd: Path, program: Sequence[str] = ("-m", "holdfast"), **variables: str
+        self,
+        *arguments: str,
+        database: str | None,
+        cwd: Path,
+        program: Sequence[str] = ("-m", "holdfast"),
+        **variables: str,
     ) -> None:
         env = environment(database, HOLDFAST_LOG_FORMAT="json", **variables)
         command = (sys.executable, *program, *arguments)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 import httpx
 
 from tests.cli.commands import PATIENCE, environment, holdfast
+from tests.plain_http import NO_AUTHORITIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +79,9 @@ class Serving:
 
     def client(self, token: str | None = None) -> httpx.Client:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-        return httpx.Client(base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False)
+        return httpx.Client(
+            base_url=self.url, headers=headers, timeout=PATIENCE, trust_env=False, verify=NO_AUTHORITIES
+        )
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:

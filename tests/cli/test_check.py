@@ -134,6 +134,25 @@ def test_what_would_be_waited_for_in_vain(database: str, shop: Path, conn: psyco
     ]
 
 
+def test_jobs_that_left_for_another_database_and_did_not_arrive(database: str, conn: psycopg.Connection[Any]) -> None:
+    enqueue(conn, *[job() for _ in range(5)])
+    ids = [row[0] for row in conn.execute("SELECT id FROM holdfast.job ORDER BY id")]
+    for last in (ids[1], ids[2]):
+        conn.execute(
+            "SELECT holdfast.depart_jobs('6bd0aa8e-9c2e-4b0c-8a4c-3c0d6f8f3f11', 'us', NULL, NULL, 0, %s, 9)", [last]
+        )
+    conn.execute("UPDATE holdfast.departure SET departed_at = now() - interval '3 hours 5 minutes' WHERE seq = 1")
+    left = "3 jobs in 2 batches left for us and did not arrive, the oldest 3h 5m ago"
+    said = holdfast("check", "--json", HOLDFAST_DATABASE_URL=f"eu={database}")
+    go_on = "unless a move is running, go on with `holdfast move --from eu --to us`"
+    assert findings(said)["moving"] == ("note", f"{left}: {go_on}")
+    assert said.status == 0
+    said = holdfast("check", "--json", database=database)
+    assert findings(said)["moving"][1].endswith("`holdfast move --from ADDRESS --to us`")
+    conn.execute("UPDATE holdfast.departure SET arrived_at = now(), body = NULL")
+    assert "moving" not in findings(holdfast("check", "--json", database=database))
+
+
 def test_show_says_that_no_live_worker_takes_a_job(database: str, conn: psycopg.Connection[Any]) -> None:
     (waiting,) = enqueue(conn, job("k", queue="mail"))
     said = holdfast("jobs", "show", str(waiting), database=database)
@@ -171,9 +190,9 @@ def test_one_of_two_databases_is_away(database: str) -> None:
     assert said.status == 1
     archive, first, *others = said.json["findings"]
     assert archive["subject"] == "archive"
-    assert (first["verdict"], first["database"]) == ("wrong", "HOLDFAST_DATABASE_URL, address 1")
-    assert first["says"].startswith("cannot connect to the database of HOLDFAST_DATABASE_URL, address 1: ")
-    assert ["archive", *(one["subject"] for one in others)] == SUBJECTS
+    assert (first["verdict"], first["database"]) == ("wrong", "away")
+    assert first["says"].startswith("cannot connect to the database of HOLDFAST_DATABASE_URL, away: ")
+    assert ["archive", *(one["subject"] for one in others)] == [*SUBJECTS, "placement"]
     assert {one["verdict"] for one in others} == {"ok"}
     assert "hush" not in said.out + said.err
 

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from holdfast._cli import needs
 from holdfast._cli.needs import _locks, _timeouts, _tried
+from holdfast._cli.session import Database
 from holdfast._model.settings import Settings
 from holdfast._store.needs import TRIALS, Trial
 from tests.cli.commands import Said, environment, holdfast
@@ -151,7 +152,7 @@ def test_a_pooler_with_a_single_session_does_not_hang(
     monkeypatch.setattr(needs, "_PATIENCE", 0.5)
     with PgBouncer(server, pool_size=1) as pooler:
         url = database.replace(f":{server.port}/", f":{pooler.port}/")
-        found = {subject: verdict for verdict, subject, _ in needs.look("here", url, Settings.load({}))}
+        found = {subject: verdict for verdict, subject, _ in needs.look(Database("", "here", url), Settings.load({}))}
     assert found["advisory locks"] == "missing"
     assert found["clock"] == "ok"
 

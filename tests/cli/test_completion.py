@@ -27,8 +27,8 @@ def offered(script: str, *words: str) -> set[str]:
 
 def test_commands_and_options(script: str) -> None:
     running = {"demo", "worker", "dev", "tick", "serve", "top"}
-    looking = {"jobs", "queues", "events", "runners", "archive", "retention", "tokens", "import-outbox"}
-    commands = running | looking | {"migrate", "check", "completion"}
+    looking = {"jobs", "queues", "events", "runners", "archive", "retention", "tokens", "move", "import-outbox"}
+    commands = running | looking | {"migrate", "capacity", "check", "completion"}
     assert offered(script, "holdfast", "") == commands | {"-h", "--help", "--version"}
     assert offered(script, "holdfast", "queues", "") >= {"list", "pause", "resume", "set", "drain"}
     assert offered(script, "holdfast", "tokens", "make", "--role", "") == {"viewer", "operator", "developer"}
@@ -40,7 +40,7 @@ def test_commands_and_options(script: str) -> None:
         "--jwt-role-claim",
     }
     assert offered(script, "holdfast", "top", "--theme", "") == {"dark", "light"}
-    assert offered(script, "holdfast", "c") == {"check", "completion"}
+    assert offered(script, "holdfast", "c") == {"capacity", "check", "completion"}
     acting = {"retry", "cancel", "delete", "resume-key"}
     assert offered(script, "holdfast", "jobs", "") == acting | {"list", "show", "-h", "--help"}
     assert offered(script, "holdfast", "jobs", "list", "--o") == {"--order-key"}

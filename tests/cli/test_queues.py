@@ -51,7 +51,11 @@ def test_pause_and_resume(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn)
     enqueue(conn, job())
     said = holdfast("queues", "pause", "default", database=database)
-    assert said == (0, "default: paused; what runs goes on, and nothing more is claimed\n", "")
+    assert said == (
+        0,
+        "default: paused; what runs goes on, and each worker claims nothing more from its next heartbeat on\n",
+        "",
+    )
     assert control(conn, "default") == (True, None, None, None)
     assert worker.claim() == []
     assert holdfast("queues", "resume", "default", "--json", database=database).json == {

@@ -13,22 +13,24 @@ import termios
 import time
 from typing import TYPE_CHECKING, Any, Self
 
+import psycopg
 import pytest
 
 from holdfast._cli.top import shown
 from tests.cli.commands import PATIENCE, environment, holdfast
+from tests.databases import clone
 from tests.traps.workers import enqueue, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import psycopg
+    from tools.postgres import Server
 
 
 class Terminal:
     """A terminal of 80 columns and 24 rows in which a command runs. Killed at the end unless it has ended."""
 
-    def __init__(self, *arguments: str, database: str, **variables: str) -> None:
+    def __init__(self, *arguments: str, database: str | None = None, **variables: str) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         self.process = subprocess.Popen(  # noqa: S603 - the command under test
@@ -99,6 +101,32 @@ def test_it_draws_and_quits(database: str, connect: Callable[..., psycopg.Connec
     # What it found on the screen is there again: the alternate screen is left, and the cursor shown.
     assert terminal.seen.rindex(b"\x1b[?1049l") > terminal.seen.rindex(b"\x1b[?1049h")
     assert terminal.seen.rindex(b"\x1b[?25h") > terminal.seen.rindex(b"\x1b[?25l")
+
+
+def test_several_databases_are_listed_and_one_is_opened(server: Server, template: str) -> None:
+    with clone(server, template) as eu, clone(server, template) as us:
+        with psycopg.connect(us, autocommit=True) as conn:
+            enqueue(conn, job(queue="queue-of-us"))
+        listed = f"eu={eu} us={us} asia=postgresql://me:hush@127.0.0.1:1/db"
+        with Terminal("top", "--interval", "0.5", HOLDFAST_DATABASE_URL=listed) as terminal:
+            terminal.see("not answering")
+            terminal.see("serving")
+            terminal.type(b"\x1b[B\x1b[B\r")
+            terminal.see("queue-of-us")
+            terminal.type(b"\x7f")
+            terminal.see("Enter opens one")
+            terminal.type(b"q")
+            assert terminal.ended() == 0
+        assert b"Traceback" not in terminal.seen
+        assert b"hush" not in terminal.seen
+        with Terminal("top", "--database", "us", HOLDFAST_DATABASE_URL=listed) as terminal:
+            terminal.see("queue-of-us")
+            terminal.type(b"q")
+            assert terminal.ended() == 0
+        assert b"Enter opens one" not in terminal.seen
+        with Terminal("top", "--database", "usa", HOLDFAST_DATABASE_URL=listed) as terminal:
+            assert terminal.ended() == 2
+        assert b"there is no database usa: did you mean us?" in terminal.seen
 
 
 def test_an_interrupt_ends_it(database: str) -> None:

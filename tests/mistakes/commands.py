@@ -145,5 +145,20 @@ DATABASES = Area(
             "DATABASE_URL=$SERVER/empty holdfast migrate --check",
             "holdfast migrate: This database has no Holdfast schema: run `holdfast migrate`.",
         ),
+        Mistake(
+            "One of several databases must be chosen",
+            "DATABASE_URL='eu=$SERVER/a us=$SERVER/b' holdfast queues pause mail",
+            "holdfast queues: DATABASE_URL names 2 databases: choose one with --database: eu, us",
+        ),
+        Mistake(
+            "The name of a database is misspelled",
+            "DATABASE_URL='europe=$SERVER/a us=$SERVER/b' holdfast jobs list --database eurpe",
+            "holdfast jobs: there is no database eurpe: did you mean europe?",
+        ),
+        Mistake(
+            "An address and a name",
+            "holdfast jobs list --database eu --database-url postgresql://127.0.0.1:1/shop",
+            "holdfast jobs list: --database-url and --database exclude each other: give one of them",
+        ),
     ),
 )

@@ -2,13 +2,15 @@
 
 Only the module of the command that was called is imported: who waits for an answer does not wait for the others.
 
-Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns a number means that status.
+Exit status: 0 done, 1 refused or failed, 2 called wrongly, 3 one of several databases was not asked.
+A `run` that returns a number means that status.
 """
 
 # In the order in which a command walks through them:
 #
 # load.py        imports the application and finds its databases
-# session.py     connects to the database or opens the operations service, limits the time, translates errors
+# session.py     chooses the databases, connects to one or opens its operations service, translates errors
+# databases.py   asks all databases of a command at once
 # arguments.py   parses the parts that commands share: actions, numbers, addresses
 # parser.py      parses the words of a call, and answers a wrong one in one line
 # table.py       prints tables and JSON
@@ -18,6 +20,7 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # progress.py    shows how far a command is
 # bucket.py      finds the bucket of the archive and the files in it
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
+# job_story.py   reads and prints the whole story of a job
 # probe.py       serves /live, /ready and /metrics of a worker from a thread
 # server.py      runs uvicorn with timeouts against slow clients
 # together.py    serves the dashboard beside a worker, with a login that works once
@@ -34,6 +37,8 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # queues.py      lists and controls queues
 # runners.py     lists and controls schedules and runs
 # importing.py   makes jobs or events of rows of another table, in batches
+# mover.py       moves waiting jobs to another database, a batch at a time
+# move.py        moves jobs, and reports what is left
 # import_outbox.py  imports the rows of another table, or previews that
 # archive.py     shows the state of the archive, and ends the keeping of days for it
 # archive_export.py exports closed days and months
@@ -42,6 +47,7 @@ Exit status: 0 done, 1 refused or failed, 2 called wrongly. A `run` that returns
 # tokens.py      makes, lists and revokes access tokens
 # serve.py       serves the operations API and the dashboard
 # top.py         opens the terminal dashboard
+# capacity.py    computes what a deployment can bear
 # check.py       prints all settings and checks the databases
 # completion.py  prints shell completion scripts
 
@@ -62,7 +68,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Collection, Sequence
 
-__all__ = ["main", "main_with"]
+__all__ = ["main", "main_with", "run_process"]
 
 _COMMANDS = {
     "demo": "try Holdfast: a small shop under load, on a temporary PostgreSQL",
@@ -74,18 +80,31 @@ _COMMANDS = {
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
     "queues": "look at queues; pause, resume, drain or set one",
     "runners": "look at schedules and runs; pause, resume or trigger one",
+    "move": "move waiting jobs to another database, exactly once",
     "import-outbox": "make jobs or events of the rows of another table, once each; a preview by default",
     "archive": "look at the archive; export, verify, restore or search its files",
     "retention": "look at how many days history is kept, or set it",
     "tokens": "make, list and revoke access tokens of the operations API",
     "serve": "serve the operations API and the dashboard",
     "top": "watch and act in the terminal",
+    "capacity": "compute what a deployment can bear, and what gives out first",
     "check": "print every setting and its source, and check the databases",
     "completion": "print shell completion",
 }
-_OF_AN_APPLICATION = ("worker", "dev", "tick", "import-outbox", "serve", "check")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "move", "import-outbox", "serve", "check")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
+
+
+def run_process() -> int:
+    """Run the command of this process, and return its exit status."""
+    status = main()
+    if "pyarrow" in sys.modules:
+        # The threads that read the archive outlive the command, and one that meets the end of the interpreter aborts.
+        from holdfast._cli.process import end
+
+        end(status)
+    return status
 
 
 def main(argv: Sequence[str] | None = None) -> int:

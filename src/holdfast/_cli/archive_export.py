@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +14,6 @@ from holdfast._cli.progress import ProgressLine
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run
 from holdfast._logs.failure import Failure
-from holdfast._model.settings import Settings
 from holdfast._ops.caller import written
 from holdfast._ops.wording import counted
 from holdfast._store.archive import (
@@ -59,8 +57,7 @@ def export(arguments: argparse.Namespace) -> int:
     if arguments.app is not None:
         app = load.load(arguments.app)
         archives = app.archives
-        if arguments.database_url is None:
-            arguments.database_url = next(iter(load.addresses(app, Settings.load(os.environ)).values()))
+        load.choose(arguments, app)
     done = asyncio.run(_export(arguments, location, archives))
     if arguments.json:
         table.print_json([_object(one) for one in done])
@@ -77,9 +74,9 @@ async def _export(arguments: argparse.Namespace, location: Location, archives: S
         if not chosen:
             await _explain(arguments, conn)
             return []
-        exporter = Exporter(conn, session.address(arguments), location)
-        with ProgressLine(arguments) as line:
-            return await _export_all(exporter, chosen, line)
+        async with Exporter(conn, session.address(arguments), location) as exporter:
+            with ProgressLine(arguments) as line:
+                return await _export_all(exporter, chosen, line)
 
 
 async def _export_all(exporter: Exporter, chosen: Chosen, line: ProgressLine) -> list[_Done]:

@@ -60,6 +60,11 @@ def whole(least: int, limit: int, what: str = "") -> Callable[[str], int]:
 
 def seconds(least: float, limit: float) -> Callable[[str], float]:
     """Return a parser of seconds within bounds."""
+    return number(least, limit, what=f"{least:g} to {limit:g} seconds")
+
+
+def number(least: float, limit: float, what: str = "") -> Callable[[str], float]:
+    """Return a parser of numbers within bounds. `what`: how the error calls them. Default: their bounds."""
 
     def parse(text: str) -> float:
         try:
@@ -67,7 +72,8 @@ def seconds(least: float, limit: float) -> Callable[[str], float]:
         except ValueError:
             given = math.nan
         if not least <= given <= limit:
-            raise argparse.ArgumentTypeError(f"expected {least:g} to {limit:g} seconds, got {text!r}")
+            wanted = what or f"a number from {least:g} to {limit:g}"
+            raise argparse.ArgumentTypeError(f"expected {wanted}, got {text!r}")
         return given
 
     return parse

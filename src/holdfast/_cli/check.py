@@ -1,6 +1,7 @@
 """Print every setting with its value and source, and look at the archive and the databases: schema, rights, LISTEN.
 
 The source is `argument` (the application's address, `--queues`), a variable, `alias` and a variable, or `default`.
+With several databases, each is checked, with whether it is draining and how much work is left there.
 `--server` instead checks every feature that Holdfast needs from the server, also before `holdfast migrate`.
 Changes nothing. Exit status: 0 when a worker could run so, 1 when something is wrong or missing.
 """
@@ -12,6 +13,8 @@ from collections import Counter
 from datetime import timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+import psycopg
 
 from holdfast._archive.location import Location
 from holdfast._cli import bucket, load, needs, session, table
@@ -29,10 +32,19 @@ from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings
 from holdfast._model.settings_table import SETTINGS
 from holdfast._model.work import Lease
-from holdfast._ops.wording import counted
+from holdfast._ops.wording import counted, span
 from holdfast._store import schema
 from holdfast._store.archive import read_retention
-from holdfast._store.inspect import list_roles, read_census, read_isolation, read_rights, read_server
+from holdfast._store.inspect import (
+    MOST_COUNTED,
+    count_live_jobs,
+    list_roles,
+    read_census,
+    read_isolation,
+    read_rights,
+    read_server,
+)
+from holdfast._store.moving import late_departures
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues, unserved
 
@@ -40,10 +52,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterable, Iterator
 
-    import psycopg
-
     from holdfast._app.app import Holdfast
     from holdfast._cli.finding import Said
+    from holdfast._cli.session import Database
     from holdfast._store.inspect import ServerInfo
 
 
@@ -55,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--server", action="store_true", help="check only what Holdfast needs from the server; needs no schema"
     )
+    parser.add_argument("--database", metavar="NAME", help="check only this one of several databases")
     table.configure(parser)
 
 
@@ -63,13 +75,13 @@ def run(arguments: argparse.Namespace) -> int:
     given = {"database_urls": (app.url,) if app and app.url else None, "queue_concurrency": arguments.queues}
     settings = Settings.load(os.environ, **given)
     if arguments.server:
-        findings = [*_databases(app, settings, needs.look)]
+        findings = [*_databases(app, settings, needs.look, arguments.database)]
     else:
         findings = [
             *_coverage(app, arguments.queues),
             *_settings(app, settings),
             *_archive(app, settings),
-            *_databases(app, settings, _database),
+            *_databases(app, settings, _database, arguments.database),
         ]
     bad = any(finding.is_bad for finding in findings)
     if arguments.json:
@@ -123,24 +135,48 @@ def _archive(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
 
 
 def _databases(
-    app: Holdfast | None, settings: Settings, look: Callable[[str, str, Settings], Iterator[Said]]
+    app: Holdfast | None,
+    settings: Settings,
+    look: Callable[[Database, Settings], Iterator[Said]],
+    name: str | None,
 ) -> Iterator[Finding]:
-    """Look at every database, and continue with the next one where a look fails."""
+    """Look at every database, or at that of this name, and continue with the next one where a look fails."""
     try:
-        named = load.addresses(app, settings)
+        found = load.databases(app, settings)
     except CommandError as stop:
         yield Finding("wrong", "-", "database", str(stop))
         return
-    for source, url in named.items():
+    several = len(found) > 1
+    for database in found if name is None else [session.named(name, found)]:
+        of = database.name if several else database.source
         try:
-            for verdict, subject, says in look(source, url, settings):
-                yield Finding(verdict, source, subject, says)
+            for verdict, subject, says in look(database, settings):
+                yield Finding(verdict, of, subject, says)
+            if several:
+                yield Finding("note" if database.draining else "ok", of, "placement", _placement(database))
         except CommandError as stop:
-            yield Finding("wrong", source, "database", str(stop))
+            yield Finding("wrong", of, "database", str(stop))
 
 
-def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
-    with load.connected(source, url) as conn, session.translated(conn):
+def _placement(database: Database) -> str:
+    """Return whether a database of several takes new keys, and how much is left to do there."""
+    takes = "is draining and takes no new keys" if database.draining else "takes new keys"
+    with session.connect_to(database) as conn, session.translated(conn):
+        try:
+            jobs = session.run(conn, count_live_jobs())
+            lines = session.run(conn, list_subscriptions())
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege):
+            return takes
+    events = sum(line.parked for line in lines)
+    for name in {line.name for line in lines}:
+        events += max(line.events for line in lines if line.name == name)
+    least = "at least " if jobs == MOST_COUNTED else ""
+    left = f"{least}{counted(jobs, 'unfinished job')}, {counted(events, 'event')} not handed over"
+    return f"{takes}: nothing is left to do" if not jobs + events and database.draining else f"{takes}: {left}"
+
+
+def _database(database: Database, settings: Settings) -> Iterator[Said]:
+    with session.connect_to(database) as conn, session.translated(conn):
         server = session.run(conn, read_server())
         major = server.version // 10_000
         known = needs.OLDEST <= major <= needs.NEWEST
@@ -153,12 +189,13 @@ def _database(source: str, url: str, settings: Settings) -> Iterator[Said]:
             yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
             yield _rights(conn, server)
             yield from _waiting(conn)
+            yield from _departed(conn, database)
             yield from _leases(conn, settings)
             yield from _kept_days(conn, settings)
         yield _roles(conn)
         yield _isolation(conn)
         yield _connections(server, settings)
-        with load.connected(source, url) as other:
+        with session.connect_to(database) as other:
             yield listening(conn, other, pooling(conn, other), settings)
 
 
@@ -187,6 +224,17 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
         parked[subscription.name] += subscription.parked
     for name, events in (+parked).items():
         yield "note", "events", f"{counted(events, 'parked event')} of {name}: holdfast events parked {name}"
+
+
+def _departed(conn: psycopg.Connection[Any], database: Database) -> Iterator[Said]:
+    """Report jobs that have left for another database and have not arrived, if this user may read them."""
+    if not session.run(conn, read_rights()).look:
+        return
+    for late in session.run(conn, late_departures()):
+        batches = f"{counted(late.jobs, 'job')} in {late.batches:,} {'batch' if late.batches == 1 else 'batches'}"
+        left = f"{batches} left for {late.place} and did not arrive, the oldest {span(late.seconds)} ago"
+        command = f"holdfast move --from {database.name or 'ADDRESS'} --to {late.place}"
+        yield "note", "moving", f"{left}: unless a move is running, go on with `{command}`"
 
 
 def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._cli import arguments as args
-from holdfast._cli import lines, load, process
+from holdfast._cli import lines, load, process, session
 from holdfast._cli.lines import JobLines, log
 from holdfast._cli.migrate import translated
 from holdfast._cli.reload import EVERY, Reloader, Watch, tell_ready
@@ -129,8 +129,8 @@ def _prepare(arguments: argparse.Namespace) -> int:
             raise
         print(f"holdfast dev: {error}", file=sys.stderr)
         return _NOT_LOADED
-    for source, url in load.addresses(app, Settings.load(os.environ)).items():
-        with load.connected(source, url) as conn, translated(conn):
+    for database in load.databases(app, Settings.load(os.environ)):
+        with session.connect_to(database) as conn, translated(conn):
             try:
                 schema.check(conn)
             except HoldfastError as error:
@@ -159,8 +159,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app)
     app.listeners.append(JobLines(formatter))
     settings = Settings.load(os.environ)
-    url = next(iter(load.addresses(app, settings).values()))
-    beside = dashboard(app, url, socket.socket(fileno=listening), login)
+    beside = dashboard(app, None, socket.socket(fileno=listening), login)
     arguments.http, arguments.supervised = None, True
     return run_worker(app, arguments, settings, beside=beside, started=partial(tell_ready, ready))
 

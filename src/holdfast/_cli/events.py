@@ -11,6 +11,7 @@ import psycopg
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.databases import ask_all
 from holdfast._cli.session import CommandError
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.wording import counted
@@ -37,13 +38,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     args.configure(parser)
     actions = parser.add_subparsers(dest="action", metavar="action")
 
-    def add(name: str, help_: str, act: Act, *, named: bool = True) -> argparse.ArgumentParser:
+    def add(name: str, help_: str, act: Act | None, *, named: bool = True) -> argparse.ArgumentParser:
         own = args.add_action(actions, name, help_, act, inherits=True)
         if named:
             own.add_argument("name", metavar="NAME")
         return own
 
-    add("list", "list them all, each partition with how far it is (the default)", _list, named=False)
+    add("list", "list them all, each partition with how far it is (the default)", None, named=False)
     add("pause", "hand over nothing more of it", _pause)
     add("resume", "go on where it was paused", _resume)
     replay = add("replay", "hand over again what was published before", _replay)
@@ -65,18 +66,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     release.add_argument("--key", metavar="KEY", help="only those of this key")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    asyncio.run(_run(arguments))
+def run(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_run(arguments))
 
 
-async def _run(arguments: argparse.Namespace) -> None:
+async def _run(arguments: argparse.Namespace) -> int:
+    act: Act | None = getattr(arguments, "act", None)
+    if act is None:
+        return await _list(arguments)
     async with session.service(arguments) as service:
-        act: Act = getattr(arguments, "act", None) or _list
         try:
             await act(service, arguments)
         except RequestRefused as refused:
             known = sorted({line.name for line in await service.read(list_subscriptions())})
             raise session.not_found(refused, arguments.name, known) from refused
+    return 0
 
 
 def _time(text: str) -> datetime:
@@ -89,16 +93,21 @@ def _time(text: str) -> datetime:
     return when
 
 
-async def _list(service: Service, arguments: argparse.Namespace) -> None:
-    lines = await service.read(list_subscriptions())
+async def _list(arguments: argparse.Namespace) -> int:
+    answers = await ask_all(session.listed(arguments), lambda service, _: service.read(list_subscriptions()))
+    lines = [(answer.name, line) for answer in answers.found for line in answer.value]
     if arguments.json:
-        table.print_json([line._asdict() for line in lines])
+        table.print_json([answers.json(database, line._asdict()) for database, line in lines])
     elif lines:
-        table.print_table(_COLUMNS, [_line(line) for line in lines])
-        for name in dict.fromkeys(line.name for line in lines if line.elsewhere):
-            print(f"{name} was restored from another server, and reads nothing: `holdfast events rebase {name}`")
+        if answers.several:
+            lines.sort(key=lambda one: (one[1].name, one[0], one[1].partition))
+        answers.print_table(_COLUMNS, [(database, _line(line)) for database, line in lines])
+        for database, name in dict.fromkeys((database, line.name) for database, line in lines if line.elsewhere):
+            again = f"holdfast events rebase {name}{f' --database {database}' if database else ''}"
+            print(f"{name} was restored from another server, and reads nothing: `{again}`")
     else:
         print("No subscription is stored: a worker stores those of its application when it starts.")
+    return answers.status()
 
 
 def _line(line: SubscriptionRow) -> tuple[object, ...]:

@@ -8,7 +8,6 @@ reported and left. Exit status: 0 if no row is left, else 1.
 from __future__ import annotations
 
 import argparse
-import os
 from typing import TYPE_CHECKING, Any
 
 from psycopg import IsolationLevel
@@ -21,7 +20,6 @@ from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
 from holdfast._model.codec import parse_json
 from holdfast._model.new_job import NewJob
-from holdfast._model.settings import Settings
 from holdfast._ops.caller import written
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.wording import counted
@@ -98,8 +96,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app) if arguments.app else None
-    if arguments.database_url is None and app is not None:
-        arguments.database_url = next(iter(load.addresses(app, Settings.load(os.environ)).values()))
+    if app is not None:
+        load.choose(arguments, app)
     with session.connect(arguments) as conn, session.translated(conn, seconds=SECONDS):
         schema.check(conn)
         conn.isolation_level = IsolationLevel.READ_COMMITTED

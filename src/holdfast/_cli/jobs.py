@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.databases import ask_all
+from holdfast._cli.job_story import as_json, print_story, read_story
 from holdfast._cli.session import CommandError
 from holdfast._model.retry import tries
 from holdfast._ops.wording import counted
-from holdfast._store.inspect import (
-    MOST,
-    STATUSES,
-    Filter,
-    list_attempts,
-    list_jobs,
-    list_replays,
-    read_job,
-    read_waiting,
-    read_worker,
-)
+from holdfast._store.inspect import MOST, STATUSES, Filter, list_jobs, read_job
+from holdfast._store.moving import find_moved
 from holdfast._store.search import MOST_ACTED_ON
-from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
+    from holdfast._cli.databases import DatabaseAnswer, DatabaseAnswers
+    from holdfast._cli.session import Database
     from holdfast._ops.requests import JobFilter
     from holdfast._ops.responses.job import JobActionResult, JobLine
     from holdfast._ops.service import Service
-    from holdfast._store.inspect import AttemptRow, JobRow, WaitingRow
+    from holdfast._store.inspect import JobRow
     from holdfast._store.search import Acted
 
-    Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[int]]
+    Act: TypeAlias = Callable[[Sequence[Database], argparse.Namespace], Awaitable[int]]
 
 _COLUMNS = ("id", "status", "kind", "queue", "attempt", "created", "due or ended", "error")
 _ACTIONS = {
@@ -60,7 +53,24 @@ _FILTERS = {
     "text": "TEXT",
 }
 _MOST = 100
-_ID = args.whole(1, args.LARGEST_ID, "the id of a job")
+_NUMBER = args.whole(1, args.LARGEST_ID, "the id of a job")
+
+
+class JobId(NamedTuple):
+    """A job as it is named on the command line: `7`, or `eu/7` with several databases."""
+
+    database: str
+    """The name of its database; empty if it was not given."""
+    id: int
+
+    @classmethod
+    def parse(cls, text: str) -> JobId:
+        """Parse `7` or `eu/7`."""
+        name, _, number = text.rpartition("/")
+        return cls(name, _NUMBER(number))
+
+    def __str__(self) -> str:
+        return f"{self.database}/{self.id}" if self.database else str(self.id)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -72,10 +82,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--order-key", metavar="KEY")
     own.add_argument("--limit", type=args.whole(1, MOST), default=50, metavar="N", help=f"at most {MOST} (default: 50)")
     own = args.add_action(actions, "show", "tell the whole story of a job", _show)
-    own.add_argument("id", type=_ID, metavar="ID")
+    own.add_argument("id", type=JobId.parse, metavar="ID")
     for name, help_ in _ACTIONS.items():
         own = args.add_action(actions, name, help_, _act_by_id)
-        own.add_argument("ids", type=_ID, metavar="ID", nargs="*")
+        own.add_argument("ids", type=JobId.parse, metavar="ID", nargs="*")
         own.set_defaults(refuse=own.error)
         _configure_filter(own)
         if name == "retry":
@@ -109,155 +119,130 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with session.service(arguments) as service:
-        act: Act = arguments.act
-        return await act(service, arguments)
+    act: Act = arguments.act
+    return await act(session.listed(arguments), arguments)
 
 
-async def _list(service: Service, arguments: argparse.Namespace) -> int:
+async def _list(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
     which = Filter(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
-    async with service.reading() as transaction:
-        found = [job for part in list_jobs(which, arguments.limit) for job in await transaction.run(part)]
-    jobs = sorted(found, key=lambda job: job.id, reverse=True)[: arguments.limit]
+
+    async def find(service: Service, _: Database) -> list[JobRow]:
+        async with service.reading() as transaction:
+            found = [job for part in list_jobs(which, arguments.limit) for job in await transaction.run(part)]
+        return sorted(found, key=lambda job: job.id, reverse=True)[: arguments.limit]
+
+    answers = await ask_all(databases, find)
+    jobs = [(answer, job) for answer in answers.found for job in answer.value]
+    if answers.several:
+        jobs.sort(key=lambda one: (one[1].created_at, one[1].id), reverse=True)
+    jobs = jobs[: arguments.limit]
     if arguments.json:
-        table.print_json([job._asdict() for job in jobs])
+        table.print_json([answers.json(answer.name, job._asdict()) for answer, job in jobs])
     elif jobs:
-        table.print_table(_COLUMNS, [_line(job) for job in jobs])
+        answers.print_table(_COLUMNS, [(answer.name, _line(job, answer.id(job.id))) for answer, job in jobs])
         if len(jobs) == arguments.limit:
             print(f"The newest {len(jobs)}. There may be more.")
     else:
         print("No such jobs.")
-    return 0
+    return answers.status()
 
 
-def _line(job: JobRow | JobLine) -> tuple[object, ...]:
+def _line(job: JobRow | JobLine, id_: str) -> tuple[object, ...]:
     attempt, when = tries(job.attempt, job.max_attempts), job.finished_at or job.available_at
-    return job.id, job.status, job.kind, job.queue, attempt, job.created_at, when, job.error_code
+    return id_, job.status, job.kind, job.queue, attempt, job.created_at, when, job.error_code
 
 
-async def _show(service: Service, arguments: argparse.Namespace) -> int:
-    async with service.reading() as transaction:
-        read = transaction.run
-        job = await read(read_job(arguments.id))
-        if job is None:
-            raise CommandError(
-                f"job {arguments.id} does not exist: it was never committed, was deleted, or its history has expired. "
-                "See `holdfast jobs list`"
-            )
-        attempts = await read(list_attempts(arguments.id))
-        holder = job.get("locked_by") or job.get("worker_id")
-        worker = await read(read_worker(holder)) if holder else None
-        original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
-        replays = await read(list_replays(arguments.id))
-        waiting = await read(read_waiting(arguments.id))
-        served = None
-        if job["status"] == "pending":
-            served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
-        runtime = await read(served_runtime(job["kind"], job["queue"]))
+async def _show(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
+    wanted: JobId = arguments.id
+    asked = [session.named(wanted.database, databases)] if wanted.database else databases
+    several = len(databases) > 1
+    answers = await ask_all(asked, lambda service, _: read_story(service, wanted.id), several=several)
+    found = [(answer, story) for answer in answers.found if (story := answer.value) is not None]
+    if len(found) > 1:
+        names = [answer.id(wanted.id) for answer, _ in found]
+        raise CommandError(
+            f"{len(found)} databases have a job {wanted.id}: say which one: {' or '.join(names)}", status=2
+        )
+    if not found:
+        if status := answers.status():
+            raise CommandError(f"job {wanted} was not found: not every database was asked", status=status)
+        raise await _missing(asked, wanted)
+    [(answer, story)] = found
     if arguments.json:
-        table.print_json(
-            {
-                "job": job,
-                "served": served,
-                "waiting": waiting and waiting._asdict(),
-                "max_runtime": runtime and runtime._asdict(),
-                "worker": worker and worker._asdict(),
-                "attempts": [attempt._asdict() for attempt in attempts],
-                "replay_of": original,
-                "replays": [replay._asdict() for replay in replays],
-            }
-        )
-        return 0
-    fields = job | ({"max_attempts": "no limit"} if job["max_attempts"] is None else {})
-    table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
-    for reason in _reasons(job, waiting) if waiting is not None else ():
-        print(f"\n{reason}")
-    if served is False:
-        print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
-    if runtime is not None:
-        why = "three leases, the default" if runtime.by_default else "max_runtime of its kind"
-        print(f"\nAn attempt may run for {runtime.ms / 1000:g} s ({why}).")
-    if job.get("suspect") is not None:
-        alone = "alone" if job["suspect"] else "with no other job but those of its last worker"
-        print(f"\nIts worker was lost while it ran: it runs apart, {alone}, until it ends in another way.")
-    if worker is not None:
-        ended = f", {worker.stop_reason} {table.text(worker.stopped_at)}" if worker.stopped_at else ""
-        print(f"\nWorker {worker.id}: {worker.name}{ended}")
-    if attempts:
-        print(f"\nAttempts ({len(attempts)})")
-        table.print_table(
-            ("attempt", "outcome", "started", "seconds", "ended", "worker", "error"),
-            [
-                (a.attempt, a.outcome, a.started_at, a.seconds, a.ended_at, a.worker_name, a.error or a.error_code)
-                for a in attempts
-            ],
-        )
-        _print_traceback(attempts)
+        table.print_json(answers.json(answer.name, as_json(story)))
     else:
-        print("\nNo attempt has ended.")
-    if original is not None:
-        print(f"\nReplays {original['id']}, which {original['status']}.")
-    if replays:
-        print("\nReplayed as")
-        table.print_table(("id", "status", "created"), replays)
-    return 0
+        print_story(story, answer.name)
+    return answers.status()
 
 
-def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
-    """Yield why a job waits."""
-    if waiting.due_at is not None:
-        yield f"It is due at {table.text(waiting.due_at)}."
-    if waiting.paused:
-        yield f"The queue {job['queue']} is paused: holdfast queues resume {job['queue']}"
-    if waiting.blockers is not None:
-        yield f"It waits for the end of {counted(waiting.blockers, 'chain')}."
-    if waiting.stopped_by is not None:
-        resume = f"holdfast jobs resume-key {shlex.quote(table.text(job['order_key']))}"
-        yield f"Its order key is stopped by the dead letter {waiting.stopped_by}: retry that one, or {resume}"
-    elif waiting.behind is not None:
-        yield f"It waits for job {waiting.behind}, which comes before it in the order key."
+async def _missing(databases: Sequence[Database], wanted: JobId) -> CommandError:
+    """Return the error for a job that no database has: it has moved, or does not exist."""
+    answers = await ask_all(databases, lambda service, _: service.read(find_moved(wanted.id)))
+    moved = next((answer.value for answer in answers.found if answer.value is not None), None)
+    why = "does not exist: it was never committed, was deleted, or its history has expired. See `holdfast jobs list`"
+    return CommandError(f"job {wanted} {why if moved is None else moved.says}")
 
 
-def _print_traceback(attempts: Sequence[AttemptRow]) -> None:
-    """Print the last traceback. All stored ones are in the JSON output."""
-    last = next((attempt for attempt in reversed(attempts) if attempt.traceback), None)
-    if last is not None and last.traceback:
-        print(f"\nTraceback of attempt {last.attempt}")
-        for line in last.traceback.split("\n"):
-            print(f"  {table.text(line)}" if line else "")
-
-
-async def _act_by_id(service: Service, arguments: argparse.Namespace) -> int:
+async def _act_by_id(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
     from holdfast._ops.requests import JobAction
 
+    placed = await _placed(databases, arguments.ids)
     again = getattr(arguments, "again", False)
-    action = JobAction(action=arguments.action, ids=arguments.ids, again=again, preview=False)
-    done = [
-        await _result(service, arguments.action, one)
-        for one in await service.act_on_named_jobs(action, session.person())
-    ]
+
+    async def act(service: Service, database: Database) -> list[dict[str, Any]]:
+        action = JobAction(action=arguments.action, ids=placed[database], again=again, preview=False)
+        acted = await service.act_on_named_jobs(action, session.person())
+        prefix = f"{database.name}/" if len(databases) > 1 else ""
+        return [await _result(service, arguments.action, one, prefix) for one in acted]
+
+    answers = await ask_all([*placed], act, several=len(databases) > 1)
+    done = [(answer, one) for answer in answers.found for one in answer.value]
     if arguments.json:
-        table.print_json(done)
+        table.print_json([answers.json(answer.name, one) for answer, one in done])
     else:
-        for one in done:
-            print(f"{one['id']}: {one['says']}")
-    return 1 if any(one["result"] == "refused" for one in done) else 0
+        for answer, one in done:
+            print(f"{answer.id(one['id'])}: {one['says']}")
+    return answers.status(1 if any(one["result"] == "refused" for _, one in done) else 0)
 
 
-async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
+async def _placed(databases: Sequence[Database], ids: Sequence[JobId]) -> dict[Database, list[int]]:
+    """Return the ids by database. With several databases, each id must name its own."""
+    placed: dict[Database, list[int]] = {}
+    for wanted in ids:
+        if wanted.database:
+            placed.setdefault(session.named(wanted.database, databases), []).append(wanted.id)
+        elif len(databases) == 1:
+            placed.setdefault(databases[0], []).append(wanted.id)
+        else:
+            raise await _unplaced(databases, wanted.id)
+    return placed
+
+
+async def _unplaced(databases: Sequence[Database], id_: int) -> CommandError:
+    """Return an error that names the databases that have this job."""
+    answers = await ask_all(databases, lambda service, _: service.read(read_job(id_)))
+    answers.status()
+    names = [answer.id(id_) for answer in answers.found if answer.value is not None]
+    which = f"write {' or '.join(names)}" if names else "none of them has this job"
+    return CommandError(f"{id_}: there are {len(databases)} databases: {which}", status=2)
+
+
+async def _result(service: Service, action: str, one: Acted, prefix: str) -> dict[str, Any]:
+    """Return what became of one job. `prefix`: stands before the id of a job, if there are several databases."""
     from holdfast._ops.actions import why
 
     match action, one.done, one.answer:
         case "retry", True, made:
-            result, says = "retried", f"runs again as job {made}"
+            result, says = "retried", f"runs again as job {prefix}{made}"
         case _, True, "requested":
             result, says = "requested", "will be cancelled: its worker was asked to stop, or it leaves in its turn"
         case _, True, answer:
             result = says = answer
         case _, False, "not_failed" | "not_found":
             job = await service.read(read_job(one.id))
+            moved = await service.read(find_moved(one.id)) if job is None else None
             state = "does not exist, see `holdfast jobs list`" if job is None else f"is {job['status']}"
-            result, says = "refused", f"{state}: {_ONLY[action]}"
+            result, says = "refused", f"{state}: {_ONLY[action]}" if moved is None else moved.says
         case _ if one.answer.startswith("there is no chain "):
             result, says = "refused", f"comes after other chains: {one.answer}"
         case _:
@@ -265,15 +250,20 @@ async def _result(service: Service, action: str, one: Acted) -> dict[str, Any]:
     return {"id": one.id, "result": result, "says": says}
 
 
-async def _resume_key(service: Service, arguments: argparse.Namespace) -> int:
+async def _resume_key(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
     key: str = arguments.key
-    if not await service.resume_order_key(key, session.person()):
+    answers = await ask_all(databases, lambda service, _: service.resume_order_key(key, session.person()))
+    resumed = [answer.name for answer in answers.found if answer.value]
+    if not resumed:
+        answers.status()
         raise CommandError(f"the order key {key} is not blocked: only a key that a failed job blocks must be resumed")
     if arguments.json:
-        table.print_json({"key": key, "action": arguments.action})
+        done = [answers.json(name, {"key": key, "action": arguments.action}) for name in resumed]
+        table.print_json(done if answers.several else done[0])
     else:
-        print(f"{key}: goes on with its next job")
-    return 0
+        for name in resumed:
+            print(f"{name}: {key}: goes on with its next job" if name else f"{key}: goes on with its next job")
+    return answers.status()
 
 
 def _filter(arguments: argparse.Namespace) -> JobFilter | None:
@@ -290,31 +280,40 @@ def _filter(arguments: argparse.Namespace) -> JobFilter | None:
         raise CommandError(f"--{str(first['loc'][0]).replace('_', '-')}: {first['msg']}", status=2) from error
 
 
-async def _act_by_filter(service: Service, arguments: argparse.Namespace) -> int:
+async def _act_by_filter(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
     from holdfast._ops.requests import JobAction
 
     preview, limit = not arguments.yes, arguments.limit
     action = JobAction(action=arguments.action, filter=arguments.filter, limit=limit, preview=preview)
-    result = await service.act_on_jobs(action, session.person())
+    answers = await ask_all(databases, lambda service, _: service.act_on_jobs(action, session.person()))
     if arguments.json:
-        table.print_json(result.model_dump(mode="json"))
+        results = [answers.json(answer.name, answer.value.model_dump(mode="json")) for answer in answers.found]
+        table.print_json(results if answers.several else results[0])
     else:
-        _print_result(arguments.action, result, limit)
-    return 1 if result.refused else 0
+        _print_results(arguments.action, answers, limit)
+    return answers.status(1 if any(answer.value.refused for answer in answers.found) else 0)
 
 
-def _print_result(action: str, result: JobActionResult, limit: int) -> None:
+def _print_results(action: str, answers: DatabaseAnswers[JobActionResult], limit: int) -> None:
+    sample = [(answer.name, _line(job, answer.id(job.id))) for answer in answers.found for job in answer.value.sample]
+    if sample and all(answer.value.preview for answer in answers.found):
+        answers.print_table(_COLUMNS, sample)
+    for answer in answers.found:
+        for says in _says(action, answer, limit):
+            print(f"{answer.name}: {says}" if answer.name else says)
+
+
+def _says(action: str, answer: DatabaseAnswer[JobActionResult], limit: int) -> Iterator[str]:
+    result = answer.value
     if not result.matched:
-        print("No such jobs.")
+        yield "No such jobs."
     elif result.preview:
-        table.print_table(_COLUMNS, [_line(job) for job in result.sample])
-        print(f"{counted(result.matched, 'job')} would be {_DONE[action]}. Give --yes to do it.")
+        yield f"{counted(result.matched, 'job')} would be {_DONE[action]}. Give --yes to do it."
     else:
-        print(f"{result.done} of {counted(result.matched, 'job')} {_DONE[action]}.")
-        for refused in result.refused:
-            print(f"{refused.id}: {refused.why}")
+        yield f"{result.done} of {counted(result.matched, 'job')} {_DONE[action]}."
+        yield from (f"{refused.id}: {refused.why}" for refused in result.refused)
     if result.matched == limit and result.capped:
-        print("There may be more: repeat it, or raise --limit.")
+        yield "There may be more: repeat it, or raise --limit."
     elif not result.looked.complete:
         newest = counted(result.looked.jobs, "job")
-        print(f"Looked at the newest {newest} alone, back to {table.text(result.looked.back_to)}: say more of them.")
+        yield f"Looked at the newest {newest} alone, back to {table.text(result.looked.back_to)}: say more of them."

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import argparse
 import difflib
 import os
 import sys
 import traceback
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast._app.app import Holdfast
 from holdfast._cli import session
-from holdfast._cli.session import CommandError
+from holdfast._cli.session import CommandError, Database
 from holdfast._logs.failure import Failure
+from holdfast._model.databases import databases_of, split_name
+from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import argparse
     from types import ModuleType
-
-    import psycopg
-
-    from holdfast._model.settings import Settings
 
 _HELP = "the application, as module:attribute, e.g. shop.jobs:app"
 _VARIABLES = "HOLDFAST_DATABASE_URL or DATABASE_URL"
@@ -49,36 +45,34 @@ def load(name: str) -> Holdfast:
     return app
 
 
-def addresses(app: Holdfast | None, settings: Settings) -> dict[str, str]:
-    """Return the databases by source: the application's own, otherwise those of the environment.
+def databases(app: Holdfast | None, settings: Settings) -> list[Database]:
+    """Return the databases of the application, otherwise those of the environment.
 
     An invalid address is refused here, and its text is not repeated.
     """
     if app is not None and app.url:
-        named = {"the application": app.url}
+        found = session.of_databases("the application", app.databases)
+    elif settings.databases_file is not None:
+        found = session.of_databases(settings.label("databases_file"), databases_of(settings))
+    elif len(settings.database_urls) > 1:
+        found = session.of_databases(settings.label("database_urls"), databases_of(settings))
     else:
-        source = settings.label("database_urls")
-        several = len(settings.database_urls) > 1
-        named = {
-            f"{source}, address {place}" if several else source: url
-            for place, url in enumerate(settings.database_urls, start=1)
-        }
-    if not named:
+        pairs = map(split_name, settings.database_urls)
+        found = [Database(name or "", settings.label("database_urls"), url) for name, url in pairs]
+    if not found:
         raise CommandError(f"no database: set {_VARIABLES}, or give the application one: Holdfast(url)", status=2)
-    for source, url in named.items():
-        session.options(source, url)
-    return named
+    for database in found:
+        session.options(database.source, database.url)
+    return found
 
 
-@contextmanager
-def connected(source: str, url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Connect to a database that `source` names."""
-    try:
-        conn = session.connect(argparse.Namespace(database_url=url))
-    except CommandError as stop:
-        raise CommandError(str(stop).replace("--database-url", source)) from stop
-    with conn:
-        yield conn
+def choose(arguments: argparse.Namespace, app: Holdfast) -> None:
+    """Let the options of the command name one database of the application, unless they name an address."""
+    if arguments.database_url is None:
+        found = databases(app, Settings.load(os.environ))
+        name = getattr(arguments, "database", None)
+        chosen = session.only(found) if name is None else session.named(name, found)
+        arguments.database_url, arguments.database = chosen.url, None
 
 
 def _imported(name: str) -> ModuleType:

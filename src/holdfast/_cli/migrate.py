@@ -1,7 +1,12 @@
-"""Create or update the schema `holdfast`. Safe to run at every deployment, from any number of processes at once."""
+"""Create or update the schema `holdfast`. Safe to run at every deployment, from any number of processes at once.
+
+With several databases, all are migrated one after another. Where one fails, the others are migrated, and the exit
+status is 1.
+"""
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -9,11 +14,14 @@ import psycopg
 
 from holdfast._cli import session
 from holdfast._cli.session import CommandError
+from holdfast._model.errors import HoldfastError
 from holdfast._store import schema
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from holdfast._cli.session import Database
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -23,28 +31,46 @@ def configure(parser: argparse.ArgumentParser) -> None:
     instead.add_argument("--check", action="store_true", help="change nothing; fail unless the schema is up to date")
 
 
-def run(arguments: argparse.Namespace) -> None:
+def run(arguments: argparse.Namespace) -> int:
     if arguments.print:
         print(schema.script(), end="")
-        return
-    with session.connect(arguments) as conn, translated(conn):
-        if arguments.check:
+        return 0
+    databases = session.listed(arguments)
+    if len(databases) == 1:
+        _look(databases[0], check=arguments.check)
+        return 0
+    failed = False
+    for database in databases:
+        try:
+            _look(database, f"{database.name}: ", check=arguments.check)
+        except (CommandError, HoldfastError) as error:
+            failed = True
+            sys.stdout.flush()
+            print(f"holdfast migrate: {database.name}: {error}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _look(database: Database, prefix: str = "", *, check: bool) -> None:
+    """Migrate a database, or only check its schema. `prefix`: the beginning of every line."""
+    with session.connect_to(database) as conn, translated(conn):
+        if check:
             schema.check(conn)
-            print("The schema is up to date.")
+            print(f"{prefix}The schema is up to date.")
         else:
-            _migrate(conn)
+            _migrate(conn, prefix)
 
 
-def _migrate(conn: psycopg.Connection[Any]) -> None:
+def _migrate(conn: psycopg.Connection[Any], prefix: str) -> None:
     applied = schema.migrate(conn)
     for name in applied:
-        print(f"applied {name}")
+        print(f"{prefix}applied {name}")
     if not applied:
-        print("The schema is up to date.")
+        print(f"{prefix}The schema is up to date.")
     if missing := schema.missing_roles(conn):
         print(
-            f"Without the roles {', '.join(missing)}: {conn.info.user} may not create them, and nothing was granted to "
-            "them. Have them created, then run `holdfast migrate` again; the owner of the schema can work without."
+            f"{prefix}Without the roles {', '.join(missing)}: {conn.info.user} may not create them, and nothing was "
+            "granted to them. Have them created, then run `holdfast migrate` again; the owner of the schema can work "
+            "without."
         )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import secrets
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from psycopg.pq import ExecStatus
 
-from holdfast._cli import load, session
+from holdfast._cli import session
 from holdfast._cli.pooler import listening, pooling, severed_after
 from holdfast._drivers import run_sync
 from holdfast._engine.link import too_strict
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from holdfast._cli.finding import Said
     from holdfast._cli.pooler import Pooling
+    from holdfast._cli.session import Database
     from holdfast._model.settings import Settings
     from holdfast._store.needs import Product, Trial
 
@@ -52,9 +54,10 @@ _UNSAFE = {
 }
 
 
-def look(source: str, url: str, settings: Settings) -> Iterator[Said]:
+def look(database: Database, settings: Settings) -> Iterator[Said]:
     """Check everything that Holdfast needs from this server. It needs no schema, and leaves nothing behind."""
-    with load.connected(source, url) as conn, load.connected(source, url) as other, session.translated(conn):
+    connect = partial(session.connect_to, database)
+    with connect() as conn, connect() as other, session.translated(conn):
         how = pooling(conn, other)
         yield _address(how)
         product, version = _product(conn)
@@ -70,7 +73,7 @@ def look(source: str, url: str, settings: Settings) -> Iterator[Said]:
         yield _answered("isolation", lambda: _isolation(conn))
         yield _answered("connections", lambda: _connections(conn, how, settings))
         yield _answered("listen", lambda: listening(conn, other, how, settings))
-        yield _answered("prepared statements", lambda: _prepared(source, url, other, how))
+        yield _answered("prepared statements", lambda: _prepared(database, other, how))
         yield _answered("timeouts", lambda: _timeouts(conn))
         yield _answered("safety", lambda: _safety(conn))
         yield _answered("clock", lambda: _clock(conn))
@@ -177,12 +180,12 @@ def _connections(conn: Connection, how: Pooling, settings: Settings) -> Said:
     return "ok" if found.fits == "yes" else "missing", "connections", found.says
 
 
-def _prepared(source: str, url: str, other: Connection, how: Pooling) -> Said:
+def _prepared(database: Database, other: Connection, how: Pooling) -> Said:
     """Prepare a statement, and run it while another client holds the session that was used."""
     if how == "none":
         return "ok", "prepared statements", "stay in their session"
     name = f"holdfast_check_{secrets.token_hex(8)}"
-    with load.connected(source, url) as conn, severed_after(conn, _PATIENCE):
+    with session.connect_to(database) as conn, severed_after(conn, _PATIENCE):
         conn.pgconn.prepare(name.encode(), b"SELECT 1")
         with other.transaction():
             other.execute("SELECT 1")

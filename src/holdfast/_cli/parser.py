@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _CHOICE = re.compile(r"argument (.+): invalid choice: (.+) \(choose from (.+?)\)")
 _REQUIRED = re.compile(r"the following arguments are required: (.+)")
 _ONE_OF = re.compile(r"one of the arguments (.+) is required")
+_EXCLUDED = re.compile(r"argument ([^:]+): not allowed with argument (.+)")
 _ARGUMENT = re.compile(r"argument ([^:]+): (.+)", re.DOTALL)
 _EXAMPLES = {"APP": ", e.g. shop.jobs:app"}
 
@@ -54,9 +55,10 @@ class Parser(argparse.ArgumentParser):
             return self._missing(found[1])
         if found := _ONE_OF.match(message):
             return f"{' or '.join(found[1].split())} is missing: give one of them"
-        if found := _ARGUMENT.match(message):
-            return f"{found[1]}: {found[2]}"
-        return message
+        if found := _EXCLUDED.match(message):
+            return f"{found[1]} and {found[2]} exclude each other: give one of them"
+        found = _ARGUMENT.match(message)
+        return f"{found[1]}: {found[2]}" if found else message
 
     def _missing(self, names: str) -> str:
         if names in {"command", "action"}:

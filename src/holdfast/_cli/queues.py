@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.databases import ask_all
 from holdfast._cli.session import CommandError
 from holdfast._ops.requests import QueueAction, QueueControl
 from holdfast._ops.responses.job import JobActionResult
@@ -29,7 +30,10 @@ _COLUMNS = (
 )  # fmt: skip
 _OWN = "own"
 _OPTIONS = {"concurrency": "concurrency", "lease_ms": "lease", "rate": "rate"}
-_SAYS = {"pause": "paused; what runs goes on, and nothing more is claimed", "resume": "goes on"}
+_SAYS = {
+    "pause": "paused; what runs goes on, and each worker claims nothing more from its next heartbeat on",
+    "resume": "goes on",
+}
 _LONGEST_NAME = 200
 
 
@@ -42,7 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         own.add_argument("name", type=_name, metavar="NAME")
         return own
 
-    args.add_action(actions, "list", "list them all (the default)", _list, inherits=True)
+    args.add_action(actions, "list", "list them all (the default)", inherits=True)
     add("pause", "claim nothing more from it; what runs goes on", _pause)
     add("resume", "claim from it again", _pause)
     own = add("set", "set what it runs by; `own` leaves each worker's own setting", _set)
@@ -56,14 +60,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     own.add_argument("--yes", action="store_true", help="yes, cancel them")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    asyncio.run(_run(arguments))
+def run(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_run(arguments))
 
 
-async def _run(arguments: argparse.Namespace) -> None:
+async def _run(arguments: argparse.Namespace) -> int:
+    act: Act | None = getattr(arguments, "act", None)
+    if act is None:
+        return await _list(arguments)
     async with session.service(arguments) as service:
-        act: Act = getattr(arguments, "act", None) or _list
         await act(service, arguments)
+    return 0
 
 
 def _name(text: str) -> str:
@@ -86,15 +93,20 @@ def _or_own(read: Callable[[str], float]) -> Callable[[str], float | None]:
     return lambda text: None if text == _OWN else read(text)
 
 
-async def _list(service: Service, arguments: argparse.Namespace) -> None:
-    answer = await service.queues()
+async def _list(arguments: argparse.Namespace) -> int:
+    answers = await ask_all(session.listed(arguments), lambda service, _: service.queues())
+    queues = [(answer.name, queue) for answer in answers.found for queue in answer.value.queues]
     if arguments.json:
-        table.print_json(answer.model_dump(mode="json"))
-    elif answer.queues:
-        table.print_table(_COLUMNS, [_line(queue) for queue in answer.queues])
-        print(f"Live jobs were counted at {table.text(answer.counted_at)}.")
+        found = [answers.json(answer.name, answer.value.model_dump(mode="json")) for answer in answers.found]
+        table.print_json(found if answers.several else found[0])
+    elif queues:
+        queues.sort(key=lambda one: (one[1].name, one[0]))
+        answers.print_table(_COLUMNS, [(name, _line(queue)) for name, queue in queues])
+        for name, answer in answers.found:
+            print(f"Live jobs{f' of {name}' if name else ''} were counted at {table.text(answer.counted_at)}.")
     else:
         print("No queue has jobs, a control row or a worker.")
+    return answers.status()
 
 
 def _line(queue: QueueLine) -> tuple[object, ...]:

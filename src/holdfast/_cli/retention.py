@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 from typing import TYPE_CHECKING
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.databases import DatabaseAnswer, DatabaseAnswers, ask_all
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
 from holdfast._model.settings import Settings
@@ -44,21 +46,35 @@ def _pair(text: str) -> tuple[str, int]:
     return name, int(days)
 
 
-def run(arguments: argparse.Namespace) -> None:
-    wanted = dict(arguments.given) if arguments.action == "set" else {}
-    if wanted and len(wanted) < len(arguments.given):
+def run(arguments: argparse.Namespace) -> int:
+    if arguments.action != "set":
+        return asyncio.run(_show(arguments))
+    wanted = dict(arguments.given)
+    if len(wanted) < len(arguments.given):
         raise CommandError("a name is given twice: give each once", status=2)
     with session.opened(arguments) as conn, session.bounded(conn):
         for name, days in wanted.items():
             run_sync(conn, set_retention(FAMILIES[name], days))
-        if wanted:
-            run_sync(conn, written(session.person(), "retention.set", detail=wanted))
+        run_sync(conn, written(session.person(), "retention.set", detail=wanted))
         found = run_sync(conn, read_retention())
+    _print(DatabaseAnswers([DatabaseAnswer("", found)], {}), arguments)
+    if not arguments.json:
+        _print_notes(list(wanted))
+    return 0
+
+
+async def _show(arguments: argparse.Namespace) -> int:
+    answers = await ask_all(session.listed(arguments), lambda service, _: service.read(read_retention()))
+    _print(answers, arguments)
+    return answers.status()
+
+
+def _print(answers: DatabaseAnswers[list[Retention]], arguments: argparse.Namespace) -> None:
+    lines = [(answer.name, line) for answer in answers.found for line in answer.value]
     if arguments.json:
-        table.print_json([_object(line) for line in found])
-        return
-    table.print_table(_COLUMNS, [_line(line) for line in found])
-    _print_notes(list(wanted))
+        table.print_json([answers.json(name, _object(line)) for name, line in lines])
+    else:
+        answers.print_table(_COLUMNS, [(name, _line(line)) for name, line in lines])
 
 
 def _name(family: str) -> str | None:

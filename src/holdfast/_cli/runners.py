@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.databases import ask_all
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.wording import counts
 from holdfast._store.schedule import last_runs, list_running, list_schedules
@@ -14,8 +15,11 @@ from holdfast._store.schedule import last_runs, list_running, list_schedules
 if TYPE_CHECKING:
     import argparse
 
+    from holdfast._cli.session import Database
     from holdfast._ops.service import Service
     from holdfast._store.schedule import Running, RunRow, ScheduleLine
+
+    Found: TypeAlias = tuple[str, ScheduleLine | None, RunRow | None, Running | None]
 
 _DAYS = 7
 _COLUMNS = ("name", "what", "schedule", "state", "next", "last run", "took", "outcome", "counts or error")
@@ -34,16 +38,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         args.add_action(actions, name, help_, inherits=True).add_argument("name", metavar="NAME")
 
 
-def run(arguments: argparse.Namespace) -> None:
-    asyncio.run(_run(arguments))
+def run(arguments: argparse.Namespace) -> int:
+    return asyncio.run(_run(arguments))
 
 
-async def _run(arguments: argparse.Namespace) -> None:
+async def _run(arguments: argparse.Namespace) -> int:
+    if arguments.action not in _ACTIONS:
+        return await _list(arguments)
     async with session.service(arguments) as service:
-        if arguments.action in _ACTIONS:
-            await _act(service, arguments)
-        else:
-            await _list(service, arguments)
+        await _act(service, arguments)
+    return 0
 
 
 async def _act(service: Service, arguments: argparse.Namespace) -> None:
@@ -58,25 +62,33 @@ async def _act(service: Service, arguments: argparse.Namespace) -> None:
     table.print_done(arguments, done.message.removeprefix(f"{arguments.name}: "))
 
 
-async def _list(service: Service, arguments: argparse.Namespace) -> None:
+async def _list(arguments: argparse.Namespace) -> int:
+    answers = await ask_all(session.listed(arguments), _find)
+    found = [(answer.name, each) for answer in answers.found for each in answer.value]
+    if answers.several:
+        found.sort(key=lambda one: (one[1][0], one[0]))
+    if arguments.json:
+        table.print_json([answers.json(database, _object(*each)) for database, each in found])
+    elif found:
+        answers.print_table(_COLUMNS, [(database, _line(*each)) for database, each in found])
+    else:
+        print(
+            f"No schedule is stored, and nothing has run within {_DAYS} days: schedules are stored by a worker's start."
+        )
+    return answers.status()
+
+
+async def _find(service: Service, _: Database) -> list[Found]:
     async with service.reading() as transaction:
         schedules = {line.name: line for line in await transaction.run(list_schedules())}
         runs = {line.runner: line for line in await transaction.run(last_runs(days=_DAYS))}
         # If several run, show the longest running one.
         running = {line.runner: line for line in reversed(await transaction.run(list_running()))}
     names = sorted({*schedules, *runs, *running})
-    found = [(name, schedules.get(name), runs.get(name), running.get(name)) for name in names]
-    if arguments.json:
-        table.print_json([_object(*each) for each in found])
-    elif names:
-        table.print_table(_COLUMNS, [_line(*each) for each in found])
-    else:
-        print(
-            f"No schedule is stored, and nothing has run within {_DAYS} days: schedules are stored by a worker's start."
-        )
+    return [(name, schedules.get(name), runs.get(name), running.get(name)) for name in names]
 
 
-def _object(name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None) -> dict[str, object]:
+def _object(name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None) -> dict[str, Any]:
     return {
         "name": name,
         "schedule": schedule and schedule._asdict(),

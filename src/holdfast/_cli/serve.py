@@ -5,7 +5,6 @@ APP is needed only where handlers are to be run by hand (run-once). SIGINT and S
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
@@ -18,13 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._cli import arguments as args
 from holdfast._cli import load, process, session
-from holdfast._cli.session import CommandError, require
+from holdfast._cli.session import CommandError, Database, require
 from holdfast._logs.log import Log
+from holdfast._model.databases import Databases
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import Settings
 from holdfast._store.access import list_access_tokens
 
 if TYPE_CHECKING:
+    import argparse
+
     from starlette.applications import Starlette
 
     from holdfast._app.app import Holdfast
@@ -86,29 +88,38 @@ def run(arguments: argparse.Namespace) -> None:
     require("ops", "starlette", "uvicorn", "psycopg_pool", "jwt")
     app = load.load(arguments.app) if arguments.app else None
     settings = Settings.load(os.environ)
-    url = address(arguments, app, settings)
-    application = _application(arguments, app, url)
+    databases = _databases(arguments, app, settings)
+    application = _application(arguments, app, databases)
     process.start_log(arguments, settings)
     with listen(arguments.host, arguments.port) as listening:
         _warn(arguments)
         print(f"Serving on {shown(listening)}", flush=True)
-        _tell_how_to_come_in(arguments, url)
+        _tell_how_to_come_in(arguments, databases[0])
         asyncio.run(_serve(application, listening, arguments))
 
 
-def address(arguments: argparse.Namespace, app: Holdfast | None, settings: Settings) -> str:
-    """Return the database's address: from the option, otherwise from the application or the environment."""
+def _databases(arguments: argparse.Namespace, app: Holdfast | None, settings: Settings) -> list[Database]:
+    """Return the databases: from the options, otherwise those of the application or the environment."""
     if arguments.database_url or app is None:
-        return session.address(arguments)
-    return next(iter(load.addresses(app, settings).values()))
+        found = session.listed(arguments)
+    else:
+        found = load.databases(app, settings)
+        if arguments.database is not None:
+            found = [session.named(arguments.database, found)]
+    for database in found:
+        session.options(database.source, database.url)
+    return found
 
 
-def _application(arguments: argparse.Namespace, app: Holdfast | None, url: str) -> Starlette:
+def _application(arguments: argparse.Namespace, app: Holdfast | None, databases: list[Database]) -> Starlette:
     from holdfast.ops import operations
 
+    several = len(databases) > 1
+    draining = [database.name for database in databases if database.draining] if several else []
+    named = {database.name: database.url for database in databases}
     return operations(
         app,
-        url=url,
+        url=Databases(named, draining=draining) if several else databases[0].url,
         jwt=_jwt(arguments),
         redact_fields=arguments.redact_field,
         connections=arguments.connections,
@@ -194,13 +205,13 @@ def _warn(arguments: argparse.Namespace) -> None:
         log.warning("served without TLS to other machines: put a proxy that speaks TLS before it")
 
 
-def _tell_how_to_come_in(arguments: argparse.Namespace, url: str) -> None:
+def _tell_how_to_come_in(arguments: argparse.Namespace, first: Database) -> None:
     """Print a hint if no access token exists. If the database is unreachable, warn and start anyway."""
     try:
-        with session.opened(argparse.Namespace(database_url=url)) as conn:
+        with session.opened_at(first) as conn:
             none = not session.run(conn, list_access_tokens(1))
     except (CommandError, HoldfastError) as error:
-        log.warning("%s", str(error).replace("--database-url", "the address"))
+        log.warning("%s", error)
         return
     if none and not arguments.jwt_issuer:
         print("Nobody has an access token yet. Make one: holdfast tokens make NAME --role developer", flush=True)

@@ -1,4 +1,4 @@
-"""A command's database session: limited in time, recorded in the audit, with errors translated for the operator."""
+"""A command's database session: one database, limited in time, audited, with errors translated for the operator."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import pwd
 import re
 import socket
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
@@ -18,6 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast._distribution import missing
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
+from holdfast._model.databases import Databases, databases_at, split_name
 from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._store import schema
 from holdfast._store.inspect import limit_time
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 # The longest time of a statement, in seconds.
 SECONDS = 10.0
+# The longest time for one of several databases to accept a connection, in seconds.
+CONNECT_SECONDS = 5
 
 
 class CommandError(Exception):
@@ -44,10 +47,41 @@ class CommandError(Exception):
         self.status = status
 
 
+class ConnectError(CommandError):
+    """A connection could not be opened. `why`: the reason alone."""
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"cannot connect to the database of {source}: {why}. Correct the address, or start the server")
+        self.why = why
+
+
+class Database(NamedTuple):
+    """A database that a command is for."""
+
+    name: str
+    """Its name in the list; empty for a single address without a name."""
+    source: str
+    """The option or variable that gave the address, for messages."""
+    url: str
+    draining: bool = False
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of a line about it; empty if it has no name."""
+        return f"{self.name}: " if self.name else ""
+
+
 @contextmanager
 def opened(arguments: argparse.Namespace) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection to a database whose schema matches this code."""
-    with connect(arguments) as conn, translated(conn):
+    with opened_at(chosen(arguments)) as conn:
+        yield conn
+
+
+@contextmanager
+def opened_at(database: Database) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a connection to this database. See `opened`."""
+    with connect_to(database) as conn, translated(conn):
         schema.check(conn)
         yield conn
 
@@ -58,10 +92,20 @@ async def service(arguments: argparse.Namespace) -> AsyncGenerator[Service, None
 
     A refusal becomes a CommandError.
     """
+    async with service_of(chosen(arguments)) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def service_of(database: Database, *, seconds: float | None = None) -> AsyncGenerator[Service, None]:
+    """Yield the operations service of this database. See `service`.
+
+    `seconds`: how long the block may take, then its connection is severed. Default: no limit.
+    """
     from holdfast._ops.pool import SingleConnection
     from holdfast._ops.service import Service
 
-    async with opened_async(arguments) as conn:
+    async with _opened_async(database, seconds) as conn:
         try:
             yield Service(SingleConnection(conn, timedelta(seconds=SECONDS)))
         except RequestRefused as refused:
@@ -71,11 +115,22 @@ async def service(arguments: argparse.Namespace) -> AsyncGenerator[Service, None
 @asynccontextmanager
 async def opened_async(arguments: argparse.Namespace) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
     """Yield an asynchronous connection. See `opened`."""
-    source, url = _address(arguments.database_url)
-    with _connecting(source):
-        conn = await psycopg.AsyncConnection.connect(**options(source, url), autocommit=True, prepare_threshold=None)
+    async with _opened_async(chosen(arguments)) as conn:
+        yield conn
+
+
+@asynccontextmanager
+async def _opened_async(
+    database: Database, seconds: float | None = None
+) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
+    from holdfast._engine.link import severed_after
+
+    limits = {} if seconds is None else {"connect_timeout": CONNECT_SECONDS}
+    given = options(database.source, database.url, **limits)
+    with _connecting(database.source):
+        conn = await psycopg.AsyncConnection.connect(**given, autocommit=True, prepare_threshold=None)
     async with conn:
-        with translated(conn):
+        with translated(conn), nullcontext() if seconds is None else severed_after(conn, seconds):
             await schema.check_async(conn)
             yield conn
 
@@ -147,23 +202,30 @@ def translated(
         raise CommandError(f"the database refused: {Failure.of(error).text}") from error
 
 
+_FILE = "HOLDFAST_DATABASES_FILE"
 _VARIABLES = ("HOLDFAST_DATABASE_URL", "DATABASE_URL")
 _SHAPE = "postgresql://user:password@host:port/dbname, special characters in user and password percent-encoded"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
         "--database-url",
         metavar="URL",
         help="address of the database (default: the variable HOLDFAST_DATABASE_URL, then DATABASE_URL)",
     )
+    which.add_argument("--database", metavar="NAME", help="one of several databases (default: all, or the only one)")
 
 
 def connect(arguments: argparse.Namespace) -> psycopg.Connection[Any]:
     """Open an autocommit connection without prepared statements, so that it works through any pooler."""
-    source, url = _address(arguments.database_url)
-    with _connecting(source):
-        return psycopg.connect(**options(source, url), autocommit=True, prepare_threshold=None)
+    return connect_to(chosen(arguments))
+
+
+def connect_to(database: Database) -> psycopg.Connection[Any]:
+    """Open a connection to this database. See `connect`."""
+    with _connecting(database.source):
+        return psycopg.connect(**options(database.source, database.url), autocommit=True, prepare_threshold=None)
 
 
 @contextmanager
@@ -172,37 +234,91 @@ def _connecting(source: str) -> Iterator[None]:
         yield
     except psycopg.Error as error:
         why = " ".join(str(error).partition("Is the server running")[0].split())
-        raise CommandError(
-            f"cannot connect to the database of {source}: {why}. Correct the address, or start the server"
-        ) from error
+        raise ConnectError(source, why) from error
 
 
 def address(arguments: argparse.Namespace) -> str:
     """Return the database's address if it is valid."""
-    source, url = _address(arguments.database_url)
-    options(source, url)
-    return url
+    database = chosen(arguments)
+    options(database.source, database.url)
+    return database.url
 
 
-def _address(given: str | None) -> tuple[str, str]:
-    sources = {"--database-url": given} | {name: os.environ.get(name) for name in _VARIABLES}
-    for source, url in sources.items():
-        if url and (count := len(re.findall(r"\S+://", url))) > 1:
-            raise CommandError(f"{source} names {count} databases: say which one with --database-url", status=2)
-        if url:
-            return source, url
+def chosen(arguments: argparse.Namespace) -> Database:
+    """Return the only database that the options and the environment name."""
+    return only(listed(arguments))
+
+
+def only(databases: Sequence[Database]) -> Database:
+    """Return the database if there is only one."""
+    if len(databases) > 1:
+        names = ", ".join(database.name for database in databases)
+        source = databases[0].source.partition(",")[0]
+        raise CommandError(f"{source} names {len(databases)} databases: choose one with --database: {names}", status=2)
+    return databases[0]
+
+
+def listed(arguments: argparse.Namespace) -> list[Database]:
+    """Return every database that the options and the environment name. `--database` chooses one of them."""
+    given, name = arguments.database_url, getattr(arguments, "database", None)
+    if given and name:
+        raise CommandError("--database and --database-url exclude each other: give one of them", status=2)
+    if given:
+        if (count := len(re.findall(r"\S+://", given))) > 1:
+            raise CommandError(f"--database-url names {count} databases: give one address", status=2)
+        return [Database("", "--database-url", given)]
+    found = of_environment()
+    return found if name is None else [named(name, found)]
+
+
+def of_environment() -> list[Database]:
+    """Return the databases that the environment names."""
+    if path := os.environ.get(_FILE):
+        return of_databases(_FILE, Databases.read(path))
+    for source in _VARIABLES:
+        if text := os.environ.get(source, "").strip():
+            urls = text.split() if "://" in text else [text]
+            if len(urls) > 1:
+                return of_databases(source, databases_at(urls, source))
+            name, url = split_name(text)
+            return [Database(name or "", source, url)]
     raise CommandError(f"no database: give --database-url, or set {' or '.join(_VARIABLES)}", status=2)
 
 
-def options(source: str, url: str) -> dict[str, Any]:
-    """Parse an address given by `source`. An invalid one is refused without repeating it."""
+def of_databases(source: str, databases: Databases) -> list[Database]:
+    """Return the databases that `source` names, in their order."""
+    several = len(databases) > 1
+    return [
+        Database(name, f"{source}, {name}" if several else source, url, name in databases.draining)
+        for name, url in databases.items()
+    ]
+
+
+def named(name: str, databases: Sequence[Database]) -> Database:
+    """Return the database of this name."""
+    for database in databases:
+        if database.name == name:
+            return database
+    known = [database.name for database in databases if database.name]
+    if not known:
+        raise CommandError(f"--database: {databases[0].source} gives the only database no name", status=2)
+    close = difflib.get_close_matches(name, known, n=1)
+    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known[:20])}"
+    raise CommandError(f"there is no database {name}: {meant}", status=2)
+
+
+def options(source: str, url: str, **defaults: Any) -> dict[str, Any]:
+    """Parse an address given by `source`. An invalid one is refused without repeating it.
+
+    `defaults`: options that the address may override.
+    """
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # its text repeats the address
         given = {}
     if not given or _is_misread(url, given):
         raise CommandError(f"cannot read the URL of {source}: it must look like {_SHAPE}", status=2)
-    return {"connect_timeout": 10, "application_name": "holdfast", **given}
+    return {"connect_timeout": 10, "application_name": "holdfast", **defaults, **given}
 
 
 def _is_misread(url: str, given: dict[str, Any]) -> bool:

@@ -49,8 +49,11 @@ class LoginOnce(NamedTuple):
 
 
 @asynccontextmanager
-async def dashboard(app: Holdfast, url: str, listening: socket.socket, login: LoginOnce) -> AsyncIterator[None]:
-    """Serve the dashboard during the block. The address `/login/CODE` signs a browser in once, as a developer."""
+async def dashboard(app: Holdfast, url: str | None, listening: socket.socket, login: LoginOnce) -> AsyncIterator[None]:
+    """Serve the dashboard during the block. The address `/login/CODE` signs a browser in once, as a developer.
+
+    `url`: the database. None: those of the application, or of the environment.
+    """
     application = operations(app, url=url, secret=login.secret)
     _add_login(application, login.code)
     server = make_server(application, behind_proxy=False, signals=False)
@@ -70,12 +73,12 @@ def _add_login(application: Starlette, code: str) -> None:
     used = f"once-{hashlib.sha256(code.encode()).hexdigest()[:24]}"
 
     async def sign_in(request: Request) -> Response:
-        given = str(request.path_params["code"])
-        if not hmac.compare_digest(given.encode(), code.encode()) or await kept.service.run(is_session_ended(used)):
+        given, service = str(request.path_params["code"]), kept.first.service
+        if not hmac.compare_digest(given.encode(), code.encode()) or await service.run(is_session_ended(used)):
             text = "This link is not valid: it signs you in once. Start the command again for another.\n"
             return PlainTextResponse(text, status_code=403)
         until = time.time() + _SESSION_SECONDS
-        await kept.service.run(end_session(used, until))
+        await service.run(end_session(used, until))
         response = RedirectResponse("/", status_code=303)
         kept.sessions.write(request, response, kept.sessions.of_person(Person(_WHO, Role.DEVELOPER), until))
         return response

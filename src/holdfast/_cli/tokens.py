@@ -1,6 +1,7 @@
 """Make, list and revoke the access tokens of the operations API.
 
-A token is shown once, when it is made: the database keeps only a digest of it.
+A token is shown once, when it is made: the database keeps only a digest of it. With several databases, the tokens are
+those of the first.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with session.opened(arguments) as conn:
+    with session.opened_at(session.listed(arguments)[0]) as conn:
         {"make": _make, "list": _list, "revoke": _revoke}[arguments.action](conn, arguments)
 
 

@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app)
     settings = Settings.load(os.environ)
-    load.addresses(app, settings)
+    load.databases(app, settings)
     process.start_log(arguments, settings)
     if arguments.http is not None:
         require("ops", "starlette", "uvicorn")

@@ -34,7 +34,7 @@ def init_app(web: Flask, app: Holdfast) -> None:
     def command(info: ScriptInfo, arguments: tuple[str, ...]) -> None:
         """Jobs and events that commit with your data."""
         if app.url:
-            os.environ["HOLDFAST_DATABASE_URL"] = app.url
+            os.environ["HOLDFAST_DATABASE_URL"] = app.url  # `site` has the others, if there are several
         if info.app_import_path:  # for the processes that `worker --processes` starts
             os.environ["FLASK_APP"] = info.app_import_path
         sys.exit(main_with("holdfast.contrib.flask.site:app", arguments))
