@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.plain_http import NO_AUTHORITIES
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -22,7 +24,8 @@ class Said(NamedTuple):
 
 
 def ask(port: int, path: str, **headers: str) -> Said:
-    answer = httpx.get(f"http://127.0.0.1:{port}{path}", headers=headers, timeout=10, trust_env=False)
+    address = f"http://127.0.0.1:{port}{path}"
+    answer = httpx.get(address, headers=headers, timeout=10, trust_env=False, verify=NO_AUTHORITIES)
     media_type = answer.headers.get("content-type", "")
     return Said(answer.status_code, answer.text, answer.json() if "json" in media_type else None, media_type)
 

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry
 from psycopg import sql
 
 from holdfast import Holdfast, Job  # noqa: TC001 - handlers are read for their annotations
-from holdfast._ops import health as gauges_module
-from holdfast._ops.health import Gauges, live, metrics, ready
+from holdfast._ops.gauges import Gauges
+from holdfast._ops.health import Probes, exposition, live
 from holdfast._ops.service import Service
 from holdfast._telemetry.metrics import FLEET, FLEET_UP
 from tests.engine.pace import PATIENT
@@ -60,7 +60,7 @@ def maintenance(ledger: Ledger, overdue: str) -> None:
 
 
 async def asked(desk: Service) -> tuple[int, list[tuple[str, bool]]]:
-    answer = await ready(desk, reap_interval=INTERVAL)
+    answer = await Probes(None, INTERVAL).ready({"": desk})
     said = json.loads(bytes(answer.body))
     assert said["ready"] is (answer.status_code == 200)
     return answer.status_code, [(p["code"], p["deployment_blocker"]) for p in said["problems"]]
@@ -139,7 +139,8 @@ async def test_an_unreachable_database_is_reported(server: Server, database: str
         try:
             async with Service(database, connections=1) as away:
                 assert await asked(away) == (503, [("database_unreachable", False)])
-                answer = await metrics(away, gauges, registry, "")
+                await gauges.look({"": away})
+                answer = exposition(registry, "")
         finally:
             conn.execute(sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS true").format(name))
     assert answer.status_code == 200
@@ -172,7 +173,8 @@ async def test_the_fleet_is_measured_by_its_database(
         worker(ledger, beat="5 minutes")
         await until(lambda: ledger.value("SELECT reaped_at FROM holdfast.worker WHERE name <> 'w'"))
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.subscription") == 1)
-        answer = await metrics(desk, gauges, registry, "text/plain")
+        await gauges.look({"": desk})
+        answer = exposition(registry, "text/plain")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert b"holdfast_fleet_workers 1.0" in bytes(answer.body)
     assert value("holdfast_fleet_up") == 1
@@ -191,9 +193,8 @@ async def test_the_fleet_is_measured_by_its_database(
 
 
 async def test_scrapes_that_come_together_ask_the_database_once(desk: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    gauges = Gauges()
-    await gauges.look(desk)
-    monkeypatch.setattr(gauges_module, "FRESH_SECONDS", 60.0)
+    gauges = Gauges(fresh=60.0)
+    await gauges.look({"": desk})
     monkeypatch.setattr(desk, "overview", None)
-    await gauges.look(desk)
+    await gauges.look({"": desk})
     assert gauges.series.numbers(FLEET_UP) == {(): 1.0}

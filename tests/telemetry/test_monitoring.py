@@ -60,8 +60,17 @@ def test_the_dashboard_asks_the_source_that_a_person_chooses() -> None:
         "${datasource}"
     }
     names = [variable["name"] for variable in dashboard()["templating"]["list"]]
-    used = {word for _, target in targets() for word in ("queue",) if f"${word}" in target["expr"]}
+    used = {word for _, target in targets() for word in ("queue", "database") if f"${word}" in target["expr"]}
     assert used <= set(names)
+
+
+def test_every_panel_is_of_the_chosen_databases() -> None:
+    """Series without the label, of a single database, match the choice of all."""
+    chosen = 'database=~"$database"'
+    for title, target in targets():
+        assert target["expr"].count("holdfast_") == target["expr"].count(chosen), title
+    [variable] = [one for one in dashboard()["templating"]["list"] if one["name"] == "database"]
+    assert (variable["allValue"], variable["multi"]) == (".*", True)
 
 
 def test_no_panel_lies_on_another() -> None:

@@ -14,7 +14,7 @@ from opentelemetry import trace
 from holdfast import Continue, Holdfast, Item, Job
 from holdfast._model.event import Event  # noqa: TC001 - the subscription reads the annotation
 from holdfast._model.schedule import Every
-from holdfast._ops.health import Gauges
+from holdfast._ops.gauges import Gauges
 from holdfast._ops.service import Service
 from holdfast._relay.sinks.nats import NatsSink
 from holdfast._telemetry.metrics import FLEET, PROCESS
@@ -244,7 +244,7 @@ async def test_metrics_are_the_same_list_under_their_names(app: Holdfast, ledger
 async def test_fleet_metrics_are_pushed_to_exporters(database: str, receiver: Receiver) -> None:
     meters = receiver.meter_provider()
     async with Service(database, connections=1, timeout=timedelta(seconds=20)) as desk:
-        watching = asyncio.create_task(Gauges(meter_provider=meters).watch(desk, timedelta(seconds=1)))
+        watching = asyncio.create_task(Gauges(meter_provider=meters).watch({"": desk}, timedelta(seconds=1)))
         await until(lambda: receiver.points("holdfast.fleet.workers"))
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)

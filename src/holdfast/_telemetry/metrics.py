@@ -82,6 +82,17 @@ RECOVERED_STUCK = _counter("recovered_stuck", "job", "Jobs whose lease had expir
 ATTEMPT_DURATION = _histogram("attempt.duration", SECONDS, "s", "How long handlers took.", "worker", "kind")
 HELD = _gauge("held", "{job}", "Jobs that are claimed and whose ending is not written.", "worker", "queue")
 WORKER_UP = _gauge("worker.up", "", "1 from the start of a worker to its stop, then 0.", "worker")
+DATABASE_SERVED = _gauge(
+    "database.served", "", "1 while a worker serves this database among several, then 0.", "worker", "database"
+)
+DATABASE_ENDED = _counter(
+    "database.ended",
+    "attempt",
+    "Attempts that ended, of a worker with several databases.",
+    "worker",
+    "database",
+    "outcome",
+)
 REAPER_RECOVERED = _counter(
     "reaper.recovered.count",
     "job",
@@ -101,7 +112,8 @@ RELAY_REFUSED = _counter("relay.refused", "try", "Tries to hand an event over th
 
 PROCESS = (
     TICKS, TICK_DURATION, TICK_PROCESSED, RUNNER_COUNTS, ENQUEUED, PROCESSED, RETRIED, DEAD_LETTER, RECOVERED_STUCK,
-    ATTEMPT_DURATION, HELD, WORKER_UP, REAPER_RECOVERED, REAPER_STALE, REAPER_RUNS, RELAY_PUBLISHED, RELAY_REFUSED,
+    ATTEMPT_DURATION, HELD, WORKER_UP, DATABASE_SERVED, DATABASE_ENDED, REAPER_RECOVERED, REAPER_STALE, REAPER_RUNS,
+    RELAY_PUBLISHED, RELAY_REFUSED,
 )  # fmt: skip
 
 # Read from the database, for all workers together.
@@ -134,7 +146,9 @@ INSTRUMENTS = PROCESS + FLEET
 """All metrics, of each process and of the fleet."""
 
 Labels: TypeAlias = tuple[str, ...]
-"""Label values, in the order of the instrument's labels."""
+"""Label values, in the order of the instrument's labels. Where there are several databases, the database follows."""
+
+DATABASE = "database"
 
 # The most series per instrument. Further ones are counted together as `other`.
 MOST_SERIES = 2_000

@@ -25,6 +25,7 @@ from holdfast._distribution import version
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log, trace_in
 from holdfast._model.job import Cancelled, Completed, Failed, Released, Rescheduled, Retried
+from holdfast._telemetry.metrics import DATABASE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -252,4 +253,4 @@ class SeriesMeter:
 
 
 def _attributes(instrument: Instrument, labels: Labels) -> dict[str, str]:
-    return dict(zip(instrument.labels, labels, strict=True))
+    return dict(zip((*instrument.labels, DATABASE), labels, strict=False))

@@ -10,6 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from holdfast._telemetry.metrics import DATABASE
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -52,7 +54,8 @@ def render(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
 
 
 def _family(instrument: Instrument) -> CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily:
-    name, description, labels = instrument.prometheus, instrument.description, instrument.labels
+    # A series of a single database has no value for the last label, and is shown without it.
+    name, description, labels = instrument.prometheus, instrument.description, (*instrument.labels, DATABASE)
     match instrument.sort:
         case "counter":
             return CounterMetricFamily(name, description, labels=labels)

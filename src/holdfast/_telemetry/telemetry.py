@@ -44,6 +44,8 @@ _PLACES = ClaimedJob._fields.index("queue"), ClaimedJob._fields.index("kind")
 _QUEUE, _KIND, _LANE = itemgetter(_PLACES[0]), itemgetter(_PLACES[1]), itemgetter(*_PLACES)
 # The change in the number of workers.
 _CHANGES = {"worker_started": 1, "worker_stopped": -1}
+# Whether a database is served.
+_SERVED = {"database_added": 1.0, "database_removed": 0.0}
 # In background mode these runners only record their progress occasionally, without ticks.
 _FOLDED = frozenset({"outbox", "relay"})
 # The most names of counts with their own series per runner: names come from code and may be anything.
@@ -89,6 +91,8 @@ class Telemetry(Observer):
             # A one-shot pass beside a worker counts as a second worker of the same name.
             self._running[transition.worker] += change
             self.series.set(it.WORKER_UP, {(transition.worker,): float(self._running[transition.worker] > 0)})
+        elif (served := _SERVED.get(transition.name)) is not None:
+            self.series.set(it.DATABASE_SERVED, {(transition.worker, transition.details["database"]): served})
 
     def enqueued(self, worker: str, jobs: Sequence[EnqueuedJob], cause: Cause) -> None:  # noqa: ARG002 - as every observer
         """Count jobs that this process enqueued."""
@@ -109,6 +113,13 @@ class Telemetry(Observer):
         names, attempts, _ = batch
         if not attempts:
             return
+        if label := attempts[0].completer.label:
+            # All attempts of a batch are of one database.
+            outcomes = Counter(names)
+            ended: dict[tuple[str, ...], float] = {
+                (worker, label, _OUTCOMES[name]): count for name, count in outcomes.items()
+            }
+            self.series.add(it.DATABASE_ENDED, ended)
         # Do as little as possible per job. Usually all are alike, which is checked first.
         jobs = [attempt.claimed for attempt in attempts]
         kinds = {*map(_KIND, jobs)}
