@@ -1,12 +1,13 @@
 VENV ?= .venv
 PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
-CODE := src tests tools hatch_build.py $(wildcard bench chaos deploy examples)
+CODE := src tests tools hatch_build.py $(wildcard bench chaos deploy examples simulation)
 
-.PHONY: help setup dashboard check docs format test lowest extras sbom package browser prove bench chaos lock
+.PHONY: help setup up dashboard check docs format test lowest extras sbom package browser prove bench chaos ha simulate lock
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
+	@echo "make up       PostgreSQL, a worker, the dashboard and Prometheus, as deploy/compose.yaml has them, without containers"
 	@echo "make dashboard  the front end: installed, checked, tested, built into the package"
 	@echo "make check    ruff, mypy, pyright, import-linter"
 	@echo "make docs     the documentation site, built into site/ (warnings are errors)"
@@ -19,6 +20,8 @@ help:
 	@echo "make prove    on each PostgreSQL: the suite, what is marked prove, and 5,000 examples of every Hypothesis test"
 	@echo "make bench    the measurements"
 	@echo "make chaos    a million jobs under 300 faults (ARGS='--jobs 20000 --faults 30': smaller)"
+	@echo "make ha       a Patroni cluster loses its leader under load, through HAProxy and through several hosts"
+	@echo "make simulate a thousand workers and a hundred databases, simulated (ARGS='rack --scale 0.1': some of it, smaller)"
 	@echo "make format   let ruff rewrite the code"
 	@echo "make lock     write requirements-dev.txt and requirements-uv.txt anew"
 
@@ -38,6 +41,20 @@ dashboard:
 	$(NPM) run --silent typecheck
 	$(NPM) run --silent test
 	$(NPM) run --silent build
+
+# A clone needs nothing before it: what is missing is installed and built first.
+PAGES := src/holdfast/_ops/pages/index.html
+up: $(BIN)/holdfast $(PAGES)
+	@$(BIN)/python -m tools.compose $(ARGS)
+
+$(BIN)/holdfast:
+	@echo "installing into $(VENV)"
+	@$(MAKE) --no-print-directory setup
+
+$(PAGES): | $(BIN)/holdfast
+	@echo "building the dashboard"
+	@$(NPM) install --no-save --no-audit --no-fund --silent
+	@$(NPM) run --silent build
 
 check:
 	$(BIN)/ruff check $(CODE)
@@ -89,6 +106,12 @@ bench:
 
 chaos:
 	$(BIN)/python -m chaos $(ARGS)
+
+ha:
+	$(BIN)/python -m chaos.ha $(ARGS)
+
+simulate:
+	$(BIN)/python -m simulation $(ARGS)
 
 lock:
 	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate - \

@@ -76,6 +76,8 @@ def test_it_is_the_same_as_the_plain_manifests(render: Callable[..., list[Manife
     plain = [manifest for path in (ROOT / "deploy" / "kubernetes").iterdir() for manifest in read(path.read_text())]
     rendered = by_name(render(scaling__enabled="true"))
     assert rendered.keys() == by_name(plain).keys()
+    budget, same_budget = by_name(plain)["PodDisruptionBudget", "worker"], rendered["PodDisruptionBudget", "worker"]
+    assert budget["spec"]["maxUnavailable"] == same_budget["spec"]["maxUnavailable"] == 1
     for name, manifest in by_name(plain).items():
         if name[0] not in {"Deployment", "Job"}:
             continue

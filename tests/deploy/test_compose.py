@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.deploy.compose import FILE, Up, _volumes, ours, services
 from tests.deploy.containerfile import ROOT
 from tests.deploy.program import run
 from tests.deploy.settings import load, longest_stop, parse
 from tests.shown import SHOWN
+from tools.compose import FILE, Up, commands, free_ports, services, volumes
 from tools.prometheus import promtool
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
 
-def commands() -> list[str]:
-    """Return the commands that the head of the file shows."""
-    return re.findall(r"^#     docker compose --file deploy/compose.yaml (.+)$", FILE.read_text(), re.MULTILINE)
+def ours() -> dict[str, dict[str, Any]]:
+    """Return the services that run our image."""
+    return {name: service for name, service in services().items() if service["image"] == "holdfast"}
 
 
 def test_our_services_run_commands_and_settings_that_exist() -> None:
@@ -55,7 +55,7 @@ def test_workers_start_after_the_migration_and_the_migration_after_the_server() 
 
 
 def test_every_file_that_is_mounted_exists() -> None:
-    mounted = [source for name in services() for source, _ in _volumes(name)]
+    mounted = [source for name in services() for source, _ in volumes(name)]
     assert len(mounted) == 6
     assert [source for source in mounted if not source.is_file()] == []
 
@@ -75,7 +75,7 @@ def test_the_servers_health_check_tells_whether_it_accepts_connections(server: S
 
 def test_prometheus_scrapes_our_services_with_our_rules(tmp_path: Path) -> None:
     text = (FILE.parent / "prometheus.yaml").read_text()
-    rules = next(source for source, target in _volumes("prometheus") if "rules" in target)
+    rules = next(source for source, target in volumes("prometheus") if "rules" in target)
     here = tmp_path / "prometheus.yml"
     here.write_text(text.replace("/etc/prometheus/holdfast.rules.yml", str(rules)))
     assert "SUCCESS" in promtool("check", "config", here)
@@ -91,7 +91,7 @@ def test_grafana_finds_prometheus_and_the_board() -> None:
     (source,) = yaml.safe_load((folder / "datasource.yaml").read_text())["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     (provider,) = yaml.safe_load((folder / "boards.yaml").read_text())["providers"]
-    places = {target.removesuffix(":ro"): source for source, target in _volumes("grafana")}
+    places = {target.removesuffix(":ro"): source for source, target in volumes("grafana")}
     board = places[f"{provider['options']['path']}/holdfast.json"]
     assert json.loads(board.read_text())["title"] == "Holdfast"
 
@@ -102,10 +102,10 @@ def test_three_commands_lead_to_a_dashboard_with_a_job_done(
     first, second, third = commands()
     assert first == "up --detach"
     began = time.monotonic()
-    with Up(image, server_version, tmp_path) as up:
+    with Up(image, tmp_path, free_ports(), version=server_version) as up:
         assert up.order == ["postgres", "prometheus", "grafana", "migrate", "worker", "dashboard"]
-        assert up.healthy("worker")
-        assert up.healthy("dashboard")
+        assert healthy(image, up, "worker")
+        assert healthy(image, up, "dashboard")
 
         said = up.exec(*second.removeprefix("exec ").split())
         assert said.stdout == "receipt for order 7 sent, attempt 1\n", said
@@ -121,12 +121,19 @@ def test_three_commands_lead_to_a_dashboard_with_a_job_done(
 
         assert up.prometheus.wait_for("holdfast_fleet_workers == 1")
         assert up.prometheus.wait_for("holdfast_worker_up == 1")
-        check_scaling(ask(up.metrics).decode())
+        check_scaling(ask(f"{up.dashboard}/metrics").decode())
 
-        status, seconds = up.programs["worker"].stop()
+        status, seconds = up.services["worker"].stop()
         assert status == 0
         assert seconds < 45
-        assert not up.healthy("worker")
+        assert not healthy(image, up, "worker")
+
+
+def healthy(image: Image, up: Up, service: str) -> bool:
+    env = up.environment(service)
+    # The address of a worker is that of the image.
+    env["HEALTH_URL"] = env["HEALTH_URL"].replace(":9464/", f":{up.ports['9464']}/")
+    return run(image.healthcheck(), cwd=up.app, env=env).returncode == 0
 
 
 def ask(url: str, token: str = "") -> bytes:
@@ -141,6 +148,7 @@ def check_scaling(metrics: str) -> None:
     (trigger,) = scaled["spec"]["triggers"]
     wanted = re.fullmatch(r'(\w+)\{queue="(\w+)"\}', trigger["metadata"]["valueLocation"])
     assert wanted is not None
+    assert wanted[1] == "holdfast_queue_oldest_pending_age_seconds"
     samples = [
         sample
         for family in text_string_to_metric_families(metrics)

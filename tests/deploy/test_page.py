@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.test_compose import commands
 from tests.docs.block import blocks
+from tools.compose import commands
 
 PAGE = "docs/how-to/deploy.md"
 TEXT = (ROOT / PAGE).read_text("utf-8")
