@@ -5,14 +5,21 @@ A function is named as the heading of its section. Everything that it starts end
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import psycopg
+import pytest
 
 from tests.deploy.program import Program
 from tests.docs.block import Block
@@ -21,7 +28,6 @@ from tools.pgbouncer import PgBouncer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from tests.docs.page import Run
     from tools.postgres import Server
@@ -63,6 +69,10 @@ RELAY = f"""{SHOP}
 hook = WebhookSink("http://127.0.0.1:PORT/hook", ["whsec_" + "c2VjcmV0" * 4], allow_private=True)
 app.relay("to-partner", paid, to=hook, start="beginning")
 app.relay("to-crm", paid, to=hook, start="beginning", poison="park_key")
+"""
+LEDGER = f"""{SHOP}
+@app.on(paid, name="ledger", start="beginning")
+async def book(job: Job[None], event: Event[InvoicePaid]) -> None: ...
 """
 NIGHTLY = f"""{SHOP}
 app.schedule("nightly", write_report.new(7), every=Cron("0 3 * * *"))
@@ -123,6 +133,13 @@ def a_queue_is_paused(stage: Stage) -> None:
     stage.sql("INSERT INTO holdfast.queue (name, paused) VALUES ('mail', true)")
 
 
+def an_order_key_is_stopped(stage: Stage) -> None:
+    blocking = {"kind": "report.write", "payload": {"order_id": 7}, "max_attempts": 1, "order_block": True}
+    stage.sql("SELECT holdfast.enqueue_jobs(%s)", json.dumps([blocking | {"order_key": "customer 7"}] * 2))
+    stage.worker()
+    stage.wait_for("SELECT 1 FROM holdfast.job_failed")
+
+
 def jobs_start_late(stage: Stage) -> None:
     _busy(stage, 3)
 
@@ -168,7 +185,13 @@ def dead_letters_rise(stage: Stage) -> None:
     stage.wait_for("SELECT 1 FROM holdfast.job_failed HAVING count(*) = 3")
 
 
-def a_worker_does_not_start(stage: Stage) -> None:
+def a_payload_does_not_fit(stage: Stage) -> None:
+    stage.enqueue("report.write", '{"number": 7}')
+    stage.worker()
+    stage.wait_for("SELECT 1 FROM holdfast.attempt")
+
+
+def a_worker_exits(stage: Stage) -> None:
     stage.sql("DELETE FROM holdfast.migration WHERE number = (SELECT max(number) FROM holdfast.migration)")
 
 
@@ -186,8 +209,52 @@ def a_table_grows(stage: Stage) -> None:
     conn.execute("SELECT count(*) FROM holdfast.job")
 
 
+class _Volume(ExitStack):
+    """A small disk, for the user of PostgreSQL."""
+
+    def __init__(self, size: str) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp(prefix="holdfast-volume-"))
+        self.callback(self.folder.rmdir)
+        if os.geteuid() or subprocess.run(self._mount(size), capture_output=True, check=False).returncode:  # noqa: S603
+            self.close()
+            pytest.skip("this machine lets us mount no volume")
+        self.callback(subprocess.run, ["umount", str(self.folder)], check=True)
+        shutil.chown(self.folder, "postgres", "postgres")
+
+    def _mount(self, size: str) -> list[str]:
+        return ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(self.folder)]
+
+
+def the_disk_is_full(stage: Stage) -> None:
+    folder = stage.keep(_Volume("32m")).folder
+    with psycopg.connect(stage.server.url(), autocommit=True) as conn:
+        conn.execute(f"CREATE TABLESPACE small LOCATION '{folder}'")
+        conn.execute("ALTER DATABASE shop SET TABLESPACE small")
+    stage.keep(_Closing(lambda: _drop(stage.server)))
+    with (folder / "backup").open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(8192)):
+            pass
+
+
+def _drop(server: Server) -> None:
+    with psycopg.connect(server.url(), autocommit=True) as conn:
+        conn.execute("DROP DATABASE shop WITH (FORCE)")
+        conn.execute("DROP TABLESPACE small")
+
+
 def connections_are_exhausted(stage: Stage) -> None:
     stage.sql("ALTER DATABASE shop CONNECTION LIMIT 5")
+
+
+def a_subscription_lags(stage: Stage) -> None:
+    (stage.folder / "shop.py").write_text(LEDGER)
+    worker = stage.worker()
+    # It begins with what was published before, and is said to replay until it has read that.
+    stage.wait_for("SELECT 1 FROM holdfast.position WHERE phase IS DISTINCT FROM 'again'")
+    worker.stop()
+    for invoice in (7, 8, 9):
+        stage.sql(f"SELECT holdfast.publish('invoice.paid', '{{\"invoice\": {invoice}}}', key => '{invoice}')")
 
 
 class _Gone(BaseHTTPRequestHandler):

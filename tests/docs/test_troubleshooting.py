@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
+from tests.cli.commands import holdfast
 from tests.docs import symptoms
 from tests.docs.block import ROOT, Block, blocks
 from tests.docs.conftest import SHOP
 from tests.docs.page import Run
+from tests.docs.terminal import matches
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +56,34 @@ def test_the_commands_show_the_symptom(  # noqa: PLR0917 - fixtures are argument
         with Run(tmp_path, stage.variables, shop) as run:
             symptoms.prepare(run, name)
             run.run(sections()[name])
+
+
+MAIL: dict[str, object] = {"kind": "receipt.send", "queue": "mail"}
+KEY: dict[str, object] = MAIL | {"order_key": "customer 7"}
+# A line of the table: the jobs that bring it about. The last one waits.
+WAITS: dict[str, list[dict[str, object]]] = {
+    "No live worker takes … from the queue …": [MAIL],
+    "It is due at …": [MAIL | {"delay_ms": 3_600_000}],
+    "The queue … is paused": [MAIL],
+    "It waits for the end of 1 chain.": [MAIL, MAIL | {"blockers": [1]}],
+    "It waits for job …, which comes before it in the order key.": [KEY, KEY],
+}
+# Has a section of its own.
+STOPPED = "Its order key is stopped by the dead letter …"
+
+
+def test_the_reasons_for_waiting_are_those_of_the_table() -> None:
+    (table,) = re.findall(r"\| it says \| do \|\n(.*?)\n\n", (ROOT / PAGE).read_text("utf-8"), re.DOTALL)
+    assert re.findall(r"^\| `(.+?)` \|", table, re.MULTILINE) == [*WAITS, STOPPED]
+
+
+@pytest.mark.parametrize("line", WAITS)
+def test_a_job_that_waits_shows_why(line: str, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        for job in WAITS[line]:
+            conn.execute("SELECT holdfast.enqueue_jobs(%s)", [json.dumps([job])])
+        if "paused" in line:
+            conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('mail', true)")
+        (last,) = conn.execute("SELECT max(id) FROM holdfast.job").fetchone() or ()
+    said = holdfast("jobs", "show", str(last), database=database)
+    assert any(matches(f"{line.removesuffix('…')}…", shown) for shown in said.out.splitlines()), said
