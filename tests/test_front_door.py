@@ -59,6 +59,7 @@ PLACES = {
     "holdfast.contrib.django.migrations",
     "holdfast.contrib.django.migrations.0001_schema",
     "holdfast.contrib.django.migrations.0002_archive",
+    "holdfast.contrib.django.migrations.0003_moving",
     "holdfast.contrib.django.models",
     "holdfast.contrib.django.site",
     "holdfast.contrib.flask.site",

@@ -21,6 +21,7 @@ PUBLIC = {
     "Continue",
     "Counts",
     "Cron",
+    "Databases",
     "DeclaredKind",
     "AlreadyReplayed",
     "DuplicateJob",
@@ -36,6 +37,7 @@ PUBLIC = {
     "Item",
     "Job",
     "JobInfo",
+    "JobMoved",
     "JsonCodec",
     "Kind",
     "KindTaken",
@@ -68,6 +70,7 @@ PUBLIC = {
     "UnknownKind",
     "UnsupportedConnection",
     "WrongIsolation",
+    "by_key",
     "migrate",
 }
 

@@ -141,18 +141,8 @@ class Server:
     def crash(self) -> None:
         """Kill every process of the server at once, as a power cut would."""
         postmaster = self._running
-        postmaster.send_signal(signal.SIGSTOP)  # from here on it starts no child that would be missed
-        children = Path(f"/proc/{postmaster.pid}/task/{postmaster.pid}/children").read_text().split()
-        watched = [fd for child in children if (fd := _pidfd(int(child))) is not None]
-        for fd in watched:
-            _kill(fd)
-        postmaster.kill()
+        kill_with_children(postmaster.pid)
         postmaster.wait()
-        for fd in watched:  # a child that still holds the shared memory would keep the next start from happening
-            poll = select.poll()
-            poll.register(fd, select.POLLIN)
-            poll.poll()
-            os.close(fd)
         self._process = None
 
     def close(self) -> None:
@@ -198,6 +188,30 @@ class Server:
         if Path(answer[0]).resolve() != self.data.resolve():
             self.close()
             raise RuntimeError(f"port {self.port} answers, but serves {answer[0]} and not {self.data}")
+
+
+def kill_with_children(postmaster: int) -> None:
+    """Kill every process of a server at once, and return when they have ended."""
+    parent = _pidfd(postmaster)
+    if parent is None:
+        return
+    os.kill(postmaster, signal.SIGSTOP)  # from here on it starts no child that would be missed
+    watched = [parent, *(fd for child in children(postmaster) if (fd := _pidfd(child)) is not None)]
+    for fd in watched:
+        _kill(fd)
+    for fd in watched:  # a child that still holds the shared memory would keep the next start from happening
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        poll.poll()
+        os.close(fd)
+
+
+def children(postmaster: int) -> list[int]:
+    """Return the pids of a server's processes; none, if it has ended."""
+    try:
+        return [int(pid) for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
 
 
 def _memory() -> Path | None:

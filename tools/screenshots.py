@@ -2,7 +2,7 @@
 
 The shop of the browser tests works meanwhile, with a worker process under load. Its past hour is made of jobs that the
 worker really ran a moment before: only their times were moved back. The archive has a shop of its own, whose days are
-exported to an object store.
+exported to an object store. The page of several databases has a shop in two databases, and a third that is down.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast._archive.location import Location
 from holdfast._ops.caller import Role
 from tests.archive.conftest import History
 from tests.browser.chromium import chromium
+from tests.browser.fleet import Fleet, open_fleet, work
 from tests.browser.live import Live, Site, add_stream, opened, serving
 from tests.browser.past import Past, live_for_weeks, variables
 from tests.browser.scene import BANK, get_into_trouble, go_on, live_an_hour, until_read
@@ -66,6 +67,7 @@ PAGES = {
     "audit": "audit",
 }
 ARCHIVE = ("archive", "archived")
+FLEET = ("databases",)
 _ACTIONS: tuple[tuple[Role, str, str, dict[str, Any]], ...] = (
     (Role.OPERATOR, "POST", "api/queues/sms/actions", {"action": "pause"}),
     (Role.OPERATOR, "PUT", "api/queues/pdf", {"concurrency": 6, "lease_ms": None, "rate": None}),
@@ -85,7 +87,9 @@ def main() -> None:
         template = create_template(server)
         if not names or set(names) & set(ARCHIVE):
             _open_archive(server, template, Path(folder), names)
-        if not names or set(names) - set(ARCHIVE):
+        if not names or set(names) & set(FLEET):
+            _open_fleet(server, template, Path(folder))
+        if not names or set(names) - {*ARCHIVE, *FLEET}:
             _open_shop(server, template, Path(folder), names)
     for path in FOLDER.glob("*.png"):
         if path.stat().st_mtime >= began:
@@ -99,6 +103,26 @@ def _open_shop(server: Server, template: str, folder: Path, names: list[str]) ->
         with opened(database, nats, folder) as live:
             live_an_hour(live)
             asyncio.run(_photograph(live, folder, names))
+
+
+def _open_fleet(server: Server, template: str, folder: Path) -> None:
+    with NatsServer(jetstream=True) as nats, Server(15) as stopped:
+        asyncio.run(add_stream(nats))
+        create_template(stopped)
+        stopped.stop()
+        with open_fleet(server, template, stopped, nats, folder) as fleet:
+            work(fleet)
+            asyncio.run(_photograph_fleet(fleet))
+
+
+async def _photograph_fleet(fleet: Fleet) -> None:
+    async with chromium() as browser:
+        for theme in THEMES:
+            options: dict[str, Any] = {"color_scheme": theme, "timezone_id": "UTC", "viewport": SCREEN}
+            async with Visit(browser, fleet.site, Role.OPERATOR, **options) as visit:
+                await visit.go()
+                await expect(visit.row("asia", "not answering")).to_have_count(1)
+                await _take(visit, f"databases-{theme}", "")
 
 
 def _open_archive(server: Server, template: str, folder: Path, names: list[str]) -> None:

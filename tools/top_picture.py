@@ -114,17 +114,22 @@ async def draw(url: str, keys: list[str]) -> str:
     from holdfast._ops.caller import Person, Role
     from holdfast._ops.service import Service
     from holdfast._top.application import Top
+    from holdfast._top.database import DatabaseScreen
+    from holdfast._top.screen import ShownDatabase
 
     async with busy_shop(url), Service(url, connections=1) as service:
-        top = Top(service, Person("cli:ann", Role.DEVELOPER), where="shop@db.example", interval=0.5)
+        shop = ShownDatabase(service, "shop@db.example")
+        top = Top([shop], Person("cli:ann", Role.DEVELOPER), interval=0.5)
         async with top.run_test(size=SIZE) as pilot:
+            screen = top.screen
+            assert isinstance(screen, DatabaseScreen)
             async with asyncio.timeout(SECONDS):
-                while not top.overview or not any(kind.kind == "label.print" for kind in top.overview.unserved):  # noqa: ASYNC110 - a screen is looked at
+                while not screen.overview or not any(kind.kind == "label.print" for kind in screen.overview.unserved):  # noqa: ASYNC110 - a screen is looked at
                     await asyncio.sleep(0.05)
             await pilot.press(*keys)
-            seen = top.looks
+            seen = screen.looks
             async with asyncio.timeout(SECONDS):
-                while top.looks < seen + 2:  # noqa: ASYNC110 - as above
+                while screen.looks < seen + 2:  # noqa: ASYNC110 - as above
                     await asyncio.sleep(0.05)
             await pilot.pause()
             return _LEFT_OUT.sub("", top.export_screenshot())

@@ -21,6 +21,7 @@ import psycopg
 from aiosmtpd.controller import Controller
 
 from tests.cli.commands import PATIENCE, Running, environment, holdfast
+from tests.plain_http import NO_AUTHORITIES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -42,6 +43,11 @@ ANSWER_SECONDS = 60.0
 RUNNERS_RAN = """
     SELECT count(*) FROM holdfast.schedule
     WHERE name IN ('invoiceReminders', 'classesBilling') AND last_at IS NOT NULL AND slot_at IS NULL
+"""
+# Every worker has beaten since. One that was killed does not beat.
+BEATEN = """
+    SELECT bool_and(heartbeat_at > %s) FROM holdfast.worker
+    WHERE stopped_at IS NULL AND heartbeat_at > now() - interval '5 seconds'
 """
 ADA = {"name": "Ada Lovelace", "email": "ada@example.org", "address": "12 St James's Square\nLondon"}
 LESSON = {"description": "Piano lesson", "quantity": "2", "unitPrice": "45.50", "taxRate": "19"}
@@ -155,7 +161,7 @@ class Site:
     async def guest(self) -> AsyncIterator[httpx.AsyncClient]:
         limits = httpx.Limits(max_connections=None)
         async with httpx.AsyncClient(
-            base_url=self.address, timeout=ANSWER_SECONDS, limits=limits, trust_env=False
+            base_url=self.address, timeout=ANSWER_SECONDS, limits=limits, trust_env=False, verify=NO_AUTHORITIES
         ) as client:
             try:
                 yield client
@@ -222,8 +228,9 @@ class Office:
 
     @contextmanager
     def paused(self, queue: str) -> Iterator[None]:
-        """Let the jobs of a queue wait."""
+        """Let the jobs of a queue wait. A worker knows it with its next heartbeat."""
         self.site.run("queues", "pause", queue)
+        self.site.wait_for(BEATEN, True, self.site.value("SELECT clock_timestamp()"))
         try:
             yield
         finally:
