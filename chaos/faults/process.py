@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from chaos.fault import Fault, Site
+from chaos.ground import value
+from holdfast._engine.link import LOST
 
 if TYPE_CHECKING:
     import random
@@ -14,16 +17,45 @@ if TYPE_CHECKING:
 
     from chaos.fleet import Replica
 
+# So long is a worker looked for that holds a job: one that holds none has nothing to lose.
+LOOK_SECONDS = 3.0
+
+_HOLDS = """
+    SELECT EXISTS (SELECT FROM holdfast.job JOIN holdfast.worker ON worker.id = job.locked_by WHERE worker.name = %s)
+"""
+
 
 def some_replica(site: Site, dice: random.Random) -> Replica:
     """Choose one that works; when none does, any."""
     return dice.choice(site.fleet.working or site.fleet.replicas)
 
 
+async def stopped_at_work(site: Site, dice: random.Random) -> Replica:
+    """Stop a replica that holds a job, which it can then not end; when none is found, any."""
+    deadline = time.monotonic() + LOOK_SECONDS
+    while True:
+        replica = some_replica(site, dice)
+        is_stopped_already = replica.stopped
+        replica.stop()
+        if is_stopped_already or time.monotonic() > deadline or await _holds(site, replica):
+            return replica
+        replica.cont()
+        await asyncio.sleep(0.02)
+
+
+async def _holds(site: Site, replica: Replica) -> bool:
+    """Whether it holds a job; also true while the server does not answer and nothing can be said."""
+    try:
+        async with asyncio.timeout(LOOK_SECONDS), await site.ground.admin() as conn:
+            return bool(await value(conn, _HOLDS, replica.name))
+    except (*LOST, TimeoutError):
+        return True
+
+
 @asynccontextmanager
 async def killed(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
     """Kill a process. Recovery is that of the others: they take over what it held, whenever it comes back."""
-    replica = some_replica(site, dice)
+    replica = await stopped_at_work(site, dice)
     replica.kill()
     await asyncio.sleep(dice.uniform(0.2, 0.5))
     yield
@@ -33,8 +65,7 @@ async def killed(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
 @asynccontextmanager
 async def frozen(site: Site, dice: random.Random) -> AsyncGenerator[None, None]:
     """Stop a process for longer than its lease: when it goes on, it believes that it still holds its jobs."""
-    replica = some_replica(site, dice)
-    replica.stop()
+    replica = await stopped_at_work(site, dice)
     await asyncio.sleep(site.lease + dice.uniform(0.2, 1.5))
     yield
     replica.cont()

@@ -46,7 +46,7 @@ async def test_nothing_is_lost_doubled_stale_or_out_of_order(
 ) -> None:
     # What is lost or doubled does not depend on the machine; how soon all goes on does.
     pace = Pace(lease=1.5, heartbeat=0.3, reap=0.3, idle=16, slack=4)
-    plan = Plan(SEED, jobs, len(faults), replicas=3, only=faults, alone=0, pace=pace, quiet=6, rate=150, events=0.2)
+    plan = Plan(SEED, jobs, len(faults), replicas=3, only=faults, alone=0, pace=pace, quiet=6, events=0.2)
     findings = await prove(plan)
     print(findings.summary())  # noqa: T201 - shown when something is wrong
     assert [str(violation) for violation in findings.violations] == []
@@ -55,9 +55,7 @@ async def test_nothing_is_lost_doubled_stale_or_out_of_order(
     assert findings.story.failovers == 1
     assert findings.story.events >= 0.2 * jobs
     assert findings.story.arrived_again == 0, "what the broker had it did not know again"
-    # A worker that is killed between two jobs loses none; one whose server is killed gives its jobs back.
-    cut = [findings.story.outcomes.get(outcome, 0) for outcome in ("lost", "released")]
-    assert sum(cut) > 0, "no attempt was ever cut short: the faults did nothing"
+    assert findings.story.outcomes["lost"] > 0, "no lease was ever lost: the faults did nothing"
 
     document = tmp_path / "chaos.md"
     document.write_text(DOCUMENT.read_text("utf-8"), "utf-8")
