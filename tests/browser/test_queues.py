@@ -21,7 +21,7 @@ async def test_a_paused_queue_waits_until_it_is_resumed(visit: Visiting, live: L
     at = await visit(path="queues")
     await at.button("Pause pdf").click()
     try:
-        await at.said("pdf: nothing more is claimed")
+        await at.said("pdf: workers claim nothing more from their next heartbeat on")
         await expect(at.row("pdf", table="Queues")).to_contain_text("paused")
         (made,) = live.enqueue(shop.render.new(1))
         live.until_all(live.enqueue(shop.send_sms.new("+1")), "completed")  # the worker is awake meanwhile

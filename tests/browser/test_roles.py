@@ -73,7 +73,13 @@ def _group(live: Live, role: Role) -> str:
 ACTS = {
     "retry": Act(_dead, "Retry…", "Retry 1 job", "Retried 1 job."),
     "cancel": Act(_waiting, "Cancel…", "Cancel 1 job", "Cancelled 1 job."),
-    "pause": Act(lambda *_: "queues", "Pause mail", None, "mail: nothing more is claimed", "Resume mail"),
+    "pause": Act(
+        lambda *_: "queues",
+        "Pause mail",
+        None,
+        "mail: workers claim nothing more from their next heartbeat on",
+        "Resume mail",
+    ),
     "redrive": Act(_group, "Redrive card.charge, Redrive{}Outage", "Redrive 2 jobs", "Retried 2 jobs."),
 }
 

@@ -275,7 +275,8 @@ class Service:
         async with self._pool.writing() as transaction:
             await transaction.run(pause_queue(name) if action.action == "pause" else resume_queue(name))
             await transaction.run(written(by, f"queue.{action.action}", target=name))
-        return Done(message=f"{name}: {'nothing more is claimed' if action.action == 'pause' else 'goes on'}")
+        stops = "workers claim nothing more from their next heartbeat on"
+        return Done(message=f"{name}: {stops if action.action == 'pause' else 'goes on'}")
 
     async def set_queue(self, name: str, control: QueueControl, by: Person) -> Done:
         async with self._pool.writing() as transaction:
