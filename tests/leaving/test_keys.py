@@ -10,7 +10,7 @@ from holdfast._model.new_job import OrderKey
 from holdfast._store.moving import Which, depart_jobs
 from holdfast._store.search import replay_job, resume_order_key
 from tests.databases import clone
-from tests.leaving.two import Side
+from tests.leaving.two import Side, SlowPlace
 from tests.traps.workers import FAILED, drain, enqueue, fill, job
 
 if TYPE_CHECKING:
@@ -152,6 +152,22 @@ def test_two_movers_deliver_the_batches_of_a_key_in_order(two: Two) -> None:
 
     assert two.mover(batch=1, progress=run_there).move().arrived == 4
     assert ran + drain(worker) == two.new_ids(ids)
+
+
+def test_a_key_is_not_released_while_another_mover_delivers_its_jobs(two: Two) -> None:
+    """The batch is under way when the destination is asked, and has arrived when the key would be released."""
+    ids = enqueue(two.here.conn, *[job(order_key="a") for _ in range(4)])
+    there = two.there.place()
+    run_sync(two.here.conn, depart_jobs(there.identity, "there", Which(), since=0, last=ids[-1], limit=2))
+    other = two.mover(limit=0)
+    asked = SlowPlace("there", two.there.connect(), "keys_under_way", other.move)
+    mover = Mover(two.here.place(), asked, Which())
+    mover.release()
+    assert other.tally.arrived == 2
+    assert (mover.tally.held, stops(two.here)) == (1, [("a", 0)])
+    assert two.here.worker().claim() == [], "two of its jobs wait there"
+    assert two.mover().move().arrived == 2
+    assert drain(two.there.worker()) == two.new_ids(ids)
 
 
 def test_a_key_moves_on_to_a_third_database_in_order(two: Two, server: Server, template: str, stack: ExitStack) -> None:

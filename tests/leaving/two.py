@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
 from holdfast._cli.mover import MovePlace, Mover
 from holdfast._drivers import run_sync
 from holdfast._store.moving import Which, find_moved
+from holdfast._store.statement import statements
 from tests.traps.workers import Worker
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from contextlib import ExitStack
+
+    from holdfast._store.statement import Statement
+
+T = TypeVar("T")
 
 
 class Side:
@@ -46,6 +52,20 @@ class Side:
 
     def place(self) -> MovePlace:
         return MovePlace(self.name, self.connect())
+
+
+@dataclass(frozen=True)
+class SlowPlace(MovePlace):
+    """Answers one statement only after something else has happened."""
+
+    slow: str
+    meanwhile: Callable[[], object]
+
+    def run(self, statement: Statement[T]) -> T:
+        answer = super().run(statement)
+        if statement.sql == statements()[self.slow]:
+            self.meanwhile()
+        return answer
 
 
 @dataclass

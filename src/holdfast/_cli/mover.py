@@ -156,7 +156,7 @@ class Mover:
             after = keys[-1].name
             busy = set(self.destination.run(moving.keys_under_way(key.name for key in keys)))
             for key in keys:
-                if key.name in busy or not self.source.run(moving.release_key(key)):
+                if not key.arrived or key.name in busy or not self.source.run(moving.release_key(key)):
                     self.tally.held += 1
         self._step("released")
 

@@ -88,6 +88,8 @@ class HeldKey(NamedTuple):
 
     name: str
     stopped_at: datetime
+    arrived: bool
+    """Whether all jobs that have left for the destination are there."""
 
 
 class MovableCount(NamedTuple):

@@ -42,7 +42,10 @@ SELECT d.id::text FROM holdfast.departure d WHERE d.id = ANY (%(departures)s::uu
 SELECT holdfast.confirm_arrivals(%(departures)s::uuid[])
 
 -- name: held_keys
-SELECT s.order_key, s.stopped_at FROM holdfast.order_stop s
+-- Where all batches have arrived, the destination knows every job of the key that has left, until `stopped_at` changes.
+SELECT s.order_key, s.stopped_at,
+    NOT EXISTS (SELECT FROM holdfast.departure d WHERE d.destination = %(destination)s::uuid AND d.arrived_at IS NULL)
+FROM holdfast.order_stop s
 WHERE s.moved_to = %(destination)s::uuid AND s.job_id = 0 AND s.order_key > %(after)s::text ORDER BY s.order_key LIMIT %(limit)s
 
 -- name: keys_under_way
