@@ -136,6 +136,23 @@ def test_a_job_that_fails_there_stops_its_key_there(two: Two) -> None:
     assert drain(worker) == two.new_ids(ids[1:])
 
 
+def test_a_key_that_a_job_has_stopped_there_stays_held_here(two: Two) -> None:
+    ids = enqueue(two.here.conn, job(order_key=OrderKey("a", on_failure="block")))
+    two.mover().move()
+    worker = two.there.worker()
+    worker.end(worker.claim(), FAILED)
+    assert two.mover().move().held == 1
+    later = enqueue(two.here.conn, *[job(order_key="a") for _ in range(2)])
+    assert two.here.worker().claim() == [], "the job before it has failed there, and must be dealt with first"
+    two.mover(limit=1).move()
+    assert worker.claim() == []
+    replay = run_sync(two.there.conn, replay_job(two.new_id(ids[0])))
+    assert replay is not None
+    assert drain(worker) == [replay, two.new_id(later[0])]
+    assert two.mover(limit=0).move().held == 0
+    assert drain(two.here.worker()) == later[1:]
+
+
 def test_two_movers_deliver_the_batches_of_a_key_in_order(two: Two) -> None:
     """The first has taken a batch and stands still; the second brings it, and then its own."""
     ids = enqueue(two.here.conn, *[job(order_key="a") for _ in range(4)])
@@ -180,6 +197,37 @@ def test_a_key_moves_on_to_a_third_database_in_order(two: Two, server: Server, t
     assert Mover(two.there.place(), third.place(), Which()).move().arrived == 5
     moved = dict(two.there.rows("SELECT job_id, new_id FROM holdfast.moved"))
     assert drain(third.worker()) == [moved[id_] for id_ in expected]
+
+
+def test_a_key_is_held_while_its_jobs_are_in_a_third_database(
+    two: Two, server: Server, template: str, stack: ExitStack
+) -> None:
+    third = Side("third", stack.enter_context(clone(server, template)), stack)
+    third.conn.execute("UPDATE holdfast.identity SET id = gen_random_uuid()")
+    enqueue(two.here.conn, job(order_key="a"))
+    two.mover().move()
+    onward = Mover(two.there.place(), third.place(), Which())
+    onward.move()
+    assert two.mover().move().held == 1
+    assert stops(two.here) == stops(two.there) == [("a", 0)]
+    assert len(drain(third.worker())) == 1
+    assert two.mover().move().held == 1, "the second database still holds the key"
+    assert onward.move().held == 0
+    assert two.mover().move().held == 0
+    assert stops(two.here) == stops(two.there) == []
+
+
+def test_a_key_whose_jobs_came_back_goes_on_here(two: Two) -> None:
+    ids = enqueue(two.here.conn, *[job(order_key="a") for _ in range(4)])
+    two.mover(limit=2).move()
+    back = two.mover_back()
+    run_sync(two.there.conn, depart_jobs(two.here.place().identity, "here", Which(), since=0, last=99, limit=9))
+    assert two.mover(limit=0).move().held == 1, "they are under way"
+    assert back.move().held == 1
+    assert stops(two.here) == []
+    came = dict(two.there.rows("SELECT job_id, new_id FROM holdfast.moved"))
+    assert drain(two.here.worker()) == [*(came[id_] for id_ in two.new_ids(ids[:2])), *ids[2:]]
+    assert back.move().held == 0
 
 
 def test_a_key_that_goes_to_one_database_does_not_go_to_another(

@@ -149,15 +149,12 @@ class Mover:
         self._step("confirmed")
 
     def release(self) -> None:
-        """Let order keys go on at the source whose moved jobs have all ended; count those that must wait."""
-        after = ""
-        self.tally.held = 0
-        while keys := self.source.run(moving.held_keys(self.destination.identity, after=after)):
-            after = keys[-1].name
-            busy = set(self.destination.run(moving.keys_under_way(key.name for key in keys)))
-            for key in keys:
-                if not key.arrived or key.name in busy or not self.source.run(moving.release_key(key)):
-                    self.tally.held += 1
+        """Let order keys go on at the source whose moved jobs have all ended; count those that must wait.
+
+        Also at the destination: jobs of its keys may have come back to it.
+        """
+        self.tally.held = _release(self.source, self.destination)
+        _release(self.destination, self.source)
         self._step("released")
 
     def _pass(self, last: int) -> bool:
@@ -205,3 +202,15 @@ class Mover:
 
     def _step(self, name: str) -> None:
         self.progress(name, self.tally)
+
+
+def _release(place: MovePlace, other: MovePlace) -> int:
+    """Let order keys go on whose jobs moved to `other` and have all ended or come back; return how many must wait."""
+    held, after = 0, ""
+    while keys := place.run(moving.held_keys(other.identity, after=after)):
+        after = keys[-1].name
+        busy = set(other.run(moving.keys_under_way((key.name for key in keys), place.identity)))
+        for key in keys:
+            if not key.arrived or key.name in busy or not place.run(moving.release_key(key)):
+                held += 1
+    return held

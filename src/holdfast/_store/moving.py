@@ -200,9 +200,9 @@ def held_keys(destination: str, *, after: str = "", limit: int = MOST_KEYS) -> S
     return statement("held_keys", many(HeldKey), destination=destination, after=after, limit=limit)
 
 
-def keys_under_way(keys: Iterable[str]) -> Statement[list[str]]:
-    """Return those of these order keys of which jobs that have arrived have not ended."""
-    return statement("keys_under_way", column, keys=text_array(keys))
+def keys_under_way(keys: Iterable[str], source: str) -> Statement[list[str]]:
+    """Return those of these order keys of which jobs from `source` may not have ended, here or elsewhere."""
+    return statement("keys_under_way", column, keys=text_array(keys), source=source)
 
 
 def release_key(key: HeldKey) -> Statement[bool]:

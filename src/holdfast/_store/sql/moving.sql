@@ -49,9 +49,12 @@ FROM holdfast.order_stop s
 WHERE s.moved_to = %(destination)s::uuid AND s.job_id = 0 AND s.order_key > %(after)s::text ORDER BY s.order_key LIMIT %(limit)s
 
 -- name: keys_under_way
--- Those of these order keys of which jobs that have arrived are live: they have places before all others.
+-- Those of these order keys of which jobs that came from the source may not have ended: they are live here, with places before all others, or
+-- the key is stopped here by a job that failed, or because its jobs moved on. Jobs that went back to the source are there once they have arrived.
 SELECT k.name FROM unnest(%(keys)s::text[]) AS k (name)
 WHERE EXISTS (SELECT FROM holdfast.job j WHERE j.order_key = k.name AND j.order_seq < 0)
+    OR EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = k.name AND (s.moved_to IS DISTINCT FROM %(source)s::uuid
+        OR EXISTS (SELECT FROM holdfast.departure d WHERE d.destination = %(source)s::uuid AND d.arrived_at IS NULL)))
 
 -- name: release_key
 SELECT holdfast.release_key(%(key)s::text, %(stopped)s::timestamptz)
