@@ -84,6 +84,19 @@ def test_it_ends_with_success_when_nothing_is_left(move: Callable[..., Said], co
     assert "eu keeps 1 order key stopped until the jobs that moved have ended" in again.out
 
 
+def test_a_key_that_a_move_holds_is_not_resumed(move: Callable[..., Said], connect: Connect, database: str) -> None:
+    conn = connect()
+    enqueue(conn, *[job(order_key="customer 7") for _ in range(2)])
+    move("--limit", "1")
+    held = "until its jobs that moved to the database us have ended"
+    for url, source in ((database, "ADDRESS"), (f"eu={database}", "eu")):
+        said = holdfast("jobs", "resume-key", "customer 7", HOLDFAST_DATABASE_URL=url)
+        release = f"then `holdfast move --from {source} --to us` lets it go on"
+        assert said == (1, "", f"holdfast jobs: the order key customer 7 is held {held}: {release}\n")
+    assert conn.execute("SELECT order_key FROM holdfast.order_stop").fetchall() == [("customer 7",)]
+    assert ("order_key.resume",) not in conn.execute("SELECT action FROM holdfast.audit").fetchall()
+
+
 def test_a_preview_counts_and_writes_nothing(move: Callable[..., Said], connect: Connect) -> None:
     conn = connect()
     enqueue(conn, job("a"), job("a"), job("b", queue="q"))

@@ -153,6 +153,14 @@ def test_a_key_that_a_job_has_stopped_there_stays_held_here(two: Two) -> None:
     assert drain(two.here.worker()) == later[1:]
 
 
+def test_resuming_a_key_does_not_end_the_hold_of_a_move(two: Two) -> None:
+    enqueue(two.here.conn, *[job(order_key="a") for _ in range(2)])
+    two.mover(limit=1).move()
+    assert run_sync(two.here.conn, resume_order_key("a")) is False
+    assert stops(two.here) == [("a", 0)]
+    assert two.here.worker().claim() == []
+
+
 def test_two_movers_deliver_the_batches_of_a_key_in_order(two: Two) -> None:
     """The first has taken a batch and stands still; the second brings it, and then its own."""
     ids = enqueue(two.here.conn, *[job(order_key="a") for _ in range(4)])

@@ -160,7 +160,10 @@ class Client:
         return await run(conn, resume_queue(queue))
 
     async def resume_order_key(self, conn: AsyncConnection, key: str) -> bool:
-        """Unblock an order key that a failed job blocked, and skip that job; return False if it was not blocked."""
+        """Unblock an order key that a failed job blocked, and skip that job; return False if no failed job blocked it.
+
+        A key whose jobs have moved to another database stays held until `holdfast move` releases it.
+        """
         return await run(conn, resume_order_key(key))
 
     async def list_schedules(self, conn: AsyncConnection, *, limit: int = 1000) -> list[ScheduleLine]:

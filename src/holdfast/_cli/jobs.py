@@ -15,7 +15,7 @@ from holdfast._cli.session import CommandError
 from holdfast._model.retry import tries
 from holdfast._ops.wording import counted
 from holdfast._store.inspect import MOST, STATUSES, Filter, list_jobs, read_job
-from holdfast._store.moving import find_moved
+from holdfast._store.moving import find_moved, held_key
 from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ async def _resume_key(databases: Sequence[Database], arguments: argparse.Namespa
     resumed = [answer.name for answer in answers.found if answer.value]
     if not resumed:
         answers.status()
-        raise CommandError(f"the order key {key} is not blocked: only a key that a failed job blocks must be resumed")
+        raise await _not_resumed(databases, key)
     if arguments.json:
         done = [answers.json(name, {"key": key, "action": arguments.action}) for name in resumed]
         table.print_json(done if answers.several else done[0])
@@ -264,6 +264,20 @@ async def _resume_key(databases: Sequence[Database], arguments: argparse.Namespa
         for name in resumed:
             print(f"{name}: {key}: goes on with its next job" if name else f"{key}: goes on with its next job")
     return answers.status()
+
+
+async def _not_resumed(databases: Sequence[Database], key: str) -> CommandError:
+    """Return the error for an order key that no failed job blocks: a move holds it, or nothing does."""
+    answers = await ask_all(databases, lambda service, _: service.read(held_key(key)))
+    held = next((answer for answer in answers.found if answer.value is not None), None)
+    if held is None:
+        return CommandError(f"the order key {key} is not blocked: only a key that a failed job blocks must be resumed")
+    where = f" in {held.name}" if held.name else ""
+    source = held.name or databases[0].name or "ADDRESS"
+    return CommandError(
+        f"the order key {key} is held{where} until its jobs that moved to the database {held.value} have ended: "
+        f"then `holdfast move --from {source} --to {held.value}` lets it go on"
+    )
 
 
 def _filter(arguments: argparse.Namespace) -> JobFilter | None:

@@ -204,7 +204,7 @@ class Service:
         return await actions.act_on_named(self._pool, action, by, self._transitions)
 
     async def resume_order_key(self, key: str, by: Person) -> bool:
-        """Let an order key go on that a failed job has stopped. Return False if it was not stopped."""
+        """Let an order key go on that a failed job has stopped. Return False if none has, also if a move holds it."""
         async with self._pool.writing() as transaction:
             resumed = await transaction.run(resume_order_key(key))
             if resumed:

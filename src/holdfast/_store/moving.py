@@ -200,6 +200,11 @@ def held_keys(destination: str, *, after: str = "", limit: int = MOST_KEYS) -> S
     return statement("held_keys", many(HeldKey), destination=destination, after=after, limit=limit)
 
 
+def held_key(key: str) -> Statement[str | None]:
+    """Return the database that jobs of this order key have moved to; None: the key is not held for that."""
+    return statement("held_key", one_or_none(str), key=key)
+
+
 def keys_under_way(keys: Iterable[str], source: str) -> Statement[list[str]]:
     """Return those of these order keys of which jobs from `source` may not have ended, here or elsewhere."""
     return statement("keys_under_way", column, keys=text_array(keys), source=source)

@@ -277,6 +277,6 @@ def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
 
 
 def resume_order_key(key: str) -> Statement[bool]:
-    """Unblock an order key; return False if it was not blocked."""
+    """Unblock an order key that a failed job blocked; return False if none did. A key that a move holds stays held."""
     check_text("order_key", key, KEY_LIMIT)
     return statement("resume_order_key", value, key=key)

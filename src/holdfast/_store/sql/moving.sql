@@ -48,6 +48,9 @@ SELECT s.order_key, s.stopped_at,
 FROM holdfast.order_stop s
 WHERE s.moved_to = %(destination)s::uuid AND s.job_id = 0 AND s.order_key > %(after)s::text ORDER BY s.order_key LIMIT %(limit)s
 
+-- name: held_key
+SELECT s.place FROM holdfast.order_stop s WHERE s.order_key = %(key)s::text AND s.job_id = 0 LIMIT 1
+
 -- name: keys_under_way
 -- Those of these order keys of which jobs that came from the source may not have ended: they are live here, with places before all others, or
 -- the key is stopped here by a job that failed, or because its jobs moved on. Jobs that went back to the source are there once they have arrived.

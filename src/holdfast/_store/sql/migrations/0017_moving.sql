@@ -55,8 +55,8 @@ CREATE TABLE holdfast.arrived_end (
 CREATE INDEX arrived_end_at ON holdfast.arrived_end (at);
 
 -- With `moved_to`, jobs of this key have moved to that database, and those that are still here, or come later, follow them: none may run here
--- before those there. `job_id` is then 0.
-ALTER TABLE holdfast.order_stop ADD COLUMN moved_to uuid;
+-- before those there. `job_id` is then 0, and `place` what operators call the database.
+ALTER TABLE holdfast.order_stop ADD COLUMN moved_to uuid, ADD COLUMN place text;
 
 -- The chain at the destination that continues one of ours; null: none of its jobs has arrived there.
 CREATE FUNCTION holdfast.arrived_chain(chain bigint, given_destination uuid) RETURNS bigint
@@ -190,9 +190,9 @@ BEGIN
     WITH gone AS (DELETE FROM holdfast.job j WHERE j.id = ANY (taken) RETURNING j.*),
     noted AS (INSERT INTO holdfast.moved (job_id, chain_id, departure) SELECT g.id, g.chain_id, batch FROM gone g),
     held AS (
-        INSERT INTO holdfast.order_stop (order_key, job_id, stopped_at, moved_to)
-        SELECT DISTINCT g.order_key, 0, clock, destination FROM gone g WHERE g.order_key IS NOT NULL
-        ON CONFLICT (order_key) DO UPDATE SET stopped_at = excluded.stopped_at)
+        INSERT INTO holdfast.order_stop (order_key, job_id, stopped_at, moved_to, place)
+        SELECT DISTINCT g.order_key, 0, clock, destination, depart_jobs.place FROM gone g WHERE g.order_key IS NOT NULL
+        ON CONFLICT (order_key) DO UPDATE SET stopped_at = excluded.stopped_at, place = excluded.place)
     INSERT INTO holdfast.departure (id, departed_at, destination, place, job_ids, body)
     SELECT batch, clock, destination, place, array_agg(g.id), json_agg(json_build_object(
         'job', (SELECT row_to_json(r) FROM (SELECT g.id, g.created_at, g.available_at, g.status, g.attempt, g.max_attempts, g.priority,
@@ -451,6 +451,32 @@ BEGIN
     UPDATE holdfast.arrival SET confirmed_at = clock_timestamp() WHERE departure = ANY (departures) AND confirmed_at IS NULL;
 END $$;
 
+-- Replaces the function of 0006_control.sql: it ends the stop by a failed job, and not the hold of a move.
+CREATE OR REPLACE FUNCTION holdfast.resume_order_key(key text) RETURNS boolean
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+DECLARE
+    stopped boolean;
+    fault text := CASE WHEN key IS NULL THEN 'key: 1 to 500 bytes of text expected, got null' ELSE holdfast.text_fault('key', key, 500) END;
+BEGIN
+    IF fault IS NOT NULL THEN
+        PERFORM holdfast.refuse(fault);
+    END IF;
+    PERFORM holdfast.need_read_committed();
+    PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(key));
+    DELETE FROM holdfast.order_stop WHERE order_key = key AND job_id <> 0;
+    stopped := FOUND;
+    IF EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = key) THEN
+        RETURN stopped;
+    END IF;
+    UPDATE holdfast.job SET status = 'pending', available_at = greatest(available_at, clock_timestamp()),
+        later = holdfast.is_later(available_at, NULL, clock_timestamp())
+    WHERE status = 'blocked' AND (blockers_left > 0) IS NOT TRUE
+        AND id = (SELECT j.id FROM holdfast.job j WHERE j.order_key = key ORDER BY j.order_seq, j.id LIMIT 1);
+    PERFORM holdfast.wake_sleepers(ARRAY[j.queue], ARRAY[j.kind]) FROM holdfast.job j
+    WHERE j.order_key = key AND j.status = 'pending' ORDER BY j.order_seq, j.id LIMIT 1;
+    RETURN stopped;
+END $$;
+
 -- Lets jobs of a key run here again, if no more of them have left since `stopped`: the destination says that those it got have ended.
 CREATE FUNCTION holdfast.release_key(key text, stopped timestamptz) RETURNS boolean
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
@@ -464,12 +490,13 @@ BEGIN
     END IF;
     PERFORM holdfast.need_read_committed();
     PERFORM pg_advisory_xact_lock(hashtext('holdfast.order_key'), hashtext(key));
-    IF NOT EXISTS (SELECT FROM holdfast.order_stop s WHERE s.order_key = key AND s.moved_to IS NOT NULL AND s.job_id = 0 AND s.stopped_at = stopped
-        AND NOT EXISTS (SELECT FROM holdfast.departure d WHERE d.destination = s.moved_to AND d.arrived_at IS NULL))
-    THEN
+    DELETE FROM holdfast.order_stop s WHERE s.order_key = key AND s.moved_to IS NOT NULL AND s.job_id = 0 AND s.stopped_at = stopped
+        AND NOT EXISTS (SELECT FROM holdfast.departure d WHERE d.destination = s.moved_to AND d.arrived_at IS NULL);
+    IF NOT FOUND THEN
         RETURN false;
     END IF;
-    RETURN holdfast.resume_order_key(key);
+    PERFORM holdfast.resume_order_key(key);
+    RETURN true;
 END $$;
 
 -- For maintenance: deletes records that are no longer needed. SECURITY DEFINER: a worker deletes only rows that are old.
