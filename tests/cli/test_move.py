@@ -97,6 +97,33 @@ def test_a_key_that_a_move_holds_is_not_resumed(move: Callable[..., Said], conne
     assert ("order_key.resume",) not in conn.execute("SELECT action FROM holdfast.audit").fetchall()
 
 
+def test_what_waits_here_for_jobs_that_moved_is_reported(
+    move: Callable[..., Said], connect: Connect, database: str
+) -> None:
+    conn = connect()
+    chain, _ = enqueue(conn, job(), job(order_key="customer 7"))
+    assert move().status == 0
+    waiter, behind = enqueue(conn, job(after=[chain]), job(order_key="customer 7"))
+    conn.execute("UPDATE holdfast.order_stop SET stopped_at = now() - interval '3 hours 5 minutes'")
+    said = holdfast("check", "--json", HOLDFAST_DATABASE_URL=f"eu={database}")
+    command = "`holdfast move --from eu --to us`"
+    ends = f"when those have ended, release with {command}, or with --back to move no more jobs"
+    assert [(one["verdict"], one["says"]) for one in said.json["findings"] if one["subject"] == "moving"] == [
+        ("note", f"1 order key held for 3h 5m, because jobs moved to us: {ends}"),
+        ("note", f"1 job waiting for chains that moved to us: let them follow with {command}"),
+    ]
+    ((there,),) = conn.execute("SELECT new_id FROM holdfast.moved WHERE job_id = %s", [chain]).fetchall()
+    show = holdfast("jobs", "show", str(waiter), database=database).out
+    gone = f"Chain {chain} has moved to the database us as chain {there}"
+    assert "\nIt waits for the end of 1 chain.\n" in show
+    assert f"\n{gone}: the job follows with the next `holdfast move` to us.\n" in show
+    told = holdfast("jobs", "show", "--json", str(waiter), database=database).json
+    assert told["moved_blockers"] == [{"chain_id": chain, "place": "us", "new_chain_id": there}]
+    show = holdfast("jobs", "show", str(behind), database=database).out
+    gone = "Jobs of its order key have moved to the database us"
+    assert f"\n{gone}: it follows them with the next `holdfast move`.\n" in show
+
+
 def test_a_preview_counts_and_writes_nothing(move: Callable[..., Said], connect: Connect) -> None:
     conn = connect()
     enqueue(conn, job("a"), job("a"), job("b", queue="q"))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
 from holdfast._store.chain import chain_ends, read_blockers, repair_blockers
+from holdfast._store.moving import delete_moved, find_moved
 from holdfast._store.search import replay_job
 from tests.traps.workers import FAILED, drain, enqueue, job, statuses
 
@@ -130,6 +131,23 @@ def test_a_job_that_names_a_moved_chain_waits_and_follows(two: Two) -> None:
     assert statuses(two.here.conn)[waiter] == "blocked"
     assert two.mover().move().arrived == 1
     assert drain(two.there.worker()) == two.new_ids([first, waiter])
+
+
+def test_a_job_that_waits_for_a_moved_chain_follows_after_any_time(two: Two) -> None:
+    first, other = enqueue(two.here.conn, job(), job())
+    two.mover(batch=1).move()
+    (waiter,) = enqueue(two.here.conn, job(after=[first]))
+    two.here.conn.execute("UPDATE holdfast.departure SET arrived_at = now() - interval '1 year' / seq")
+    assert [run_sync(two.here.conn, delete_moved(limit=1)) for _ in range(3)] == [0, 1, 0]
+    assert two.here.rows("SELECT job_id FROM holdfast.moved") == [(first,)]
+    assert run_sync(two.here.conn, find_moved(other)) is None
+    assert run_sync(two.here.conn, repair_blockers()).repaired == 0
+    assert statuses(two.here.conn)[waiter] == "blocked"
+    assert two.mover().move().arrived == 1
+    assert drain(two.there.worker())[-1] == two.new_id(waiter)
+    for column in ("arrived_at", "needed_at"):
+        two.here.conn.execute(f"UPDATE holdfast.departure SET {column} = {column} - interval '15 days'".encode())
+    assert run_sync(two.here.conn, delete_moved()) == 2, "no job waits for the chain now"
 
 
 def test_a_running_job_may_continue_after_a_moved_chain(two: Two) -> None:

@@ -44,7 +44,7 @@ from holdfast._store.inspect import (
     read_rights,
     read_server,
 )
-from holdfast._store.moving import late_departures
+from holdfast._store.moving import count_held_keys, count_left_waiters, late_departures
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues, unserved
 
@@ -227,14 +227,21 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
 
 
 def _departed(conn: psycopg.Connection[Any], database: Database) -> Iterator[Said]:
-    """Report jobs that have left for another database and have not arrived, if this user may read them."""
+    """Report jobs that have left and not arrived, and what waits for jobs that have, if this user may read them."""
     if not session.run(conn, read_rights()).look:
         return
+    move = f"holdfast move --from {database.name or 'ADDRESS'} --to"
     for late in session.run(conn, late_departures()):
         batches = f"{counted(late.jobs, 'job')} in {late.batches:,} {'batch' if late.batches == 1 else 'batches'}"
         left = f"{batches} left for {late.place} and did not arrive, the oldest {span(late.seconds)} ago"
-        command = f"holdfast move --from {database.name or 'ADDRESS'} --to {late.place}"
-        yield "note", "moving", f"{left}: unless a move is running, go on with `{command}`"
+        yield "note", "moving", f"{left}: unless a move is running, go on with `{move} {late.place}`"
+    for held in session.run(conn, count_held_keys()):
+        keys = f"{counted(held.keys, 'order key')} held for {span(held.seconds)}, because jobs moved to {held.place}"
+        ends = f"when those have ended, release with `{move} {held.place}`, or with --back to move no more jobs"
+        yield "note", "moving", f"{keys}: {ends}"
+    for waiters in session.run(conn, count_left_waiters()):
+        waits = f"{counted(waiters.jobs, 'job')} waiting for chains that moved to {waiters.place}"
+        yield "note", "moving", f"{waits}: let them follow with `{move} {waiters.place}`"
 
 
 def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._cli import table
 from holdfast._ops.wording import counted
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_waiting, read_worker
+from holdfast._store.moving import list_moved_blockers
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
     from holdfast._ops.service import Service
     from holdfast._store.inspect import AttemptRow, ReplayLine, WaitingRow, WorkerRow
+    from holdfast._store.moving import MovedBlocker
     from holdfast._store.worker import Runtime
 
 
@@ -25,6 +27,7 @@ class Story(NamedTuple):
     served: bool | None
     """Whether a live worker takes it; None if it does not wait."""
     waiting: WaitingRow | None
+    moved_blockers: Sequence[MovedBlocker]
     runtime: Runtime | None
     worker: WorkerRow | None
     attempts: Sequence[AttemptRow]
@@ -46,11 +49,12 @@ async def read_story(service: Service, job_id: int) -> Story | None:
         original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
         replays = await read(list_replays(job_id))
         waiting = await read(read_waiting(job_id))
+        moved = await read(list_moved_blockers(job_id)) if waiting and waiting.blockers else []
         served = None
         if job["status"] == "pending":
             served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
         runtime = await read(served_runtime(job["kind"], job["queue"]))
-    return Story(job, served, waiting, runtime, worker, attempts, original, replays)
+    return Story(job, served, waiting, moved, runtime, worker, attempts, original, replays)
 
 
 def as_json(story: Story) -> dict[str, Any]:
@@ -59,6 +63,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "job": story.job,
         "served": story.served,
         "waiting": story.waiting and story.waiting._asdict(),
+        "moved_blockers": [chain._asdict() for chain in story.moved_blockers],
         "max_runtime": story.runtime and story.runtime._asdict(),
         "worker": story.worker and story.worker._asdict(),
         "attempts": [attempt._asdict() for attempt in story.attempts],
@@ -74,7 +79,7 @@ def print_story(story: Story, database: str) -> None:
     if job["max_attempts"] is None:
         fields["max_attempts"] = "no limit"
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
-    for reason in _reasons(job, story.waiting) if story.waiting is not None else ():
+    for reason in _reasons(job, story.waiting, story.moved_blockers) if story.waiting is not None else ():
         print(f"\n{reason}")
     if story.served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
@@ -106,7 +111,7 @@ def print_story(story: Story, database: str) -> None:
         table.print_table(("id", "status", "created"), story.replays)
 
 
-def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
+def _reasons(job: dict[str, Any], waiting: WaitingRow, moved: Sequence[MovedBlocker]) -> Iterator[str]:
     """Yield why a job waits."""
     if waiting.due_at is not None:
         yield f"It is due at {table.text(waiting.due_at)}."
@@ -114,8 +119,13 @@ def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
         yield f"The queue {job['queue']} is paused: holdfast queues resume {job['queue']}"
     if waiting.blockers is not None:
         yield f"It waits for the end of {counted(waiting.blockers, 'chain')}."
+    for chain in moved:
+        there = "" if chain.new_chain_id is None else f" as chain {chain.new_chain_id}"
+        gone = f"Chain {chain.chain_id} has moved to the database {chain.place}{there}"
+        yield f"{gone}: the job follows with the next `holdfast move` to {chain.place}."
     if waiting.stopped_by == 0:
-        yield "Jobs of its order key have moved to another database: it follows them with the next `holdfast move`."
+        place = f"the database {waiting.moved_to}"
+        yield f"Jobs of its order key have moved to {place}: it follows them with the next `holdfast move`."
     elif waiting.stopped_by is not None:
         resume = f"holdfast jobs resume-key {shlex.quote(table.text(job['order_key']))}"
         yield f"Its order key is stopped by the dead letter {waiting.stopped_by}: retry that one, or {resume}"

@@ -87,6 +87,8 @@ class WaitingRow(NamedTuple):
     """Chains that must end before it."""
     stopped_by: int | None
     """The dead letter that stopped its order key; 0: jobs of the key have moved to another database."""
+    moved_to: str | None
+    """That database."""
     behind: int | None
     """The first job of its order key."""
 

@@ -26,6 +26,7 @@ MOST_COUNTED = 200_000
 """The most jobs that are counted."""
 MOST_KEYS = 1_000
 """The most order keys in one page."""
+_MOST_BLOCKERS = 100
 _MOST_ARRIVALS = 10_000
 
 
@@ -61,6 +62,31 @@ class LateDepartures(NamedTuple):
     jobs: int
     seconds: float
     """Since the oldest of them has left."""
+
+
+class HeldKeys(NamedTuple):
+    """The order keys that are held here because jobs of them have moved to a database."""
+
+    place: str
+    keys: int
+    seconds: float
+    """Since jobs of the first of them have left."""
+
+
+class LeftWaiters(NamedTuple):
+    """The jobs that wait here for chains that have moved to a database."""
+
+    place: str
+    jobs: int
+
+
+class MovedBlocker(NamedTuple):
+    """A chain that a job waits for and that has moved to another database."""
+
+    chain_id: int
+    place: str
+    new_chain_id: int | None
+    """None: it has not arrived."""
 
 
 class Arrival(NamedTuple):
@@ -157,6 +183,21 @@ def late_departures() -> Statement[list[LateDepartures]]:
     return statement("late_departures", many(LateDepartures), limit=_MOST_ARRIVALS)
 
 
+def count_held_keys() -> Statement[list[HeldKeys]]:
+    """Return how many order keys are held because jobs of them have moved. See MOST_COUNTED."""
+    return statement("count_held_keys", many(HeldKeys), limit=MOST_COUNTED)
+
+
+def count_left_waiters() -> Statement[list[LeftWaiters]]:
+    """Return how many jobs wait here for chains that have moved. At most 10,000 open blockers are looked at."""
+    return statement("count_left_waiters", many(LeftWaiters), limit=_MOST_ARRIVALS)
+
+
+def list_moved_blockers(job_id: int) -> Statement[list[MovedBlocker]]:
+    """Return the chains that a job waits for and that have moved. At most 100 of its chains are looked at."""
+    return statement("list_moved_blockers", many(MovedBlocker), id=job_id, limit=_MOST_BLOCKERS)
+
+
 def arrive_jobs(departure: Departure, source: str) -> Statement[Arrival]:
     """Store a batch once; return what became of it, now or the first time. `source`: the identity of its database."""
     return statement("arrive_jobs", one(Arrival), departure=departure.id, source=source, body=departure.body)
@@ -244,7 +285,7 @@ def unserved_there(lanes: Iterable[MovedLane]) -> Statement[list[MovedLane]]:
 
 
 def delete_moved(*, limit: int = 10_000) -> Statement[int]:
-    """Delete the records of moves that ended 14 days ago."""
+    """Delete the records of moves that ended 14 days ago. Those of chains that jobs wait for here are kept."""
     return statement("delete_moved", value, limit=limit)
 
 

@@ -18,6 +18,34 @@ SELECT d.place, count(*), sum(cardinality(d.job_ids))::bigint, (extract(epoch FR
 FROM (SELECT * FROM holdfast.departure o WHERE o.arrived_at IS NULL ORDER BY o.destination, o.seq LIMIT %(limit)s) AS d
 GROUP BY d.destination, d.place ORDER BY min(d.departed_at) LIMIT 100
 
+-- name: count_held_keys
+-- By the database that their jobs have moved to.
+SELECT s.place, count(*), (extract(epoch FROM clock_timestamp() - min(s.stopped_at)))::float8
+FROM (SELECT o.place, o.stopped_at FROM holdfast.order_stop o WHERE o.moved_to IS NOT NULL LIMIT %(limit)s) AS s
+GROUP BY s.place ORDER BY min(s.stopped_at) LIMIT 100
+
+-- part: moved_chain
+-- Where the chain of an open blocker is, if none of its jobs is here.
+LATERAL (
+    SELECT d.place, u.new_chain_id FROM (
+        SELECT m.job_id, m.new_chain_id, m.departure FROM holdfast.moved m WHERE m.job_id = b.chain_id AND m.chain_id IS NULL
+        UNION ALL SELECT m.job_id, m.new_chain_id, m.departure FROM holdfast.moved m WHERE m.chain_id = b.chain_id) AS u
+        JOIN holdfast.departure d ON d.id = u.departure
+    WHERE NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = b.chain_id AND j.chain_id IS NULL)
+        AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.chain_id = b.chain_id)
+    ORDER BY u.job_id DESC LIMIT 1) AS gone
+
+-- name: count_left_waiters
+-- By the database that a chain has moved to that they wait for, of the oldest chains.
+SELECT gone.place, count(DISTINCT b.job_id)
+FROM (SELECT o.job_id, o.chain_id FROM holdfast.blocker o WHERE o.status IS NULL ORDER BY o.chain_id LIMIT %(limit)s) AS b, {{moved_chain}}
+GROUP BY gone.place ORDER BY 2 DESC, 1 LIMIT 100
+
+-- name: list_moved_blockers
+SELECT b.chain_id, gone.place, gone.new_chain_id
+FROM (SELECT o.chain_id FROM holdfast.blocker o WHERE o.job_id = %(id)s AND o.status IS NULL ORDER BY o.ordinal LIMIT %(limit)s) AS b, {{moved_chain}}
+ORDER BY b.chain_id LIMIT %(limit)s
+
 -- name: arrive_jobs
 SELECT a.refused, a.job_ids, a.new_ids, a.chain_ids, a.made
 FROM holdfast.arrive_jobs(%(departure)s::uuid, %(source)s::uuid, %(body)s::text) AS a

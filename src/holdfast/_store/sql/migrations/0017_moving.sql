@@ -12,10 +12,11 @@ CREATE TABLE holdfast.departure (
     destination uuid NOT NULL,                  -- the identity of its schema
     place       text NOT NULL CHECK (octet_length(place) BETWEEN 1 AND 200),       -- what operators call it
     job_ids     bigint[] NOT NULL,
-    body        json                            -- null once it has arrived
+    body        json,                           -- null once it has arrived
+    needed_at   timestamptz                     -- when maintenance last found a job that waits for a chain of this batch
 );
 CREATE INDEX departure_pending ON holdfast.departure (destination, seq) WHERE arrived_at IS NULL;
-CREATE INDEX departure_arrived ON holdfast.departure (arrived_at) WHERE arrived_at IS NOT NULL;
+CREATE INDEX departure_arrived ON holdfast.departure ((coalesce(needed_at, arrived_at))) WHERE arrived_at IS NOT NULL;
 
 -- One row per job that has left: where it is now.
 CREATE TABLE holdfast.moved (
@@ -499,19 +500,28 @@ BEGIN
     RETURN true;
 END $$;
 
--- For maintenance: deletes records that are no longer needed. SECURITY DEFINER: a worker deletes only rows that are old.
+-- For maintenance: deletes records that are no longer needed. Without the record of a chain that has moved, jobs here that wait for it would
+-- fail; a batch with one is looked at again after 14 days. SECURITY DEFINER: a worker deletes only rows that are old.
 CREATE FUNCTION holdfast.delete_moved(most integer) RETURNS integer
-    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
+    LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    SET jit = off SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     ids bigint[];
     batches uuid[];
     deleted integer;
     in_all integer := 0;
 BEGIN
-    SELECT array_agg(d.id), array_agg(i.id) INTO batches, ids FROM (
-        SELECT d.id, d.job_ids FROM holdfast.departure d WHERE d.arrived_at < now() - interval '14 days'
-        ORDER BY d.arrived_at LIMIT greatest(most / 500, 1) FOR UPDATE SKIP LOCKED) AS d, LATERAL unnest(d.job_ids) AS i (id);
-    IF batches IS NOT NULL THEN
+    batches := ARRAY(SELECT d.id FROM holdfast.departure d
+        WHERE d.arrived_at IS NOT NULL AND coalesce(d.needed_at, d.arrived_at) < now() - interval '14 days'
+        ORDER BY coalesce(d.needed_at, d.arrived_at) LIMIT greatest(most / 500, 1) FOR UPDATE SKIP LOCKED);
+    IF batches <> '{}' THEN
+        WITH needed AS (
+            UPDATE holdfast.departure d SET needed_at = now() WHERE d.id = ANY (batches) AND EXISTS (
+                SELECT FROM unnest(d.job_ids) AS i (id) JOIN holdfast.moved m ON m.job_id = i.id AND m.departure = d.id
+                    JOIN holdfast.blocker b ON b.chain_id = coalesce(m.chain_id, m.job_id) AND b.status IS NULL)
+            RETURNING d.id)
+        SELECT array_agg(d.id), array_agg(i.id) INTO batches, ids FROM holdfast.departure d, LATERAL unnest(d.job_ids) AS i (id)
+        WHERE d.id = ANY (batches) AND d.id NOT IN (SELECT n.id FROM needed n);
         DELETE FROM holdfast.moved m WHERE m.job_id = ANY (ids) AND m.departure = ANY (batches);
         GET DIAGNOSTICS in_all = ROW_COUNT;
         DELETE FROM holdfast.departure d WHERE d.id = ANY (batches);
