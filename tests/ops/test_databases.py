@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import Databases
+from holdfast import Databases, Holdfast
 from holdfast._ops.caller import Role
 from holdfast.ops import operations
 from tests.cli.commands import children
@@ -189,6 +189,13 @@ async def test_metrics_and_readiness_name_the_database(eu: str, us: str) -> None
         found = [(one["database"], one["code"]) for one in answered.json["problems"]]
         assert answered.status == 503
         assert found == [("eu", "no_worker"), ("us", "no_worker"), ("gone", "database_unreachable")]
+
+
+async def test_one_database_that_is_worked_on_is_enough_to_be_ready(eu: str) -> None:
+    async with serving({"eu": eu, "gone": GONE}) as site, Holdfast(eu).worker():
+        answered = await ask(site, Asked("GET", "/ready"))
+    assert (answered.status, answered.json["ready"]) == (200, True)
+    assert [(one["database"], one["code"]) for one in answered.json["problems"]] == [("gone", "database_unreachable")]
 
 
 async def test_a_frozen_database_slows_no_page_of_another(eu: str, server_version: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -127,6 +128,26 @@ def test_a_worker_that_cannot_reach_its_database_is_alive_and_not_ready(
         assert ask(port, "/live").status == 200
     finally:
         running.__exit__()
+
+
+def test_one_of_several_databases_that_goes_away_leaves_the_worker_ready(
+    database: str, server: Server, template: str, shop: Path, connect: Connect
+) -> None:
+    port = free_port()
+    with ExitStack() as stack:
+        with clone(server, template) as other:
+            listed = {"HOLDFAST_DATABASE_URL": f"eu={database} us={other}"}
+            command = ("worker", "shop:app", "--http", f"127.0.0.1:{port}")
+            stack.enter_context(Running(*command, database=None, cwd=shop, **SHORT, **listed))
+            wait_until(port, "/ready", lambda said: said.status == 200 and not said.json["problems"])
+        drop_left(server)
+        away = [("us", "database_unreachable")]
+        said = wait_until(
+            port, "/ready", lambda said: [(p["database"], p["code"]) for p in said.json["problems"]] == away
+        )
+        assert (said.status, said.json["ready"]) == (200, True)
+        enqueue(connect(), job("order.pack", queue="packing"))
+        wait_until(port, "/metrics", lambda said: sample(said, "holdfast_processed_total", outcome="completed") == 1)
 
 
 def test_a_worker_that_stops_is_no_longer_ready(database: str, shop: Path, connect: Connect) -> None:

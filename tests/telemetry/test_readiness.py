@@ -83,6 +83,25 @@ def test_the_answer_has_every_loop_by_name() -> None:
     ]
 
 
+def test_one_of_several_databases_in_trouble_leaves_the_worker_ready() -> None:
+    away = Trouble(code="database_unreachable", text="The database has not answered for 60 s.", database="us")
+    eu, us = healthy(WELL)._replace(database="eu"), healthy(WELL)._replace(database="us")
+    answer = said_worker_ready([away], [eu, us], [])
+    said = json.loads(bytes(answer.body))
+    assert (answer.status_code, said["ready"]) == (200, True)
+    assert [(one["code"], one["database"]) for one in said["problems"]] == [("database_unreachable", "us")]
+    all_away = [away, away.model_copy(update={"database": "eu"})]
+    assert said_worker_ready(all_away, [eu, us], []).status_code == 503
+    assert said_worker_ready([away], [us], []).status_code == 503, "the only one"
+
+
+def test_a_loop_of_the_worker_itself_is_in_the_way_of_all_databases() -> None:
+    loop = WELL._replace(name="hook note", running=False, ends=1)
+    vitals = [healthy(WELL)._replace(database=name) for name in ("eu", "us")]
+    found = list(troubles_of_worker(vitals, [loop], heartbeat=HEARTBEAT, reap_interval=LEASE, lease=LEASE))
+    assert said_worker_ready(found, vitals, [loop]).status_code == 503
+
+
 async def test_a_finisher_that_writes_nothing_is_not_ready(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from holdfast._store.schema import check_schema, read_readiness
 from holdfast._telemetry.telemetry import Telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from datetime import timedelta
 
     from prometheus_client.registry import CollectorRegistry
@@ -69,6 +69,7 @@ class Trouble(Answer):
 class Ready(Answer):
     ready: bool
     problems: list[Trouble]
+    """With several databases, those of one leave the others ready."""
 
 
 class LoopTurn(Answer):
@@ -105,16 +106,30 @@ def said_live(found: Live) -> Response:
     return Response(found.model_dump_json(), 200 if found.live else 503, media_type=_JSON)
 
 
-def said_ready(problems: Sequence[Trouble]) -> Response:
-    found = Ready(ready=not problems, problems=list(problems))
-    return Response(found.model_dump_json(), 503 if problems else 200, media_type=_JSON)
+def said_ready(problems: Sequence[Trouble], databases: Collection[str] = ()) -> Response:
+    """Answer for these databases, by name; without names, every problem counts."""
+    return _said(Ready(ready=_is_ready(problems, databases), problems=list(problems)))
 
 
 def said_worker_ready(problems: Sequence[Trouble], vitals: Sequence[Vitals], loops: Sequence[LoopVitals]) -> Response:
     """Answer for one worker. `loops` are those that belong to no single database."""
     turns = [_turn(loop) for loop in loops] + [_turn(loop, of.database) for of in vitals for loop in of.loops]
-    found = WorkerReady(ready=not problems, problems=list(problems), loops=turns)
-    return Response(found.model_dump_json(), 503 if problems else 200, media_type=_JSON)
+    ready = _is_ready(problems, [of.database for of in vitals])
+    return _said(WorkerReady(ready=ready, problems=list(problems), loops=turns))
+
+
+def _said(found: Ready) -> Response:
+    return Response(found.model_dump_json(), 200 if found.ready else 503, media_type=_JSON)
+
+
+def _is_ready(problems: Sequence[Trouble], databases: Collection[str]) -> bool:
+    """Return whether at least one database has no problem, and nothing that concerns all of them has one.
+
+    One of several databases that is away must not stop a rollout, or take every worker away from the others.
+    """
+    if any(trouble.database is None for trouble in problems):
+        return False
+    return not problems or bool(set(databases) - {trouble.database for trouble in problems})
 
 
 def _turn(loop: LoopVitals, database: str | None = None) -> LoopTurn:
@@ -226,12 +241,13 @@ class Probes:
         self._newest: dict[str, NewestReading[list[Trouble]]] = {}
 
     async def ready(self, services: Mapping[str, Service]) -> Response:
-        """Answer 200 if schemas are current, workers are alive and leases are reaped; otherwise 503 with the problems.
+        """Answer 200 with the problems if one database has none, otherwise 503.
 
+        A database has none if its schema is current, workers are alive and leases are reaped.
         A database is queried at most once a second, because this endpoint needs no authentication.
         """
         found = await asyncio.gather(*(self._troubles(name, service) for name, service in services.items()))
-        return said_ready([trouble for troubles in found for trouble in troubles])
+        return said_ready([trouble for troubles in found for trouble in troubles], services)
 
     async def _troubles(self, name: str, service: Service) -> list[Trouble]:
         newest = self._newest.setdefault(name, NewestReading(patience=PATIENCE_SECONDS if name else None))
