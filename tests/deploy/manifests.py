@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Manifest: TypeAlias = dict[str, Any]
 
 # The oldest that the chart claims, and the newest that there are schemas for.
-VERSIONS = ("1.25", kubernetes_validate.latest_version())
+VERSIONS = ("1.27", kubernetes_validate.latest_version())
 # Of KEDA: no package has their schemas.
 CUSTOM = {"ScaledObject"}
 

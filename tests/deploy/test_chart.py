@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.manifests import Manifest, by_name, check, read
+from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, read
 from tests.deploy.settings import parse
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ def test_it_is_the_same_as_the_plain_manifests(render: Callable[..., list[Manife
     assert rendered.keys() == by_name(plain).keys()
     budget, same_budget = by_name(plain)["PodDisruptionBudget", "worker"], rendered["PodDisruptionBudget", "worker"]
     assert budget["spec"]["maxUnavailable"] == same_budget["spec"]["maxUnavailable"] == 1
+    for one in (budget, same_budget):
+        assert one["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow", "or an outage blocks the drain of nodes"
     for name, manifest in by_name(plain).items():
         if name[0] not in {"Deployment", "Job"}:
             continue
@@ -88,6 +91,11 @@ def test_it_is_the_same_as_the_plain_manifests(render: Callable[..., list[Manife
         probes = ("startupProbe", "readinessProbe", "livenessProbe", "resources", "ports", "volumeMounts")
         assert {part: container.get(part) for part in probes} == {part: same.get(part) for part in probes}
         assert given(container["args"]) == given(same["args"])
+
+
+def test_the_oldest_kubernetes_that_it_claims_is_the_one_that_is_checked() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["kubeVersion"] == f">={VERSIONS[0]}.0-0"
 
 
 def given(words: list[str]) -> dict[str, object]:
