@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,6 +35,13 @@ def check(manifests: Iterable[Manifest]) -> None:
         for pod in pods(manifest):
             _check_pod(pod)
         _check_selector(manifest)
+
+
+def check_fallback(manifest: Manifest, text: str) -> None:
+    """Check that `text` names the version of KEDA that the scaler needs: older ones refuse a fallback for a value."""
+    spec = manifest["spec"]
+    if "fallback" in spec and any(trigger.get("metricType") == "Value" for trigger in spec["triggers"]):
+        assert set(re.findall(r"KEDA ([\d.]+) or newer", text)) == {"2.18"}
 
 
 def by_name(manifests: Iterable[Manifest]) -> dict[tuple[str, str], Manifest]:

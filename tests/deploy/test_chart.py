@@ -13,13 +13,14 @@ import pytest
 import yaml
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, read
+from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, check_fallback, read
 from tests.deploy.settings import parse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHART = ROOT / "deploy" / "chart"
+PAGE = ROOT / "docs" / "how-to" / "deploy.md"
 HELM = shutil.which("helm", path=str(Path(sys.executable).parent))
 GIVEN = {"image": "registry.example/shop:1", "app": "shop.jobs:app"}
 
@@ -119,6 +120,24 @@ def test_the_scaler_reads_the_dashboard_of_its_release(render: Callable[..., lis
         "targetValue": "12.5",
     }
     assert "replicas" not in found["Deployment", "worker"]["spec"], "two would decide about the same number"
+
+
+def test_the_scaler_looks_at_each_of_several_databases(
+    helm: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    databases = "scaling.databases={eu,us}"
+    done = helm("template", "shop", str(CHART), f"--set={databases}", scaling__enabled="true", **GIVEN)
+    assert done.returncode == 0, done.stderr
+    triggers = by_name(read(done.stdout))["ScaledObject", "worker"]["spec"]["triggers"]
+    metric = 'holdfast_queue_oldest_pending_age_seconds{{queue="default",database="{}"}}'
+    assert [one["metadata"]["valueLocation"] for one in triggers] == [metric.format(name) for name in ("eu", "us")]
+    assert databases in PAGE.read_text()
+
+
+def test_the_fallback_of_the_scaler_needs_the_keda_that_is_claimed(render: Callable[..., list[Manifest]]) -> None:
+    scaled = by_name(render(scaling__enabled="true"))["ScaledObject", "worker"]
+    check_fallback(scaled, (CHART / "values.yaml").read_text())
+    check_fallback(scaled, PAGE.read_text())
 
 
 @pytest.mark.parametrize(

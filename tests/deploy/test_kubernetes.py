@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.manifests import by_name, check, read
+from tests.deploy.manifests import by_name, check, check_fallback, read
 from tests.deploy.settings import parse
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -38,6 +38,7 @@ def test_there_is_a_budget_for_disruptions_a_migration_and_a_scaler() -> None:
         trigger["metadata"]["url"]
         == f"http://{found['Service', 'dashboard']['metadata']['name']}:{port['port']}/metrics"
     )
+    check_fallback(scaled, (FOLDER / "scaling.yaml").read_text())
     # The worker waits until the Job has migrated.
     (waiting,) = worker["spec"]["template"]["spec"]["initContainers"]
     assert parse(waiting["args"]).check is True
