@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
+from holdfast._telemetry.metrics import FLEET, PROCESS
 from tools.prometheus import promtool
 
 if TYPE_CHECKING:
@@ -42,6 +46,19 @@ def test_every_alert_is_tested() -> None:
     tests = RULES.with_name("holdfast.rules.test.yml").read_text()
     assert len(alerts) == 16
     assert [alert for alert in alerts if tests.count(alert) < 2] == []
+
+
+def test_only_series_of_a_database_are_grouped_by_it_and_the_page_names_the_other_alerts() -> None:
+    by_database = {one.prometheus for one in FLEET} | {one.prometheus for one in PROCESS if "database" in one.labels}
+    unnamed = set()
+    for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
+        series = set(re.findall(r"holdfast_\w+", rule["expr"]))
+        if not series <= by_database:
+            assert "database" not in rule["expr"], rule["alert"]
+            unnamed.add(rule["alert"])
+    paragraphs = (RULES.parents[2] / "docs" / "how-to" / "metrics.md").read_text().split("\n\n")
+    [told] = [paragraph for paragraph in paragraphs if paragraph.startswith("The metrics of a worker cover all")]
+    assert set(re.findall(r"`(Holdfast\w+)`", told)) == unnamed
 
 
 def test_every_expression_of_the_dashboard_is_one(tmp_path: Path) -> None:
