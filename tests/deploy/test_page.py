@@ -47,6 +47,12 @@ def test_the_chart_is_installed_with_values_that_it_has() -> None:
     assert line in " ".join((ROOT / "deploy" / "chart" / "values.yaml").read_text().split())
 
 
+def test_what_verifies_the_units_is_installed_by_the_check() -> None:
+    (tried,) = re.findall(r"^## What was tried\n(.+)", TEXT, re.MULTILINE | re.DOTALL)
+    assert "`systemd-analyze`" in tried
+    assert "command -v systemd-analyze >/dev/null || debian systemd ||" in (ROOT / ".ci" / "run").read_text()
+
+
 def test_the_grace_of_the_manifests_is_the_one_shown() -> None:
     manifest = (Path(ROOT) / "deploy" / "kubernetes" / "worker.yaml").read_text()
     (shown,) = re.findall(r"`(terminationGracePeriodSeconds: \d+)`", TEXT)
