@@ -136,6 +136,26 @@ def test_all_are_migrated_where_one_fails(server: Server, database: str) -> None
         assert (said.status, said.out, said.err) == (0, "The schema is up to date.\n", "")
 
 
+def test_one_that_is_away_can_be_skipped(server: Server, database: str, server_version: int) -> None:
+    with clone(server, "template0") as empty, frozen(server_version) as silent:
+
+        def run(*options: str, **urls: str) -> Said:
+            listed = " ".join(f"{name}={url}" for name, url in urls.items())
+            return holdfast("migrate", "--skip-unreachable", *options, HOLDFAST_DATABASE_URL=listed)
+
+        said = run("--check", gone=NOWHERE, silent=silent, old=database)
+        assert (said.status, said.out) == (0, "old: The schema is up to date.\n")
+        for name, line in zip(("gone", "silent"), said.err.splitlines(), strict=True):
+            assert line.startswith(f"holdfast migrate: {name}: skipped: cannot connect to the database of ")
+        assert "hush" not in said.err
+        said = run("--check", gone=NOWHERE, new=empty, old=database)
+        assert said.status == 1, "one that answers and is not migrated"
+        assert run(gone=NOWHERE, new=empty, old=database).status == 0
+        assert run("--check", new=empty).status == 0
+        assert run("--check", gone=NOWHERE, other=NOWHERE.replace("nowhere", "elsewhere")).status == 1, "none answers"
+        assert run("--check", gone=NOWHERE).status == 1, "the only one"
+
+
 # --- jobs
 
 

@@ -1,7 +1,7 @@
 """Create or update the schema `holdfast`. Safe to run at every deployment, from any number of processes at once.
 
 With several databases, all are migrated one after another. Where one fails, the others are migrated, and the exit
-status is 1.
+status is 1. With --skip-unreachable, one that cannot be connected to is a warning while another one can be.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast._cli import session
-from holdfast._cli.session import CommandError
+from holdfast._cli.session import CommandError, ConnectError
 from holdfast._model.errors import HoldfastError
 from holdfast._store import schema
 
@@ -29,6 +29,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--print", action="store_true", help="print the SQL for an empty database; connect to none")
     instead.add_argument("--check", action="store_true", help="change nothing; fail unless the schema is up to date")
+    parser.add_argument(
+        "--skip-unreachable",
+        action="store_true",
+        help="only warn about one of several databases that cannot be connected to; fail if none can be",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,15 +44,18 @@ def run(arguments: argparse.Namespace) -> int:
     if len(databases) == 1:
         _look(databases[0], check=arguments.check)
         return 0
-    failed = False
+    failed, reached = False, False
     for database in databases:
         try:
             _look(database, f"{database.name}: ", check=arguments.check)
+            reached = True
         except (CommandError, HoldfastError) as error:
-            failed = True
+            skipped = arguments.skip_unreachable and isinstance(error, ConnectError)
+            failed |= not skipped
             sys.stdout.flush()
-            print(f"holdfast migrate: {database.name}: {error}", file=sys.stderr)
-    return 1 if failed else 0
+            said = f"skipped: {error}" if skipped else str(error)
+            print(f"holdfast migrate: {database.name}: {said}", file=sys.stderr)
+    return 0 if reached and not failed else 1
 
 
 def _look(database: Database, prefix: str = "", *, check: bool) -> None:
