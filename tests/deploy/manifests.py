@@ -78,7 +78,9 @@ def _check_command(spec: Manifest, container: Manifest) -> None:
     plain = {variable["name"]: variable["value"] for variable in container["env"] if "value" in variable}
     settings = load(plain)
     given = {variable["name"] for variable in container["env"]}
-    assert "HOLDFAST_DATABASE_URL" in given
+    assert len(given & {"HOLDFAST_DATABASE_URL", "HOLDFAST_DATABASES_FILE"}) == 1
+    if "HOLDFAST_DATABASES_FILE" in plain:
+        _check_databases_file(spec, container, plain["HOLDFAST_DATABASES_FILE"])
     ports = {port["name"]: port["containerPort"] for port in container.get("ports", ())}
     if command.command == "worker":
         assert ports == {"http": command.http.port}
@@ -90,6 +92,16 @@ def _check_command(spec: Manifest, container: Manifest) -> None:
         assert any(command.secret_file.startswith(f"{path}/") for path in mounted)
     if command.command in {"worker", "serve"}:
         assert container["livenessProbe"]["httpGet"] == {"path": "/live", "port": "http"}
+
+
+def _check_databases_file(spec: Manifest, container: Manifest, path: str) -> None:
+    """The file has passwords, and changes while the pod runs."""
+    folder, _, name = path.rpartition("/")
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["mountPath"] == folder]
+    assert mount["readOnly"] is True
+    assert "subPath" not in mount, "the file would not follow changes of the secret"
+    (volume,) = [volume for volume in spec["volumes"] if volume["name"] == mount["name"]]
+    assert [item["path"] for item in volume["secret"]["items"]] == [name]
 
 
 def _check_selector(manifest: Manifest) -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, check_fallback, read
+from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, check_fallback, pods, read
 from tests.deploy.settings import parse
 
 if TYPE_CHECKING:
@@ -64,9 +64,10 @@ def test_helm_has_nothing_to_say(helm: Callable[..., subprocess.CompletedProcess
         {"scaling__enabled": "true", "scaling__queue": "pdf"},
         {"dashboard__enabled": "false"},
         {"shutdownTimeout": "0"},
+        {"databasesSecret": "shop-databases", "migration__skipUnreachable": "true"},
         {"shutdownTimeout": "60", "worker__queues": "default=10,pdf=2", "worker__replicas": "5"},
     ],
-    ids=["default", "scaled", "no dashboard", "hasty", "slow"],
+    ids=["default", "scaled", "no dashboard", "hasty", "several databases", "slow"],
 )
 def test_what_is_rendered_fits_kubernetes_and_our_commands(
     render: Callable[..., list[Manifest]], values: dict[str, str]
@@ -108,6 +109,25 @@ def test_the_migration_comes_before_everything_else(render: Callable[..., list[M
     job = by_name(render())["Job", "migrate"]
     assert job["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
     assert parse(job["spec"]["template"]["spec"]["containers"][0]["args"]).command == "migrate"
+
+
+def test_every_pod_reads_the_file_of_several_databases(render: Callable[..., list[Manifest]]) -> None:
+    found = [manifest for manifest in render(databasesSecret="shop-databases") if [*pods(manifest)]]
+    assert len(found) == 3
+    for manifest in found:
+        spec = manifest["spec"]["template"]["spec"]
+        secrets = [volume["secret"]["secretName"] for volume in spec["volumes"]]
+        assert secrets.count("shop-databases") == 1
+        names = {variable["name"] for variable in spec["containers"][0]["env"]}
+        assert "HOLDFAST_DATABASES_FILE" in names
+        assert "HOLDFAST_DATABASE_URL" not in names
+
+
+def test_a_release_may_go_on_without_a_database_that_is_away(render: Callable[..., list[Manifest]]) -> None:
+    for skips in (False, True):
+        job = by_name(render(migration__skipUnreachable=str(skips).lower()))["Job", "migrate"]
+        given = parse(job["spec"]["template"]["spec"]["containers"][0]["args"])
+        assert (given.check, given.skip_unreachable) == (False, skips)
 
 
 def test_the_scaler_reads_the_dashboard_of_its_release(render: Callable[..., list[Manifest]]) -> None:
