@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 import httpx
+import psycopg
 from psycopg.rows import dict_row
 
 from holdfast import Every
@@ -84,7 +85,12 @@ async def ingest(tick: Tick) -> Counts:
             tick.count("details_failed")
             continue
         fetched = merged(detail, listed.get(codigo)) if detail or codigo in listed else None
-        await _store(tick, state, merged(fetched, scraped.get(codigo)))
+        try:
+            await _store(tick, state, merged(fetched, scraped.get(codigo)))
+        except (psycopg.DataError, psycopg.IntegrityError) as exc:
+            # Nothing of it is stored, and no other tender waits for it. The next cycle tries it again.
+            log.warning("the record of %s is refused: %s", codigo, type(exc).__name__)
+            tick.count("records_refused")
     return {}
 
 

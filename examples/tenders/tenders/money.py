@@ -34,11 +34,11 @@ def read_pesos(text: str) -> int | None:
 def whole_pesos(amount: Decimal | float) -> int | None:
     """Return a number of JSON as pesos, half a peso rounded up. None: it is no amount.
 
-    >>> whole_pesos(1234567.5), whole_pesos(0), whole_pesos(-3)
-    (1234568, None, None)
+    >>> whole_pesos(1234567.5), whole_pesos(0), whole_pesos(0.3), whole_pesos(-3)
+    (1234568, None, None, None)
     """
     exact = Decimal(str(amount))
     # The API writes 0 where the amount is not known.
     if not exact.is_finite() or not 0 < exact <= MOST:
         return None
-    return int(exact.quantize(Decimal(1), rounding=ROUND_HALF_UP))
+    return int(exact.quantize(Decimal(1), rounding=ROUND_HALF_UP)) or None

@@ -54,7 +54,7 @@ def read_local(text: str) -> datetime | None:
     for form in ("%Y-%m-%dT%H:%M:%S", "%d-%m-%Y %H:%M"):
         try:
             return from_local(datetime.strptime(text.strip().partition(".")[0], form))  # noqa: DTZ007 - the zone follows
-        except ValueError:
+        except (ValueError, OverflowError):  # the last hours of the year 9999 have no moment in UTC
             continue
     return None
 

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 MOST = 5_000
 
 # A field of another type than expected counts as missing: it is no reason to leave the tender out.
-Code = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=LONGEST_CODE)]
+Code = Annotated[str, BeforeValidator(text_of), StringConstraints(max_length=LONGEST_CODE)]
 Text = Annotated[str | None, BeforeValidator(text_of)]
 Moment = Annotated[datetime | None, BeforeValidator(lambda value: read_local(text_of(value) or ""))]
 Amount = Annotated[
-    int | None, BeforeValidator(lambda value: whole_pesos(value) if isinstance(value, int | float) else None)
+    int | None, BeforeValidator(lambda value: whole_pesos(value) if type(value) in {int, float} else None)
 ]
 
 

@@ -32,4 +32,5 @@ class Licitacion:
 
 def text_of(value: object) -> str | None:
     """Return a text without spaces around it. None: it is empty, or no text."""
-    return (value.strip()[:LONGEST] or None) if isinstance(value, str) else None
+    # PostgreSQL stores no NUL.
+    return (value.replace("\0", "").strip()[:LONGEST] or None) if isinstance(value, str) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bs4 import BeautifulSoup
+from bs4.exceptions import ParserRejectedMarkup
 
 from tenders.money import read_pesos
 from tenders.sources.api import SourceError
@@ -36,7 +37,10 @@ async def scrape(http: httpx.AsyncClient, config: Config, limit: int = MOST) -> 
 
 def read_page(html: str, limit: int = MOST) -> list[Licitacion]:
     """Return the tenders of a page. Raises SourceError if it does not look like one."""
-    results = BeautifulSoup(html, "html.parser").select_one("#resultados")
+    try:
+        results = BeautifulSoup(html, "html.parser").select_one("#resultados")
+    except ParserRejectedMarkup as exc:
+        raise SourceError("the page cannot be parsed") from exc
     if results is None:
         raise SourceError("the page has no results: it has changed")
     articles = results.select("article.licitacion", limit=limit)

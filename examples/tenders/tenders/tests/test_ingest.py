@@ -115,6 +115,25 @@ async def test_a_tender_whose_details_fail_is_left_to_the_next_cycle(
     assert (await cycle(state))["licitaciones_new"] == 1
 
 
+@pytest.mark.parametrize(
+    ("limit", "refused"),
+    [
+        ("ADD CHECK (codigo_externo <> '1003-3-LE26')", 1),
+        ("ALTER rubro TYPE varchar(10)", 3),  # Construcción, Alimentación and Informática are longer
+    ],
+)
+async def test_a_record_that_the_database_refuses_stops_no_other(
+    state: State, conn: Connection, limit: str, refused: int
+) -> None:
+    await sign_on_one(conn, "everything")
+    await conn.execute(f"ALTER TABLE licitaciones {limit}".encode())
+    for new in (6 - refused, 0):
+        counts = await cycle(state)
+        assert (counts["records_refused"], counts.get("licitaciones_new", 0)) == (refused, new)
+    for table in ("licitaciones", "licitacion_registry", "notification_deliveries", "holdfast.job"):
+        assert await value(conn, f"SELECT count(*) FROM {table}") == 6 - refused
+
+
 async def test_a_cycle_stops_when_its_budget_is_spent(state: State) -> None:
     from holdfast import Budget
 

@@ -28,6 +28,8 @@ def test_pesos_are_written_with_points_and_without_cents(amount: int, text: str)
         ("por definir", None),
         ("", None),
         ("$0", None),
+        ("$ 0,30", None),
+        ("$ 0,50", 1),
         ("9" * 40, None),
     ],
 )
@@ -36,7 +38,7 @@ def test_pesos_are_read(text: str, amount: int | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "amount"), [(1.5, 2), (2.5, 3), (0.1 + 0.2, 0), (1e300, None), (float("nan"), None), (-5, None)]
+    ("number", "amount"), [(1.5, 2), (2.5, 3), (0.1 + 0.2, None), (1e300, None), (float("nan"), None), (-5, None)]
 )
 def test_a_number_of_json_becomes_whole_pesos(number: float, amount: int | None) -> None:
     assert whole_pesos(number) == amount

@@ -10,6 +10,7 @@ import pytest
 
 from tenders.sources.api import SourceError, fetch_detail, fetch_summary
 from tenders.sources.merge import merged
+from tenders.sources.record import Licitacion
 from tenders.sources.scraper import read_page, scrape
 from tenders.tests.answering import Answering
 from tenders.times import today
@@ -66,3 +67,31 @@ async def test_odd_entries_are_left_out(state: State) -> None:
     async with Answering(json.dumps({"Listado": entries}).encode()) as http:
         [found] = await fetch_summary(http, state.config, today(datetime.now(UTC)))
     assert (found.codigo_externo, found.nombre) == ("1-1-LE26", None)
+
+
+async def test_an_odd_value_counts_as_missing(state: State) -> None:
+    odd = {
+        "CodigoExterno": " 1-1\0-LE26",
+        "Nombre": "Arriendo\0 de maquinaria",
+        "FechaCierre": "9999-12-31T23:59:59",
+        "MontoEstimado": True,
+    }
+    entries = [odd, *[{"CodigoExterno": f"{n}-1-LE26", "MontoEstimado": n} for n in (0.3, 1e300, -1)]]
+    async with Answering(json.dumps({"Listado": entries}).encode()) as http:
+        found = await fetch_summary(http, state.config, today(datetime.now(UTC)))
+    assert [record.monto for record in found] == [None] * 4
+    assert (found[0].codigo_externo, found[0].nombre) == ("1-1-LE26", "Arriendo de maquinaria")
+    assert found[0].fecha_cierre is None
+
+
+def test_an_odd_value_of_the_page_counts_as_missing() -> None:
+    fields = (
+        "<span class=codigo>1-1\0-LE26</span><span class=monto>$ 0,30</span><span class=cierre>31-12-9999 23:59</span>"
+    )
+    [found] = read_page(f"<section id=resultados><article class=licitacion>{fields}</article></section>")
+    assert found == Licitacion(codigo_externo="1-1-LE26")
+
+
+def test_a_page_that_cannot_be_parsed_is_refused() -> None:
+    with pytest.raises(SourceError, match="cannot be parsed"):
+        read_page("<![n00000 ><section id=resultados></section>")
