@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, Field, StringConstraints, ValidationError
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 # A day has some hundred tenders. More than this in one answer is not read.
 MOST = 5_000
 
+
+def _or_empty(kind: type, value: object) -> object:
+    return value if isinstance(value, kind) else kind()
+
+
 # A field of another type than expected counts as missing: it is no reason to leave the tender out.
 Code = Annotated[str, BeforeValidator(text_of), StringConstraints(max_length=LONGEST_CODE)]
 Text = Annotated[str | None, BeforeValidator(text_of)]
@@ -28,6 +34,9 @@ Moment = Annotated[datetime | None, BeforeValidator(lambda value: read_local(tex
 Amount = Annotated[
     int | None, BeforeValidator(lambda value: whole_pesos(value) if type(value) in {int, float} else None)
 ]
+# The same holds for a part that has fields of its own.
+Part = BeforeValidator(partial(_or_empty, dict))
+Parts = BeforeValidator(partial(_or_empty, list))
 
 
 class SourceError(Exception):
@@ -49,7 +58,7 @@ class Item(BaseModel):
 
 
 class Items(BaseModel):
-    listado: list[Item] = Field(default=[], alias="Listado")
+    listado: Annotated[list[Annotated[Item, Part]], Parts] = Field(default=[], alias="Listado")
 
 
 class Entry(BaseModel):
@@ -59,11 +68,11 @@ class Entry(BaseModel):
     nombre: Text = Field(default=None, alias="Nombre")
     cierre: Moment = Field(default=None, alias="FechaCierre")
     descripcion: Text = Field(default=None, alias="Descripcion")
-    comprador: Buyer = Field(default=Buyer(), alias="Comprador")
-    fechas: Dates = Field(default=Dates(), alias="Fechas")
+    comprador: Annotated[Buyer, Part] = Field(default=Buyer(), alias="Comprador")
+    fechas: Annotated[Dates, Part] = Field(default=Dates(), alias="Fechas")
     moneda: Text = Field(default=None, alias="Moneda")
     monto: Amount = Field(default=None, alias="MontoEstimado")
-    items: Items = Field(default=Items(), alias="Items")
+    items: Annotated[Items, Part] = Field(default=Items(), alias="Items")
 
     def record(self) -> Licitacion:
         return Licitacion(
@@ -71,7 +80,7 @@ class Entry(BaseModel):
             nombre=self.nombre,
             organismo=self.comprador.organismo,
             region=self.comprador.region,
-            rubro=next((item.categoria for item in self.items.listado), None),
+            rubro=next((item.categoria for item in self.items.listado if item.categoria), None),
             descripcion=self.descripcion,
             monto=self.monto if self.moneda in {None, "CLP"} else None,
             fecha_publicacion=self.fechas.publicacion,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,36 @@ async def test_an_odd_value_counts_as_missing(state: State) -> None:
     assert [record.monto for record in found] == [None] * 4
     assert (found[0].codigo_externo, found[0].nombre) == ("1-1-LE26", "Arriendo de maquinaria")
     assert found[0].fecha_cierre is None
+
+
+@pytest.mark.parametrize("odd", [None, 7, "x", [None]])
+async def test_an_odd_part_does_not_cost_the_others(state: State, odd: object) -> None:
+    whole = {
+        "CodigoExterno": "1-1-LE26",
+        "Descripcion": "Reparación de caminos",
+        "Comprador": {"NombreOrganismo": "Hospital", "RegionUnidad": "Los Ríos"},
+        "Fechas": {"FechaCierre": "2026-04-04T15:30:00"},
+        "Items": {"Listado": [{"Categoria": "Salud"}]},
+    }
+    record = Licitacion(
+        codigo_externo="1-1-LE26",
+        descripcion="Reparación de caminos",
+        organismo="Hospital",
+        region="Los Ríos",
+        rubro="Salud",
+        fecha_cierre=datetime(2026, 4, 4, 18, 30, tzinfo=UTC),
+    )
+    cases = [
+        (whole, record),
+        (whole | {"Comprador": odd}, replace(record, organismo=None, region=None)),
+        (whole | {"Fechas": odd}, replace(record, fecha_cierre=None)),
+        (whole | {"Items": odd}, replace(record, rubro=None)),
+        (whole | {"Items": {"Listado": odd}}, replace(record, rubro=None)),
+        (whole | {"Items": {"Listado": [odd, {"Categoria": "Salud"}]}}, record),
+    ]
+    for entry, expected in cases:
+        async with Answering(json.dumps({"Listado": [entry]}).encode()) as http:
+            assert await fetch_detail(http, state.config, "1-1-LE26") == expected
 
 
 def test_an_odd_value_of_the_page_counts_as_missing() -> None:
