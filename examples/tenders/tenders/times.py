@@ -10,8 +10,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
 SANTIAGO = ZoneInfo("America/Santiago")
-# The API lists a tender under the day of its publication. After midnight, yesterday is asked for once more.
-_YESTERDAY_UNTIL = timedelta(hours=1)
 
 
 def today(now: datetime) -> date:
@@ -30,10 +28,12 @@ def bounds(day: date) -> tuple[datetime, datetime]:
 
 
 def days_to_ask(now: datetime) -> list[date]:
-    """Return the days whose tenders a cycle asks for: today, and for an hour after midnight yesterday too."""
+    """Return the days whose tenders a cycle asks for: yesterday and today.
+
+    The API lists a tender under the day of its publication. With yesterday, an outage over midnight loses none.
+    """
     day = today(now)
-    begin, _ = bounds(day)
-    return [day - timedelta(days=1), day] if now - begin < _YESTERDAY_UNTIL else [day]
+    return [day - timedelta(days=1), day]
 
 
 def from_local(wall: datetime) -> datetime:

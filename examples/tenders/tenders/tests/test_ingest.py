@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -9,7 +10,9 @@ import pytest
 from holdfast import Tick
 from tenders.chain import Step, dispatch
 from tenders.ingest import ingest
+from tenders.local.market import Tender
 from tenders.tests.phones import sign_on_one
+from tenders.times import bounds, today
 from tests.seeds.statement import CYCLES, Document
 
 if TYPE_CHECKING:
@@ -67,6 +70,13 @@ async def test_a_second_cycle_stores_only_what_is_new(state: State, local: Local
     local.market.publish(2)
     assert await cycle(state) == {"licitaciones_found": 8, "licitaciones_new": 2, "notifications_created": 2}
     assert await value(conn, "SELECT count(*) FROM notification_deliveries") == 8
+
+
+async def test_the_last_tenders_of_a_day_are_found_on_the_next(state: State, local: LocalServer) -> None:
+    begin, _ = bounds(today(datetime.now(UTC)))
+    local.page = "broken"
+    local.market.tenders = [Tender(1, begin - timedelta(seconds=1)), Tender(2, begin)]
+    assert (await cycle(state))["licitaciones_new"] == 2
 
 
 @doc.says("a code is claimed with ON CONFLICT DO NOTHING, and its tender stored only if that succeeds")

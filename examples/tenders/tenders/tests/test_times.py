@@ -80,15 +80,14 @@ def test_times_of_the_sources_are_read(text: str, moment: str | None) -> None:
 @pytest.mark.parametrize(
     ("now", "days"),
     [
-        ("2026-07-15T20:00", ["2026-07-15"]),
-        ("2026-07-15T04:59", ["2026-07-14", "2026-07-15"]),  # 00:59
-        ("2026-07-15T05:00", ["2026-07-15"]),
+        ("2026-07-15T04:00", ["2026-07-14", "2026-07-15"]),  # 00:00
+        ("2026-07-16T03:59", ["2026-07-14", "2026-07-15"]),  # 23:59
         ("2026-09-06T04:30", ["2026-09-05", "2026-09-06"]),  # 01:30, half an hour after that day began
-        ("2026-04-05T03:30", ["2026-04-04"]),  # 23:30, for the second time
+        ("2026-04-05T03:30", ["2026-04-03", "2026-04-04"]),  # 23:30, for the second time
         ("2026-04-05T04:10", ["2026-04-04", "2026-04-05"]),
     ],
 )
-def test_after_midnight_yesterday_is_asked_for_once_more(now: str, days: list[str]) -> None:
+def test_yesterday_and_today_are_asked_for(now: str, days: list[str]) -> None:
     assert [day.isoformat() for day in days_to_ask(utc(now))] == days
 
 
