@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast._app import archiving
 from holdfast._archive.runners import ArchiveRunners
 from holdfast._drivers import run_sync
+from holdfast._model.settings import SettingsError
 from holdfast._store.schedule import trigger_schedule
 from tests.archive.conftest import FAMILIES
 from tests.engine.pace import QUICK
@@ -44,12 +45,12 @@ async def test_a_worker_archives(history: History, monkeypatch: pytest.MonkeyPat
         "archive_region": place.region,
         "archive_endpoint": place.endpoint,
         "cleanup_cron": "5 4 * * *",
-        "archive_export_cron": "6 4 * * 1",
+        "archive_export_cron": "6 4 * * 1 America/Santiago",
     }
     first, second = Holdfast(history.url), Holdfast(history.url)
     async with first.worker(**QUICK, **options), second.worker(**QUICK, **options):
         await until(lambda: len(schedules(history)) == 2)
-        assert schedules(history) == {"cleanup": "5 4 * * * UTC", "archiveExport": "6 4 * * 1 UTC"}
+        assert schedules(history) == {"cleanup": "5 4 * * * UTC", "archiveExport": "6 4 * * 1 America/Santiago"}
         run_sync(history.conn, trigger_schedule("archiveExport"))
         await until(lambda: (last_run(history, "archiveExport") or [None])[0] is not None, 90)
         outcome, counts, error = last_run(history, "archiveExport")
@@ -71,6 +72,15 @@ async def test_without_a_bucket_there_is_no_archive(history: History) -> None:
     async with app.worker(**QUICK):
         await until(lambda: history.value("SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
         assert schedules(history) == {}
+
+
+def test_a_wrong_schedule_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLEANUP_CRON", "17 3 * * * America/Santigo")
+    with pytest.raises(SettingsError, match="CLEANUP_CRON: 'America/Santigo' is not a time zone known here"):
+        Holdfast(database).worker(archive_bucket="b")
+    monkeypatch.undo()
+    with pytest.raises(SettingsError, match=r"archive_export_cron \(argument\): .* has 5 fields"):
+        Holdfast(database).worker(archive_bucket="b", archive_export_cron="47 3")
 
 
 @pytest.mark.parametrize("library", ["obstore", "pyarrow"])
