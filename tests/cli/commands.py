@@ -28,7 +28,7 @@ L = TypeVar("L")
 # Longer than anything here takes on a machine that is busy with something else.
 PATIENCE = 60.0
 
-_OURS = ("HOLDFAST_", "OUTBOX_", "WORKER_", "ARCHIVE_", "DATABASE_URL", "PDF_RENDER", "NO_COLOR")
+_OURS = ("HOLDFAST_", "OUTBOX_", "WORKER_", "ARCHIVE_", "CLEANUP_CRON", "DATABASE_URL", "PDF_RENDER", "NO_COLOR")
 
 
 class Said(NamedTuple):

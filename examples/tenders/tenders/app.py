@@ -13,7 +13,7 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast import Holdfast
 from holdfast.archive import Archive
-from tenders.config import Config
+from tenders.config import Config, set_nights
 from tenders.expo import Expo
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ async def lifespan(_: Holdfast) -> AsyncGenerator[State]:
 
 
 config = Config.load(os.environ)
+# Every process that runs a worker or a tick of this application imports it before Holdfast reads its settings.
+set_nights(os.environ)
 
 app = Holdfast(
     config.database_url or None,

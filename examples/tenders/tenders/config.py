@@ -1,4 +1,4 @@
-"""The settings of the application. Holdfast reads its own, among them `CLEANUP_CRON` and `ARCHIVE_EXPORT_CRON`."""
+"""The settings of the application. Holdfast reads its own, among them those of `NIGHTS`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from holdfast import Retry
+from holdfast import Cron, Retry
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, MutableMapping
 
 BACKOFF_MINUTES = "1,2,4,8,16,60"
+# When old rows leave. Without a time zone, Holdfast would read these settings in UTC.
+NIGHTS = {
+    "CLEANUP_CRON": Cron("17 3 * * *", tz="America/Santiago"),
+    "ARCHIVE_EXPORT_CRON": Cron("47 3 * * *", tz="America/Santiago"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +79,13 @@ class Config:
         }
         if missing := [variables[name] for name in names if not getattr(self, name)]:
             raise ValueError(f"{', '.join(missing)}: not set. `python -m tenders` starts what is missing")
+
+
+def set_nights(environ: MutableMapping[str, str]) -> None:
+    """Set those of `NIGHTS` that the environment does not have, under the name of Holdfast or the former one."""
+    for name, night in NIGHTS.items():
+        if not environ.get(name) and not environ.get(f"HOLDFAST_{name}"):
+            environ[name] = night.text
 
 
 def minutes(name: str, text: str) -> timedelta:

@@ -93,10 +93,13 @@ def differences(ledger: Ledger, restored: str, table: str) -> int:
 @doc.says("archive-export writes archived rows to Parquet in an S3-compatible store")
 @doc.says("archive-export verifies the checksum after the upload")
 def test_old_rows_are_moved_exported_verified_found_and_restored(ledger: Ledger, run: Callable[..., Said]) -> None:
-    # A first tick stores the schedules: cleanup at 03:17 and archiveExport at 03:47.
+    # A first tick stores the schedules: cleanup at 03:17 and archiveExport at 03:47, in Santiago.
     run("tick", "tenders.app:app", HOLDFAST_TICK_RUNNERS="cleanup,archiveExport")
     stored = "SELECT json_object_agg(name, schedule) FROM holdfast.schedule WHERE name IN ('cleanup', 'archiveExport')"
-    assert ledger.value(stored) == {"cleanup": "17 3 * * * UTC", "archiveExport": "47 3 * * * UTC"}
+    assert ledger.value(stored) == {
+        "cleanup": "17 3 * * * America/Santiago",
+        "archiveExport": "47 3 * * * America/Santiago",
+    }
 
     # 12 months for tenders, 90 days for deliveries that have ended. The registry keeps every code.
     assert ticked(run, "cleanup")["rows_moved"] == 30 + 30 + 50 + 11

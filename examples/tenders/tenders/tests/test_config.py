@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from tenders.config import Config
+from tenders.config import Config, set_nights
 
 MINUTE = timedelta(minutes=1)
 
@@ -31,6 +31,17 @@ def test_a_setting_is_read_from_the_environment() -> None:
         timedelta(seconds=1.2)
     ]
     assert config.http_timeout == timedelta(seconds=3)
+
+
+def test_the_nights_are_those_of_santiago_unless_the_environment_has_others() -> None:
+    environ = {"HOLDFAST_DATABASE_URL": "postgresql://db/tenders"}
+    set_nights(environ)
+    assert environ["CLEANUP_CRON"] == "17 3 * * * America/Santiago"
+    assert environ["ARCHIVE_EXPORT_CRON"] == "47 3 * * * America/Santiago"
+    given = {"HOLDFAST_CLEANUP_CRON": "0 1 * * *", "ARCHIVE_EXPORT_CRON": "0 2 * * *"}
+    environ = dict(given)
+    set_nights(environ)
+    assert environ == given
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 import pytest
 
-from holdfast import Cron
+from tenders.config import NIGHTS
 from tenders.times import bounds, days_to_ask, from_local, read_local, today, written
 
 HOUR = timedelta(hours=1)
@@ -92,21 +92,19 @@ def test_yesterday_and_today_are_asked_for(now: str, days: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "after", "slots"),
+    ("after", "slots"),
     [
-        # In the gap: at its end, once.
-        ("30 0 * * *", "2026-09-05T12:00", ["2026-09-06T04:00", "2026-09-07T03:30"]),
-        # In the hour that comes twice: the first time, once.
-        ("30 23 * * *", "2026-04-04T12:00", ["2026-04-05T02:30", "2026-04-06T03:30"]),
-        # Beside both: at the same local time, so an hour later or earlier in UTC.
-        ("17 3 * * *", "2026-04-04T12:00", ["2026-04-05T07:17"]),
-        ("17 3 * * *", "2026-09-05T12:00", ["2026-09-06T06:17"]),
+        # The day of 25 hours, and the next.
+        ("2026-04-04T04:00", ["2026-04-04T06:17", "2026-04-05T07:17", "2026-04-06T07:17"]),
+        # The day before that of 23 hours, and the next.
+        ("2026-09-05T04:00", ["2026-09-05T07:17", "2026-09-06T06:17", "2026-09-07T06:17"]),
     ],
 )
-def test_a_schedule_in_santiago_runs_once_a_day_when_the_clocks_change(line: str, after: str, slots: list[str]) -> None:
-    cron, at = Cron(line, tz="America/Santiago"), utc(after)
+def test_the_cleanup_is_at_the_same_local_time_when_the_clocks_change(after: str, slots: list[str]) -> None:
+    at = utc(after)
     found: list[datetime] = []
     for _ in slots:
-        at = cron.next(at)
-        found.append(at.astimezone(UTC))
+        at = NIGHTS["CLEANUP_CRON"].next(at)
+        found.append(at)
     assert found == [utc(slot) for slot in slots]
+    assert {written(slot)[-5:] for slot in found} == {"03:17"}
