@@ -11,6 +11,7 @@ dispatch.py   sends deliveries
 receipts.py   asks what became of them
 chain.py      the chain of a delivery: dispatch, receipt, and dispatch again
 deliveries.py the rows of deliveries
+stranded.py   the cycle that ends deliveries whose job is gone
 runs.py       the counts of each cycle
 money.py      pesos
 times.py      the clock of Santiago

@@ -58,7 +58,7 @@ set_nights(os.environ)
 app = Holdfast(
     config.database_url or None,
     lifespan=lifespan,
-    imports=["tenders.chain", "tenders.ingest"],
+    imports=["tenders.chain", "tenders.ingest", "tenders.stranded"],
     # A row stays while another one refers to it. So an event leaves after its deliveries, and a tender after its event.
     archives=[
         Archive("licitaciones", "created_at", hot=f"{config.hot_months} months"),

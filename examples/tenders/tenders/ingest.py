@@ -60,6 +60,10 @@ INSERT INTO notification_deliveries (notification_event_id, installation_id, pro
 SELECT %(event)s, installation, %(provider)s FROM unnest(%(installations)s::uuid[]) AS installation
 ON CONFLICT (notification_event_id, installation_id) DO NOTHING RETURNING id
 """
+_LINK = """
+UPDATE notification_deliveries d SET chain_id = made.chain
+FROM unnest(%s::bigint[], %s::bigint[]) AS made (id, chain) WHERE d.id = made.id
+"""
 
 
 @app.runner("ingest", every=Every(config.ingest_every), singleton=True)
@@ -136,9 +140,10 @@ async def _create_deliveries(conn: Connection, state: State, event: int, record:
         wanted = [row["installation_id"] for row in candidates if matches(_preferences(row), record)]
         if wanted:
             values = {"event": event, "installations": wanted, "provider": state.push.name}
-            rows = await (await conn.execute(_DELIVER, values)).fetchall()
-            await app.enqueue_many(conn, [dispatch.new(Step(delivery)) for (delivery,) in rows])
-            created += len(rows)
+            deliveries = [delivery for (delivery,) in await (await conn.execute(_DELIVER, values)).fetchall()]
+            jobs = await app.enqueue_many(conn, [dispatch.new(Step(delivery)) for delivery in deliveries])
+            await conn.execute(_LINK, [deliveries, [job.chain_id for job in jobs]])
+            created += len(deliveries)
         if len(candidates) < PAGE:
             return created
         after = candidates[-1]["installation_id"]

@@ -121,6 +121,17 @@ def test_old_rows_are_moved_exported_verified_found_and_restored(ledger: Ledger,
     assert run("archive", "query", "--sql", query).out.splitlines()[1].split() == ["30", "465000000"]
 
 
+def test_worker_runs_has_the_deliveries_without_a_job(ledger: Ledger, run: Callable[..., Said]) -> None:
+    ledger.conn.execute(
+        "UPDATE notification_deliveries SET status = 'pending', completed_at = NULL, chain_id = 7, "
+        "updated_at = now() - interval '2 days' WHERE id <= 3"
+    )
+    run("tick", "tenders.app:app", HOLDFAST_TICK_RUNNERS="strandedDeliveries")
+    assert ticked(run, "strandedDeliveries") == {"failed": 3}
+    query = "SELECT notifications_failed FROM worker_runs WHERE worker_name = 'strandedDeliveries'"
+    assert ledger.value(query) == 3
+
+
 @pytest.mark.prove
 def test_the_cycles_of_the_night_archive_everything(ledger: Ledger, run: Callable[..., Said]) -> None:
     """Every export is a process of its own, and this has about twenty."""
