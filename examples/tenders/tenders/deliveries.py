@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Status: TypeAlias = Literal["pending", "sent", "retryable", "ok", "failed", "invalid"]
 LIVE = ("pending", "retryable")
 ENDED = ("ok", "failed", "invalid")
+RECEIPT_MISSING = "ReceiptMissing"
 
 _READ = """
 SELECT d.id, d.delivery_key, d.status, d.attempt_count, d.provider_ticket_id, d.sent_at,
@@ -129,7 +130,7 @@ class Change:
     """Of a push that was sent now. None: the one that it had."""
 
     def values(self) -> dict[str, object]:
-        ended_by_receipt = self.status in ENDED and self.row.status == "sent"
+        has_receipt = self.status in ENDED and self.row.status == "sent" and self.error_code != RECEIPT_MISSING
         return {
             "id": self.row.id,
             "status": self.status,
@@ -139,7 +140,7 @@ class Change:
             "error_message": self.error_message,
             "ticket": self.ticket or self.row.provider_ticket_id,
             # Expo's receipts have the numbers of their tickets.
-            "receipt": self.row.provider_ticket_id if ended_by_receipt else None,
+            "receipt": self.row.provider_ticket_id if has_receipt else None,
         }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast import Busy, Reschedule
+from tenders.deliveries import RECEIPT_MISSING
 from tenders.push import RateLimited, Receipt, Refused
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ async def fetch(state: State, rows: Iterable[DeliveryRow]) -> dict[int, Confirme
         if (receipt := receipts.get(ticket)) is not None:
             return receipt
         if delivery in overdue:
-            return Refused("ReceiptMissing", "the provider has no receipt any more")
+            return Refused(RECEIPT_MISSING, "the provider has no receipt any more")
         return Reschedule(state.config.receipt_wait)
 
     return {delivery: confirmed(delivery, ticket) for delivery, ticket in tickets.items()}
