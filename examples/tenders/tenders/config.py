@@ -37,7 +37,7 @@ class Config:
     dispatch_pause: timedelta
     """How long no push is sent after the provider answered that there are too many, unless it says how long."""
     receipt_wait: timedelta
-    """From a push to the question what became of it, and between two such questions."""
+    """Delay before the first receipt request, and between two requests."""
     receipt_deadline: timedelta
     """When a receipt that has not come will not come any more. Expo keeps receipts for a day."""
     http_timeout: timedelta
