@@ -3,9 +3,6 @@
 Five documents describe workers that Holdfast replaces. Each test in this folder proves one statement of one of them,
 and so do some tests of the examples; `docs/explanation/seeds.md` is the table of all. A statement that we meet in
 another way names the decision with the reasons.
-
-Not here, as it is not built yet: the archive and export cycles (Parquet, object store), and the tenders example with
-its scraper, push provider and tables.
 """
 
 from __future__ import annotations
