@@ -6,6 +6,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -174,6 +175,19 @@ async def test_an_overdue_invoice_is_reminded_of_once_a_day(office: Office) -> N
         f"Reminder of invoice {late['number']}",
     ]
     assert site.value("SELECT count(*) FROM email_delivery WHERE invoice_id = %s", late["id"]) == 2
+
+
+async def test_a_job_that_records_something_about_an_invoice_does_not_put_off_its_reminder(office: Office) -> None:
+    site = office.site
+    async with site.user() as client, site.guest() as runner:
+        invoice = await issued(client, to="booked@example.org")
+        with psycopg.connect(site.database) as job:
+            # Not committed yet. Its foreign key locks the invoice.
+            job.execute("INSERT INTO email_delivery VALUES ('booked', %s, 'booked@example.org')", [invoice["id"]])
+            site.execute("UPDATE invoice SET due_on = current_date - 3 WHERE id = %s", invoice["id"])
+            await runner.post("/internal/invoice-reminders", json={}, headers=site.service)
+            assert site.value("SELECT reminded_on IS NOT NULL FROM invoice WHERE id = %s", invoice["id"])
+            job.rollback()
 
 
 async def test_the_worker_calls_the_endpoints(office: Office) -> None:
