@@ -104,14 +104,14 @@ def _check_mails(folder: Path) -> None:
 
 
 def _check_roles(address: str, cookies: Path) -> None:
-    """The owner acts on jobs, a teacher sees nothing of them, and a stranger must sign in."""
+    """The owner may do everything with jobs, a teacher sees nothing of them, and a stranger must sign in."""
     signed_in = MozillaCookieJar(str(cookies))
     signed_in.load(ignore_discard=True)
     with (
         httpx.Client(base_url=address, cookies=signed_in, trust_env=False) as owner,
         httpx.Client(base_url=address, trust_env=False) as other,
     ):
-        assert owner.get(EVENTS).json()["role"] == "operator"
+        assert owner.get(EVENTS).json()["role"] == "developer"
         assert other.get(EVENTS).status_code == 401
         invited = owner.post("/users", json={"email": "teacher@example.org", "role": "teacher"}).json()
         assert other.get(invited["loginPath"]).status_code == 303

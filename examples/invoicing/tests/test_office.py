@@ -20,9 +20,12 @@ from examples.invoicing.tests.site import ADA, LESSON, RUNNERS_RAN, issued
 if TYPE_CHECKING:
     from datetime import date
 
+    import httpx
+
     from examples.invoicing.tests.site import Office, Site
 
 EVENTS = "/api/settings/events/api"
+OUTBOX = "/api/settings/events/outbox"
 MARKED = {"X-Holdfast-Csrf": "1"}
 KINDS = {"invoice.email.requested", "invoice.pdf.render.requested", "invoice.tax.snapshot.requested"}
 # Every job of an invoice, live or ended.
@@ -64,17 +67,21 @@ async def test_roles_decide_who_sees_what(office: Office) -> None:
     async with site.guest() as guest:
         assert (await guest.get("/invoices/1")).status_code == 401
         assert (await guest.get(f"{EVENTS}/jobs")).status_code == 401
+        assert await _outbox(guest) == (401, 401)
         assert (await guest.get("/login/guessed")).status_code == 403
     async with site.user("teacher") as teacher:
         assert (await teacher.get("/invoices/1")).status_code == 403
         assert (await teacher.get(f"{EVENTS}/jobs")).status_code == 403
+        assert await _outbox(teacher) == (403, 403)
         assert (await teacher.post("/users", json={"email": "eve@example.org", "role": "owner"})).status_code == 403
     pause = {"action": "pause"}
     async with site.user("accountant") as accountant:
         assert (await accountant.get(f"{EVENTS}/me")).json()["role"] == "viewer"
         refused = await accountant.post(f"{EVENTS}/queues/unused/actions", json=pause, headers=MARKED)
         assert refused.status_code == 403
+        assert await _outbox(accountant) == (403, 403)
     async with site.user("owner") as owner:
+        assert await _outbox(owner) == (200, 200)
         paused = await owner.post(f"{EVENTS}/queues/unused/actions", json=pause, headers=MARKED)
         assert paused.status_code == 200, paused.text
         assert site.value("SELECT who FROM holdfast.audit WHERE target = 'unused'") == "owner@example.org"
@@ -85,6 +92,13 @@ async def test_roles_decide_who_sees_what(office: Office) -> None:
         assert (await eve.get(invited["loginPath"])).status_code == 403, "a link signs in once"
         assert (await eve.post("/logout")).status_code == 204
         assert (await eve.get("/me")).status_code == 401
+
+
+async def _outbox(client: httpx.AsyncClient) -> tuple[int, int]:
+    """Ask for the statistics of the outbox and for one tick, and return the statuses of the answers."""
+    stats = await client.get(f"{OUTBOX}/stats")
+    run_once = await client.post(f"{OUTBOX}/run-once", headers=MARKED)
+    return stats.status_code, run_once.status_code
 
 
 @pytest.mark.parametrize(
