@@ -120,6 +120,14 @@ async def test_a_wrong_request_is_answered_with_400(office: Office, path: str, b
     assert (answer.status_code, answer.json()["error"]) == (400, "INVALID_REQUEST")
 
 
+def test_no_worker_runs_inside_the_api_by_default(office: Office) -> None:
+    """The API started first, so its worker would be recorded like the one that runs beside it."""
+    site = office.site
+    assert site.serving is not None
+    pids = {pid for (pid,) in site.rows("SELECT pid FROM holdfast.worker WHERE stopped_at IS NULL")}
+    assert pids & {office.worker.process.pid, site.serving.process.pid} == {office.worker.process.pid}
+
+
 @pytest.mark.prove
 async def test_a_worker_runs_inside_the_api_only_if_it_is_asked_for(site: Site) -> None:
     workers = "SELECT count(*) FROM holdfast.worker"
