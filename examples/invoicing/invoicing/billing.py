@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date, timedelta
 from decimal import Decimal
 
-from sqlalchemy import Row, Select, exists, func, select, tuple_, update
+from sqlalchemy import Date, Row, Select, cast, exists, func, select, tuple_, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncSession
 
@@ -23,7 +23,7 @@ def last_month(today: date) -> date:
 async def unbilled(session: AsyncSession, today: date, limit: int) -> Sequence[Row[int, str]]:
     """Return customers, with a currency, whose classes up to the end of last month are not billed yet.
 
-    A class that was recorded too late for last month's invoice is on the next one.
+    A lesson that was recorded too late for the invoice of its month is on the next one.
     """
     has_invoice = exists().where(
         Invoice.customer_id == Attendance.customer_id,
@@ -50,18 +50,19 @@ async def bill(session: AsyncSession, customer_id: int, currency: str, today: da
     key = tuple_(Attendance.class_id, Attendance.customer_id, Attendance.attended_on)
     billed = update(Attendance).where(key.in_(_lessons(customer_id, currency, today))).values(invoice_id=invoice_id)
     await session.execute(billed)
+    month = cast(func.date_trunc("month", Attendance.attended_on), Date).label("month")
     counts = (
-        select(MusicClass, func.count())
+        select(MusicClass, month, func.count())
         .join(Attendance)
         .where(Attendance.invoice_id == invoice_id)
-        .group_by(MusicClass.id)
-        .order_by(MusicClass.id)
+        .group_by(MusicClass.id, "month")
+        .order_by("month", MusicClass.id)
     )
-    for position, (music_class, lessons) in enumerate((await session.execute(counts)).tuples(), 1):
+    for position, (music_class, attended_in, lessons) in enumerate((await session.execute(counts)).tuples(), 1):
         line = InvoiceLine(
             invoice_id=invoice_id,
             position=position,
-            description=f"{music_class.name}, {last_month(today):%B %Y}",
+            description=f"{music_class.name}, {attended_in:%B %Y}",
             quantity=Decimal(lessons),
             unit_cents=music_class.lesson_cents,
             tax_rate=music_class.tax_rate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,6 +13,7 @@ from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
 from examples.invoicing.invoicing.billing import last_month
+from examples.invoicing.invoicing.config import Config
 from examples.invoicing.invoicing.migrate import settings
 from examples.invoicing.invoicing.tables import Base
 from examples.invoicing.tests.site import ADA, LESSON, RUNNERS_RAN, issued
@@ -154,22 +155,14 @@ async def test_the_commands_of_production(office: Office) -> None:
 
 async def test_a_month_of_classes_is_billed_once(office: Office) -> None:
     site = office.site
-    today = datetime.now(UTC).date()
-    before = last_month(today)
-    async with site.user() as client:
-        customers = [(await client.post("/customers", json=ADA)).json()["id"] for _ in range(2)]
-        piano = {"name": "Piano", "lessonPrice": "40.00", "taxRate": "0"}
-        class_id = (await client.post("/classes", json=piano)).json()["id"]
+    today = datetime.now(Config.time_zone).date()
+    month = last_month(today)
+    customers, class_id = await _class_of(site, 2)
     async with site.user("teacher") as teacher:
-
-        async def attended(customer_id: int, day: date) -> int:
-            body = {"customerId": customer_id, "attendedOn": day.isoformat()}
-            return (await teacher.post(f"/classes/{class_id}/attendance", json=body)).status_code
-
         for customer_id in customers:
-            for day in (before, before, before + timedelta(days=7), today):
-                assert await attended(customer_id, day) == 204
-        assert await attended(0, today) == 404
+            for day in (month, month, month + timedelta(days=7), today):
+                assert await _attended(teacher, class_id, customer_id, day) == 204
+        assert await _attended(teacher, class_id, 0, today) == 404
     async with site.guest() as runner:
         assert (await runner.post("/internal/classes-billing", json={})).status_code == 401
         calls = [runner.post("/internal/classes-billing", json={}, headers=site.service) for _ in range(3)]
@@ -179,7 +172,36 @@ async def test_a_month_of_classes_is_billed_once(office: Office) -> None:
         SELECT sum(quantity)::int FROM invoice JOIN invoice_line ON id = invoice_id
         WHERE billed_month = %s AND customer_id = ANY (%s) GROUP BY id
     """
-    assert site.rows(billed, before, customers) == [(2,), (2,)], "the lesson of this month is not billed yet"
+    assert site.rows(billed, month, customers) == [(2,), (2,)], "the lesson of this month is not billed yet"
+
+
+async def test_a_lesson_that_is_recorded_late_is_billed_with_its_own_month(office: Office) -> None:
+    site = office.site
+    month = last_month(datetime.now(Config.time_zone).date())
+    before = last_month(month)
+    [customer_id], class_id = await _class_of(site, 1)
+    async with site.user("teacher") as teacher, site.guest() as runner:
+        for day in (month, before, before + timedelta(days=7)):
+            assert await _attended(teacher, class_id, customer_id, day) == 204
+        assert (await runner.post("/internal/classes-billing", json={}, headers=site.service)).json() == {"billed": 1}
+    lines = """
+        SELECT description, quantity::int FROM invoice JOIN invoice_line ON id = invoice_id
+        WHERE customer_id = %s ORDER BY position
+    """
+    assert site.rows(lines, customer_id) == [(f"Piano, {before:%B %Y}", 2), (f"Piano, {month:%B %Y}", 1)]
+
+
+async def _class_of(site: Site, number: int) -> tuple[list[int], int]:
+    """Add so many customers and a class, and return their ids."""
+    async with site.user() as client:
+        customers = [(await client.post("/customers", json=ADA)).json()["id"] for _ in range(number)]
+        piano = {"name": "Piano", "lessonPrice": "40.00", "taxRate": "0"}
+        return customers, (await client.post("/classes", json=piano)).json()["id"]
+
+
+async def _attended(teacher: httpx.AsyncClient, class_id: int, customer_id: int, day: date) -> int:
+    body = {"customerId": customer_id, "attendedOn": day.isoformat()}
+    return (await teacher.post(f"/classes/{class_id}/attendance", json=body)).status_code
 
 
 async def test_an_overdue_invoice_is_reminded_of_once_a_day(office: Office) -> None:
