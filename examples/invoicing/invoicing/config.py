@@ -20,7 +20,11 @@ class ConfigError(Exception):
 
 @dataclass(frozen=True)
 class Smtp:
-    """Where mail is sent: `smtp://host:25`, or with TLS from the first byte and a login, `smtps://user:password@host`."""
+    """The mail server.
+
+    `smtp://host:25` has no login and no encryption. `smtp://user:password@host:587` turns on TLS by STARTTLS before the
+    login, and fails if the server does not support it. `smtps://user:password@host` uses TLS from the start.
+    """
 
     host: str
     port: int

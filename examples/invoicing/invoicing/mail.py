@@ -28,6 +28,8 @@ class Mailer:
     def _send(self, message: EmailMessage) -> None:
         with self._connected() as server:
             if self._smtp.user and self._smtp.password:
+                if not self._smtp.tls:
+                    server.starttls(context=ssl.create_default_context())  # a password is never sent in clear text
                 server.login(self._smtp.user, self._smtp.password)
             server.send_message(message)
 
