@@ -55,7 +55,8 @@ def test_the_readme_does_what_it_shows(clone: Path, variables: dict[str, str], p
     start, use = [block for block in blocks(README) if block.language == "console"]
     with Run(clone, variables | postgres, "") as run, started(run, start) as ended:
         printed = run.printed(start.title)
-        link = _place(printed, "Sign in")
+        _open_in_a_browser(_place(printed, "Browser"))
+        link = _place(printed, "curl")
         run.run([use._replace(text=use.text.replace("http://127.0.0.1:8000/login/…", link))])
         mails = Path(_place(printed, "Mail"))
         _check_pdf(clone / "invoice.pdf")
@@ -85,6 +86,14 @@ def _place(printed: str, name: str) -> str:
     found = re.search(rf"^ +{name} +(\S+)$", printed, re.MULTILINE)
     assert found is not None, printed
     return found[1]
+
+
+def _open_in_a_browser(link: str) -> None:
+    """Follow the link to the jobs. It works once."""
+    with httpx.Client(follow_redirects=True, trust_env=False) as browser:
+        page = browser.get(link)
+        assert (page.status_code, page.url.path) == (200, "/api/settings/events/"), page.text
+        assert browser.get(link).status_code == 403
 
 
 def _check_pdf(file: Path) -> None:

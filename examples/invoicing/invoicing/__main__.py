@@ -2,8 +2,9 @@
 
     python -m invoicing                        everything on this machine: what the environment does not name is started
     python -m invoicing migrate                bring the database up to date
-    python -m invoicing invite ada@example.org --role owner    print a link that signs a person in
+    python -m invoicing invite ada@example.org --role owner    print the path of a link that signs a person in once
 
+`migrate` and `invite` need DATABASE_URL and nothing else.
 In production, beside `migrate`: `uvicorn --factory invoicing.web:create`, `holdfast worker invoicing.jobs:app`.
 """
 
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 from . import local
 from .config import ConfigError, database_of
 from .migrate import migrate
-from .services import open_services
+from .services import open_sessions
 from .users import Role, invite
 
 if TYPE_CHECKING:
@@ -82,13 +83,13 @@ def _run(port: int) -> int:
                     os.environ |= ends.enter_context(server(folder))
             _set_defaults(port)
             migrate(database_of(os.environ))
-            path = asyncio.run(_invite("owner@example.org", Role.OWNER))
+            browser, curl = (asyncio.run(_invite("owner@example.org", Role.OWNER)) for _ in range(2))
             address = f"http://127.0.0.1:{port}"
             web = ["uvicorn", "--factory", "invoicing.web:create", "--port", str(port), *UVICORN]
             local.wait_until_answers(f"{address}/me", ends.enter_context(_child(web)))
             local.wait_until_answers(os.environ["INVOICE_STORE_ENDPOINT"])
             ends.enter_context(_child(["holdfast", "worker", "invoicing.jobs:app"]))
-            _introduce(address, path, folder)
+            _introduce(address, browser, curl, folder)
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)  # until one of them ends
         except KeyboardInterrupt:
             print("Stopping …", flush=True)
@@ -115,12 +116,14 @@ def _set_defaults(port: int) -> None:
         os.environ.setdefault(name, value)
 
 
-def _introduce(address: str, path: str, folder: Path) -> None:
+def _introduce(address: str, browser: str, curl: str, folder: Path) -> None:
     lines = [
         f"Invoicing runs at {address}",
         "",
-        f"  Sign in    {address}{path}",
-        "             The link signs you in once, as the owner, and leads to the jobs.",
+        f"  Browser    {address}{browser}",
+        "             Open this link to see the jobs. It signs you in as the owner, and works once.",
+        f"  curl       {address}{curl}",
+        "             A second link, for the commands of the README.",
         f"  API        {address}/docs",
     ]
     if (folder / "mail").exists():
@@ -132,7 +135,7 @@ def _introduce(address: str, path: str, folder: Path) -> None:
 
 
 async def _invite(email: str, role: Role) -> str:
-    async with open_services() as services, services.sessions.begin() as session:
+    async with open_sessions(database_of(os.environ)) as sessions, sessions.begin() as session:
         return await invite(session, email, role)
 
 

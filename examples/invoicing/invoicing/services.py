@@ -29,18 +29,23 @@ class Services:
 
 
 @asynccontextmanager
+async def open_sessions(database_url: str) -> AsyncGenerator[async_sessionmaker[AsyncSession], None]:
+    engine = create_async_engine(make_url(database_url).set(drivername="postgresql+psycopg"))
+    try:
+        yield async_sessionmaker(engine, expire_on_commit=False)
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
 async def open_services(_app: object = None) -> AsyncGenerator[Services, None]:
     """Open what the environment names: the lifespan of a worker, and a part of the web application's."""
     config = Config.read(os.environ)
-    engine = create_async_engine(make_url(config.database_url).set(drivername="postgresql+psycopg"))
-    try:
-        async with Printer(config.chromium) as printer:
-            yield Services(
-                config=config,
-                sessions=async_sessionmaker(engine, expire_on_commit=False),
-                storage=Storage(config.bucket, config.store_endpoint),
-                mailer=Mailer(config.smtp),
-                printer=printer,
-            )
-    finally:
-        await engine.dispose()
+    async with open_sessions(config.database_url) as sessions, Printer(config.chromium) as printer:
+        yield Services(
+            config=config,
+            sessions=sessions,
+            storage=Storage(config.bucket, config.store_endpoint),
+            mailer=Mailer(config.smtp),
+            printer=printer,
+        )

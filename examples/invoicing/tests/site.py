@@ -121,9 +121,9 @@ class Site:
             yield running
 
     def command(self, *arguments: str) -> str:
-        """Run a command of invoicing, and return what it printed."""
+        """Run a command of invoicing, which has only the database, and return what it printed."""
         command = [sys.executable, "-m", "invoicing", *arguments]
-        variables = environment(self.database, **self._environment())
+        variables = environment(self.database)
         ended = subprocess.run(  # noqa: S603 - the command under test
             command, cwd=EXAMPLE, env=variables, capture_output=True, text=True, timeout=PATIENCE, check=False
         )

@@ -12,6 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import create_engine
 
+from examples.invoicing.invoicing.__main__ import main
 from examples.invoicing.invoicing.billing import last_month
 from examples.invoicing.invoicing.config import Config
 from examples.invoicing.invoicing.migrate import settings
@@ -141,6 +142,19 @@ async def test_a_worker_runs_inside_the_api_only_if_it_is_asked_for(site: Site) 
         async with site.user() as client:
             answer = await client.get(path.replace("waitMs=1", "waitMs=30000"))
             assert (answer.status_code, site.value(workers)) == (200, 1)
+
+
+async def test_a_link_needs_only_the_database(
+    office: Office, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("HOLDFAST_DATABASE_URL", *office.site.variables):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DATABASE_URL", office.site.database)
+    monkeypatch.setattr("sys.argv", ["invoicing", "invite", "carol@example.org", "--role", "teacher"])
+    assert await asyncio.to_thread(main) == 0
+    async with office.site.guest() as carol:
+        assert (await carol.get(capsys.readouterr().out.strip())).status_code == 303
+        assert (await carol.get("/me")).json() == {"email": "carol@example.org", "role": "teacher"}
 
 
 @pytest.mark.prove
