@@ -103,7 +103,8 @@ async def send_reminder(job: Job[Services], invoice_id: int, day: date) -> None:
 async def _deliver(job: Job[Services], invoice: Invoice, key: str, message: EmailMessage) -> None:
     """Send a mail unless the delivery's record has it as sent.
 
-    If the process dies between the sending and the record, the mail is sent again, with the same Message-ID.
+    If the mail server accepts it and that is not recorded afterwards, the mail is sent again, with the same Message-ID:
+    the worker died or was stopped, or the server's answer or the connection to the database was lost.
     """
     async with job.state.sessions.begin() as session:
         to = invoice.customer.email

@@ -54,14 +54,18 @@ LESSON = {"description": "Piano lesson", "quantity": "2", "unitPrice": "45.50", 
 
 
 class Mailbox:
-    """A mail server that keeps what it gets. `before_answer` is called with each mail before it is acknowledged."""
+    """A mail server that keeps what it gets. `before_answer` is called with each mail before it is acknowledged.
+
+    An address in `unanswered` gets its next mail, but the connection is lost before the answer.
+    """
 
     def __init__(self) -> None:
+        self.unanswered: set[str] = set()
         self.before_answer: Callable[[EmailMessage], object] = lambda _: None
         self._mails: list[EmailMessage] = []
         self._arrived = threading.Condition()
 
-    async def handle_DATA(self, _server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802 - aiosmtpd's
+    async def handle_DATA(self, server: SMTP, _session: Session, envelope: Envelope) -> str:  # noqa: N802 - aiosmtpd's
         content = envelope.content
         assert isinstance(content, bytes)
         mail: EmailMessage = message_from_bytes(content, policy=default)
@@ -69,6 +73,10 @@ class Mailbox:
             self._mails.append(mail)
             self._arrived.notify_all()
         await asyncio.to_thread(self.before_answer, mail)
+        if mail["to"] in self.unanswered:
+            self.unanswered.remove(mail["to"])
+            assert isinstance(server.transport, asyncio.Transport)
+            server.transport.abort()
         return "250 OK"
 
     def to(self, address: str) -> list[EmailMessage]:

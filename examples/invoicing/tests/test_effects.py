@@ -79,6 +79,17 @@ async def test_a_worker_that_dies_between_sending_and_recording_sends_again_with
     assert site.rows(SENT, invoice["id"]) == [(1, 1)]
 
 
+async def test_a_mail_whose_answer_is_lost_is_sent_again_with_the_same_id(office: Office) -> None:
+    site, to = office.site, "unanswered@example.org"
+    site.mailbox.unanswered.add(to)
+    async with site.user() as client:
+        invoice = await issued(client, to=to)
+    first, second = await asyncio.to_thread(site.mailbox.wait_for, to, 2)
+    await asyncio.to_thread(site.wait_for, ENDED, 4, str(invoice["id"]))
+    assert first["message-id"] == second["message-id"]
+    assert site.rows(SENT, invoice["id"]) == [(1, 1)]
+
+
 def _left(site: Site, invoice_id: int) -> list[object]:
     """Return all rows and objects of an invoice."""
     tables = ("document", "email_delivery", "tax_snapshot", "ledger_entry")
