@@ -15,6 +15,8 @@ from holdfast._engine.runners.maintenance import Maintenance, retention_of
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import Settings
 from holdfast._store.archive import list_exports, read_retention, set_archived, set_retention
+from holdfast._store.maintenance import delete_replays
+from holdfast._store.search import AFTER_ALL, Search, Span, search_table
 from holdfast._store.subscription import skip_subscription, subscribe
 
 if TYPE_CHECKING:
@@ -137,3 +139,40 @@ async def test_a_day_of_events_that_a_subscription_has_not_read_is_kept(history:
     assert history.value("SELECT count(*) FROM holdfast.event") == 1
     run_sync(history.conn, skip_subscription(subscription))
     assert await history.cleanup() == {"periods_dropped": 1}
+
+
+def replayed(history: History, days_ago: int, *, late: bool = False) -> None:
+    """Write a dead letter that was replayed an hour after it failed."""
+    at = f"(date_trunc('day', now(), 'UTC') - interval '{days_ago} days' + interval '10 hours')"
+    history.conn.execute(
+        "WITH dead AS (INSERT INTO holdfast.job_failed (id, created_at, available_at, finished_at, status, attempt, "
+        "priority, queue, kind, late) SELECT nextval('holdfast.job_id_seq'), at, at, at, 'failed', 1, 5, 'default', "
+        f"'receipt.send', {'true' if late else 'NULL'} FROM (SELECT {at} AS at) AS x RETURNING id) "
+        "INSERT INTO holdfast.replay (job_id, nth, replay_id, replayed_at) "
+        f"SELECT id, 1, nextval('holdfast.job_id_seq'), {at} + interval '1 hour' FROM dead".encode()
+    )
+
+
+def waiting_for_a_retry(history: History) -> int:
+    """Return how many dead letters a retry by a filter would run again."""
+    search = Search(status="failed", replayed=False)
+    span = Span(0, AFTER_ALL)
+    return len(run_sync(history.conn, search_table("search_failed_jobs", search, span, scan=100, limit=100)).found)
+
+
+async def test_a_replay_is_remembered_as_long_as_its_dead_letter(history: History) -> None:
+    history.day(100, families=["job_failed"])
+    replayed(history, 100)
+    assert run_sync(history.conn, delete_replays()) == 0, "the day waits for the archive"
+    assert waiting_for_a_retry(history) == 0
+    await history.export()
+    assert await history.cleanup() == {"periods_dropped": 1}
+    assert run_sync(history.conn, delete_replays()) == 1
+
+
+def test_no_replay_is_forgotten_while_a_dead_letter_has_no_day(history: History) -> None:
+    replayed(history, 100, late=True)
+    assert run_sync(history.conn, delete_replays()) == 0
+    assert waiting_for_a_retry(history) == 0
+    history.conn.execute("DELETE FROM holdfast.job_failed WHERE late")
+    assert run_sync(history.conn, delete_replays()) == 1

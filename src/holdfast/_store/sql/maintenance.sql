@@ -69,11 +69,16 @@ ORDER BY c.relname LIMIT %(limit)s
 SELECT part, commands FROM holdfast.expired_partitions(%(limit)s)
 
 -- name: delete_replays
--- Of dead letters that no longer exist.
-WITH gone AS (
+-- Of dead letters that no longer exist. A day that is archived stays longer than `keep` until its file is verified, so the days that are there
+-- decide: a replay that is older than all of them is of a dead letter that was dropped, since it came after it. A dead letter that was written
+-- late may be of any day, and the hour allows for a clock that was set back.
+WITH oldest AS MATERIALIZED (
+    SELECT min(right(c.relname, 8)::date)::timestamp AT TIME ZONE 'UTC' AS starts_at FROM pg_class c
+    WHERE c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^job_failed_[0-9]{8}$'
+        AND NOT EXISTS (SELECT FROM holdfast.job_failed f WHERE f.late)),
+gone AS (
     DELETE FROM holdfast.replay WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM holdfast.replay
-        WHERE replayed_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'job_failed') LIMIT %(limit)s))
+        SELECT r.ctid FROM holdfast.replay r WHERE r.replayed_at < (SELECT starts_at FROM oldest) - interval '1 hour' LIMIT %(limit)s))
     RETURNING job_id)
 SELECT count(*) FROM gone
 
