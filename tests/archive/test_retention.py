@@ -90,6 +90,30 @@ async def test_settings_are_written_once_and_changed_at_run_time(history: Histor
         Settings.load({"HOLDFAST_RETENTION_RUNS": "1"})
 
 
+async def test_a_change_since_a_worker_started_holds(history: History) -> None:
+    """A worker of a fleet may get its first turn at maintenance long after its start."""
+    names = ("HOLDFAST_RETENTION_COMPLETED", "HOLDFAST_RETENTION_FAILED")
+
+    def settings(days: int) -> Settings:
+        return Settings.load(dict.fromkeys(names, str(days)))
+
+    async with open_runner_database(history.url, name="first", seconds=SOON) as first:
+        early = Maintenance(first, retention_of(settings(7)))
+        run_sync(history.conn, set_retention("job_history", 365))
+        async with open_runner_database(history.url, name="second", seconds=SOON) as second:
+            # Here nothing was set since the start. Of two workers, the one that started later decides.
+            run_sync(history.conn, set_retention("job_failed", 300))
+            later = Maintenance(second, retention_of(settings(200)))
+            await early.tick(Tick(name="maintenance"))
+            assert (kept(history)["job_history"], kept(history)["job_failed"]) == (365, 300)
+            await later.tick(Tick(name="maintenance"))
+            assert (kept(history)["job_history"], kept(history)["job_failed"]) == (200, 300)
+            await Maintenance(first, retention_of(settings(7))).tick(Tick(name="maintenance"))
+            assert kept(history)["job_history"] == 200
+    await maintained(history, settings(9))
+    assert (kept(history)["job_history"], kept(history)["job_failed"]) == (9, 9), "a worker that starts sets it again"
+
+
 async def test_the_day_of_the_drop_follows_the_retention(history: History) -> None:
     verified(history, "job_history", 20)
     verified(history, "attempt", 20)

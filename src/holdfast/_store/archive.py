@@ -145,6 +145,11 @@ def set_retention(family: str, days: int) -> Statement[None]:
     return statement("set_retention", nothing, family=family, days=days)
 
 
+def start_retention(family: str, days: int, *, worker: int) -> Statement[None]:
+    """Keep the rows of a family for `days`, unless that was set to another number after this worker had started."""
+    return statement("start_retention", nothing, family=family, days=days, worker=worker)
+
+
 def set_archived(*, archived: bool) -> Statement[None]:
     """Keep days until they are verified in the archive, or no longer."""
     return statement("set_archived", nothing, archived=archived)

@@ -13,7 +13,7 @@ from holdfast._engine.link import LOST, severed_after
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
-from holdfast._store.archive import set_archived, set_retention
+from holdfast._store.archive import set_archived, start_retention
 from holdfast._store.chain import repair_blockers
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.maintenance import (
@@ -71,11 +71,11 @@ COMMAND_SECONDS = 5.0
 class Maintenance:
     """Maintains one database. Each step is bounded, and leaves the rest to the next tick."""
 
-    def __init__(self, database: RunnerDatabase, retention: Sequence[Statement[None]] = ()) -> None:
+    def __init__(self, database: RunnerDatabase, retention: Sequence[Callable[[int], Statement[None]]] = ()) -> None:
         """`retention`: see `retention_of`."""
         self._database = database
         self._retention = list(retention)
-        """The statements that are not run yet."""
+        """What is not written yet."""
         self._link = database.link
         self._warned_of: list[str] = []
         self._unserved: set[tuple[str, str]] = set()
@@ -134,9 +134,13 @@ class Maintenance:
                 yield name, step
 
     async def _retain(self) -> int:
-        """Write once what the settings say of retention. A change at run time holds until the next start."""
+        """Write once what the settings say of retention.
+
+        The fleet does maintenance once a minute, so a worker may get its first turn long after its start. A change at
+        run time that was made since its start holds.
+        """
         while self._retention:
-            await self._link.run(self._retention[-1])
+            await self._link.run(self._retention[-1](self._database.worker))
             self._retention.pop()
         return 0
 
@@ -223,16 +227,20 @@ class Maintenance:
         return dropped
 
 
-def retention_of(settings: Settings) -> list[Statement[None]]:
-    """Return the statements that write what the settings say of retention, and of the archive."""
+def retention_of(settings: Settings) -> list[Callable[[int], Statement[None]]]:
+    """Return what writes the retention in the settings, and the archive: functions of the worker's id."""
     days = {
         "job_history": settings.retention_completed,
         "job_failed": settings.retention_failed,
         "event": settings.retention_events,
         "run": settings.retention_runs,
     }
-    wanted = [set_retention(family, kept) for family, kept in days.items() if kept is not None]
-    return [*wanted, set_archived(archived=True)] if settings.archive_bucket else wanted
+    wanted = [partial(_started, family, kept) for family, kept in days.items() if kept is not None]
+    return [*wanted, lambda _: set_archived(archived=True)] if settings.archive_bucket else [*wanted]
+
+
+def _started(family: str, days: int, worker: int) -> Statement[None]:
+    return start_retention(family, days, worker=worker)
 
 
 def _unanswered(exc: Exception) -> bool:

@@ -4,6 +4,10 @@ SELECT family, extract(day FROM keep)::integer, archived FROM holdfast.retention
 -- name: set_retention
 SELECT holdfast.set_retention(%(family)s, %(days)s)
 
+-- name: start_retention
+-- No row: the worker is not registered, and nothing is set.
+SELECT holdfast.set_retention(%(family)s, %(days)s, w.started_at) FROM holdfast.worker w WHERE w.id = %(worker)s
+
 -- name: set_archived
 SELECT holdfast.set_archived(%(archived)s)
 
