@@ -114,6 +114,18 @@ async def test_a_change_since_a_worker_started_holds(history: History) -> None:
     assert (kept(history)["job_history"], kept(history)["job_failed"]) == (9, 9), "a worker that starts sets it again"
 
 
+def test_the_answers_of_webhooks_are_kept_as_long_as_the_events_and_at_least_30_days(history: History) -> None:
+    def delivery(events: int) -> int:
+        run_sync(history.conn, set_retention("event", events))
+        return kept(history)["delivery"]
+
+    assert [delivery(events) for events in (400, 60, 7, 45)] == [400, 60, 30, 45]
+    # Another number of days is not looked at, so that what the owner has set stays.
+    history.conn.execute("UPDATE holdfast.retention SET keep = '99 days' WHERE family = 'delivery'")
+    run_sync(history.conn, set_retention("run", 8))
+    assert kept(history)["delivery"] == 99
+
+
 async def test_the_day_of_the_drop_follows_the_retention(history: History) -> None:
     verified(history, "job_history", 20)
     verified(history, "attempt", 20)
