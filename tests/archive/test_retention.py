@@ -160,6 +160,13 @@ async def test_an_archived_family_is_not_dropped_by_maintenance(history: History
     assert await maintained(history, None) == {"partitions_dropped": 1}
 
 
+async def test_an_export_has_days_kept_although_no_worker_with_a_bucket_does_maintenance(history: History) -> None:
+    run_sync(history.conn, set_archived(archived=False))
+    history.jobs_of(100, 3)
+    assert (await history.export())["rows_exported"] == 3
+    assert len(archived(history)) == 6
+
+
 async def test_a_day_of_events_that_a_subscription_has_not_read_is_kept(history: History) -> None:
     verified(history, "event", 100)
     day = history.value("SELECT (now() AT TIME ZONE 'UTC')::date - 100")

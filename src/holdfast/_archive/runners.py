@@ -17,7 +17,7 @@ from holdfast._drivers import run
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
-from holdfast._store.archive import closed_days
+from holdfast._store.archive import closed_days, set_archived
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -110,7 +110,10 @@ class ArchiveRunners:
         return tick.counts
 
     async def export(self, tick: Tick) -> Mapping[str, int]:
-        """Export closed days and months, oldest first. One that fails does not stop the others, three in a row do."""
+        """Export closed days and months, oldest first. One that fails does not stop the others, three in a row do.
+
+        From then on days are kept until they are archived: this worker may run no other runner that has them kept.
+        """
         if self._location is None:
             return {}
         broken: list[tuple[Period, Exception]] = []
@@ -119,6 +122,7 @@ class ArchiveRunners:
             self._connect() as conn,
             Exporter(conn, self._url, self._location, background=self._background) as exporter,
         ):
+            await run(conn, set_archived(archived=True))
             async for period, keep_ms in self.periods(conn):
                 if tick.budget.over or tick.signal.aborted:
                     break

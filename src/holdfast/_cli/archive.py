@@ -161,4 +161,4 @@ def _disable(arguments: argparse.Namespace) -> None:
         table.print_json({"action": "disable", "archived": False})
         return
     print("Days are no longer kept until they are archived. Files in the bucket stay.")
-    print("A worker that starts with HOLDFAST_ARCHIVE_BUCKET keeps them again: remove the variable.")
+    print("A worker with HOLDFAST_ARCHIVE_BUCKET keeps them again: remove the variable.")
