@@ -8,6 +8,8 @@ import psycopg
 
 from holdfast._archive.months import closed_months
 from holdfast._archive.restore import TargetTable, restore
+from holdfast._drivers import run
+from holdfast._store.archive import Upload, record_upload, start_export
 from holdfast.archive import Archive
 from tests.archive.tables import TENDERS, count, fill, months, move, ready
 
@@ -66,13 +68,45 @@ async def test_a_month_that_changed_after_the_export_is_exported_anew(tenders: H
     await tenders.export(TENDERS)
     fill(tenders, 500, "'2024-02-20'", rows=3)
     ready(tenders)
-    assert await tenders.cleanup(TENDERS) == {"rows_moved": 3, "periods_dropped": 1, "periods_changed": 1}
+    assert await tenders.cleanup(TENDERS) == {"rows_moved": 3, "periods_dropped": 1}
     assert months(tenders) == {"archive.tenders_202402": 13}
     assert (await tenders.export(TENDERS))["rows_exported"] == 13
     ready(tenders)
     assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
     found = await tenders.exports("public.tenders")
     assert [(export.part, export.rows, export.state) for export in found] == [(1, 13, "dropped"), (1, 10, "dropped")]
+
+
+async def test_a_month_with_as_many_rows_as_before_is_exported_anew(tenders: History, bucket: ObjectStore) -> None:
+    await tenders.cleanup(TENDERS)
+    await tenders.export(TENDERS)
+    # One row is deleted, and another one comes late.
+    tenders.conn.execute("DELETE FROM archive.tenders_202402 WHERE id = 11")
+    fill(tenders, 500, "'2024-02-20'", rows=1)
+    ready(tenders)
+    assert await tenders.cleanup(TENDERS) == {"rows_moved": 1, "periods_dropped": 1}
+    assert months(tenders) == {"archive.tenders_202402": 10}
+    february = (await tenders.exports("public.tenders"))[0]
+    assert (february.state, february.error) == ("exporting", "rows were moved into the month: it is exported anew")
+    assert (await tenders.export(TENDERS))["rows_exported"] == 10
+    ready(tenders)
+    assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
+    february = (await tenders.exports("public.tenders"))[0]
+    restore(tenders.conn, bucket, february, TargetTable("public", "restored"))
+    assert count(tenders, "restored WHERE id = 501") == 1
+
+
+async def test_rows_that_are_moved_during_an_export_are_exported_too(tenders: History) -> None:
+    await tenders.cleanup(TENDERS)
+    async with tenders.connected() as conn:
+        period = (await closed_months(conn, TENDERS))[-1]
+        token = await run(conn, start_export(period))
+        assert token is not None
+        fill(tenders, 500, "'2024-02-20'", rows=1)
+        assert await move(tenders) == 1
+        upload = Upload("x", 10, 1, 1, 1, "x")
+        assert not await run(conn, record_upload(period, token, upload, schema_version=1))
+    assert (await tenders.export(TENDERS))["rows_exported"] == 21
 
 
 async def test_a_month_that_is_read_is_dropped_later(tenders: History) -> None:

@@ -310,7 +310,7 @@ async def test_a_table_of_another_kind_in_the_schema_is_left_alone(tenders: Hist
 async def test_a_worker_needs_no_right_to_create_schemas_and_an_error_names_the_missing_one(tenders: History) -> None:
     tenders.conn.execute("CREATE SCHEMA archive")
     mover = f"mover_{secrets.token_hex(4)}"
-    tenders.conn.execute(f"CREATE ROLE {mover}".encode())
+    tenders.conn.execute(f"CREATE ROLE {mover} IN ROLE holdfast_worker".encode())
     try:
         tenders.conn.execute(f"GRANT SELECT, UPDATE ON tenders TO {mover}".encode())
         tenders.conn.execute(f"GRANT USAGE, CREATE ON SCHEMA archive TO {mover}".encode())

@@ -17,7 +17,7 @@ from psycopg.rows import tuple_row
 from holdfast._archive.location import ArchiveError
 from holdfast._archive.tables import SCHEMA, CalendarSpan, month_after
 from holdfast._drivers import run
-from holdfast._store.archive import move_settings
+from holdfast._store.archive import export_months_again, move_settings
 from holdfast._store.catalog import (
     is_read_by_place,
     list_references,
@@ -156,12 +156,15 @@ class _Batches:
         async with months_of_utc(self._conn), tuples(self._conn) as cursor:
             await cursor.execute(self._rows.choose(after=self._after, limit=self._batch))
             chosen = [Chosen(*row) for row in await cursor.fetchall()]
-            for month in sorted({row.month for row in chosen}):
+            months = sorted({row.month for row in chosen})
+            for month in months:
                 await _ensure_month(self._conn, self._archive, month)
             gone = 0
             for table in {row.table for row in chosen}:
                 places = [row.place for row in chosen if row.table == table]
                 gone += (await cursor.execute(self._rows.move(table, places))).rowcount
+            if gone:
+                await run(self._conn, export_months_again(self._archive.source, months))
         if chosen:
             self._after = chosen[-1].position
         self._gone += gone

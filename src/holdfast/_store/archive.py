@@ -16,7 +16,7 @@ from holdfast._store.statement import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from datetime import date, datetime
 
 ExportState = Literal["exporting", "uploaded", "verified", "dropped"]
@@ -202,6 +202,13 @@ def record_export_error(period: Period, token: int, error: str) -> Statement[boo
 def export_again(export: DroppableDay | Export, error: str) -> Statement[bool]:
     """Have a verified period exported anew, since its file has changed or is gone."""
     return statement("export_again", bool, **_key(export), error=error)
+
+
+def export_months_again(source: str, months: Iterable[date]) -> Statement[None]:
+    """Have months of a table exported anew, since rows were moved into them. Call it after that, in its transaction."""
+    return statement(
+        "export_months_again", nothing, source=source, months=text_array(month.isoformat() for month in months)
+    )
 
 
 def record_dropped(export: Export) -> Statement[bool]:

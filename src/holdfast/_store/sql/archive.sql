@@ -54,6 +54,14 @@ RETURNING true
 -- The bucket no longer has what was verified.
 SELECT true WHERE holdfast.export_again(%(source)s, %(starts_on)s::date, %(part)s::smallint, %(error)s)
 
+-- name: export_months_again
+-- Rows were moved into these months by this transaction. Their number does not show that: as many may have been deleted. A new token, since an
+-- export that runs now may not have read them.
+UPDATE holdfast.archive_exports SET state = 'exporting', verified_at = NULL, drop_eligible_at = NULL, locked_until = NULL,
+    lock_token = nextval('holdfast.token'), error = 'rows were moved into the month: it is exported anew'
+WHERE source = %(source)s AND starts_on = ANY (%(months)s::text::date[]) AND state <> 'dropped'
+RETURNING true
+
 -- name: record_dropped
 UPDATE holdfast.archive_exports SET state = 'dropped', dropped_at = now()
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified' AND drop_eligible_at <= now()
