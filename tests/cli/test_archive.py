@@ -112,6 +112,29 @@ def test_a_failed_export_is_named_and_shown_by_status(history: History) -> None:
     assert archive(history, "export", "job_history").status == 0
 
 
+async def test_a_period_with_fewer_rows_than_its_file_is_shown_and_replaced_when_it_is_named(history: History) -> None:
+    day = history.jobs_of(100, 10)
+    await history.export()
+    history.conn.execute("DELETE FROM holdfast.job_history WHERE id IN (SELECT id FROM holdfast.job_history LIMIT 3)")
+    assert await history.cleanup() == {"periods_incomplete": 1}
+    status = archive(history)
+    assert "\nKept until you decide, since the database has fewer rows than the file:\n" in status.out
+    assert f"job_history {day} 7 rows are in the day, and 10 in its file: both are kept" in flat(status.out)
+    assert "Not finished" not in status.out
+    told = archive(history, "status", "--json").json
+    assert ([one["source"] for one in told["incomplete"]], told["unfinished"]) == (["job_history"], [])
+    said = archive(history, "export", "job_history")
+    assert said.out == (
+        "Nothing to export: periods with fewer rows than their files are kept: see `holdfast archive status`.\n"
+    )
+    said = archive(history, "export", "job_history", "--day", day)
+    assert said.status == 0, said.err
+    assert said.out.startswith(f"The file of job_history {day} is replaced by one with fewer rows.\n")
+    assert f"job_history {day} 7" in flat(said.out)
+    assert "Kept until" not in archive(history).out
+    assert await history.cleanup() == {"periods_dropped": 1}
+
+
 def test_wrong_credentials(history: History) -> None:
     history.day(100, jobs=1)
     said = archive(history, "export", "job_history", **WRONG)

@@ -9,6 +9,7 @@ In the order in which a row passes through them:
     stream.py       streams the rows of a period out of PostgreSQL, as CSV
     parquet.py      writes them into a Parquet file, in bounded memory
     manifest.py     describes a file: rows, ids, checksum, columns
+    incomplete.py   explains why a file with more rows than the database is not replaced
     location.py     opens the object store, and names the objects
     child.py        is the process that exports and verifies periods
     rests.py        lets an export in the background rest while others need the machine or the server

@@ -23,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast._archive import parquet, stream
+from holdfast._archive.incomplete import Incomplete, explain
 from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
 from holdfast._archive.manifest import Manifest
 from holdfast._archive.rests import Rests
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
-from holdfast._store.archive import EXPORTS, holds_export
+from holdfast._store.archive import EXPORTS, least_rows
 from holdfast._store.own_tables import PeriodRows
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def serve(request: dict[str, Any]) -> None:
             _say(uploaded=export(request, store))
             verified = verify(store, manifest_name(request["object"]))
     except Exception as exc:  # noqa: BLE001 - the parent records it
-        _say(last=True, error=Failure.of(exc).text)
+        _say(last=True, error=Failure.of(exc).text, incomplete=isinstance(exc, Incomplete))
     else:
         _say(last=True, verified=verified)
 
@@ -102,7 +103,7 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
                 columns = [
                     column._replace(as_text=column.as_text or column.name in unfit.columns) for column in columns
                 ]
-        _check_fence(conn, request)
+        _check_replaced(conn, request, written.rows)
     if written.rows:
         upload.close()
     days: dict[str, Any] = {key: date.fromisoformat(day) for key, day in request["period"].items()}
@@ -156,12 +157,18 @@ def _connected(request: dict[str, Any]) -> psycopg.Connection[Any]:
     return psycopg.connect(request["url"], autocommit=True, application_name=EXPORTS, prepare_threshold=None)
 
 
-def _check_fence(conn: psycopg.Connection[Any], request: dict[str, Any]) -> None:
-    """Raise ArchiveError if another export has replaced this one: its file has the same name, and must stay."""
-    about = request["about"]
-    held = holds_export(about["source"], request["period"]["starts_on"], about["part"], request["token"])
-    if not run_sync(conn, held):
+def _check_replaced(conn: psycopg.Connection[Any], request: dict[str, Any], rows: int) -> None:
+    """Raise ArchiveError if the file of this name must stay: it is another export's, or it has more rows.
+
+    The file may be the only copy of rows that the database has lost.
+    """
+    about, days = request["about"], request["period"]
+    least = run_sync(conn, least_rows(about["source"], days["starts_on"], about["part"], request["token"]))
+    if least is None:
         raise ArchiveError("the export was taken over by another process")
+    if rows < least:
+        starts_on = date.fromisoformat(days["starts_on"])
+        raise Incomplete(explain(about["source"], starts_on, found=rows, rows=least))
 
 
 def _get(store: ObjectStore, name: str) -> bytes:

@@ -45,7 +45,8 @@ async def drop_days(
 ) -> None:
     """Drop every day whose time has come. `conn`: in autocommit mode.
 
-    `on_dropped`: called with "dropped", "changed" or "kept" for each. `stopped()`: whether to leave the rest.
+    `on_dropped`: called with "dropped", "changed", "incomplete" or "kept" for each. `stopped()`: whether to leave the
+    rest.
     """
     seen: set[tuple[str, date, int]] = set()
     while found := [day for day in await run(conn, droppable_days(limit=_MOST + len(seen))) if day[:3] not in seen]:
@@ -53,12 +54,13 @@ async def drop_days(
         for day in found:
             if stopped():
                 return
-            if (fault := await file_fault(store, day)) is not None:
-                log.warning("a day is kept, and exported anew", extra={"source": day.source, "reason": fault})
-                await run(conn, export_again(day, fault))
-                on_dropped("changed")
+            fault = await file_fault(store, day)
+            if fault is None:
+                end = await _drop(conn, day)
             else:
-                on_dropped(await _drop(conn, day))
+                end = "changed" if await run(conn, export_again(day, fault)) else "incomplete"
+            _warn(end, day, fault)
+            on_dropped(end)
             seen.add(day[:3])
 
 
@@ -116,11 +118,17 @@ async def drop_months(
         for month in await run(conn, droppable_months(archive.source, limit=_MOST)):
             if stopped():
                 return
-            store = location.open()
-            if (fault := await file_fault(store, month)) is not None:
-                await run(conn, export_again(month, fault))
-            end = "changed" if fault is not None else await drop_month(conn, archive, month)
-            if end == "changed":
-                extra = {"source": month.source, "starts_on": month.starts_on.isoformat(), "reason": fault}
-                log.warning("a month is kept, and exported anew", extra=extra)
+            fault = await file_fault(location.open(), month)
+            end = await drop_month(conn, archive, month, fault)
+            _warn(end, month, fault)
             on_dropped(end)
+
+
+def _warn(end: str, period: DroppableDay | Export, fault: str | None) -> None:
+    extra = {"source": period.source, "starts_on": period.starts_on.isoformat(), "reason": fault}
+    if end == "changed":
+        log.warning("a period is kept, and exported anew", extra=extra)
+    elif end == "incomplete":
+        log.warning(
+            "a period has fewer rows than its file: both are kept, see `holdfast archive` for what to do", extra=extra
+        )

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast._archive.incomplete import Incomplete
 from holdfast._archive.location import ArchiveError, object_name
 from holdfast._drivers import run
 from holdfast._logs.failure import Failure
@@ -99,7 +100,8 @@ class Exporter:
             # The record of a stopped export is released too, so that the next process need not wait for its lease.
             said = "the export was stopped" if isinstance(exc, asyncio.CancelledError) else Failure.of(exc).text
             with suppress(Exception):
-                await run(self._conn, record_export_error(period, token, said))
+                incomplete = isinstance(exc, Incomplete)
+                await run(self._conn, record_export_error(period, token, said, incomplete=incomplete))
             raise
 
     async def _follow(
@@ -222,7 +224,7 @@ class ExportProcess:
                 break
             line = json.loads(text)
             if "error" in line:
-                raise ArchiveError(line["error"])
+                raise (Incomplete if line["incomplete"] else ArchiveError)(line["error"])
             yield line
             if "verified" in line:
                 return

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import psycopg
 from psycopg import errors
 
+from holdfast._archive.incomplete import explain
 from holdfast._archive.moving import months_of_utc, tuples
 from holdfast._archive.tables import CalendarSpan, month_after
 from holdfast._drivers import run
-from holdfast._store.archive import Period, export_again, record_dropped
+from holdfast._store.archive import Period, export_again, record_dropped, record_incomplete
 from holdfast._store.archive import closed_months as list_closed
 from holdfast._store.catalog import read_primary_key, table_exists
 from holdfast._store.own_tables import count_rows, drop_table, lock_against_writers
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     Connection = psycopg.AsyncConnection[Any]
 
-_CHANGED = "rows were added or deleted after the export"
+_MORE = "rows were added after the export"
 
 
 async def closed_months(conn: Connection, archive: Archive) -> list[Period]:
@@ -52,22 +53,32 @@ async def closed_months(conn: Connection, archive: Archive) -> list[Period]:
     return periods
 
 
-async def drop_month(conn: Connection, archive: Archive, verified: Export) -> Literal["dropped", "changed", "kept"]:
+async def drop_month(
+    conn: Connection, archive: Archive, verified: Export, fault: str | None = None
+) -> Literal["dropped", "changed", "incomplete", "kept"]:
     """Drop a verified month if it still has as many rows as its file, and record it in the same transaction.
 
     Were it recorded later, a row that arrives in between would make a new month of the same name, and the file would be
-    replaced. Return "changed" if the month is to be exported anew, and "kept" if another transaction uses it now.
+    replaced. `fault`: why the file is not trusted. Return "changed" if the month is to be exported anew, "incomplete"
+    if it has fewer rows than its file, so that both are kept, and "kept" if another transaction uses it now.
     """
     part = archive.month(verified.starts_on)
+    rows, found = verified.rows or 0, 0
     try:
         async with months_of_utc(conn):
-            if await run(conn, table_exists(part.as_string(conn))):
+            exists = await run(conn, table_exists(part.as_string(conn)))
+            if exists:
                 # No row comes or goes while they are counted, and readers are not kept waiting.
                 await conn.execute(lock_against_writers(part))
                 [(found,)] = await (await tuples(conn).execute(count_rows(part))).fetchall()
-                if found != (verified.rows or 0):
-                    await run(conn, export_again(verified, _CHANGED))
-                    return "changed"
+            if (exists or fault is not None) and found < rows:
+                why = explain(archive.source, verified.starts_on, found=found, rows=rows, fault=fault)
+                await run(conn, record_incomplete(verified, why))
+                return "incomplete"
+            if fault is not None or (exists and found != rows):
+                await run(conn, export_again(verified, fault or _MORE))
+                return "changed"
+            if exists:
                 await conn.execute(drop_table(part))
             if await run(conn, record_dropped(verified)):
                 return "dropped"

@@ -10,6 +10,7 @@ import psycopg
 from holdfast._archive import moving
 from holdfast._archive.cleanup import drop_days, drop_months
 from holdfast._archive.export import Exporter, Taken
+from holdfast._archive.incomplete import Incomplete
 from holdfast._archive.location import ArchiveError
 from holdfast._archive.months import closed_months
 from holdfast._archive.tables import CalendarSpan
@@ -112,6 +113,7 @@ class ArchiveRunners:
     async def export(self, tick: Tick) -> Mapping[str, int]:
         """Export closed days and months, oldest first. One that fails does not stop the others, three in a row do.
 
+        An incomplete one does not count: it fails once, and is then left to a person.
         From then on days are kept until they are archived: this worker may run no other runner that has them kept.
         """
         if self._location is None:
@@ -136,7 +138,7 @@ class ArchiveRunners:
                     extra = {"source": period.source, "starts_on": period.starts_on.isoformat()}
                     log.warning("an export failed, and is tried again", extra=extra, exc_info=exc)
                     broken.append((period, exc))
-                    failures += 1
+                    failures += not isinstance(exc, Incomplete)
                     if failures == _FAILURES:
                         break
                 else:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TOTALS = ("source", "periods", "rows", "size", "first", "last", "unfinished", "verified", "dropped", "next drop")
 _UNFINISHED = ("source", "period", "state", "progress", "started", "error")
+_INCOMPLETE = ("source", "period", "error")
 _DAY = timedelta(days=1)
 
 
@@ -100,7 +101,8 @@ def _status(arguments: argparse.Namespace) -> None:
                 "archived": archived,
                 "retention": [line._asdict() for line in retention],
                 "sources": [_total(total) for total in totals],
-                "unfinished": [export._asdict() for export in unfinished],
+                "unfinished": [export._asdict() for export in unfinished if not export.incomplete],
+                "incomplete": [export._asdict() for export in unfinished if export.incomplete],
             }
         )
         return
@@ -111,9 +113,13 @@ def _status(arguments: argparse.Namespace) -> None:
         table.print_table(_TOTALS, [_line(total) for total in totals])
     else:
         print("Nothing is archived yet.")
-    if unfinished:
+    if waiting := [_unfinished(export) for export in unfinished if not export.incomplete]:
         print("\nNot finished, and tried again by the runner archiveExport or `holdfast archive export`:")
-        table.print_table(_UNFINISHED, [_unfinished(export) for export in unfinished])
+        table.print_table(_UNFINISHED, waiting)
+    if incomplete := [export for export in unfinished if export.incomplete]:
+        print("\nKept until you decide, since the database has fewer rows than the file:")
+        lines = [(export.source, bucket.period(export), export.error) for export in incomplete]
+        table.print_table(_INCOMPLETE, lines)
 
 
 def _kept(retention: list[Retention], *, has_bucket: bool) -> str:

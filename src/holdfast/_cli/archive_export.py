@@ -19,6 +19,7 @@ from holdfast._ops.wording import counted
 from holdfast._store.archive import (
     FAMILIES,
     archive_totals,
+    export_as_it_is,
     find_export,
     read_retention,
     set_archived,
@@ -28,6 +29,7 @@ from holdfast._store.archive import (
 if TYPE_CHECKING:
     import argparse
     from collections.abc import AsyncIterator, Sequence
+    from datetime import date
 
     import psycopg
 
@@ -70,6 +72,7 @@ async def _export(arguments: argparse.Namespace, location: Location, archives: S
     async with session.opened_async(arguments) as conn:
         await _check_source(conn, arguments.source, archives)
         await _keep_days(arguments, conn)
+        await _replace_incomplete(arguments, conn)
         chosen = await _choose(arguments, conn, archives)
         if not chosen:
             await _explain(arguments, conn)
@@ -125,6 +128,21 @@ async def _keep_days(arguments: argparse.Namespace, conn: psycopg.AsyncConnectio
         print("From now on days are kept until they are archived; `holdfast archive disable` ends that.")
 
 
+async def _replace_incomplete(arguments: argparse.Namespace, conn: psycopg.AsyncConnection[Any]) -> None:
+    """Export a named period also if it has fewer rows than its file: the person who names it has decided that."""
+    if arguments.source is None or arguments.day is None:
+        return
+    parts = await run(conn, export_as_it_is(arguments.source, _first_day(arguments)))
+    if parts and not arguments.json:
+        print(f"The file of {arguments.source} {arguments.day} is replaced by one with fewer rows.")
+
+
+def _first_day(arguments: argparse.Namespace) -> date:
+    """Return the first day of the period that was named."""
+    day: date = arguments.day
+    return day if arguments.source in FAMILIES else day.replace(day=1)
+
+
 async def _choose(
     arguments: argparse.Namespace, conn: psycopg.AsyncConnection[Any], archives: Sequence[Archive]
 ) -> Chosen:
@@ -144,8 +162,7 @@ async def _choose(
 async def _explain(arguments: argparse.Namespace, conn: psycopg.AsyncConnection[Any]) -> None:
     """Print why there is nothing to export. A day that was named and is nowhere is an error."""
     if arguments.source is not None and arguments.day is not None:
-        starts_on = arguments.day if arguments.source in FAMILIES else arguments.day.replace(day=1)
-        found = await run(conn, find_export(arguments.source, starts_on))
+        found = await run(conn, find_export(arguments.source, _first_day(arguments)))
         if not found:
             raise CommandError(
                 f"{arguments.source} has no closed period of {arguments.day}: a day can be exported from 01:00 UTC of "
@@ -155,9 +172,12 @@ async def _explain(arguments: argparse.Namespace, conn: psycopg.AsyncConnection[
             states = ", ".join(f"{bucket.period(one)} is {one.state}" for one in found)
             print(f"Nothing to export: {arguments.source} {states}.")
     elif not arguments.json:
-        running = [one for one in await run(conn, unfinished_exports()) if one.running]
+        unfinished = await run(conn, unfinished_exports())
+        running = [one for one in unfinished if one.running]
         names = ", ".join(f"{one.source} {bucket.period(one)}" for one in running)
         why = f"another process exports {names}" if running else "every closed day is archived"
+        if not running and any(one.incomplete for one in unfinished):
+            why = "periods with fewer rows than their files are kept: see `holdfast archive status`"
         print(f"Nothing to export: {why}.")
 
 

@@ -8,6 +8,7 @@ from holdfast._store.statement import (
     PINNED_PATH,
     Row,
     Statement,
+    column,
     many,
     nothing,
     statement,
@@ -107,6 +108,8 @@ class Export(NamedTuple):
     etag: str | None
     checksum: str | None
     error: str | None
+    incomplete: bool
+    """Whether the database has fewer rows than the file, so that both are kept until a person decides."""
 
 
 class DroppableDay(NamedTuple):
@@ -194,14 +197,27 @@ def record_verified(period: Period, token: int, *, etag: str | None, keep_ms: in
     return statement("record_verified", bool, **_key(period), token=token, etag=etag, keep_ms=keep_ms)
 
 
-def record_export_error(period: Period, token: int, error: str) -> Statement[bool]:
-    """Record why an export failed, and let any process try again."""
-    return statement("record_export_error", bool, **_key(period), token=token, error=error)
+def record_export_error(period: Period, token: int, error: str, *, incomplete: bool = False) -> Statement[bool]:
+    """Record why an export failed, and let any process try again, unless the period is incomplete."""
+    return statement("record_export_error", bool, **_key(period), token=token, error=error, incomplete=incomplete)
 
 
 def export_again(export: DroppableDay | Export, error: str) -> Statement[bool]:
-    """Have a verified period exported anew, since its file has changed or is gone."""
+    """Have a verified period exported anew, since its file has changed or is gone.
+
+    False: it is a day with fewer rows than its file, and both are kept; or it is no longer verified.
+    """
     return statement("export_again", bool, **_key(export), error=error)
+
+
+def export_as_it_is(source: str, starts_on: date) -> Statement[list[int]]:
+    """Have the incomplete parts of a period exported, so that their files are replaced; return those parts."""
+    return statement("export_as_it_is", column, source=source, starts_on=starts_on.isoformat())
+
+
+def record_incomplete(export: Export, error: str) -> Statement[bool]:
+    """Record that a verified month has fewer rows than its file, so that both are kept until a person decides."""
+    return statement("record_incomplete", bool, **_key(export), error=error)
 
 
 def export_months_again(source: str, months: Iterable[date]) -> Statement[None]:
@@ -230,9 +246,12 @@ def closed_months(source: str, archived: str, *, hot: str) -> Statement[list[Clo
     return statement("closed_months", many(ClosedMonth), source=source, archived=archived, hot=hot)
 
 
-def holds_export(source: str, starts_on: str, part: int, token: int) -> Statement[bool]:
-    """Return whether an export still has its record, and no other export has replaced it."""
-    return statement("holds_export", bool, source=source, starts_on=starts_on, part=part, token=token)
+def least_rows(source: str, starts_on: str, part: int, token: int) -> Statement[int | None]:
+    """Return how many rows the file of an export must have, as it replaces one with so many.
+
+    None: the export has lost its record to another one. A first export may have any number of rows.
+    """
+    return statement("least_rows", _value_or_none, source=source, starts_on=starts_on, part=part, token=token)
 
 
 def count_others_active() -> Statement[int]:
@@ -263,7 +282,7 @@ def list_exports(
 
 
 def unfinished_exports(*, limit: int = 100) -> Statement[list[Export]]:
-    """Return the records of files that are not verified, oldest first."""
+    """Return the records of files that are not verified or incomplete, oldest first."""
     return statement("unfinished_exports", many(Export), limit=limit)
 
 

@@ -75,7 +75,7 @@ class Maintenance:
         """`retention`: see `retention_of`."""
         self._database = database
         self._retention = list(retention)
-        """What is not written yet."""
+        """The writes that are still to be done."""
         self._link = database.link
         self._warned_of: list[str] = []
         self._unserved: set[tuple[str, str]] = set()

@@ -15,13 +15,13 @@ SELECT holdfast.set_archived(%(archived)s)
 SELECT source, starts_on, starts_on + 1, part, 'holdfast.' || source, at, rows_expected FROM holdfast.closed_days(%(limit)s) ORDER BY starts_on, source LIMIT %(limit)s
 
 -- name: start_export
--- No row: another process exports this period now, or it is verified or dropped.
+-- No row: another process exports this period now, or it is verified, dropped or incomplete. `rows` become the least that the file may have.
 INSERT INTO holdfast.archive_exports AS x (source, starts_on, part, ends_on, state, started_at, lock_token, locked_until, rows_expected)
 VALUES (%(source)s, %(starts_on)s::date, %(part)s, %(ends_on)s::date, 'exporting', now(), nextval('holdfast.token'),
     now() + %(lease_ms)s * interval '1 millisecond', %(rows_expected)s)
 ON CONFLICT (source, starts_on, part) DO UPDATE SET state = 'exporting', started_at = excluded.started_at, lock_token = excluded.lock_token,
-    locked_until = excluded.locked_until, rows_expected = excluded.rows_expected, rows_done = 0, uploaded_at = NULL, error = NULL
-WHERE x.state IN ('exporting', 'uploaded') AND (x.locked_until IS NULL OR x.locked_until < now())
+    locked_until = excluded.locked_until, rows_expected = excluded.rows_expected, rows_done = 0, uploaded_at = NULL, error = NULL, rows = x.rows - x.deleted, deleted = 0
+WHERE x.state IN ('exporting', 'uploaded') AND NOT x.incomplete AND (x.locked_until IS NULL OR x.locked_until < now())
 RETURNING lock_token
 
 -- name: report_export
@@ -46,24 +46,35 @@ WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)
 RETURNING true
 
 -- name: record_export_error
-UPDATE holdfast.archive_exports SET error = %(error)s, locked_until = NULL
+UPDATE holdfast.archive_exports SET error = %(error)s, incomplete = %(incomplete)s, locked_until = NULL
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s AND state <> 'dropped'
 RETURNING true
 
 -- name: export_again
--- The bucket no longer has what was verified.
+-- The bucket no longer has what was verified. No row: the database has fewer rows, so it is kept as it is.
 SELECT true WHERE holdfast.export_again(%(source)s, %(starts_on)s::date, %(part)s::smallint, %(error)s)
+
+-- name: export_as_it_is
+-- A person wants the files of this period replaced, although the database has fewer rows.
+SELECT x.part FROM holdfast.archive_exports x WHERE x.source = %(source)s AND x.starts_on = %(starts_on)s::date AND x.incomplete
+    AND holdfast.export_again(x.source, x.starts_on, x.part, NULL, true)
+
+-- name: record_incomplete
+UPDATE holdfast.archive_exports SET incomplete = true, error = %(error)s
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified'
+RETURNING true
 
 -- name: export_months_again
 -- Rows were moved into these months by this transaction. Their number does not show that: as many may have been deleted. A new token, since an
 -- export that runs now may not have read them.
 UPDATE holdfast.archive_exports SET state = 'exporting', verified_at = NULL, drop_eligible_at = NULL, locked_until = NULL,
-    lock_token = nextval('holdfast.token'), error = 'rows were moved into the month: it is exported anew'
+    lock_token = nextval('holdfast.token'),
+    error = CASE WHEN incomplete THEN error ELSE 'rows were moved into the month: it is exported anew' END
 WHERE source = %(source)s AND starts_on = ANY (%(months)s::text::date[]) AND state <> 'dropped'
 RETURNING true
 
 -- name: record_dropped
-UPDATE holdfast.archive_exports SET state = 'dropped', dropped_at = now()
+UPDATE holdfast.archive_exports SET state = 'dropped', dropped_at = now(), incomplete = false, error = NULL
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified' AND drop_eligible_at <= now()
 RETURNING true
 
@@ -72,7 +83,7 @@ SELECT source, starts_on, part, object, etag, bytes, commands FROM holdfast.drop
 
 -- part: export_columns
 source, starts_on, ends_on, part, state, started_at, uploaded_at, verified_at, drop_eligible_at, dropped_at,
-    coalesce(locked_until > now(), false), rows_expected, rows_done, rows, bytes, min_id, max_id, schema_version, object, etag, checksum, error
+    coalesce(locked_until > now(), false), rows_expected, rows_done, rows, bytes, min_id, max_id, schema_version, object, etag, checksum, error, incomplete
 
 -- name: droppable_months
 SELECT {{export_columns}} FROM holdfast.archive_exports
@@ -88,7 +99,7 @@ ORDER BY starts_on DESC, source, part LIMIT %(limit)s
 -- name: unfinished_exports
 -- Oldest first.
 SELECT {{export_columns}} FROM holdfast.archive_exports
-WHERE state IN ('exporting', 'uploaded') ORDER BY starts_on, source, part LIMIT %(limit)s
+WHERE state IN ('exporting', 'uploaded') OR incomplete ORDER BY starts_on, source, part LIMIT %(limit)s
 
 -- name: find_export
 SELECT {{export_columns}} FROM holdfast.archive_exports
@@ -106,9 +117,9 @@ SELECT source, count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)
     count(*) FILTER (WHERE state = 'dropped'), min(drop_eligible_at) FILTER (WHERE state = 'verified')
 FROM holdfast.archive_exports GROUP BY source ORDER BY source LIMIT 1000
 
--- name: holds_export
--- No row: another export has replaced this one.
-SELECT true FROM holdfast.archive_exports
+-- name: least_rows
+-- That the file of this export may have: it replaces one with so many. No row: another export has replaced this one.
+SELECT coalesce(rows - deleted, 0) FROM holdfast.archive_exports
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND lock_token = %(token)s
 
 -- name: count_others_active
@@ -117,13 +128,13 @@ SELECT count(*)::int FROM pg_catalog.pg_stat_activity
 WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid() AND application_name <> %(exports)s
 
 -- name: closed_months
--- The months of a table of the application, by its copy in the schema `archive`, that are older than `hot` and not verified.
+-- The months of a table of the application, by its copy in the schema `archive`, that are older than `hot` and neither verified nor incomplete.
 SELECT c.relname::text, c.reltuples::bigint, x.part, x.state FROM pg_catalog.pg_class c JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
-LEFT JOIN LATERAL (SELECT e.part, e.state, e.locked_until FROM holdfast.archive_exports e
+LEFT JOIN LATERAL (SELECT e.part, e.state, e.locked_until, e.incomplete FROM holdfast.archive_exports e
     WHERE e.source = %(source)s AND e.starts_on = pg_catalog.to_date(pg_catalog.right(c.relname, 6), 'YYYYMM')
     ORDER BY e.part DESC LIMIT 1) AS x ON true
 WHERE i.inhparent = pg_catalog.to_regclass(%(archived)s) AND x.state IS DISTINCT FROM 'verified'
-    AND coalesce(x.locked_until < pg_catalog.now(), true)
+    AND coalesce(x.locked_until < pg_catalog.now(), true) AND x.incomplete IS NOT TRUE
     AND pg_catalog.to_date(pg_catalog.right(c.relname, 6), 'YYYYMM') + interval '1 month' + %(hot)s::interval
         <= pg_catalog.now() AT TIME ZONE 'UTC'
 ORDER BY c.relname LIMIT 1000

@@ -1,4 +1,4 @@
-"""Brings the schema up to date: what the archive must not lose."""
+"""Brings the schema up to date: keeping a retention that was set at run time, and files with lost rows."""
 
 from __future__ import annotations
 
