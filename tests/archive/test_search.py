@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import obstore
 import pytest
 
-from holdfast._archive.search import EVENT_SOURCES, JOB_SOURCES, find, query
+from holdfast._archive.search import find, query
 from holdfast._drivers import run
-from holdfast._store.archive import exports_with_id
+from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast.archive import Archive, ArchiveError
 
 if TYPE_CHECKING:
@@ -70,14 +70,14 @@ async def test_a_job_is_found_with_its_attempts_in_a_small_part_of_the_file(
     assert export.rows == 100_000
     requested.bytes = 0
     job, attempt = sorted(
-        await found(history, bucket, JOB_SOURCES, id_), key=lambda one: one.export.source, reverse=True
+        await found(history, bucket, [*JOB_FAMILIES, "attempt"], id_), key=lambda one: one.export.source, reverse=True
     )
     assert (job.export.source, job.row["id"], job.row["kind"]) == ("job_history", id_, "receipt.send")
     assert job.row["payload"].startswith('{"invoice_id" : 61235,')
     assert (attempt.export.source, attempt.row["job_id"], attempt.row["attempt"]) == ("attempt", id_, 1)
     assert requested.bytes < (export.bytes or 0) / 4
     requested.bytes = 0
-    assert await found(history, bucket, JOB_SOURCES, 10**15) == []
+    assert await found(history, bucket, JOB_FAMILIES, 10**15) == []
     assert requested.bytes == 0
     assert query(bucket, [export], "SELECT max(id) - min(id) + 1 FROM job_history").fetchall() == [(100_000,)]
     assert requested.bytes < (export.bytes or 0) / 10
@@ -98,8 +98,8 @@ async def test_an_event_is_found_with_its_deliveries(history: History, bucket: O
         "INSERT INTO holdfast.delivery (event_id, subscription_id, attempt, status, answered_at) SELECT n, 1, 1, 200, "
         f"'{day} 10:01+00' FROM generate_series(1, 50) AS n".encode()
     )
-    await export_day(history, day, *EVENT_SOURCES)
-    rows = {one.export.source: one.row for one in await found(history, bucket, EVENT_SOURCES, 17)}
+    await export_day(history, day, "event", "delivery")
+    rows = {one.export.source: one.row for one in await found(history, bucket, ["event", "delivery"], 17)}
     assert rows["event"]["payload"] == '{"order_id" : 17}'
     assert (rows["delivery"]["event_id"], rows["delivery"]["status"]) == (17, 200)
 

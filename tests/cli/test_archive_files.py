@@ -131,6 +131,22 @@ def test_what_happened_to_a_job(history: History) -> None:
     assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
 
 
+def test_a_job_that_was_delayed_for_days_is_found_with_its_attempts(history: History) -> None:
+    days = [history.day(100 - n, families=["job_history", "attempt"]) for n in range(3)]
+    for n, day in enumerate(days):
+        history.add(day, 1, id=f"{10 + n}")
+        history.add(day, 1, id=f"{1000 + n}")
+        history.conn.execute(ATTEMPT, [500, f"{day} 09:00+00"])
+    history.add(days[1], 1, id="500")
+    assert archive(history, "export").status == 0
+    told = archive(history, "query", "--job", "500", "--json").json
+    # An attempt of a day on which the job was not is another one's, as after a reset of the ids.
+    assert [(one["source"], one["file"].split("/")[-2]) for one in told] == [
+        ("job_history", f"day={days[1]}"),
+        ("attempt", f"day={days[1]}"),
+    ]
+
+
 def test_a_query_of_sql(history: History) -> None:
     history.day(100, jobs=5)
     assert archive(history, "export", "job_history").status == 0

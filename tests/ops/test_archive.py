@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from holdfast._archive.location import Location
+from holdfast._archive.search import find
 from holdfast._drivers import run
 from holdfast._ops import archive
 from holdfast._store.archive import closed_days, report_export, start_export
@@ -143,6 +145,100 @@ async def test_a_job_that_is_in_none_of_the_files_is_not_found(history: History,
     answered = await caller.get("/api/archive/jobs/1500")
     assert (answered.status, answered.refusal.error) == (404, "not_found")
     assert "none of the files" in answered.refusal.message
+
+
+class Looked:
+    """The days of the files that were read, in this order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.days: list[tuple[str, str]] = []
+
+        def noted(store: Any, exports: Any, id_: int) -> Any:
+            self.days += [(export.source, export.starts_on.isoformat()) for export in exports]
+            return find(store, exports, id_)
+
+        monkeypatch.setattr(archive, "find", noted)
+
+
+async def stragglers(history: History) -> tuple[int, int, list[str]]:
+    """Archive five days, each of which has a job that was created on the first: any may hold an id of the first.
+
+    Return a job that ended on the day on which it was created, one that ended on the last, and the days.
+    """
+    days = [history.jobs_of(90 - n, 1, id=f"{10 + n}") for n in range(5)]
+    for n, day in enumerate(days):
+        history.add(day, 1, id=f"{1000 + n}")
+    history.add(days[0], 1, id="500")
+    history.add(days[4], 1, id="501", created_at=f"'{days[0]} 10:00+00'")
+    await history.export()
+    history.conn.execute("DELETE FROM holdfast.job_history")
+    return 500, 501, days
+
+
+async def test_a_job_is_looked_for_first_on_the_day_on_which_most_jobs_end(
+    history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    same_day, _, days = await stragglers(history)
+    looked = Looked(monkeypatch)
+    monkeypatch.setattr(archive, "_MOST_FILES", 1)
+    answered = await caller.get(f"/api/archive/jobs/{same_day}")
+    assert answered.status == 200, answered
+    assert looked.days == [("job_history", days[0])]
+
+
+async def test_a_job_that_may_be_in_files_that_were_not_read_is_not_said_never_to_have_been(
+    history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, delayed, _ = await stragglers(history)
+    monkeypatch.setattr(archive, "_MOST_FILES", 4)
+    answered = await caller.get(f"/api/archive/jobs/{delayed}")
+    assert (answered.status, answered.refusal.error) == (503, "archive_too_many_files")
+    assert "retry-after" not in answered.headers
+    assert answered.refusal.message == (
+        f"Job {delayed} is not in the 4 oldest files that may hold it, and there are more: "
+        f"`holdfast archive query --job {delayed}` reads all of them."
+    )
+    monkeypatch.setattr(archive, "_MOST_FILES", 5)
+    assert (await caller.get(f"/api/archive/jobs/{delayed}")).status == 200
+
+
+async def test_a_job_that_was_not_found_before_the_time_ended_is_not_said_never_to_have_been(
+    history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, delayed, _ = await stragglers(history)
+    looked = Looked(monkeypatch)
+    # Each file takes a second.
+    clock = SimpleNamespace(monotonic=lambda: float(len(looked.days)))
+    monkeypatch.setattr(archive, "time", clock)
+    monkeypatch.setattr(archive, "SECONDS", 4.0)
+    answered = await caller.get(f"/api/archive/jobs/{delayed}")
+    assert (answered.status, answered.refusal.error) == (503, "archive_too_slow")
+    assert len(looked.days) == 4
+    assert answered.refusal.message == (
+        f"There was not enough time to read every file that may hold job {delayed}: "
+        f"`holdfast archive query --job {delayed}` reads all of them."
+    )
+
+
+async def test_files_of_attempts_outside_the_days_of_the_job_do_not_displace_its_own(
+    history: History, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = [history.day(90 - n, families=["job_history", "attempt"]) for n in range(4)]
+    history.add(days[2], 1, id="500", attempt="3", created_at=f"'{days[1]} 10:00+00'")
+    for n, day in enumerate(days):
+        for job_id in (10, 500 if n in {1, 2} else 1000, 1000):
+            history.conn.execute(
+                "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt, error) "
+                f"VALUES ({job_id}, '{day} 10:00+00', 'retry', {n}, 'mailbox full')"
+            )
+    await history.export()
+    history.conn.execute("TRUNCATE holdfast.job_history_days, holdfast.attempt_days")
+    monkeypatch.setattr(archive, "_MOST_FILES", 2)
+    found = (await caller.get("/api/archive/jobs/500")).json
+    assert ([one["attempt"] for one in found["job"]["attempts"]], found["complete"]) == ([1, 2], True)
+    monkeypatch.setattr(archive, "_MOST_FILES", 1)
+    found = (await caller.get("/api/archive/jobs/500")).json
+    assert ([one["attempt"] for one in found["job"]["attempts"]], found["complete"]) == ([1], False)
 
 
 async def test_without_a_bucket_the_answer_says_what_to_set(history: History) -> None:

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from holdfast._store.archive import Export
 
-JOB_SOURCES = ("job_history", "job_failed", "attempt")
-EVENT_SOURCES = ("event", "delivery")
-
 
 class Found(NamedTuple):
     """A row, and the file that it is in."""

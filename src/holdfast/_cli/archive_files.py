@@ -10,7 +10,7 @@ from holdfast._archive.child import verify as read_back
 from holdfast._archive.location import ArchiveError, BucketUnavailable, manifest_name, object_name, translated
 from holdfast._archive.restore import TargetTable
 from holdfast._archive.restore import restore as load_file
-from holdfast._archive.search import EVENT_SOURCES, JOB_SOURCES, find
+from holdfast._archive.search import find
 from holdfast._archive.search import query as query_files
 from holdfast._cli import bucket, session, table
 from holdfast._cli.progress import ProgressLine
@@ -18,7 +18,7 @@ from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
 from holdfast._ops.caller import written
 from holdfast._ops.wording import counted
-from holdfast._store.archive import FAMILIES, exports_with_id, find_export
+from holdfast._store.archive import FAMILIES, JOB_FAMILIES, exports_with_id, find_export
 from holdfast._store.catalog import table_exists
 from holdfast._store.inspect import read_job
 from holdfast._store.worker import read_identity
@@ -26,6 +26,7 @@ from holdfast._store.worker import read_identity
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Sequence
+    from datetime import date
 
     import psycopg
     from obstore.store import ObjectStore
@@ -39,6 +40,8 @@ NOT_READ_STATUS = 3
 # Files in a row after which the bucket counts as away.
 _UNREAD = 3
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_$]*)\.)?([a-z_][a-z0-9_$]*)")
+# Files that a search for an id reads at most.
+_MOST_FILES = 10_000
 # Rows of a query that are printed.
 _MOST_ROWS = 1_000
 _ATTEMPTS = ("attempt", "outcome", "ended", "ran ms", "worker", "error", "file")
@@ -220,22 +223,49 @@ def query(arguments: argparse.Namespace) -> None:
 
 def _find(arguments: argparse.Namespace, location: Location) -> None:
     what, id_ = ("job", arguments.job) if arguments.job is not None else ("event", arguments.event)
-    sources = JOB_SOURCES if what == "job" else EVENT_SOURCES
+    own, others = (JOB_FAMILIES, ("attempt",)) if what == "job" else (("event",), ("delivery",))
     since, until = arguments.since, arguments.until
     with session.opened(arguments) as conn:
-        exports = [
-            export
-            for export in session.run(conn, exports_with_id(sources, id_, limit=1_000))
-            if (since is None or export.ends_on > since) and (until is None or export.starts_on <= until)
-        ]
+        files = _may_hold(conn, own, id_, since, until)
         with translated():
-            found = find(location.open(), exports, id_) if exports else []
+            found = _find_first(location, files, id_)
+            if found:
+                began, ended = _days_of(what, found[0])
+                since = began if since is None else max(since, began)
+                until = ended if until is None else min(until, ended or until)
+            if more := _may_hold(conn, others, id_, since, until):
+                found += find(location.open(), more, id_)
         if not found:
             raise _not_found(conn, what, id_)
     if arguments.json:
         table.print_json([{"source": f.export.source, "file": f.export.object, "row": dict(f.row)} for f in found])
     else:
         _print_found(what, id_, found, location)
+
+
+def _find_first(location: Location, files: Sequence[Export], id_: int) -> list[Found]:
+    """Return the row with an id that occurs once: files after its own are not read."""
+    if not files:
+        return []
+    store = location.open()
+    return next((rows for file in files if (rows := find(store, [file], id_))), [])
+
+
+def _may_hold(
+    conn: psycopg.Connection[Any], sources: Sequence[str], id_: int, since: date | None, until: date | None
+) -> list[Export]:
+    """Return all files of these days that may hold an id, the likeliest first."""
+    files = session.run(conn, exports_with_id(sources, id_, since=since, until=until, limit=_MOST_FILES + 1))
+    if len(files) > _MOST_FILES:
+        raise CommandError(f"more than {_MOST_FILES:,} files may hold {id_}: give --since and --until")
+    return files
+
+
+def _days_of(what: str, found: Found) -> tuple[date, date | None]:
+    """Return the first and the last day on which attempts at a job, or deliveries of an event, may have ended."""
+    if what == "event":
+        return found.row["published_at"].date(), None
+    return found.row["created_at"].date(), found.row["finished_at"].date()
 
 
 def _not_found(conn: psycopg.Connection[Any], what: str, id_: int) -> CommandError:
@@ -248,7 +278,7 @@ def _not_found(conn: psycopg.Connection[Any], what: str, id_: int) -> CommandErr
 
 
 def _print_found(what: str, id_: int, found: Sequence[Found], location: Location) -> None:
-    own = ("job_history", "job_failed") if what == "job" else ("event",)
+    own = JOB_FAMILIES if what == "job" else ("event",)
     for one in (one for one in found if one.export.source in own):
         status = f", {one.row['status']}," if one.row.get("status") else ""
         print(f"{what} {id_}{status} in {location.address.rstrip('/')}/{one.export.object}")

@@ -24,7 +24,14 @@ from holdfast._ops.responses.archive import (
     RetentionLine,
 )
 from holdfast._ops.responses.job import AttemptLine
-from holdfast._store.archive import FAMILIES, archive_totals, exports_with_id, list_exports, read_retention
+from holdfast._store.archive import (
+    FAMILIES,
+    JOB_FAMILIES,
+    archive_totals,
+    exports_with_id,
+    list_exports,
+    read_retention,
+)
 from holdfast._store.inspect import list_attempts
 
 if TYPE_CHECKING:
@@ -44,7 +51,6 @@ SECONDS = 10.0
 MOST_READERS = 3
 """So many jobs are read from files at once. A thread that a caller no longer waits for still counts."""
 CHANGEABLE = ("job_history", "job_failed", "event", "run")
-_JOB_FAMILIES = ("job_history", "job_failed")
 _MOST_FILES = 100
 _MOST_ATTEMPTS = 200
 _MOST_TRACEBACKS = 20
@@ -53,9 +59,20 @@ _REQUEST = timedelta(seconds=5)
 
 
 class FoundInFiles(NamedTuple):
-    job: Found | None
-    attempts: list[Found]
+    rows: list[Found]
     complete: bool
+    """Whether there was time to read every file."""
+
+
+class FileSearch(NamedTuple):
+    """The search for the rows of a job in files."""
+
+    job_id: int
+    files: Sequence[Export]
+    ends: float
+    """When the caller stops waiting, by the monotonic clock."""
+    first: bool = False
+    """Whether to stop at the first file with a row."""
 
 
 class ArchiveEndpoints:
@@ -90,45 +107,50 @@ class ArchiveEndpoints:
     async def job(self, service: Service, job_id: int, by: Person, shares: Shares) -> ArchivedJob:
         """Read a job from the files. The caller's turn at the database is not held while the object store is read."""
         async with shares.turn(by), service.reading() as transaction:
-            jobs = await transaction.run(exports_with_id(_JOB_FAMILIES, job_id, limit=_MOST_FILES))
-            attempts = await transaction.run(exports_with_id(["attempt"], job_id, limit=_MOST_FILES))
-            stored = await transaction.run(list_attempts(job_id))
-        if not jobs:
+            files = await transaction.run(exports_with_id(JOB_FAMILIES, job_id, limit=_MOST_FILES + 1))
+        if not files:
             raise _not_found(f"No file of the archive can hold job {job_id}: it never was, or was deleted.")
-        found = await self._read(jobs, attempts, job_id)
-        if found.job is None:
-            raise _not_found(f"Job {job_id} is in none of the files that could hold it: it never was, or was deleted.")
-        row = _row(found.job.row)
-        lines = _attempts(row, (one.row for one in found.attempts))
+        ends = time.monotonic() + SECONDS
+        jobs = await self._read(FileSearch(job_id, files[:_MOST_FILES], ends, first=True))
+        if not jobs.rows:
+            raise _not_in_files(job_id, files, complete=jobs.complete)
+        row = _row(jobs.rows[0].row)
+        days = {"since": row["created_at"].date(), "until": row["finished_at"].date()}
+        async with shares.turn(by), service.reading() as transaction:
+            files = await transaction.run(exports_with_id(["attempt"], job_id, **days, limit=_MOST_FILES + 1))
+            stored = await transaction.run(list_attempts(job_id))
+        tried = await self._read(FileSearch(job_id, files[:_MOST_FILES], ends))
+        lines = _attempts(row, (one.row for one in tried.rows))
         kept = {(line.attempt, line.ended_at): line for line in lines}
         # Attempts of other days may still be in the database, which also has the names of workers.
         kept |= {(one.attempt, one.ended_at): AttemptLine.model_validate(one._asdict()) for one in stored}
         ordered = sorted(kept.values(), key=lambda line: line.ended_at)[-_MOST_ATTEMPTS:]
         async with shares.turn(by):
             story = await service.archived_job(row, ordered)
-        files = {one.export: None for one in (found.job, *found.attempts)}
+        used = {one.export: None for one in (jobs.rows[0], *tried.rows)}
         return ArchivedJob(
             job=story,
-            files=[ArchiveFile(source=x.source, starts_on=x.starts_on, object=x.object or "") for x in files],
-            complete=found.complete,
+            files=[ArchiveFile(source=x.source, starts_on=x.starts_on, object=x.object or "") for x in used],
+            complete=tried.complete and len(files) <= _MOST_FILES,
         )
 
-    async def _read(self, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int) -> FoundInFiles:
-        """Read the files in a thread, and stop waiting for it after `SECONDS`."""
+    async def _read(self, search: FileSearch) -> FoundInFiles:
+        """Read the files in a thread, and stop waiting for it when the time of the search ends."""
         if self._location is None:
             message = (
-                f"Job {job_id} may be in the archive, and this process cannot read it: set HOLDFAST_ARCHIVE_BUCKET "
-                "for it, as for the workers."
+                f"Job {search.job_id} may be in the archive, and this process cannot read it: set "
+                "HOLDFAST_ARCHIVE_BUCKET for it, as for the workers."
             )
             raise RequestRefused(503, "archive_not_configured", message, retry_after=60)
+        if not search.files:
+            return FoundInFiles([], complete=True)
         if not self._readers.acquire(blocking=False):
             message = f"{MOST_READERS} other jobs are read from the archive just now: try again in a few seconds."
             raise RequestRefused(503, "archive_busy", message, retry_after=5)
-        reading = asyncio.to_thread(self._read_files, self._location, jobs, attempts, job_id)
         # Shielded: a thread cannot be cancelled, and frees its place itself.
-        task = asyncio.ensure_future(reading)
+        task = asyncio.ensure_future(asyncio.to_thread(self._read_files, self._location, search))
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(search.ends - time.monotonic()):
                 result = await asyncio.shield(task)
         except TimeoutError:
             message = f"The object store did not answer within {SECONDS:.0f} seconds: try again later."
@@ -137,53 +159,50 @@ class ArchiveEndpoints:
             raise _unreadable(result)
         return result
 
-    def _read_files(
-        self, location: Location, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int
-    ) -> FoundInFiles | Exception:
+    def _read_files(self, location: Location, search: FileSearch) -> FoundInFiles | Exception:
         """Return the rows, or the error: the caller may have stopped waiting for it."""
         try:
-            return _search(location, jobs, attempts, job_id)
+            return _find(location, search)
         except Exception as exc:  # noqa: BLE001 - the caller decides by its type
             return exc
         finally:
             self._readers.release()
 
 
-def _search(location: Location, jobs: Sequence[Export], attempts: Sequence[Export], job_id: int) -> FoundInFiles:
+def _find(location: Location, search: FileSearch) -> FoundInFiles:
     store = location.open(timeout=_REQUEST)
     # Earlier than the caller stops waiting, so that a job is answered though not all of its attempts were read.
-    ends = time.monotonic() + 0.8 * SECONDS
+    ends = search.ends - 0.2 * SECONDS
+    found: list[Found] = []
     with translated():
-        job: Found | None = None
-        for export in jobs:
+        for export in search.files:
             if time.monotonic() > ends:
-                raise TimeoutError
-            if found := find(store, [export], job_id):
-                job = found[0]
+                return FoundInFiles(found, complete=False)
+            found += find(store, [export], search.job_id)
+            if found and search.first:
                 break
-        if job is None:
-            return FoundInFiles(None, [], complete=True)
-        began, ended = job.row["created_at"].date(), job.row["finished_at"].date()
-        tried: list[Found] = []
-        for export in attempts:
-            if export.ends_on <= began or export.starts_on > ended:
-                continue
-            if time.monotonic() > ends:
-                return FoundInFiles(job, tried, complete=False)
-            tried += find(store, [export], job_id)
-    return FoundInFiles(job, tried, complete=True)
+    return FoundInFiles(found, complete=True)
 
 
 def _unreadable(exc: Exception) -> RequestRefused:
     if isinstance(exc, ImportError):
         message = 'This process cannot read the archive: install the extra, `pip install "holdfast-pg[archive]"`.'
         return RequestRefused(503, "archive_not_configured", message, retry_after=60)
-    if isinstance(exc, TimeoutError):
-        message = "The object store answered too slowly to read every file in time: try again later."
-        return RequestRefused(503, "archive_too_slow", message, retry_after=30)
     log.warning("the archive cannot be read", exc_info=exc)
     message = "The archive cannot be read just now; the log of this process has the reason. Try again later."
     return RequestRefused(503, "archive_unreachable", message, retry_after=30)
+
+
+def _not_in_files(job_id: int, files: Sequence[Export], *, complete: bool) -> RequestRefused:
+    """Return why a job was not found: it never was, or not every file that may hold it was read."""
+    ask = f"`holdfast archive query --job {job_id}` reads all of them."
+    if not complete:
+        message = f"There was not enough time to read every file that may hold job {job_id}: {ask}"
+        return RequestRefused(503, "archive_too_slow", message, retry_after=30)
+    if len(files) > _MOST_FILES:
+        message = f"Job {job_id} is not in the {_MOST_FILES} oldest files that may hold it, and there are more: {ask}"
+        return RequestRefused(503, "archive_too_many_files", message)
+    return _not_found(f"Job {job_id} is in none of the files that could hold it: it never was, or was deleted.")
 
 
 def _not_found(message: str) -> RequestRefused:

@@ -19,7 +19,7 @@ from holdfast._ops.responses.job import (
     JobStory,
     Looked,
 )
-from holdfast._store.archive import exports_with_id
+from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers, read_chain
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
 from holdfast._store.moving import find_moved
@@ -248,7 +248,7 @@ async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefu
     """Return why a job, or a chain with its first job, is not in the database."""
     if (moved := await transaction.run(find_moved(job_id))) is not None:
         return RequestRefused(404, "moved", f"{what.capitalize()} {moved.says}.")
-    files = await transaction.run(exports_with_id(["job_history", "job_failed"], job_id, limit=1))
+    files = await transaction.run(exports_with_id(JOB_FAMILIES, job_id, limit=1))
     if files:
         ask = f"GET /api/archive/jobs/{job_id}"
         message = f"{what.capitalize()} is no longer in the database. It may be in the archive: ask {ask}."

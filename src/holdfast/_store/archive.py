@@ -24,6 +24,8 @@ ExportState = Literal["exporting", "uploaded", "verified", "dropped"]
 
 FAMILIES = ("job_history", "job_failed", "attempt", "event", "delivery", "run")
 """The families that are archived."""
+JOB_FAMILIES = ("job_history", "job_failed")
+"""Those that have jobs. An ended job is in one of them, and its attempts are in `attempt`."""
 ID_COLUMN = {"attempt": "job_id", "delivery": "event_id"}
 """The column by which a family is sorted and searched, where that is not `id`."""
 EXPORTS = "holdfast archive"
@@ -291,9 +293,22 @@ def find_export(source: str, starts_on: date) -> Statement[list[Export]]:
     return statement("find_export", many(Export), source=source, starts_on=starts_on.isoformat())
 
 
-def exports_with_id(sources: Sequence[str], id_: int, *, limit: int = 100) -> Statement[list[Export]]:
-    """Return the files that may hold a row with this id, newest first."""
-    return statement("exports_with_id", many(Export), sources=text_array(sources), id=id_, limit=limit)
+def exports_with_id(
+    sources: Sequence[str], id_: int, *, since: date | None = None, until: date | None = None, limit: int = 100
+) -> Statement[list[Export]]:
+    """Return the files that may hold a row with this id, the likeliest first, which is the oldest.
+
+    `since`, `until`: the first and the last day whose files are returned. Default: all days.
+    """
+    return statement(
+        "exports_with_id",
+        many(Export),
+        sources=text_array(sources),
+        id=id_,
+        since=_day(since),
+        until=_day(until),
+        limit=limit,
+    )
 
 
 def archive_totals() -> Statement[list[SourceTotals]]:

@@ -106,4 +106,4 @@ class ArchivedJob(Answer):
     files: list[ArchiveFile]
     """Those in which the job and its attempts were found."""
     complete: bool
-    """False: the time ended before every file with attempts was read."""
+    """False: not every file that may hold attempts was read, since there was not enough time, or there are too many."""

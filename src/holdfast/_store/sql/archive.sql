@@ -106,10 +106,13 @@ SELECT {{export_columns}} FROM holdfast.archive_exports
 WHERE source = %(source)s AND starts_on = %(starts_on)s::date ORDER BY part LIMIT 1000
 
 -- name: exports_with_id
--- Files that may hold this id, newest first: a job of one of these sources, or the attempts at it.
+-- Files that may hold this id, oldest first: a job of one of these sources, or the attempts at it. The ids of a day reach down to those of its
+-- oldest row, so beside jobs with a long delay many later days may hold an id. Most jobs end on the day on which they were created, and no
+-- earlier day can hold them.
 SELECT {{export_columns}} FROM holdfast.archive_exports
 WHERE source = ANY (%(sources)s::text[]) AND min_id <= %(id)s AND max_id >= %(id)s AND state IN ('verified', 'dropped')
-ORDER BY starts_on DESC LIMIT %(limit)s
+    AND (%(since)s::date IS NULL OR ends_on > %(since)s::date) AND (%(until)s::date IS NULL OR starts_on <= %(until)s::date)
+ORDER BY starts_on, part, source LIMIT %(limit)s
 
 -- name: archive_totals
 SELECT source, count(*), coalesce(sum(rows), 0)::bigint, coalesce(sum(bytes), 0)::bigint, min(starts_on), max(ends_on),
