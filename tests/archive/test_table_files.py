@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from holdfast._archive.months import closed_months
 from holdfast._archive.restore import TargetTable, restore
 from holdfast._drivers import run
 from holdfast._store.archive import Upload, record_upload, start_export
-from holdfast.archive import Archive
+from holdfast.archive import Archive, ArchiveError
 from tests.archive.tables import TENDERS, count, fill, months, move, ready
 
 if TYPE_CHECKING:
@@ -117,6 +118,54 @@ async def test_a_month_that_is_read_is_dropped_later(tenders: History) -> None:
         reader.execute("SELECT count(*) FROM archive.tenders_202401")
         assert await tenders.cleanup(TENDERS) == {"periods_kept": 1, "periods_dropped": 1}
     assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
+
+
+OTHERS = """
+CREATE SCHEMA archive;
+CREATE TABLE archive.tenders (id bigint, published_at timestamptz) PARTITION BY RANGE (published_at);
+CREATE TABLE archive.tenders_202401 PARTITION OF archive.tenders FOR VALUES FROM ('2024-01-01+00') TO ('2024-02-01+00');
+INSERT INTO archive.tenders SELECT n, '2024-01-05' FROM generate_series(1, 10) AS n
+"""
+
+
+async def test_a_table_of_the_application_in_the_schema_is_neither_exported_nor_dropped(tenders: History) -> None:
+    tenders.conn.execute(OTHERS)
+    assert "periods_exported" not in await tenders.export(TENDERS)
+    assert await tenders.exports("public.tenders") == []
+    # As an earlier version exported it.
+    tenders.conn.execute(
+        "INSERT INTO holdfast.archive_exports (source, starts_on, ends_on, state, started_at, lock_token, rows, "
+        "drop_eligible_at) VALUES ('public.tenders', '2024-01-01', '2024-02-01', 'verified', now(), 1, 10, now())"
+    )
+    with pytest.raises(ArchiveError, match=r"does not hold rows of public\.tenders: rename it"):
+        await tenders.cleanup(TENDERS)
+    assert count(tenders, "archive.tenders") == 10
+    [export] = await tenders.exports("public.tenders")
+    assert export.state == "verified"
+
+
+async def test_a_month_that_was_detached_is_kept(tenders: History) -> None:
+    await tenders.cleanup(TENDERS)
+    await tenders.export(TENDERS)
+    ready(tenders)
+    tenders.conn.execute("ALTER TABLE archive.tenders DETACH PARTITION archive.tenders_202401")
+    assert await tenders.cleanup(TENDERS) == {"periods_kept": 1, "periods_dropped": 1}
+    assert count(tenders, "archive.tenders_202401") == 10
+
+
+async def test_partitions_that_are_no_months_are_left_alone(tenders: History) -> None:
+    await move(tenders)
+    for name, bounds in (
+        ("tenders_rest", "DEFAULT"),
+        ("tenders_202099", "FOR VALUES FROM ('1999-01-01+00') TO ('1999-02-01+00')"),
+        ("others_202101", "FOR VALUES FROM ('2021-01-01+00') TO ('2021-02-01+00')"),
+    ):
+        tenders.conn.execute(f"CREATE TABLE archive.{name} PARTITION OF archive.tenders {bounds}".encode())
+    assert (await tenders.export(TENDERS))["periods_exported"] == 2
+    assert {export.starts_on.isoformat() for export in await tenders.exports("public.tenders")} == {
+        "2024-01-01",
+        "2024-02-01",
+    }
 
 
 async def test_a_new_month_can_be_added_while_another_is_exported(tenders: History) -> None:

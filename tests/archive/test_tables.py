@@ -353,6 +353,13 @@ async def test_another_column_of_time_is_refused(tenders: History) -> None:
             ValueError,
             "archives: public.tenders is declared twice",
         ),
+        (
+            lambda: Holdfast(
+                archives=[Archive("sales.orders", "at", hot="1 day"), Archive("sales_orders", "at", hot="1 day")]
+            ),
+            ValueError,
+            r"the rows of sales\.orders and of public\.sales_orders would both be in the table archive\.sales_orders: ",
+        ),
         (lambda: Holdfast(archives=TENDERS), TypeError, "archives: expected a list"),  # type: ignore[arg-type]
         (lambda: Holdfast(archives=["tenders"]), TypeError, "archives: expected a list"),  # type: ignore[list-item]
     ],

@@ -14,7 +14,7 @@ from holdfast._app.client import Client
 from holdfast._app.registry import Registry
 from holdfast._app.sync import SyncClient
 from holdfast._app.verbs import Verbs
-from holdfast._archive.tables import Archive
+from holdfast._archive.tables import SCHEMA, Archive
 from holdfast._model.call import explains, suggestion
 from holdfast._model.codec import JsonCodec
 from holdfast._model.databases import named
@@ -207,6 +207,14 @@ def _checked_archives(given: object) -> tuple[Archive, ...]:
         archive.source for n, archive in enumerate(archives) if archive.source in [a.source for a in archives[:n]]
     ]:
         raise ValueError(f"archives: {twice[0]} is declared twice")
+    # In the schema `archive`, public.sales_orders and sales.orders have the same name.
+    for n, archive in enumerate(archives):
+        for other in archives[:n]:
+            if archive.archived_name == other.archived_name:
+                raise ValueError(
+                    f"archives: the rows of {other.source} and of {archive.source} would both be in the table "
+                    f"{SCHEMA}.{archive.archived_name}: rename one of the tables"
+                )
     return archives
 
 

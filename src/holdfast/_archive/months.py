@@ -12,16 +12,22 @@ from holdfast._archive.incomplete import explain
 from holdfast._archive.moving import months_of_utc, tuples
 from holdfast._archive.tables import CalendarSpan, month_after
 from holdfast._drivers import run
-from holdfast._store.archive import Period, export_again, record_dropped, record_incomplete
+from holdfast._logs.log import Log
+from holdfast._store.archive import Period, export_again, is_archived_month, record_dropped, record_incomplete
 from holdfast._store.archive import closed_months as list_closed
 from holdfast._store.catalog import read_primary_key, table_exists
 from holdfast._store.own_tables import count_rows, drop_table, lock_against_writers
 
 if TYPE_CHECKING:
+    from psycopg import sql
+
     from holdfast._archive.tables import Archive
     from holdfast._store.archive import Export
+    from holdfast._store.statement import Statement
 
     Connection = psycopg.AsyncConnection[Any]
+
+log = Log(__name__)
 
 _MORE = "rows were added after the export"
 
@@ -29,10 +35,14 @@ _MORE = "rows were added after the export"
 async def closed_months(conn: Connection, archive: Archive) -> list[Period]:
     """Return the months of a table to export, oldest first: their rows are all older than `hot`.
 
+    A table in the schema `archive` that Holdfast has not made is left alone, and `cleanup` reports it.
+
     A month that was dropped, and got rows again since, has another part.
     """
     hot = str(CalendarSpan.parse("hot", archive.hot))
-    found = await run(conn, list_closed(archive.source, archive.archived.as_string(conn), hot=hot))
+    found = await run(
+        conn, list_closed(archive.source, archive.archived.as_string(conn), comment=archive.comment, hot=hot)
+    )
     key = await run(conn, read_primary_key(archive.table_name.as_string(conn)))
     periods = []
     for month in found:
@@ -60,7 +70,8 @@ async def drop_month(
 
     Were it recorded later, a row that arrives in between would make a new month of the same name, and the file would be
     replaced. `fault`: why the file is not trusted. Return "changed" if the month is to be exported anew, "incomplete"
-    if it has fewer rows than its file, so that both are kept, and "kept" if another transaction uses it now.
+    if it has fewer rows than its file, so that both are kept, and "kept" if another transaction uses it now, or if the
+    table of this name is not one that Holdfast has made.
     """
     part = archive.month(verified.starts_on)
     rows, found = verified.rows or 0, 0
@@ -70,6 +81,10 @@ async def drop_month(
             if exists:
                 # No row comes or goes while they are counted, and readers are not kept waiting.
                 await conn.execute(lock_against_writers(part))
+                if not await run(conn, _is_ours(conn, archive, part)):
+                    extra = {"source": archive.source, "starts_on": verified.starts_on.isoformat()}
+                    log.warning("a month is kept: its table is not one that Holdfast has made", extra=extra)
+                    return "kept"
                 [(found,)] = await (await tuples(conn).execute(count_rows(part))).fetchall()
             if (exists or fault is not None) and found < rows:
                 why = explain(archive.source, verified.starts_on, found=found, rows=rows, fault=fault)
@@ -87,3 +102,7 @@ async def drop_month(
     except (errors.LockNotAvailable, errors.DeadlockDetected):
         pass
     return "kept"
+
+
+def _is_ours(conn: Connection, archive: Archive, month: sql.Identifier) -> Statement[bool]:
+    return is_archived_month(month.as_string(conn), archive.archived.as_string(conn), comment=archive.comment)

@@ -243,9 +243,18 @@ def droppable_months(source: str, *, limit: int) -> Statement[list[Export]]:
     return statement("droppable_months", many(Export), source=source, limit=limit)
 
 
-def closed_months(source: str, archived: str, *, hot: str) -> Statement[list[ClosedMonth]]:
-    """Return the months of a table to export, oldest first. `archived`: its copy in the schema `archive`, quoted."""
-    return statement("closed_months", many(ClosedMonth), source=source, archived=archived, hot=hot)
+def closed_months(source: str, archived: str, *, comment: str, hot: str) -> Statement[list[ClosedMonth]]:
+    """Return the months of a table to export, oldest first.
+
+    `archived`: its copy in the schema `archive`, quoted. `comment`: that of the copy; a table with another one has no
+    months.
+    """
+    return statement("closed_months", many(ClosedMonth), source=source, archived=archived, comment=comment, hot=hot)
+
+
+def is_archived_month(month: str, archived: str, *, comment: str) -> Statement[bool]:
+    """Return whether a table is a month of a copy in the schema `archive` that has this comment. Names are quoted."""
+    return statement("is_archived_month", value, month=month, archived=archived, comment=comment)
 
 
 def least_rows(source: str, starts_on: str, part: int, token: int) -> Statement[int | None]:

@@ -131,16 +131,29 @@ SELECT count(*)::int FROM pg_catalog.pg_stat_activity
 WHERE backend_type = 'client backend' AND state = 'active' AND pid <> pg_backend_pid() AND application_name <> %(exports)s
 
 -- name: closed_months
--- The months of a table of the application, by its copy in the schema `archive`, that are older than `hot` and neither verified nor incomplete.
-SELECT c.relname::text, c.reltuples::bigint, x.part, x.state FROM pg_catalog.pg_class c JOIN pg_catalog.pg_inherits i ON i.inhrelid = c.oid
+-- The months of a table of the application, by its copy in the schema `archive`, that are older than `hot` and neither verified nor incomplete. The name of the
+-- copy does not make it ours: its comment does. Of its partitions, those that the application has added, such as a default one, are not months.
+WITH months AS MATERIALIZED (
+    SELECT c.relname::text, c.reltuples::bigint FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+    JOIN pg_catalog.pg_class p ON p.oid = i.inhparent
+    WHERE p.oid = pg_catalog.to_regclass(%(archived)s) AND pg_catalog.obj_description(p.oid, 'pg_class') = %(comment)s
+        AND c.relnamespace = p.relnamespace AND pg_catalog.left(c.relname, -7) = p.relname
+        AND c.relname ~ '_[1-9][0-9]{3}(0[1-9]|1[0-2])$'
+)
+SELECT m.relname, m.reltuples, x.part, x.state FROM months m
 LEFT JOIN LATERAL (SELECT e.part, e.state, e.locked_until, e.incomplete FROM holdfast.archive_exports e
-    WHERE e.source = %(source)s AND e.starts_on = pg_catalog.to_date(pg_catalog.right(c.relname, 6), 'YYYYMM')
+    WHERE e.source = %(source)s AND e.starts_on = pg_catalog.to_date(pg_catalog.right(m.relname, 6), 'YYYYMM')
     ORDER BY e.part DESC LIMIT 1) AS x ON true
-WHERE i.inhparent = pg_catalog.to_regclass(%(archived)s) AND x.state IS DISTINCT FROM 'verified'
-    AND coalesce(x.locked_until < pg_catalog.now(), true) AND x.incomplete IS NOT TRUE
-    AND pg_catalog.to_date(pg_catalog.right(c.relname, 6), 'YYYYMM') + interval '1 month' + %(hot)s::interval
+WHERE x.state IS DISTINCT FROM 'verified' AND coalesce(x.locked_until < pg_catalog.now(), true)
+    AND x.incomplete IS NOT TRUE
+    AND pg_catalog.to_date(pg_catalog.right(m.relname, 6), 'YYYYMM') + interval '1 month' + %(hot)s::interval
         <= pg_catalog.now() AT TIME ZONE 'UTC'
-ORDER BY c.relname LIMIT 1000
+ORDER BY m.relname LIMIT 1000
+
+-- name: is_archived_month
+-- Whether a table is a month of the copy of a table of the application, and not of another table with the same name.
+SELECT EXISTS (SELECT FROM pg_catalog.pg_inherits i WHERE i.inhrelid = pg_catalog.to_regclass(%(month)s)
+    AND i.inhparent = pg_catalog.to_regclass(%(archived)s) AND pg_catalog.obj_description(i.inhparent, 'pg_class') = %(comment)s)
 
 -- name: read_settings
 -- For one transaction, since behind a pooler the session is shared: values have one form, and rows are read by an index in the order of ids
