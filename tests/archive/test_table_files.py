@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -68,8 +70,9 @@ async def test_a_month_that_changed_after_the_export_is_exported_anew(tenders: H
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
     fill(tenders, 500, "'2024-02-20'", rows=3)
+    assert await tenders.cleanup(TENDERS) == {"rows_moved": 3}
     ready(tenders)
-    assert await tenders.cleanup(TENDERS) == {"rows_moved": 3, "periods_dropped": 1}
+    assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
     assert months(tenders) == {"archive.tenders_202402": 13}
     assert (await tenders.export(TENDERS))["rows_exported"] == 13
     ready(tenders)
@@ -118,6 +121,29 @@ async def test_a_month_that_is_read_is_dropped_later(tenders: History) -> None:
         reader.execute("SELECT count(*) FROM archive.tenders_202401")
         assert await tenders.cleanup(TENDERS) == {"periods_kept": 1, "periods_dropped": 1}
     assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
+
+
+class Spent:
+    """A tick whose budget is spent when the first rows were moved."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.signal = SimpleNamespace(aborted=False)
+
+    @property
+    def budget(self) -> SimpleNamespace:
+        return SimpleNamespace(over=self.counts["rows_moved"] > 0)
+
+    def count(self, name: str, more: int = 1) -> None:
+        self.counts[name] += more
+
+
+async def test_months_are_dropped_also_if_moving_takes_all_the_time(tenders: History) -> None:
+    await tenders.cleanup(TENDERS)
+    await tenders.export(TENDERS)
+    ready(tenders)
+    fill(tenders, 500, "'2024-03-20'", rows=3)
+    assert await tenders.runners(TENDERS).cleanup(Spent()) == {"periods_dropped": 2, "rows_moved": 3}
 
 
 OTHERS = """

@@ -1,4 +1,4 @@
-"""The ticks of two runners: `cleanup` moves and drops what is old, `archiveExport` writes it to the object store."""
+"""The ticks of two runners: `cleanup` drops and moves what is old, `archiveExport` writes it to the object store."""
 
 from __future__ import annotations
 
@@ -82,9 +82,10 @@ class ArchiveRunners:
         self._background = background
 
     async def cleanup(self, tick: Tick) -> Mapping[str, int]:
-        """Move old rows of the application's tables, then drop days and months that are verified.
+        """Drop days and months that are verified, then move old rows of the application's tables.
 
-        A table that does not fit its declaration stops neither the others nor the dropping.
+        Moving comes last, since it may take all the time that a tick has. A table that does not fit its declaration does
+        not stop the others.
         """
 
         def stopped() -> bool:
@@ -95,6 +96,9 @@ class ArchiveRunners:
 
         broken: list[ArchiveError] = []
         async with self._connect() as conn:
+            if self._location is not None:
+                await drop_days(conn, self._location, on_dropped=dropped, stopped=stopped)
+                await drop_months(conn, self._location, self._archives, on_dropped=dropped, stopped=stopped)
             for archive in await moving.order(conn, self._archives):
                 try:
                     await moving.move(conn, archive, on_moved=partial(tick.count, "rows_moved"), stopped=stopped)
@@ -103,9 +107,6 @@ class ArchiveRunners:
                     log.info("another transaction has locked a table: its rows are moved later", extra=extra)
                 except ArchiveError as exc:
                     broken.append(exc)
-            if self._location is not None:
-                await drop_days(conn, self._location, on_dropped=dropped, stopped=stopped)
-                await drop_months(conn, self._location, self._archives, on_dropped=dropped, stopped=stopped)
         if broken:
             raise ArchiveError("; ".join(map(str, broken)))
         return tick.counts
