@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,14 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast._app import archiving
+from holdfast._app.app import application_of
 from holdfast._archive.runners import ArchiveRunners
 from holdfast._drivers import run_sync
+from holdfast._engine.once import run_tick
 from holdfast._model.settings import SettingsError
 from holdfast._store.schedule import trigger_schedule
 from tests.archive.conftest import FAMILIES
+from tests.engine.fleet import fast
 from tests.engine.pace import QUICK
 from tests.engine.waiting import until
 
@@ -63,6 +67,27 @@ async def test_a_worker_archives(history: History, monkeypatch: pytest.MonkeyPat
         await until(lambda: (last_run(history, "cleanup") or [None])[0] is not None)
         assert last_run(history, "cleanup") == ("completed", {"periods_dropped": 1}, None)
     assert ("dropped", 25) in [(export.state, export.rows) for export in await history.exports()]
+
+
+async def test_an_export_in_one_shot_mode_has_the_time_of_the_whole_tick(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "ArchiveRunners", partial(ArchiveRunners, background=False))
+    history.jobs_of(100, 25)
+    history.conn.execute("UPDATE holdfast.retention SET archived = false WHERE family <> 'job_history'")
+    place = history.location
+    settings = fast(
+        archive_bucket=place.bucket,
+        archive_region=place.region,
+        archive_endpoint=place.endpoint,
+        tick_runners=("cleanup", "archiveExport"),
+        tick_runner_max=timedelta(milliseconds=1),
+    )
+    application = application_of(Holdfast(history.url), settings)
+    assert {ticked.outcome for ticked in (await run_tick(application)).runners} == {"skipped"}
+    run_sync(history.conn, trigger_schedule("archiveExport"))
+    ticked = (await run_tick(application)).runners[-1]
+    assert (ticked.runner, ticked.outcome, ticked.counts["rows_exported"]) == ("archiveExport", "completed", 25)
 
 
 async def test_without_a_bucket_there_is_no_archive(history: History) -> None:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from holdfast._model.schedule import Schedule
     from holdfast._model.settings import Settings
 
-# A first export has all days that there are, and a move all rows that are old. Both go on where they were stopped.
+# A first export has all days that there are, and a move all rows that are old. Both go on where they were stopped: a
+# move with the next rows, an export with the day that was not finished.
 LONGEST = timedelta(hours=6)
 
 
@@ -51,7 +52,8 @@ def archive_runners(settings: Settings, archives: Sequence[Archive]) -> Callable
         ticks = ArchiveRunners(url, connected, location=location, archives=archives)
         options: dict[str, Any] = {"singleton": True, "max_runtime": LONGEST}
         cleanup = Runner(CLEANUP, ticks.cleanup, every=cleanup_at, **options)
-        export = Runner(EXPORT, ticks.export, every=export_at, **options)
+        # An export that is stopped begins anew, while `cleanup` goes on where it was.
+        export = Runner(EXPORT, ticks.export, every=export_at, whole_tick=True, **options)
         return [cleanup] if location is None else [cleanup, export]
 
     return make

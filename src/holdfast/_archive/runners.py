@@ -84,8 +84,8 @@ class ArchiveRunners:
     async def cleanup(self, tick: Tick) -> Mapping[str, int]:
         """Drop days and months that are verified, then move old rows of the application's tables.
 
-        Moving comes last, since it may take all the time that a tick has. A table that does not fit its declaration does
-        not stop the others.
+        Moving comes last, since it may take all the time that a tick has. A table that does not fit its declaration
+        does not stop the others.
         """
 
         def stopped() -> bool:

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast._engine.keeper import Keeper
@@ -100,8 +101,8 @@ async def _once(ticker: Ticker, runner: Runner, settings: Settings, ends: float)
     left = ends - time.monotonic()
     if left <= 0:
         return Ticked(runner=runner.name, outcome="skipped", why="no time left", database=ticker.database.name)
-    longest = min(settings.tick_runner_max, runner.max_runtime or settings.tick_runner_max)
-    seconds = min(left, longest.total_seconds())
+    share = timedelta(seconds=left) if runner.whole_tick else settings.tick_runner_max
+    seconds = min(left, min(share, runner.max_runtime or share).total_seconds())
     # A runner whose jobs may run on ends by itself; its grace is for writing their outcomes.
     limits = Limits(settings.tick_runner_max_items, seconds, left + runner.grace if runner.runs_on else seconds)
     try:

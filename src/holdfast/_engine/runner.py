@@ -172,6 +172,8 @@ class Runner:
     """Seconds that it may take to end when stopped, if longer than usual."""
     runs_on: bool = False
     """Its share of a one-shot tick limits what it starts; running jobs may continue until the whole tick ends."""
+    whole_tick: bool = False
+    """In one-shot mode, it may take its `max_runtime` until the whole tick ends, and not just its share."""
     spread: float = 0.0
     """Up to this many seconds after its slot, at random, a worker looks at it: not all of a fleet at one moment. In
     between they look half as often."""
