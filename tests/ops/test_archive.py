@@ -331,6 +331,29 @@ async def test_exports_by_source_and_days_newest_first(history: History, caller:
     assert [one["starts_on"] for one in older["exports"]] == [days[0]]
 
 
+async def test_exports_that_run_or_failed_come_first_however_old_they_are(history: History, caller: Caller) -> None:
+    days = [history.jobs_of(ago, 1) for ago in (14, 13, 12, 11, 10)]
+    await history.export()
+    change = "UPDATE holdfast.archive_exports SET state = {}, locked_until = {}, error = {} WHERE starts_on = %s"
+    history.conn.execute(change.format("'uploaded'", "now() + interval '1 hour'", "NULL"), [days[0]])
+    history.conn.execute(change.format("'exporting'", "NULL", "'refused'"), [days[1]])
+    history.conn.execute(change.format("'exporting'", "now() - interval '1 hour'", "NULL"), [days[2]])
+    ordered = [days[0], days[2], days[1], days[4], days[3]]
+    for limit in range(1, 6):
+        found = (await caller.get("/api/archive/exports", f"source=job_history&limit={limit}")).json
+        assert [one["starts_on"] for one in found["exports"]] == ordered[:limit]
+        assert found["complete"] is (limit == 5)
+    assert found["exports"][0]["running"] is True
+    # By ranges of days, every one is seen once.
+    parts = [f"until={days[1]}", f"since={days[1]}&until={days[3]}", f"since={days[3]}"]
+    seen = [
+        one["starts_on"]
+        for part in parts
+        for one in (await caller.get("/api/archive/exports", f"source=job_history&{part}")).json["exports"]
+    ]
+    assert seen == [days[0], days[2], days[1], days[4], days[3]]
+
+
 async def test_a_running_export_has_its_progress_and_a_failed_one_its_error(history: History, caller: Caller) -> None:
     history.day(12, 4)
     async with history.connected() as conn:

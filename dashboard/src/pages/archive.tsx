@@ -131,7 +131,7 @@ function SourceName({ name }: { name: string }) {
   );
 }
 
-/** Each day or month, newest first; while one is exported, its progress is asked for every two seconds. */
+/** Each day or month; while one is exported, its progress is asked for every two seconds. */
 function Periods({ sources }: { sources: ArchiveSource[] }) {
   const [source, setSource] = useState("");
   const [limit, setLimit] = useState(FIRST);
@@ -152,7 +152,7 @@ function Periods({ sources }: { sources: ArchiveSource[] }) {
   return (
     <Panel
       title="Days"
-      note="Newest first. A day is exported when it is over, read back, and dropped when its retention ends."
+      note="Running and failed exports first, then the newest. A day is exported when it is over, read back, and dropped when its retention ends."
       aside={
         sources.length > 1 && (
           <Choice
@@ -184,7 +184,7 @@ function More({ shown, onMore }: { shown: number; onMore: () => void }) {
   if (shown >= MOST)
     return (
       <p class="note">
-        The newest {count(shown)} are shown. Choose one source to see older ones, or ask the API.
+        The first {count(shown)} are shown. Choose one source to see older ones, or ask the API.
       </p>
     );
   return (

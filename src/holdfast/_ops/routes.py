@@ -287,7 +287,7 @@ ROUTES: tuple[Route, ...] = (
           body=requests.SubscriptionAction, refusals=(409,)),
     Route("GET", "/api/archive", VIEWER, "The archive: its sources, how long rows are kept, and the next drop",
           archive.ArchiveSummary, lambda call: call.operations.archive.summary(call.service)),
-    Route("GET", "/api/archive/exports", VIEWER, "The files of the archive, newest first, and exports that run",
+    Route("GET", "/api/archive/exports", VIEWER, "The files of the archive, those that are not verified first",
           archive.ExportPage, lambda call: call.operations.archive.exports(call.service, call.query),
           query=requests.ExportSearch),
     Route("PUT", "/api/archive/retention", OPERATOR, "Set how many days ended rows of a family are kept", job.Done,

@@ -288,7 +288,10 @@ def load_settings() -> Statement[None]:
 def list_exports(
     *, source: str | None = None, since: date | None = None, until: date | None = None, limit: int = 1_000
 ) -> Statement[list[Export]]:
-    """Return records, newest first: of one source or all, of periods that start in a range of days."""
+    """Return records of one source or all, of periods that start in a range of days.
+
+    First those of exports that run, then others that are not verified, then the newest.
+    """
     return statement("list_exports", many(Export), source=source, since=_day(since), until=_day(until), limit=limit)
 
 

@@ -88,9 +88,9 @@ class ExportLine(Answer):
 
 class ExportPage(Answer):
     exports: list[ExportLine]
-    """Newest first."""
+    """First those that run, then others that are not verified, such as failed ones, then the newest."""
     complete: bool
-    """False: there are more than `limit`. Ask for the days before the last one shown, with `until`."""
+    """False: there are more than `limit`. Ask for fewer days at once, with `since` and `until`."""
 
 
 class ArchiveFile(Answer):

@@ -90,11 +90,13 @@ SELECT {{export_columns}} FROM holdfast.archive_exports
 WHERE source = %(source)s AND state = 'verified' AND drop_eligible_at <= now() ORDER BY starts_on LIMIT %(limit)s
 
 -- name: list_exports
--- Newest first, of one source or of all.
+-- Of one source or of all. First those that run, then others that are not verified, such as failed ones: however old their periods are, they
+-- are not behind a thousand verified ones. Then the newest first.
 SELECT {{export_columns}} FROM holdfast.archive_exports
 WHERE (%(source)s::text IS NULL OR source = %(source)s) AND (%(since)s::date IS NULL OR starts_on >= %(since)s::date)
     AND (%(until)s::date IS NULL OR starts_on < %(until)s::date)
-ORDER BY starts_on DESC, source, part LIMIT %(limit)s
+ORDER BY CASE WHEN locked_until > now() THEN 0 WHEN state IN ('exporting', 'uploaded') THEN 1 ELSE 2 END, starts_on DESC, source, part
+LIMIT %(limit)s
 
 -- name: unfinished_exports
 -- Oldest first.
