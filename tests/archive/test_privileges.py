@@ -97,3 +97,20 @@ async def test_the_owner_detaches_beside_readers(history: History) -> None:
     # A day that somebody dropped by hand does not stop the others.
     history.conn.execute(f"DROP TABLE holdfast.event_{day:%Y%m%d}")
     assert await history.cleanup() == {"periods_dropped": len(FAMILIES)}
+
+
+async def test_a_restore_into_a_schema_that_exists_needs_no_right_to_create_schemas(
+    history: History, bucket: ObjectStore, worker_url: str
+) -> None:
+    history.jobs_of(100, 10)
+    await history.export()
+    [export] = await history.exports()
+    history.conn.execute('CREATE SCHEMA archive; CREATE SCHEMA "Old ones"')
+    with psycopg.connect(worker_url, autocommit=True) as conn:
+        for schema in ("archive", "Old ones"):
+            grant = sql.SQL("GRANT USAGE, CREATE ON SCHEMA {} TO test_archivist").format(sql.Identifier(schema))
+            history.conn.execute(grant)
+            assert restore(conn, bucket, export, TargetTable(schema, "restored")) == 10
+        with pytest.raises(psycopg.errors.InsufficientPrivilege, match="permission denied for database"):
+            restore(conn, bucket, export, TargetTable("elsewhere", "restored"))
+    history.conn.execute("DROP OWNED BY test_archivist")

@@ -11,8 +11,8 @@ from holdfast._archive.columns import columns_of
 from holdfast._archive.location import ArchiveError
 from holdfast._drivers import run_sync
 from holdfast._store.archive import load_settings
-from holdfast._store.catalog import type_exists
-from holdfast._store.own_tables import ensure_schema, ensure_table, load_rows
+from holdfast._store.catalog import schema_exists, type_exists
+from holdfast._store.own_tables import create_schema, ensure_table, load_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -59,7 +59,9 @@ def restore(
     with conn.transaction():
         _check_types(conn, export.object, columns)
         run_sync(conn, load_settings())
-        conn.execute(ensure_schema(target.schema))
+        # IF NOT EXISTS asks for the right to create schemas also where there is one.
+        if not run_sync(conn, schema_exists(sql.Identifier(target.schema).as_string(conn))):
+            conn.execute(create_schema(target.schema))
         conn.execute(ensure_table(target.quoted, {column.name: column.type for column in columns}))
         load = load_rows(target.quoted, [column.name for column in columns])
         done = 0

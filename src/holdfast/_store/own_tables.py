@@ -207,10 +207,6 @@ def drop_table(table: Identifier) -> Composed:
     return SQL("DROP TABLE {}").format(table)
 
 
-def ensure_schema(name: str) -> Composed:
-    return SQL("CREATE SCHEMA IF NOT EXISTS {}").format(Identifier(name))
-
-
 def ensure_table(table: Identifier, types: Mapping[str, str]) -> Composed:
     return SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, _declared(types))
 
