@@ -131,6 +131,23 @@ def test_what_happened_to_a_job(history: History) -> None:
     assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
 
 
+def test_a_job_that_left_is_named_with_the_command_that_finds_it(history: History) -> None:
+    history.jobs_of(100, 5)
+    id_ = history.value("SELECT max(id) FROM holdfast.job_history")
+    assert archive(history, "export", "job_history").status == 0
+    history.conn.execute("DELETE FROM holdfast.job_history")
+    said = command(history, "jobs", "show", str(id_))
+    assert said.status == 1
+    assert said.err == (
+        f"holdfast jobs: job {id_} is no longer in the database, and may be in the archive: run "
+        f"`holdfast archive query --job {id_}`\n"
+    )
+    eu = {"HOLDFAST_DATABASE_URL": f"eu={history.url}"}
+    said = command(history, "jobs", "show", f"eu/{id_}", **eu)
+    assert said.err.endswith(f": run `holdfast archive query --job {id_} --database eu`\n")
+    assert command(history, "jobs", "show", str(id_ + 1)).err.startswith(f"holdfast jobs: job {id_ + 1} does not exist")
+
+
 def test_a_job_that_was_delayed_for_days_is_found_with_its_attempts(history: History) -> None:
     days = [history.day(100 - n, families=["job_history", "attempt"]) for n in range(3)]
     for n, day in enumerate(days):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from holdfast._cli.job_story import as_json, print_story, read_story
 from holdfast._cli.session import CommandError
 from holdfast._model.retry import tries
 from holdfast._ops.wording import counted
+from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.inspect import MOST, STATUSES, Filter, list_jobs, read_job
 from holdfast._store.moving import find_moved, held_key
 from holdfast._store.search import MOST_ACTED_ON
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from holdfast._ops.responses.job import JobActionResult, JobLine
     from holdfast._ops.service import Service
     from holdfast._store.inspect import JobRow
+    from holdfast._store.moving import Moved
     from holdfast._store.search import Acted
 
     Act: TypeAlias = Callable[[Sequence[Database], argparse.Namespace], Awaitable[int]]
@@ -176,11 +179,23 @@ async def _show(databases: Sequence[Database], arguments: argparse.Namespace) ->
 
 
 async def _missing(databases: Sequence[Database], wanted: JobId) -> CommandError:
-    """Return the error for a job that no database has: it has moved, or does not exist."""
-    answers = await ask_all(databases, lambda service, _: service.read(find_moved(wanted.id)))
-    moved = next((answer.value for answer in answers.found if answer.value is not None), None)
+    """Return the error for a job that no database has: it has moved, may be in the archive, or does not exist."""
+
+    async def ask(service: Service, database: Database) -> tuple[Moved | None, str | None]:
+        files = await service.read(exports_with_id(JOB_FAMILIES, wanted.id, limit=1))
+        which = f" --database {shlex.quote(database.name)}" if database.name else ""
+        query = f"`holdfast archive query --job {wanted.id}{which}`" if files else None
+        return await service.read(find_moved(wanted.id)), query
+
+    answers = [answer.value for answer in (await ask_all(databases, ask)).found]
+    moved = next((moved for moved, _ in answers if moved is not None), None)
+    queries = " or ".join(query for _, query in answers if query is not None)
     why = "does not exist: it was never committed, was deleted, or its history has expired. See `holdfast jobs list`"
-    return CommandError(f"job {wanted} {why if moved is None else moved.says}")
+    if moved is not None:
+        why = moved.says
+    elif queries:
+        why = f"is no longer in the database, and may be in the archive: run {queries}"
+    return CommandError(f"job {wanted} {why}")
 
 
 async def _act_by_id(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
