@@ -87,8 +87,9 @@ async def test_a_month_with_as_many_rows_as_before_is_exported_anew(tenders: His
     # One row is deleted, and another one comes late.
     tenders.conn.execute("DELETE FROM archive.tenders_202402 WHERE id = 11")
     fill(tenders, 500, "'2024-02-20'", rows=1)
+    assert await tenders.cleanup(TENDERS) == {"rows_moved": 1}
     ready(tenders)
-    assert await tenders.cleanup(TENDERS) == {"rows_moved": 1, "periods_dropped": 1}
+    assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
     assert months(tenders) == {"archive.tenders_202402": 10}
     february = (await tenders.exports("public.tenders"))[0]
     assert (february.state, february.error) == ("exporting", "rows were moved into the month: it is exported anew")
