@@ -17,7 +17,7 @@ WARM_UP = 8.0
 """Workers have started, and the backlog of the first seconds is gone."""
 FAILS_AT = 15.0
 FIFTH = 0.2
-"""Long runs have a fifth of the fleet. It consists of pairs of databases with twenty workers, which share nothing."""
+"""Two runs have a fifth of the fleet, which consists of pairs of databases with twenty workers that share nothing."""
 
 
 class Fact(NamedTuple):
@@ -64,8 +64,7 @@ def steady(scale: float = 1.0, seconds: float = 20.0) -> Run:
         "A steady load",
         "Every database gets the same load. Each worker serves two databases.",
         [
-            Fact("workers", len(world.workers)),
-            Fact("databases", len(world.databases)),
+            *_size(world),
             Fact("enqueued", world.total("enqueued", *between), "jobs/s"),
             Fact("completed", world.total("completed", *between), "jobs/s"),
             Fact("from enqueueing to the handler, median", pickup.quantile(0.5) * 1000, "ms"),
@@ -99,6 +98,7 @@ def rack(scale: float = 1.0, seconds: float = 110.0) -> Run:
         f"At {FAILS_AT:.0f} s all workers of one rack end at once. Their jobs wait for their leases, and are then run "
         "apart.",
         [
+            *_size(world),
             Fact("workers lost", sum(not worker.alive for worker in world.workers)),
             Fact("jobs that they held", lost[0]),
             *_recovery(world, FAILS_AT),
@@ -135,6 +135,7 @@ def region(scale: float = 1.0, seconds: float = 120.0, down: float = 30.0) -> Ru
         f"elsewhere and answer after {down:.0f} s; the workers do not come back. Workers of other regions serve these "
         "databases too.",
         [
+            *_size(world),
             Fact("workers lost", sum(not worker.alive for worker in world.workers)),
             Fact("databases down", len(gone)),
             Fact("other databases meanwhile: handler starts after, 99th of a hundred", peak[0] * 1000, "ms"),
@@ -223,6 +224,7 @@ def hot(scale: float = 1.0, seconds: float = 30.0) -> Run:
         "One database gets three times its load",
         "Workers that serve it serve another one too. Slots are given to both in turn.",
         [
+            *_size(world),
             Fact("the hot one: enqueued", first.tally.rate("enqueued", *between), "jobs/s"),
             Fact("the hot one: completed", first.tally.rate("completed", *between), "jobs/s"),
             Fact(
@@ -238,6 +240,10 @@ def hot(scale: float = 1.0, seconds: float = 30.0) -> Run:
             Fact("all others: handler starts after, 99th of a hundred", _pickup(others).quantile(0.99) * 1000, "ms"),
         ],
     )
+
+
+def _size(world: World) -> list[Fact]:
+    return [Fact("workers", len(world.workers)), Fact("databases", len(world.databases))]
 
 
 def _each(world: World, name: str, between: tuple[float, float]) -> float:
@@ -309,7 +315,7 @@ def _restored(world: World, back: float) -> float:
 
 SCENARIOS: dict[str, Callable[[float], Run]] = {
     "steady": steady,
-    "rack": lambda scale: rack(scale * FIFTH),
+    "rack": rack,
     "region": lambda scale: region(scale * FIFTH),
     "herd": herd,
     "herd-together": lambda scale: herd(scale, beats_apart=False),
