@@ -60,6 +60,7 @@ PLACES = {
     "holdfast.contrib.django.migrations.0001_schema",
     "holdfast.contrib.django.migrations.0002_archive",
     "holdfast.contrib.django.migrations.0003_moving",
+    "holdfast.contrib.django.migrations.0004_archive_keeps",
     "holdfast.contrib.django.models",
     "holdfast.contrib.django.site",
     "holdfast.contrib.flask.site",
