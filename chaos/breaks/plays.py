@@ -256,10 +256,14 @@ async def given_away(scene: Scene) -> None:
     site = scene.site
     other = await identity.give_away(site, scene.replicas[0].name)
     await terminate(site, share=1)
-    # A sound build takes none of them, however long this takes; a broken one takes them when it has connected again.
-    held = "SELECT count(*) < %s FROM holdfast.job WHERE id = ANY (%s) AND lock_token = %s"
+    # A sound build registers anew and takes none of them, however long this takes. A broken one takes them when it has
+    # connected again, which may take long on a busy machine.
+    taken = "SELECT count(*) < %s FROM holdfast.job WHERE id = ANY (%s) AND lock_token = %s"
+    registered = "EXISTS (SELECT FROM holdfast.worker WHERE name = %s)"
+    held = len(other.jobs), other.jobs, other.token
     with suppress(TimeoutError):
-        await scene.until(held, len(other.jobs), other.jobs, other.token, seconds=8)
+        await scene.until(f"SELECT ({taken}) OR {registered}", *held, scene.replicas[0].name, seconds=40)
+        await scene.until(taken, *held, seconds=8)
     await identity.end(site, other)
 
 
