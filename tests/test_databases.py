@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holdfast import Databases, Holdfast, HoldfastError, Settings, SettingsError, by_key
 from holdfast._model.databases import databases_of
-from holdfast._model.settings import ADDRESS_SHAPE
+from holdfast._model.scheme import ADDRESS_SHAPE, scheme_problem
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -67,7 +67,7 @@ def test_later_changes_of_the_mapping_do_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("addresses", "said"),
+    ("addresses", "output"),
     [
         ({}, 'expected at least one database, such as {"eu": "postgresql://…", "us": "postgresql://…"}'),
         (
@@ -81,7 +81,7 @@ def test_later_changes_of_the_mapping_do_not_count() -> None:
         ),
         (
             {"eu": "mysql://app:hunter2@eu/shop"},
-            f"eu: the address begins with mysql://: it must look like {ADDRESS_SHAPE}, without the name of a driver",
+            f"eu: the address {scheme_problem('mysql://')}",
         ),
         (
             {"eu": "hunter2"},
@@ -97,14 +97,14 @@ def test_later_changes_of_the_mapping_do_not_count() -> None:
         ),
     ],
 )
-def test_what_cannot_be_is_refused(addresses: Mapping[Any, Any], said: str) -> None:
-    assert problems(addresses) == (said,)
+def test_what_cannot_be_is_refused(addresses: Mapping[Any, Any], output: str) -> None:
+    assert problems(addresses) == (output,)
 
 
 @pytest.mark.parametrize("name", [EU, "", "-eu", "9", "e" * 64, "e\n", "é", "password=hunter2", 7, None])
 def test_a_name_is_a_short_word(name: Any) -> None:
-    (said,) = problems({name: EU})
-    assert said.startswith("the name of a database must be a lowercase letter, ")
+    (output,) = problems({name: EU})
+    assert output.startswith("the name of a database must be a lowercase letter, ")
 
 
 def test_draining_names_must_be_there_and_not_all() -> None:
@@ -113,17 +113,17 @@ def test_draining_names_must_be_there_and_not_all() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "said"),
+    ("arguments", "options", "output"),
     [
         ((EU,), {}, 'Databases: expected a mapping such as {"eu": "postgresql://…", "us": "postgresql://…"}, got str'),
         ((BOTH,), {"draining": "us"}, 'draining: expected a list of names such as ["us"], got str'),
         ((BOTH,), {"place": "by_key"}, "place: expected a function of a key and names, such as by_key, got str"),
     ],
 )
-def test_wrong_types(arguments: tuple[Any, ...], options: dict[str, Any], said: str) -> None:
+def test_wrong_types(arguments: tuple[Any, ...], options: dict[str, Any], output: str) -> None:
     with pytest.raises(TypeError) as refused:
         Databases(*arguments, **options)
-    assert str(refused.value) == said
+    assert str(refused.value) == output
 
 
 def test_a_key_is_text() -> None:
@@ -180,8 +180,8 @@ def test_places_are_the_same_in_every_process_and_version() -> None:
     code = f"from holdfast import by_key; print([by_key(f'customer-{{n}}', {names!r}) for n in range(5, 13)])"
     environ = os.environ | {"PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", code]
-    said = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)  # noqa: S603 - its own code
-    assert said.stdout.strip() == str(PLACES)
+    output = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)  # noqa: S603 - its own code
+    assert output.stdout.strip() == str(PLACES)
 
 
 def write(path: Path, text: str) -> Path:
@@ -203,7 +203,7 @@ def max_name(_key: str, names: Sequence[str]) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("", 'expected at least one database, such as {"eu": "postgresql://…", "us": "postgresql://…"}'),
         (f"eu = {EU}", "not TOML: Invalid value (at line 1, column 6)"),
@@ -222,13 +222,13 @@ def max_name(_key: str, names: Sequence[str]) -> str:
         (f"# {'x' * 1_048_576}", "the file is larger than 1 MiB"),
     ],
 )
-def test_a_file_that_is_refused_names_the_place_and_no_secret(tmp_path: Path, text: str, said: str | None) -> None:
+def test_a_file_that_is_refused_names_the_place_and_no_secret(tmp_path: Path, text: str, output: str | None) -> None:
     path = tmp_path / "databases.toml"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(SettingsError) as refused:
         Databases.read(path)
     (problem,) = refused.value.problems
-    assert problem.startswith(f"{path}: {said or 'not TOML: '}")
+    assert problem.startswith(f"{path}: {output or 'not TOML: '}")
     assert "hunter" not in str(refused.value)
     below = refused.value.__context__
     assert below is None or refused.value.__suppress_context__, "the error below may have the text of the file"
@@ -262,17 +262,17 @@ def test_names_from_the_environment(text: str, names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         (f"eu={EU} {US}", "DATABASE_URL must give a name to every address, like eu=postgresql://…, or to none"),
         (f"eu={EU} eu={US}", "DATABASE_URL must use the name eu once"),
         (f"eu={EU} us={EU}", "us: eu is the same database"),
     ],
 )
-def test_names_from_the_environment_that_are_refused(text: str, said: str) -> None:
+def test_names_from_the_environment_that_are_refused(text: str, output: str) -> None:
     with pytest.raises(SettingsError) as refused:
         databases_of(Settings.load({"DATABASE_URL": text}))
-    assert refused.value.problems == (said,)
+    assert refused.value.problems == (output,)
 
 
 def test_an_application_has_its_own_or_those_of_the_environment(
@@ -280,7 +280,7 @@ def test_an_application_has_its_own_or_those_of_the_environment(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", f"a={EU} b={US}")
     assert Holdfast().databases == Databases({"a": EU, "b": US})
-    assert Holdfast().url is None
+    assert Holdfast().url == EU
     assert Holdfast(Databases(BOTH)).databases == Databases(BOTH)
     assert Holdfast(Databases(BOTH)).url == EU
     assert Holdfast(US).databases == Databases({"shop": US})
@@ -292,6 +292,8 @@ def test_an_application_has_its_own_or_those_of_the_environment(
     monkeypatch.delenv("DATABASE_URL", raising=False)
     with pytest.raises(SettingsError, match="no database: give Holdfast an address"):
         _ = Holdfast().databases
+    with pytest.raises(SettingsError, match="no database: give Holdfast an address, or set HOLDFAST_DATABASE_URL"):
+        _ = Holdfast().url
 
 
 def test_an_address_that_is_set_later_replaces_them_all() -> None:

@@ -45,7 +45,7 @@ def registered(**options: Any) -> Any:
     return mail.work
 
 
-def told(value: Any) -> Any:
+def reported(value: Any) -> Any:
     tick = Tick(name="carts")
     tick.look_again(value)
     return tick.next_look
@@ -66,7 +66,7 @@ TAKEN: dict[str, Callable[[Any], Any]] = {
     "Busy": lambda value: Busy(value).retry_after,
     "lease": lambda value: registered(lease=value),
     "max_runtime": lambda value: registered(max_runtime=value),
-    "look_again": told,
+    "look_again": reported,
     "sink": lambda value: timeout_seconds(NatsSink("nats://127.0.0.1", timeout=value).timeout),
     "breaker": lambda value: Breaker(rest=value).seconds,
     "setting": lambda value: Settings.load({}, reap_interval=value).reap_interval,

@@ -28,6 +28,6 @@ def test_staged_processing(database: str, connect: Callable[..., psycopg.Connect
     )
     assert ran.returncode == 0, ran.stderr
     receipt = ran.stdout.removesuffix("\n")
-    assert re.fullmatch(r"120 charged under holdfast:[0-9a-f]{32}:1", receipt), ran.stdout
+    assert re.fullmatch(r"120 charged under holdfast:[0-9a-f]{32}:[0-9]{16}:1", receipt), ran.stdout
     assert connect().execute("SELECT receipt FROM invoice").fetchall() == [(receipt,)]
     assert connect().execute("SELECT status::text, attempt FROM holdfast.job_history").fetchall() == [("completed", 1)]

@@ -154,7 +154,7 @@ CREATE = "CREATE TABLE person (email text PRIMARY KEY)"
 INSERT = "INSERT INTO person VALUES ('hunter2')"
 
 
-def assert_says_only_what_happened(exc: BaseException, code: str) -> None:
+def assert_text_has_no_value(exc: BaseException, code: str) -> None:
     failure = Failure.of(exc)
     assert SECRET in str(exc)
     assert SECRET not in failure.text
@@ -168,7 +168,7 @@ def test_psycopg_errors_show_no_data(connect: Callable[..., psycopg.Connection[A
     conn.execute(INSERT)
     with pytest.raises(psycopg.Error) as caught:
         conn.execute(INSERT)
-    assert_says_only_what_happened(caught.value, "UniqueViolation")
+    assert_text_has_no_value(caught.value, "UniqueViolation")
     with pytest.raises(psycopg.Error) as caught:
         conn.execute("SELECT 'hunter2' FROM nowhere")
     assert Failure.of(caught.value) == Failure("UndefinedTable", 'relation "nowhere" does not exist')
@@ -183,7 +183,7 @@ async def test_asyncpg_errors_show_no_data(database: str) -> None:
         await conn.execute(INSERT)
         with pytest.raises(asyncpg.PostgresError) as caught:
             await conn.execute(INSERT)
-        assert_says_only_what_happened(caught.value, "UniqueViolationError")
+        assert_text_has_no_value(caught.value, "UniqueViolationError")
         with pytest.raises(asyncpg.DataError) as invalid:
             await conn.fetch("SELECT $1::int", SECRET)
         assert Failure.of(invalid.value) == Failure("DataError", "invalid input for query argument $1")
@@ -199,7 +199,7 @@ def test_sqlalchemy_errors_show_no_data(database: str) -> None:
         with pytest.raises(sa.exc.IntegrityError) as caught:
             conn.execute(sa.text("INSERT INTO person VALUES (:email)"), {"email": SECRET})
     engine.dispose()
-    assert_says_only_what_happened(caught.value, "IntegrityError")
+    assert_text_has_no_value(caught.value, "IntegrityError")
     wrapped = RuntimeError(f"could not save: {caught.value}")
     assert SECRET not in Failure.of(wrapped).text
 
@@ -212,4 +212,4 @@ async def test_sqlalchemy_over_asyncpg_shows_no_data(database: str) -> None:
         with pytest.raises(sa.exc.IntegrityError) as caught:
             await conn.execute(sa.text("INSERT INTO person VALUES (:email)"), {"email": SECRET})
     await engine.dispose()
-    assert_says_only_what_happened(caught.value, "IntegrityError")
+    assert_text_has_no_value(caught.value, "IntegrityError")

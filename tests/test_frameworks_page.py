@@ -10,7 +10,7 @@ PAGE = ROOT / "docs" / "how-to" / "frameworks.md"
 
 
 def test_every_block_of_python_stands_in_a_sample_site() -> None:
-    names = ("django_config.py", "contrib/book/tasks.py", "contrib/test_django_tasks.py")
+    names = ("kit/django_config.py", "contrib/book/tasks.py", "contrib/test_django_tasks.py")
     tests = [ROOT / "tests" / name for name in names]
     sources = [*(ROOT / "examples").rglob("*.py"), ROOT / "tests" / "contrib" / "test_alembic.py", *tests]
     known = [{line.strip() for line in source.read_text().splitlines()} for source in sources]

@@ -61,7 +61,7 @@ deferred = app.declare("measure.deferred", Deferred)
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "output"),
     [
         ({"bare": NAN}, "bare is NaN"),
         ({"bare": INF}, "bare is Infinity"),
@@ -80,13 +80,15 @@ deferred = app.declare("measure.deferred", Deferred)
         ({"any_": [Plain(Reading(more={"a": NAN}))]}, r"any_\.0\.value\.more\.a is NaN"),
     ],
 )
-def test_an_argument_is_refused_by_name_however_it_is_declared(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidJob, match=rf"^measure: {said}, which JSON does not have: pass None or a string instead"):
+def test_an_argument_is_refused_by_name_however_it_is_declared(given: dict[str, Any], output: str) -> None:
+    with pytest.raises(
+        InvalidJob, match=rf"^measure: {output}, which JSON does not have: pass None or a string instead"
+    ):
         measure.new(**given)
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "said"),
+    ("make", "error", "output"),
     [
         (lambda: batch.new(Reading(value=NAN)), InvalidJob, "measure.batch: value is NaN"),
         (lambda: declared.new(Reading(value={"a": INF})), InvalidJob, "measure.declared: value.a is Infinity"),
@@ -104,11 +106,11 @@ def test_an_argument_is_refused_by_name_however_it_is_declared(given: dict[str, 
     ],
 )
 def test_batches_declared_kinds_and_events_refuse_them_too(
-    make: Callable[[], object], error: type[Exception], said: str
+    make: Callable[[], object], error: type[Exception], output: str
 ) -> None:
     with pytest.raises(error) as caught:
         make()
-    assert str(caught.value) == f"{said}, which JSON does not have: pass None or a string instead"
+    assert str(caught.value) == f"{output}, which JSON does not have: pass None or a string instead"
 
 
 def test_null_and_other_values_without_a_type_are_stored() -> None:
@@ -118,15 +120,15 @@ def test_null_and_other_values_without_a_type_are_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "output"),
     [({"score": NAN}, r"score is NaN"), ({"score": [Reading(value=INF)]}, r"score\.0\.value is Inf")],
 )
-def test_a_result_is_refused_by_name(result: dict[str, Any], said: str) -> None:
+def test_a_result_is_refused_by_name(result: dict[str, Any], output: str) -> None:
     @Holdfast().job("score")
     async def score(job: Job[None]) -> dict[str, Any]:
         return {}
 
-    with pytest.raises(InvalidJob, match=f"^score: {said}"):
+    with pytest.raises(InvalidJob, match=f"^score: {output}"):
         score.codec.encode(score.returns.plain(result), kind=score.name)
 
 

@@ -58,7 +58,7 @@ def test_arguments_come_by_position_and_by_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "kwargs", "said"),
+    ("args", "kwargs", "output"),
     [
         ((1, 2, 3), {}, "3 arguments by position, and it takes 2"),
         ((1,), {"invoice_id": 1}, "invoice_id given twice"),
@@ -67,11 +67,11 @@ def test_arguments_come_by_position_and_by_name() -> None:
         (("hunter2", "a"), {}, "invoice_id: Input should be a valid integer"),
     ],
 )
-def test_wrong_arguments_are_refused_by_name_and_without_their_values(args: Any, kwargs: Any, said: str) -> None:
+def test_wrong_arguments_are_refused_by_name_and_without_their_values(args: Any, kwargs: Any, output: str) -> None:
     @Holdfast().job("receipt.send")
     async def send(job: Job[None], invoice_id: int, to: str) -> None: ...
 
-    with pytest.raises(InvalidJob, match=rf"^receipt\.send: .*{said}") as caught:
+    with pytest.raises(InvalidJob, match=rf"^receipt\.send: .*{output}") as caught:
         send.new(*args, **kwargs)
     assert "hunter2" not in str(caught.value)
 
@@ -255,7 +255,7 @@ def later_job(a: int, job: Job[None]) -> None: ...
 
 
 @pytest.mark.parametrize(
-    ("handler", "said"),
+    ("handler", "output"),
     [
         (positional, "positional: a: the payload names every argument"),
         (variadic, r"variadic: \*args: the payload names every argument"),
@@ -264,8 +264,8 @@ def later_job(a: int, job: Job[None]) -> None: ...
         (later_job, "later_job: the job is the first parameter of a handler, by position"),
     ],
 )
-def test_what_cannot_be_a_handler_is_refused_when_it_registers(handler: Callable[..., None], said: str) -> None:
-    with pytest.raises(TypeError, match=said):
+def test_what_cannot_be_a_handler_is_refused_when_it_registers(handler: Callable[..., None], output: str) -> None:
+    with pytest.raises(TypeError, match=output):
         Holdfast().job("a")(handler)
 
 
@@ -374,7 +374,7 @@ def test_a_result_is_read_as_the_handler_says() -> None:
     def goes_on(job: Job[None]) -> Continue[int | None]: ...  # type: ignore[empty-body]
 
     @app.job("says nothing")
-    def says_nothing(job: Job[None]): ...  # type: ignore[no-untyped-def]  # noqa: ANN202 - the point of it
+    def is_empty(job: Job[None]): ...  # type: ignore[no-untyped-def]  # noqa: ANN202 - the point of it
 
     @app.job("only stops")
     def only_stops(job: Job[None]) -> Reschedule: ...  # type: ignore[empty-body]
@@ -383,7 +383,7 @@ def test_a_result_is_read_as_the_handler_says() -> None:
     assert line.new().decode == line.read_result
     assert goes_on.read_result("7") == 7
     assert goes_on.read_result(None) is None
-    assert says_nothing.read_result('[{"a":1}]') == [{"a": 1}]
+    assert is_empty.read_result('[{"a":1}]') == [{"a": 1}]
     assert only_stops.read_result(None) is None
     assert line.new().options(priority=1).decode == line.read_result
     with pytest.raises(InvalidJob, match="goes on: "):

@@ -128,8 +128,8 @@ async def test_tasks_and_threads_of_a_handler_carry_its_job_and_do_not_mix(strea
         log.info("from a task")
 
     await asyncio.gather(handler(1), handler(2))
-    said = sorted((line["job"], line["message"]) for line in lines(stream))
-    assert said == [(1, "from a task"), (1, "from a thread"), (2, "from a task"), (2, "from a thread")]
+    output = sorted((line["job"], line["message"]) for line in lines(stream))
+    assert output == [(1, "from a task"), (1, "from a thread"), (2, "from a task"), (2, "from a thread")]
 
 
 async def test_an_executor_needs_the_context_handed_over(stream: io.StringIO) -> None:
@@ -190,7 +190,7 @@ def circle() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "output"),
     [
         (None, None),
         (True, True),
@@ -210,10 +210,10 @@ def circle() -> list[Any]:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_every_value_can_be_logged_both_ways(value: object, said: object, stream: io.StringIO) -> None:
+def test_every_value_can_be_logged_both_ways(value: object, output: object, stream: io.StringIO) -> None:
     configure("json", "info", stream)
     log.info("x", extra={"value": value})
-    assert lines(stream)[0]["value"] == said
+    assert lines(stream)[0]["value"] == output
     people = io.StringIO()
     configure("human", "info", people)
     log.info("x", extra={"value": value})
@@ -337,9 +337,9 @@ def test_a_handler_that_raises_does_no_harm(
     assert {record.name for record in handler.records} == {"holdfast.test"}
     assert {record.filename for record in handler.records} == {"test_logs.py"}
     assert handler.records[-1].exc_info is not None
-    said = capsys.readouterr().err
-    assert said.count("a logging handler failed") == 1
-    assert "no space left on device" in said
+    output = capsys.readouterr().err
+    assert output.count("a logging handler failed") == 1
+    assert "no space left on device" in output
 
 
 def log_it_fails(ours: Log) -> None:

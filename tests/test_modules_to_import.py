@@ -109,11 +109,11 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "output"),
     [("shop.jobs", "got str"), (7, "got int"), (["shop/jobs.py"], "got 'shop/jobs.py'"), ([7], "got 7")],
 )
-def test_what_is_no_list_of_modules_is_refused(given: Any, said: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=rf'imports: expected a list of modules, .*"shop.jobs".*{said}'):
+def test_what_is_no_list_of_modules_is_refused(given: Any, output: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=rf'imports: expected a list of modules, .*"shop.jobs".*{output}'):
         Holdfast(imports=given)
 
 

@@ -96,7 +96,7 @@ def test_a_reschedule_may_name_a_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "error", "says"),
+    ("wrong", "error", "states"),
     [
         (datetime(2030, 1, 1), ValueError, r"after: the datetime has no time zone.*datetime\.now\(UTC\)"),  # noqa: DTZ001 - refused
         (datetime(9999, 12, 31, 23, tzinfo=timezone(-HOUR)), ValueError, "after: .* outside the calendar"),
@@ -105,8 +105,8 @@ def test_a_reschedule_may_name_a_moment() -> None:
         (None, TypeError, "after: expected seconds or a timedelta or a datetime, from 0 to .*, got NoneType"),
     ],
 )
-def test_a_moment_that_is_none_is_refused(wrong: Any, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says):
+def test_a_moment_that_is_none_is_refused(wrong: Any, error: type[Exception], states: str) -> None:
+    with pytest.raises(error, match=states):
         Reschedule(wrong)
 
 

@@ -26,6 +26,7 @@ HOME = "https://github.com/holdfast-pg/holdfast"
 NOT_IMPORTED = {"holdfast._engine.worker", "holdfast._relay.relays", "holdfast._ops", "holdfast._cli", "http.client"}
 # Importing psycopg and pydantic is most of it. It was 1.65 times as long when this was written.
 LONGEST = 2.2
+LEAST, MOST = 2, 6
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +62,7 @@ def test_a_wheel_is_typed_and_brings_the_plugin(wheel: zipfile.ZipFile) -> None:
         "pytest_holdfast",
         "holdfast_pg",
     }
-    assert any(name.startswith("holdfast/_store/sql/migrations/") for name in names)
+    assert any(name.startswith("holdfast/_store/sql/schema/") for name in names)
 
 
 def test_a_package_names_its_home_its_authors_and_its_pythons(metadata: Message) -> None:
@@ -85,8 +86,8 @@ def test_the_readme_of_a_package_has_absolute_links_that_lead_somewhere(metadata
 
 def test_links_are_made_absolute() -> None:
     text = "[a](docs/a.md#b) [![p](p.png)](p.md) [x](https://x/) [here](#here)"
-    said = "[a](h/blob/main/docs/a.md#b) [![p](h/raw/main/p.png)](h/blob/main/p.md) [x](https://x/) [here](#here)"
-    assert absolute(text, "h") == said
+    output = "[a](h/blob/main/docs/a.md#b) [![p](h/raw/main/p.png)](h/blob/main/p.md) [x](https://x/) [here](#here)"
+    assert absolute(text, "h") == output
 
 
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="what git keeps is known only in a clone")
@@ -106,18 +107,17 @@ def test_importing_the_package_imports_little() -> None:
 
 
 def test_importing_the_package_takes_little_more_than_its_dependencies() -> None:
-    """Count processor time, the best of several turns, so that other processes on the machine matter little."""
-    turns = [(_seconds("import holdfast"), _seconds("import psycopg, pydantic")) for _ in range(3)]
-    ours, beneath = (1000 * min(times) for times in zip(*turns, strict=True))
-    sys.stdout.write(f"\nimport holdfast: {ours:.0f} ms, of which {beneath:.0f} ms for psycopg, pydantic and Python\n")
-    assert min(holdfast / dependencies for holdfast, dependencies in turns) < LONGEST
+    """Count processor time, the best of two turns or more, so that other processes on the machine matter little."""
+    ours: list[float] = []
+    beneath: list[float] = []
+    while len(ours) < LEAST or (len(ours) < MOST and min(ours) / min(beneath) >= LONGEST):
+        ours.append(_seconds("import holdfast"))
+        beneath.append(_seconds("import psycopg, pydantic"))
+    assert min(ours) / min(beneath) < LONGEST, (ours, beneath)
 
 
 def _seconds(code: str) -> float:
-    best = float("inf")
-    for _ in range(3):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - ours
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        best = min(best, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-    return best
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True)  # noqa: S603 - ours
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -86,6 +86,19 @@ def test_jitter_is_added_and_bounded(attempt: int, chance: float) -> None:
     assert retry.delay(attempt) <= retry.jittered(attempt, random=lambda: chance) <= retry.delay(attempt) + retry.jitter
 
 
+@pytest.mark.parametrize(
+    ("retry", "delays"),
+    [(Retry(2, base=timedelta(hours=1)), [3_600_000] * 2), (Retry(2, maximum=2), [2_000] * 2)],
+)
+def test_the_default_of_one_limit_follows_the_other(retry: Retry, delays: list[int]) -> None:
+    assert retry.delays() == delays
+
+
+def test_limits_that_exclude_each_other_are_refused() -> None:
+    with pytest.raises(ValueError, match="the first delay, 100 s, is longer than the longest, 10 s"):
+        Retry(base=100, maximum=10)
+
+
 @given(
     st.integers(1, 1000),
     st.timedeltas(timedelta(0), timedelta(days=366)),
@@ -95,6 +108,7 @@ def test_jitter_is_added_and_bounded(attempt: int, chance: float) -> None:
 def test_waits_grow_and_stay_below_the_maximum(
     attempts: int, base: timedelta, factor: float, maximum: timedelta
 ) -> None:
+    base, maximum = sorted((base, maximum))
     retry = Retry(attempts, base=base, factor=factor, maximum=maximum)
     delays = retry.delays()
     assert len(delays) == attempts

@@ -62,7 +62,7 @@ def test_slots_are_counted_in_utc_whatever_the_zone_asked_in() -> None:
 
 
 @pytest.mark.parametrize(
-    ("interval", "said"),
+    ("interval", "output"),
     [
         (timedelta(0), "from 1 ms to 366 days"),
         (-MS, "from 1 ms to 366 days"),
@@ -71,8 +71,8 @@ def test_slots_are_counted_in_utc_whatever_the_zone_asked_in() -> None:
         (timedelta.max, "from 1 ms to 366 days"),
     ],
 )
-def test_an_interval_is_bounded_and_in_whole_milliseconds(interval: timedelta, said: str) -> None:
-    with pytest.raises(InvalidSchedule, match=said):
+def test_an_interval_is_bounded_and_in_whole_milliseconds(interval: timedelta, output: str) -> None:
+    with pytest.raises(InvalidSchedule, match=output):
         Every(interval)
 
 
@@ -221,7 +221,7 @@ def test_a_line_without_a_zone_is_in_utc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "output"),
     [
         ("", "'': a cron line has 5 fields (minute, hour, day, month, weekday), this has 0"),
         ("@daily", "'@daily': a cron line has 5 fields (minute, hour, day, month, weekday), this has 1"),
@@ -242,10 +242,10 @@ def test_a_line_without_a_zone_is_in_utc() -> None:
         (",".join("1" * 200) + " * * * *", "a cron line has at most 200 characters"),
     ],
 )
-def test_what_is_no_schedule_is_refused_with_the_reason(text: str, said: str) -> None:
+def test_what_is_no_schedule_is_refused_with_the_reason(text: str, output: str) -> None:
     with pytest.raises(InvalidSchedule) as refused:
         parse(text)
-    assert said in str(refused.value)
+    assert output in str(refused.value)
     assert len(str(refused.value)) < 500
 
 

@@ -43,6 +43,14 @@ def test_comments_and_messages_of_sql_are_read(tmp_path: Path, monkeypatch: pyte
     assert [place.line for place in voice.in_sql(source)] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("name", ["said", "_bell", "heardOf", "Courier", "job_said", "_SAID"])
+def test_names_of_code_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    source = tmp_path / "source.py"
+    source.write_text(f"label = aside = 1\n{name} = 2\n")
+    monkeypatch.setattr(voice, "ROOT", tmp_path)
+    assert [(place.line, place.found) for place in voice.in_names(source)] == [(2, name)]
+
+
 def test_docstrings_comments_and_messages_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = tmp_path / "source.py"
     source.write_text('"""Who asks."""\n# What is told.\nraise ValueError("nobody holds it")\n')

@@ -196,10 +196,10 @@ class Up:
         for source, target in volumes("worker"):
             place = self._folder / target.lstrip("/").removesuffix(":ro")
             place.write_bytes(source.read_bytes())
-        self._go_on("worker", "worker started")
+        self._start("worker", "worker started")
 
     def _start_dashboard(self) -> None:
-        self._go_on("dashboard", "Serving on")
+        self._start("dashboard", "Serving on")
 
     def _start_prometheus(self) -> None:
         if not self._with_prometheus:
@@ -210,7 +210,7 @@ class Up:
         self.prometheus.port = self.ports["9090"]
         self._ends.enter_context(self.prometheus)
 
-    def _go_on(self, name: str, printed: str) -> None:
+    def _start(self, name: str, printed: str) -> None:
         log = self._folder / f"{name}.log"
         service = Service(self._command(name), cwd=self.app, env=self.environment(name), log=log)
         self.services[name] = self._ends.enter_context(service)
@@ -242,7 +242,7 @@ def main() -> None:
     began = time.monotonic()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    version = int(services()["postgres"]["image"].rpartition(":")[2])
+    version = int(services()["postgres"]["image"].partition("@")[0].rpartition(":")[2])
     prometheus = shutil.which("prometheus") is not None
     ports = free_ports() if "--free-ports" in sys.argv else {port: _if_free(int(port)) for port in PORTS}
     checkout = Checkout(Path(sys.executable).parent)
@@ -261,7 +261,7 @@ def main() -> None:
             print(f"Prometheus  {up.prometheus.url}")
         else:
             print("Prometheus  left out: it is not installed")
-        print("Grafana     left out: import monitoring/grafana/holdfast.json into yours")
+        print("Grafana     left out: import deploy/monitoring/grafana/holdfast.json into yours")
         took = time.monotonic() - began
         print(f"Everything runs after {took:.1f} s. Ctrl-C ends it, and deletes the database.", flush=True)
         try:

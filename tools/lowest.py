@@ -1,7 +1,7 @@
 """Install the lowest versions that pyproject.toml allows, and verify that they are what is installed.
 
 `python -m tools.lowest VENV` fills a virtualenv that exists. Tools for tests that are no dependencies of ours come in
-the versions of requirements-dev.txt.
+the versions of requirements.txt.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+from tools import lock
+
 ROOT = Path(__file__).parent.parent
 _FLOOR = re.compile(r"([A-Za-z0-9-]+)(?:\[[a-z,]+\])?>=([0-9.]+)$")
-PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", re.MULTILINE)
+_PIN = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==(\S+)", re.MULTILINE)
 # Checkers, which do not run here, and greenlet, which must come with SQLAlchemy.
 _UNUSED = re.compile(r"mypy|pyright|ruff|.*-stubs|import-linter|greenlet")
 # Their versions go together.
@@ -42,7 +44,7 @@ def main() -> None:
     python = str(Path(sys.argv[1]) / "bin" / "python")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     ours = floors()
-    pins = dict(PIN.findall((ROOT / "requirements-dev.txt").read_text()))
+    pins = lock.pins()
     names = [re.split(r"[\[>=;]", line)[0] for line in project["dependency-groups"]["dev"]]
     pins |= {name: ours[alike] + ".*" for name, alike in _ALIKE.items()}
     tools = [f"{name}=={pins[name]}" for name in names if name not in ours and not _UNUSED.fullmatch(name)]
@@ -55,7 +57,7 @@ def main() -> None:
         capture_output=True,
         text=True,
     ).stdout
-    installed = dict(PIN.findall(listed.lower()))
+    installed = dict(_PIN.findall(listed.lower()))
     wrong = [
         f"{name} {installed[name]}, where {floor} is claimed"
         for name, floor in sorted(ours.items())

@@ -36,5 +36,5 @@ class NatsServer(Broker):
             if not (part := peer.recv(65536)):
                 raise ConnectionError("closed before it answered")
             greeting += part
-        told = json.loads(greeting.removeprefix(b"INFO "))
-        return bool(told["server_name"] == self._name)
+        server = json.loads(greeting.removeprefix(b"INFO "))
+        return bool(server["server_name"] == self._name)

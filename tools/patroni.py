@@ -164,7 +164,7 @@ class Member:
             return 0, {}
         finally:
             asked.close()
-        return answer.status, json.loads(text) if text.startswith("{") else {"said": text}
+        return answer.status, json.loads(text) if text.startswith("{") else {"text": text}
 
     def _config(self, etcd: Etcd, *, synchronous: bool, settings: Mapping[str, str | int]) -> dict[str, Any]:
         api, server = f"127.0.0.1:{self.api_port}", f"127.0.0.1:{self.port}"

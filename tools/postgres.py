@@ -87,6 +87,8 @@ class Server:
         place = None if self.settings["fsync"] == "on" else _memory()
         self._folder = Path(tempfile.mkdtemp(prefix=f"holdfast-postgres-{version}-", dir=place))
         self._process: subprocess.Popen[bytes] | None = None
+        self.environment: dict[str, str] = {}
+        """Variables of the server at its next start, besides those of this process."""
 
     @property
     def data(self) -> Path:
@@ -122,7 +124,20 @@ class Server:
             raise RuntimeError(f"the server runs already, as process {self._process.pid}")
         # The kernel ties the parent's death to the thread that started the child, so only the main thread may ask.
         on_death = ["--pdeathsig=QUIT"] if threading.current_thread() is threading.main_thread() else []
-        command: list[str | Path] = [self._bin / "postgres", "-D", self.data, "-h", "127.0.0.1", "-p", str(self.port)]
+        # Not for setpriv, which is root: what a library has made as root, the server could not use.
+        own: list[str] = (
+            ["env", *(f"{name}={value}" for name, value in self.environment.items())] if self.environment else []
+        )
+        command: list[str | Path] = [
+            *own,
+            self._bin / "postgres",
+            "-D",
+            self.data,
+            "-h",
+            "127.0.0.1",
+            "-p",
+            str(self.port),
+        ]
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 _unprivileged(command, *on_death), cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log

@@ -52,16 +52,16 @@ class Prometheus(Broker):
         ]
 
     def is_ours(self, peer: socket.socket) -> bool:  # noqa: ARG002 - its API is asked instead
-        said = self.ask("status/config")
-        return self._name in said["yaml"]
+        output = self.ask("status/config")
+        return self._name in output["yaml"]
 
     def ask(self, path: str, **parameters: str) -> Any:
         """Ask its HTTP API."""
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self.url}/api/v1/{path}?{query}", timeout=10) as answer:  # noqa: S310 - our own
-            said = json.load(answer)
-        assert said["status"] == "success", said
-        return said["data"]
+            output = json.load(answer)
+        assert output["status"] == "success", output
+        return output["data"]
 
     def query(self, expression: str) -> dict[tuple[tuple[str, str], ...], float]:
         """Return the value of each series, by its labels without those of the scrape."""
@@ -87,7 +87,7 @@ def promtool(*arguments: str | Path) -> str:
     """Run it, and return what it says; raise that when it does not agree."""
     program = provide("promtool", PACKAGE, "apt-get install prometheus")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=60, check=False)
-    said = done.stdout + done.stderr
+    output = done.stdout + done.stderr
     if done.returncode:
-        raise AssertionError(said)
-    return said
+        raise AssertionError(output)
+    return output

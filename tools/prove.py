@@ -1,4 +1,4 @@
-"""The long proofs: everything, with all variants, on each PostgreSQL. docs/explanation/proof.md has their last results.
+"""The long proofs: everything, with all variants, on each PostgreSQL. .ci/proof.md has their last results.
 
 python -m tools.prove                                 every part on every version; takes hours
 python -m tools.prove --postgres 18 --parts variants  one of them; the page keeps the last result of the others
@@ -20,11 +20,16 @@ from xml.etree import ElementTree as ET
 from tools.postgres import VERSIONS
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "explanation" / "proof.md"
+PAGE = ROOT / ".ci" / "proof.md"
+MUTATIONS = "tests/seeds/test_mutations.py"
 PARTS = {
     "suite": ["-n", "4", "--dist", "worksteal", "--ignore=tests/browser"],
-    "variants": ["-n", "2", "--dist", "worksteal", "--timeout=0", "-m", "prove or hypothesis", "--ignore=tests/chaos"],
-    "faults": ["--timeout=0", "-m", "prove", "tests/chaos"],
+    "variants": [
+        *("-n", "2", "--dist", "worksteal", "--timeout=0", "-m", "prove or hypothesis", "--ignore=tests/labs/chaos"),
+        f"--ignore={MUTATIONS}",
+    ],
+    "faults": ["--timeout=0", "-m", "prove", "tests/labs/chaos"],
+    "mutations": ["-n", "2", "--dist", "loadgroup", "--timeout=0", "-m", "prove", MUTATIONS],
 }
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| (.*) \|$")
 FAILURE = re.compile(r"^- PostgreSQL (\d+), (\w+): `(.*)`$")
@@ -92,7 +97,9 @@ def page(results: Results) -> str:
             "",
             "`make prove` runs everything on each PostgreSQL and writes this page. Its parts are `suite`, which every",
             "change must pass; `variants`, the tests that the suite leaves out and 5,000 examples of every property;",
-            "`faults`, every fault of the lab by itself and every broken build that the lab must catch.",
+            "`faults`, every fault of the lab by itself and every broken build that the lab must catch; `mutations`,",
+            "each statement of [the five documents](../tests/seeds/statements.md) made false in the code, which",
+            "its test must notice.",
             "",
             "| PostgreSQL | part | passed | failed | skipped | time | when |",
             "|---|---|---|---|---|---|---|",

@@ -1,13 +1,12 @@
 """Write a bill of materials, CycloneDX 1.6, of what an installation with every extra consists of.
 
-`python -m tools.sbom` prints it, from pyproject.toml and the versions and hashes of requirements-dev.txt. Only packages
+`python -m tools.sbom` prints it, from pyproject.toml and the versions and hashes of requirements.txt. Only packages
 that Holdfast and its extras need are in it, on the Python that runs this.
 """
 
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
 from importlib import metadata
@@ -17,9 +16,9 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tools import lock
+
 ROOT = Path(__file__).parent.parent
-_LOCKED = re.compile(r"^([a-z0-9-]+)(?:\[[a-z,]+\])?==([^\s;]+)[^\n]*((?:\n    --hash=\S+[^\n]*)+)", re.MULTILINE)
-_HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def sbom() -> dict[str, Any]:
@@ -28,10 +27,7 @@ def sbom() -> dict[str, Any]:
     extras = project["optional-dependencies"].values()
     wanted = [*project["dependencies"], *(line for extra in extras for line in extra)]
     depends = _closure([Requirement(line) for line in wanted])
-    hashes = {
-        (name, version): _HASH.findall(listed)
-        for name, version, listed in _LOCKED.findall((ROOT / "requirements-dev.txt").read_text())
-    }
+    hashes = lock.hashes()
     own = f"pkg:pypi/{project['name']}@{project['version']}"
     direct = sorted({canonicalize_name(Requirement(line).name) for line in wanted})
     return {

@@ -23,14 +23,14 @@ from playwright.async_api import expect
 
 from holdfast._archive.location import Location
 from holdfast._ops.caller import Role
-from tests.archive.conftest import History
-from tests.browser.chromium import chromium
 from tests.browser.fleet import Fleet, open_fleet, work
 from tests.browser.live import Live, Site, add_stream, opened, serving
 from tests.browser.past import Past, live_for_weeks, variables
 from tests.browser.scene import BANK, get_into_trouble, go_on, live_an_hour, until_read
 from tests.browser.visit import Visit
-from tests.databases import clone, create_template
+from tests.kit.archive import History
+from tests.kit.chromium import chromium
+from tests.kit.databases import clone, create_template
 from tools.nats import NatsServer
 from tools.picture import packed
 from tools.postgres import Server

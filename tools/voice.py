@@ -1,4 +1,4 @@
-"""The voice: sentences that a reader would have to decode, found in documents, docstrings, comments, messages and SQL.
+"""The voice: sentences and names that a reader would have to decode, in documents, code and SQL.
 
 python -m tools.voice            print each place, and how many there are
 """
@@ -24,6 +24,11 @@ _WORDS = re.compile(
     r"\b(?:deaf|told|hears?|heard|hearing|is said|are said|somebody|nobody|whoever|bears? to|"
     r"Desk|Vigil|Courier|Bell|Station|Holding|Journal|Pulse|deeds?)\b"
 )
+_ANY = re.compile(rf"\b(?:Who|Whoever|What)\b|{_WORDS.pattern}")
+# Words that in the name of a variable, a function or a class mean less than a technical word would.
+_NAMES = {"said", "says", "hear", "heard", "hears", "deaf", "told", "tells", "nobody", "everybody", "soundly", "astray"}
+_NAMES |= {"bell", "courier", "parcel", "rung", "vigil", "obey"}
+_ANY_NAME = re.compile("|".join(sorted(_NAMES)), re.IGNORECASE)
 # Code, and where links lead.
 _CODE = re.compile(r"```.*?```|`[^`\n]*`|\]\([^)\n]*\)", re.DOTALL)
 
@@ -39,15 +44,14 @@ class Place(NamedTuple):
 
 def pages() -> list[Path]:
     """Return the documents that people read."""
-    # The statements in seeds.md are quotations.
-    found = [path for path in (ROOT / "docs").rglob("*.md") if path.name != "seeds.md"]
+    found = [*(ROOT / "docs").rglob("*.md")]
     roots = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
     return sorted([*found, *roots, *(ROOT / "examples").glob("*/README.md")])
 
 
 def sources() -> list[Path]:
     """Return the code of the package, and what is beside it. This file quotes what it looks for."""
-    folders = ("src", "bench", "chaos", "examples", "tools")
+    folders = ("src", "labs", "examples", "tools")
     return sorted(path for folder in folders for path in (ROOT / folder).rglob("*.py") if path != Path(__file__))
 
 
@@ -68,23 +72,45 @@ def in_page(path: Path) -> Iterator[Place]:
 
 def in_source(path: Path) -> Iterator[Place]:
     text = path.read_text()
+    if not _ANY.search(text):
+        return
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield from _in_text(path, _CODE.sub("x", token.string.lstrip("# ")), token.start[0])
     for node in ast.walk(ast.parse(text)):
         # A text with a backslash is a pattern.
-        if isinstance(node, ast.Constant) and isinstance(said := node.value, str) and " " in said and "\\" not in said:
-            yield from _in_text(path, _CODE.sub("x", said), node.lineno)
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(found := node.value, str)
+            and " " in found
+            and "\\" not in found
+        ):
+            yield from _in_text(path, _CODE.sub("x", found), node.lineno)
+
+
+def in_names(path: Path) -> Iterator[Place]:
+    """Yield the names of variables, functions and classes that have such a word."""
+    text = path.read_text()
+    if not _ANY_NAME.search(text):  # reading a file as Python takes long
+        return
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.NAME and not token.string.startswith("test_"):
+            parts = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", token.string).lower().split("_")
+            if _NAMES & {*parts}:
+                yield Place(str(path.relative_to(ROOT)), token.start[0], token.string)
 
 
 def in_test(path: Path) -> Iterator[Place]:
     """Yield the places in docstrings and in names of tests. Other texts of a test may be anything."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not _ANY.search(text.replace("_", " ")):
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             name = getattr(node, "name", "")
             words = name.replace("_", " ") if name.startswith("test_") else ""
-            for text in (ast.get_docstring(node) or "", words):
-                yield from _in_text(path, _CODE.sub("x", text), getattr(node, "lineno", 1))
+            for prose in (ast.get_docstring(node) or "", words):
+                yield from _in_text(path, _CODE.sub("x", prose), getattr(node, "lineno", 1))
 
 
 def in_sql(path: Path) -> Iterator[Place]:
@@ -105,7 +131,13 @@ def _in_text(path: Path, text: str, first: int) -> Iterator[Place]:
 
 def places() -> list[Place]:
     """Return every place that does not read as plain English."""
-    kinds = ((pages(), in_page), (sources(), in_source), (scripts(), in_sql), (tests(), in_test))
+    kinds = (
+        (pages(), in_page),
+        (sources(), in_source),
+        ([*sources(), *tests()], in_names),
+        (scripts(), in_sql),
+        (tests(), in_test),
+    )
     return [place for paths, find in kinds for path in paths for place in find(path)]
 
 

@@ -28,7 +28,6 @@ from holdfast._model.errors import (
     HoldfastError,
     InvalidEvent,
     InvalidJob,
-    JobMoved,
     KindTaken,
     LeaseLost,
     NotCommitted,
@@ -52,8 +51,8 @@ from holdfast._model.schedule import Cron, Every
 from holdfast._model.settings import Settings, SettingsError
 from holdfast._model.unique import Unique
 from holdfast._model.work import Lease
-from holdfast._store.chain import Chain, ChainJob, ChainLine
-from holdfast._store.job import JobInfo, RetryResult
+from holdfast._store.chain import ChainLine
+from holdfast._store.job import Chain, JobInfo, RetryResult
 from holdfast._store.schedule import Running, ScheduleLine
 from holdfast._store.schema import migrate
 
@@ -70,7 +69,6 @@ __all__ = [
     "Chain",
     "ChainAwaited",
     "ChainFailed",
-    "ChainJob",
     "ChainLine",
     "Continue",
     "Counts",
@@ -90,7 +88,6 @@ __all__ = [
     "Item",
     "Job",
     "JobInfo",
-    "JobMoved",
     "JsonCodec",
     "Kind",
     "KindTaken",

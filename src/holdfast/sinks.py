@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from holdfast._relay.message import Gone, Message, Publish, Receipt, Refused, Sink, Unavailable
     from holdfast._relay.sinks.cloud_events import CloudEvents
     from holdfast._relay.sinks.kafka import KafkaSink
-    from holdfast._relay.sinks.mqtt import MqttSink
     from holdfast._relay.sinks.nats import NatsSink
     from holdfast._relay.sinks.rabbitmq import RabbitMQSink
     from holdfast._relay.sinks.redis import RedisSink
@@ -25,7 +24,6 @@ __all__ = [
     "Gone",
     "KafkaSink",
     "Message",
-    "MqttSink",
     "NatsSink",
     "NotVerified",
     "Publish",
@@ -47,7 +45,6 @@ __getattr__: Callable[[str], Any] = lazy(
         "Gone": "holdfast._relay.message",
         "KafkaSink": "holdfast._relay.sinks.kafka",
         "Message": "holdfast._relay.message",
-        "MqttSink": "holdfast._relay.sinks.mqtt",
         "NatsSink": "holdfast._relay.sinks.nats",
         "NotVerified": "holdfast._relay.sinks.signature",
         "Publish": "holdfast._relay.message",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from holdfast import Holdfast
     from holdfast._drivers import AsyncConnection, SyncConnection
     from holdfast.testing import Testing
@@ -43,11 +45,17 @@ def holdfast_state() -> Any:
 @pytest.fixture
 def holdfast(
     holdfast_app: Holdfast, holdfast_connection: AsyncConnection | SyncConnection, holdfast_state: Any
-) -> Testing:
-    """Return a `Testing` that inspects, runs and advances jobs on the test's own connection."""
+) -> Iterator[Testing]:
+    """Return a `Testing` that inspects, runs and advances jobs on the test's own connection.
+
+    If the test called a verb that it never awaited, it fails at its end.
+    """
     from holdfast.testing import Testing
 
-    return Testing(holdfast_app, holdfast_connection, state=holdfast_state)
+    kit = Testing(holdfast_app, holdfast_connection, state=holdfast_state)
+    yield kit
+    if kit.unawaited:
+        pytest.fail(f"never awaited, so it did nothing: {', '.join(kit.unawaited)}", pytrace=False)
 
 
 def _fail(name: str, given: str, value: str) -> NoReturn:

@@ -12,18 +12,20 @@ import pytest
 from holdfast import Holdfast
 from holdfast._app import archiving
 from holdfast._app.app import application_of
+from holdfast._archive import export
 from holdfast._archive.runners import ArchiveRunners
 from holdfast._drivers import run_sync
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import SettingsError
 from holdfast._store.schedule import trigger_schedule
-from tests.archive.conftest import FAMILIES
-from tests.engine.fleet import fast
-from tests.engine.pace import QUICK
-from tests.engine.waiting import until
+from tests.kit.archive import FAMILIES
+from tests.kit.fleet import alone, fast
+from tests.kit.pace import QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.archive.conftest import History
+    from holdfast._engine.application import Application
+    from tests.kit.archive import History
 
 
 def schedules(history: History) -> dict[str, str]:
@@ -69,25 +71,51 @@ async def test_a_worker_archives(history: History, monkeypatch: pytest.MonkeyPat
     assert ("dropped", 25) in [(export.state, export.rows) for export in await history.exports()]
 
 
-async def test_an_export_in_one_shot_mode_has_the_time_of_the_whole_tick(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def one_shot(history: History, monkeypatch: pytest.MonkeyPatch) -> Application:
+    """A tick that exports the history of jobs."""
     monkeypatch.setattr(archiving, "ArchiveRunners", partial(ArchiveRunners, background=False))
-    history.jobs_of(100, 25)
     history.conn.execute("UPDATE holdfast.retention SET archived = false WHERE family <> 'job_history'")
     place = history.location
     settings = fast(
         archive_bucket=place.bucket,
         archive_region=place.region,
         archive_endpoint=place.endpoint,
-        tick_runners=("cleanup", "archiveExport"),
+        tick_runners=alone("cleanup", "archiveExport"),
         tick_runner_max=timedelta(milliseconds=1),
     )
-    application = application_of(Holdfast(history.url), settings)
-    assert {ticked.outcome for ticked in (await run_tick(application)).runners} == {"skipped"}
+    return application_of(Holdfast(history.url), settings)
+
+
+async def test_an_export_in_one_shot_mode_has_the_time_of_the_whole_tick(
+    history: History, one_shot: Application
+) -> None:
+    history.jobs_of(100, 25)
+    assert {ticked.outcome for ticked in (await run_tick(one_shot)).runners} == {"skipped"}
     run_sync(history.conn, trigger_schedule("archiveExport"))
-    ticked = (await run_tick(application)).runners[-1]
+    ticked = (await run_tick(one_shot)).runners[-1]
     assert (ticked.runner, ticked.outcome, ticked.counts["rows_exported"]) == ("archiveExport", "completed", 25)
+
+
+async def test_a_day_that_cannot_be_exported_stops_no_other(
+    history: History, one_shot: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for days_ago in (100, 101, 102):
+        history.jobs_of(days_ago, 25)
+    begun: list[str] = []
+
+    def poison(step: str) -> None:
+        begun.append(step)
+        if begun.count("uploaded") == 1 and step == "uploaded":
+            raise RuntimeError("this day cannot be exported")
+
+    monkeypatch.setattr(export, "on_step", poison)
+    await run_tick(one_shot)
+    run_sync(history.conn, trigger_schedule("archiveExport"))
+    ticked = (await run_tick(one_shot)).runners[-1]
+    assert (ticked.runner, ticked.outcome) == ("archiveExport", "failed")
+    assert [each.error is None for each in await history.exports() if each.state != "verified"] == [False]
+    assert ticked.counts["periods_exported"] == 2
 
 
 async def test_without_a_bucket_there_is_no_archive(history: History) -> None:

@@ -12,13 +12,13 @@ from psycopg import sql
 
 from holdfast import Holdfast, Job
 from holdfast._archive.cleanup import drop_days
-from tests.engine.pace import QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
     from tools.postgres import Server
 
     LockWaits = Callable[[], list[tuple[int, float]]]

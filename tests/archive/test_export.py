@@ -17,7 +17,7 @@ from tests.archive.killed import children
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 
 async def test_a_day_is_exported_verified_dropped_and_restored(history: History, bucket: ObjectStore) -> None:

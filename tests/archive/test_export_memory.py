@@ -12,7 +12,7 @@ from holdfast._archive import export
 from tests.archive.killed import children
 
 if TYPE_CHECKING:
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 MEBIBYTES = 300
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import obstore
 import pytest
 
-from holdfast._archive.export import Taken
+from holdfast._archive.export import ExportTaken
 from holdfast._archive.location import ArchiveError
 from holdfast._archive.restore import TargetTable, restore
 from holdfast._drivers import run
@@ -19,12 +19,12 @@ from holdfast._store.archive import (
     report_export,
     start_export,
 )
-from tests.archive.conftest import stored
+from tests.kit.archive import stored
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 
 async def test_one_process_exports_and_a_stale_one_records_nothing(history: History, bucket: ObjectStore) -> None:
@@ -34,7 +34,7 @@ async def test_one_process_exports_and_a_stale_one_records_nothing(history: Hist
         stale = await run(conn, start_export(period))
         assert stale is not None
         assert await history.closed() == []
-        with pytest.raises(Taken):
+        with pytest.raises(ExportTaken):
             await exporter.export(period)
         assert await history.export() == {}
 
@@ -60,7 +60,7 @@ async def test_one_process_exports_and_a_stale_one_records_nothing(history: Hist
         after = obstore.head(bucket, str(export.object))
         assert (before["e_tag"], before["last_modified"]) == (after["e_tag"], after["last_modified"])
         assert len(stored(bucket)) == 2
-        with pytest.raises(Taken):
+        with pytest.raises(ExportTaken):
             await exporter.export(period)
 
 

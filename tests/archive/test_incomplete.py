@@ -12,13 +12,13 @@ from holdfast._drivers import run_sync
 from holdfast._model.errors import HoldfastError
 from holdfast._store.archive import export_as_it_is
 from holdfast._store.chain import delete_chains
-from tests.archive.tables import TENDERS, fill, months, ready
+from tests.kit.archive_tables import TENDERS, fill, months, ready
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from holdfast._store.archive import Export
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 
 def content(bucket: ObjectStore, export: Export) -> bytes:

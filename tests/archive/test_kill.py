@@ -17,14 +17,14 @@ import pytest
 from holdfast._archive import cleanup, export
 from holdfast._archive.location import ArchiveError
 from holdfast._archive.restore import TargetTable, restore
-from tests.archive.conftest import stored
 from tests.archive.killed import children
-from tests.engine.waiting import until
+from tests.kit.archive import stored
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 STEPS = ("started", "rows", "uploaded", "recorded", "verified", "done")
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""How long rows are kept: by settings, at run time, and never less than the archive needs."""
+"""How long rows are kept: by what was set, and never less than the archive needs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,23 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._engine.runner import Tick
 from holdfast._engine.runners.database import open_runner_database
-from holdfast._engine.runners.maintenance import Maintenance, retention_of
+from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._model.errors import HoldfastError
-from holdfast._model.settings import Settings
 from holdfast._store.archive import list_exports, read_retention, set_archived, set_retention
 from holdfast._store.maintenance import delete_replays
 from holdfast._store.search import AFTER_ALL, Search, Span, search_table
 from holdfast._store.subscription import skip_subscription, subscribe
 
 if TYPE_CHECKING:
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 SOON = 20.0
 
 
-async def maintained(history: History, *ticks: Settings | None) -> dict[str, int]:
-    """Run the first tick of a worker with these settings."""
+async def maintained(history: History, *, archives: bool = False) -> dict[str, int]:
+    """Run the first tick of a worker."""
     async with open_runner_database(history.url, name="test", seconds=SOON) as site:
-        counts = {}
-        for settings in ticks:
-            maintenance = Maintenance(site, [] if settings is None else retention_of(settings))
-            counts = dict(await maintenance.tick(Tick(name="maintenance")))
-        return counts
+        return dict(await Maintenance(site, archives=archives).tick(Tick(name="maintenance")))
 
 
 def kept(history: History) -> dict[str, int]:
@@ -55,63 +50,37 @@ def verified(history: History, family: str, days_ago: int) -> None:
     )
 
 
-async def test_settings_are_written_once_and_changed_at_run_time(history: History) -> None:
+async def test_a_change_holds(history: History) -> None:
     run_sync(history.conn, set_archived(archived=False))
     before = kept(history)
-    settings = Settings.load(
-        {
-            "HOLDFAST_RETENTION_COMPLETED": "30",
-            "HOLDFAST_RETENTION_FAILED": "120",
-            "HOLDFAST_RETENTION_EVENTS": "45",
-            "HOLDFAST_RETENTION_RUNS": "3",
-        }
-    )
-    async with open_runner_database(history.url, name="test", seconds=SOON) as site:
-        maintenance = Maintenance(site, retention_of(settings))
-        await maintenance.tick(Tick(name="maintenance"))
-        wanted = {"job_history": 30, "job_failed": 120, "attempt": 120, "event": 45, "delivery": 45, "run": 3}
-        assert kept(history) == before | wanted
-        assert archived(history) == set()
-        # A change at run time holds: the settings are not written again.
-        run_sync(history.conn, set_retention("job_history", 200))
-        await maintenance.tick(Tick(name="maintenance"))
-        assert (kept(history)["job_history"], kept(history)["attempt"]) == (200, 200)
+    for family, days in (("job_history", 30), ("job_failed", 120), ("event", 45), ("run", 3)):
+        run_sync(history.conn, set_retention(family, days))
+    wanted = {"job_history": 30, "job_failed": 120, "attempt": 120, "event": 45, "delivery": 45, "run": 3}
+    await maintained(history)
+    assert kept(history) == before | wanted
+    assert archived(history) == set()
+    run_sync(history.conn, set_retention("job_history", 200))
+    assert (kept(history)["job_history"], kept(history)["attempt"]) == (200, 200)
     run_sync(history.conn, set_retention("job_history", 14))
     assert kept(history)["attempt"] == 120, "as long as the jobs that are kept longest"
-    await maintained(history, Settings.load({"HOLDFAST_ARCHIVE_BUCKET": "b"}))
-    assert archived(history) == {"job_history", "job_failed", "attempt", "event", "delivery", "run"}
-    # A worker without a bucket does not clear it: a forgotten variable must not lose a day.
-    await maintained(history, Settings.load({}))
-    assert len(archived(history)) == 6
     for family, days in (("attempt", 9), ("job", 9), ("run", 1), ("run", 40_000)):
         with pytest.raises(HoldfastError, match="retention: job_history"):
             run_sync(history.conn, set_retention(family, days))
-    with pytest.raises(HoldfastError, match="HOLDFAST_RETENTION_RUNS"):
-        Settings.load({"HOLDFAST_RETENTION_RUNS": "1"})
 
 
-async def test_a_change_since_a_worker_started_holds(history: History) -> None:
-    """A worker of a fleet may get its first turn at maintenance long after its start."""
-    names = ("HOLDFAST_RETENTION_COMPLETED", "HOLDFAST_RETENTION_FAILED")
-
-    def settings(days: int) -> Settings:
-        return Settings.load(dict.fromkeys(names, str(days)))
-
-    async with open_runner_database(history.url, name="first", seconds=SOON) as first:
-        early = Maintenance(first, retention_of(settings(7)))
-        run_sync(history.conn, set_retention("job_history", 365))
-        async with open_runner_database(history.url, name="second", seconds=SOON) as second:
-            # Here nothing was set since the start. Of two workers, the one that started later decides.
-            run_sync(history.conn, set_retention("job_failed", 300))
-            later = Maintenance(second, retention_of(settings(200)))
-            await early.tick(Tick(name="maintenance"))
-            assert (kept(history)["job_history"], kept(history)["job_failed"]) == (365, 300)
-            await later.tick(Tick(name="maintenance"))
-            assert (kept(history)["job_history"], kept(history)["job_failed"]) == (200, 300)
-            await Maintenance(first, retention_of(settings(7))).tick(Tick(name="maintenance"))
-            assert kept(history)["job_history"] == 200
-    await maintained(history, settings(9))
-    assert (kept(history)["job_history"], kept(history)["job_failed"]) == (9, 9), "a worker that starts sets it again"
+async def test_a_worker_with_a_bucket_keeps_days_once(history: History) -> None:
+    run_sync(history.conn, set_archived(archived=False))
+    async with open_runner_database(history.url, name="test", seconds=SOON) as site:
+        maintenance = Maintenance(site, archives=True)
+        await maintenance.tick(Tick(name="maintenance"))
+        assert archived(history) == {"job_history", "job_failed", "attempt", "event", "delivery", "run"}
+        run_sync(history.conn, set_archived(archived=False))
+        await maintenance.tick(Tick(name="maintenance"))
+        assert archived(history) == set(), "a person gave it up"
+    await maintained(history, archives=True)
+    # A worker without a bucket does not clear it: a forgotten variable must not lose a day.
+    await maintained(history)
+    assert len(archived(history)) == 6
 
 
 def test_the_answers_of_webhooks_are_kept_as_long_as_the_events_and_at_least_30_days(history: History) -> None:
@@ -150,14 +119,14 @@ async def test_the_day_of_the_drop_follows_the_retention(history: History) -> No
 
 async def test_an_archived_family_is_not_dropped_by_maintenance(history: History) -> None:
     day = history.jobs_of(100, 1)
-    assert (await maintained(history, None)).get("partitions_dropped") is None
+    assert (await maintained(history)).get("partitions_dropped") is None
     assert history.value("SELECT count(*) FROM holdfast.job_history") == 1
     with psycopg.connect(history.url, autocommit=True) as conn:
         dropped = conn.execute("SELECT holdfast.drop_partition(%s)", [f"job_history_{day.replace('-', '')}"])
         assert dropped.fetchone() == (False,)
     # Without an archive, maintenance drops it.
     run_sync(history.conn, set_archived(archived=False))
-    assert await maintained(history, None) == {"partitions_dropped": 1}
+    assert await maintained(history) == {"partitions_dropped": 1}
 
 
 async def test_an_export_has_days_kept_although_no_worker_with_a_bucket_does_maintenance(history: History) -> None:

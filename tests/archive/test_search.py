@@ -1,16 +1,15 @@
-"""One job, one event, or the answer of a query, out of the files."""
+"""One job or one event out of the files."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import obstore
 import pytest
 
-from holdfast._archive.search import find, query
+from holdfast._archive.filesystem import StoredFile
+from holdfast._archive.search import find
 from holdfast._drivers import run
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
-from holdfast.archive import Archive, ArchiveError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from holdfast._archive.search import Found
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 WORDS = "(SELECT string_agg(md5((n * 20 + i)::text), ' ') FROM generate_series(1, 12) AS i)"
 
@@ -28,14 +27,13 @@ class Requested:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bytes = 0
-        read = obstore.get_range
+        read = StoredFile.read
 
-        def counted(*args: Any, **options: Any) -> Any:
-            data = read(*args, **options)
-            self.bytes += len(data)
-            return data
+        def counted(file: StoredFile, start: int, end: int) -> bytes:
+            self.bytes += end - start
+            return read(file, start, end)
 
-        monkeypatch.setattr(obstore, "get_range", counted)
+        monkeypatch.setattr(StoredFile, "read", counted)
 
 
 @pytest.fixture
@@ -79,12 +77,6 @@ async def test_a_job_is_found_with_its_attempts_in_a_small_part_of_the_file(
     requested.bytes = 0
     assert await found(history, bucket, JOB_FAMILIES, 10**15) == []
     assert requested.bytes == 0
-    assert query(bucket, [export], "SELECT max(id) - min(id) + 1 FROM job_history").fetchall() == [(100_000,)]
-    assert requested.bytes < (export.bytes or 0) / 10
-    text = f"SELECT payload FROM job_history WHERE id = {id_}"
-    requested.bytes = 0
-    assert query(bucket, [export], text).fetchall() == [(job.row["payload"],)]
-    assert requested.bytes < (export.bytes or 0) / 2
 
 
 async def test_an_event_is_found_with_its_deliveries(history: History, bucket: ObjectStore) -> None:
@@ -102,62 +94,3 @@ async def test_an_event_is_found_with_its_deliveries(history: History, bucket: O
     rows = {one.export.source: one.row for one in await found(history, bucket, ["event", "delivery"], 17)}
     assert rows["event"]["payload"] == '{"order_id" : 17}'
     assert (rows["delivery"]["event_id"], rows["delivery"]["status"]) == (17, 200)
-
-
-async def test_a_query_over_families_and_tables_of_two_versions(tenders: History, bucket: ObjectStore) -> None:
-    """Of the second month, the table has a column more, and one that is wider."""
-    tenders.conn.execute("CREATE TABLE orders (id int PRIMARY KEY, at date, pages smallint, price numeric(8,2))")
-    tenders.conn.execute("INSERT INTO orders VALUES (1, '2024-01-01', 7, 1.50), (2, '2024-01-02', 8, 2.50)")
-    orders = Archive("orders", "at", hot="1 month")
-    await tenders.cleanup(orders)
-    await tenders.export(orders)
-    tenders.conn.execute("ALTER TABLE orders ALTER pages TYPE bigint, ALTER price TYPE numeric(12,3), ADD colour text")
-    tenders.conn.execute("INSERT INTO orders VALUES (3, '2024-02-01', 5000000000, 3.125, 'red')")
-    await tenders.cleanup(orders)
-    await tenders.export(orders)
-    day = tenders.day(100, jobs=20)
-    await export_day(tenders, day, "job_history")
-    exports = [*await tenders.exports("public.orders"), *await tenders.exports()]
-    for given in (exports, exports[::-1]):
-        found = query(
-            bucket, given, 'SELECT id, pages, price::text, colour FROM "public.orders" ORDER BY id'
-        ).fetchall()
-        assert found == [(1, 7, "1.500", None), (2, 8, "2.500", None), (3, 5_000_000_000, "3.125", "red")]
-    text = (
-        "SELECT count(*), sum(o.pages) FROM job_history j JOIN \"public.orders\" o ON o.id = j.payload->>'invoice_id'"
-    )
-    assert query(bucket, exports, text).fetchall() == [(3, 5_000_000_015)]
-
-
-async def test_a_query_reaches_nothing_but_the_archive(history: History, bucket: ObjectStore) -> None:
-    rows = [1]
-    for text in (
-        "SELECT * FROM read_text('/etc/hostname')",
-        "COPY (SELECT 1) TO '/tmp/out.csv'",
-        "ATTACH '/tmp/other.db'",
-        "INSTALL httpfs",
-        "SET enable_external_access = true",
-        "SELECT * FROM rows",
-    ):
-        with pytest.raises(ArchiveError, match="the query failed: "):
-            query(bucket, [], text)
-    assert rows
-
-
-async def test_the_error_of_a_query_is_plain(history: History, bucket: ObjectStore) -> None:
-    day = history.day(100, jobs=2)
-    await export_day(history, day, "job_history")
-    exports = await history.exports()
-    for text in (
-        "SELECT nothing FROM job_history",
-        "SELEC 1",
-        "SELECT * FROM jobs",
-        "SELECT payload::int FROM job_history",
-    ):
-        with pytest.raises(ArchiveError) as error:
-            query(bucket, exports, text)
-        assert str(error.value).startswith("the query failed: ")
-        assert str(error.value).endswith("Tables of the archive: job_history")
-    obstore.delete(bucket, exports[0].object or "")
-    with pytest.raises(ArchiveError, match="not found"):
-        query(bucket, exports, "SELECT * FROM job_history")

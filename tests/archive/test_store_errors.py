@@ -16,7 +16,7 @@ from tools.seaweedfs import REGION
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
     from tools.seaweedfs import SeaweedFS
 
 KEY, SECRET = "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"

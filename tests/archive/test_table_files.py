@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -12,14 +10,15 @@ import pytest
 from holdfast._archive.months import closed_months
 from holdfast._archive.restore import TargetTable, restore
 from holdfast._drivers import run
+from holdfast._engine.runner import Budget, Tick
 from holdfast._store.archive import Upload, record_upload, start_export
 from holdfast.archive import Archive, ArchiveError
-from tests.archive.tables import TENDERS, count, fill, months, move, ready
+from tests.kit.archive_tables import TENDERS, count, fill, months, move, ready
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 
 async def test_a_closed_month_is_exported_verified_and_dropped_after_its_time(tenders: History) -> None:
@@ -124,27 +123,14 @@ async def test_a_month_that_is_read_is_dropped_later(tenders: History) -> None:
     assert await tenders.cleanup(TENDERS) == {"periods_dropped": 1}
 
 
-class Spent:
-    """A tick whose budget is spent when the first rows were moved."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.signal = SimpleNamespace(aborted=False)
-
-    @property
-    def budget(self) -> SimpleNamespace:
-        return SimpleNamespace(over=self.counts["rows_moved"] > 0)
-
-    def count(self, name: str, more: int = 1) -> None:
-        self.counts[name] += more
-
-
 async def test_months_are_dropped_also_if_moving_takes_all_the_time(tenders: History) -> None:
     await tenders.cleanup(TENDERS)
     await tenders.export(TENDERS)
     ready(tenders)
     fill(tenders, 500, "'2024-03-20'", rows=3)
-    assert await tenders.runners(TENDERS).cleanup(Spent()) == {"periods_dropped": 2, "rows_moved": 3}
+    tick = Tick(name="cleanup")
+    tick.budget = Budget(seconds=1, clock=lambda: tick.counts["rows_moved"])  # spent when the first rows were moved
+    assert await tenders.runners(TENDERS).cleanup(tick) == {"periods_dropped": 2, "rows_moved": 3}
 
 
 OTHERS = """

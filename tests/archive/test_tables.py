@@ -14,12 +14,12 @@ import pytest
 from holdfast import Holdfast
 from holdfast._archive import moving
 from holdfast.archive import Archive, ArchiveError
-from tests.archive.tables import TENDERS, count, fill, months, move, ready
+from tests.kit.archive_tables import TENDERS, count, fill, months, move, ready
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 
 async def test_old_rows_move_to_their_months_and_the_others_stay(tenders: History) -> None:
@@ -263,7 +263,7 @@ async def test_odd_names(history: History, schema: str, name: str, at: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("archive", "said"),
+    ("archive", "output"),
     [
         (Archive("tender", "published_at", hot="1 day"), "Archive: there is no table public.tender"),
         (Archive("sales.tenders", "published_at", hot="1 day"), "Archive: there is no table sales.tenders"),
@@ -285,10 +285,10 @@ async def test_odd_names(history: History, schema: str, name: str, at: str) -> N
         ),
     ],
 )
-async def test_a_declaration_that_does_not_fit(tenders: History, archive: Archive, said: str) -> None:
+async def test_a_declaration_that_does_not_fit(tenders: History, archive: Archive, output: str) -> None:
     with pytest.raises(ArchiveError) as error:
         await move(tenders, archive)
-    assert str(error.value) == said
+    assert str(error.value) == output
 
 
 async def test_a_declaration_that_does_not_fit_stops_neither_the_others_nor_the_dropping(tenders: History) -> None:
@@ -337,7 +337,7 @@ async def test_another_column_of_time_is_refused(tenders: History) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "error", "said"),
+    ("make", "error", "output"),
     [
         (lambda: Archive("a.b.c", "at", hot="1 day"), ValueError, "table: a name expected"),
         (lambda: Archive('tenders"', "at", hot="1 day"), ValueError, "table: a name expected"),
@@ -364,6 +364,6 @@ async def test_another_column_of_time_is_refused(tenders: History) -> None:
         (lambda: Holdfast(archives=["tenders"]), TypeError, "archives: expected a list"),  # type: ignore[list-item]
     ],
 )
-def test_invalid_values_are_refused(make: Callable[[], object], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_invalid_values_are_refused(make: Callable[[], object], error: type[Exception], output: str) -> None:
+    with pytest.raises(error, match=output):
         make()

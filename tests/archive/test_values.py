@@ -17,7 +17,7 @@ from holdfast._store.archive import FAMILIES
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 TEXTS = [
     "",

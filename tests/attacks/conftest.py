@@ -7,22 +7,13 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from holdfast import Holdfast
-from tests.engine.ledger import Ledger
+from tests.kit.access import login, owner
+from tests.kit.fixtures import app, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-
-@pytest.fixture
-def app(database: str) -> Holdfast:
-    return Holdfast(database)
-
-
-@pytest.fixture
-def ledger(database: str) -> Iterator[Ledger]:
-    with Ledger(database) as ledger:
-        yield ledger
+__all__ = ["app", "ledger", "login", "owner"]
 
 
 @pytest.fixture

@@ -14,17 +14,17 @@ from holdfast._ops.access import COOKIE
 from holdfast._ops.caller import Token
 from holdfast.ops import JwtAccess, Role, operations
 from tests.attacks.api import make_token
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT
-from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
-from tests.ops.shop import make_app
+from tests.kit.access import PATIENT
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
+from tests.kit.shop import make_app
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from starlette.applications import Starlette
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 SECRET = "one for all the processes behind an address"  # noqa: S105 - made up
 CSRF = ("x-holdfast-csrf", "1")

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast._ops.live import OWN_LISTENERS
 from holdfast.ops import Role, operations
-from tests.ops.conftest import make_token
+from tests.kit.access import make_token
 from tests.ops.serving import Served
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from starlette.routing import Route
 from holdfast._cli.server import Connection
 from holdfast.ops import JwtAccess, Person, Role, operations
 from tests.cli.serving import Serving
-from tests.ops.asking import Answered, Asked, ask, bearer
+from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
 from tests.ops.cases import CSRF
-from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
 from tests.ops.serving import Served
 
 if TYPE_CHECKING:
@@ -57,13 +57,13 @@ def opened(port: int, sent: bytes) -> socket.socket:
 
 
 def until_closed(conn: socket.socket) -> bytes:
-    said = b""
+    reply = b""
     try:
         while data := conn.recv(65_536):
-            said += data
+            reply += data
     except ConnectionError:
         pass
-    return said
+    return reply
 
 
 @pytest.mark.parametrize("half", [HALF, HALF_BODY], ids=["headers", "body"])
@@ -85,11 +85,15 @@ def _site() -> Starlette:
     async def large(_: Request) -> Response:
         return Response(bytes(50_000_000))
 
-    async def deaf(_: Request) -> Response:
+    async def unresponsive(_: Request) -> Response:
         return PlainTextResponse("not read")
 
     return Starlette(
-        routes=[Route("/echo", echo, methods=["POST"]), Route("/large", large), Route("/deaf", deaf, methods=["POST"])]
+        routes=[
+            Route("/echo", echo, methods=["POST"]),
+            Route("/large", large),
+            Route("/deaf", unresponsive, methods=["POST"]),
+        ]
     )
 
 
@@ -114,14 +118,14 @@ def test_bytes_that_drip_do_not_extend_the_deadline() -> None:
     with Served(_site(), http=Hasty) as served, opened(served.port, HALF) as conn:
         began = time.monotonic()
         conn.settimeout(0.05)
-        said = b""
-        while not said:
+        reply = b""
+        while not reply:
             try:
-                said = conn.recv(1_000)
+                reply = conn.recv(1_000)
             except TimeoutError:
                 conn.sendall(b"a")
             assert time.monotonic() - began < PATIENCE
-        assert said.startswith(b"HTTP/1.1 408 ")
+        assert reply.startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
@@ -148,11 +152,11 @@ def test_an_idle_connection_is_kept_after_a_whole_request() -> None:
 
 
 def answered(conn: socket.socket) -> None:
-    said = b""
-    while not said.endswith(b"\r\n\r\n3"):
+    reply = b""
+    while not reply.endswith(b"\r\n\r\n3"):
         data = conn.recv(1_000)
         assert data, "closed"
-        said += data
+        reply += data
 
 
 @pytest.mark.parametrize(
@@ -167,10 +171,10 @@ def test_two_lengths_are_refused_and_what_hides_behind_is_not_read(lengths: byte
     hidden = b"0\r\n\r\nGET /live HTTP/1.1\r\nHost: x\r\n\r\n"
     sent = b"POST /live HTTP/1.1\r\nHost: x\r\n" + lengths + b"\r\n" + hidden
     with Served(site, http=Connection) as served, opened(served.port, sent) as conn:
-        said = until_closed(conn)
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert b"ambiguous_length" in said
-    assert said.count(b"HTTP/1.1 ") == 1
+        reply = until_closed(conn)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"ambiguous_length" in reply
+    assert reply.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize("exp", [int("9" * 400), float("inf"), float("nan"), -(10**400), "9" * 400, True, [1], {}])

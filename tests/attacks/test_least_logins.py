@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
-from psycopg import sql
 
 from holdfast._drivers import run_sync
 from holdfast._store.access import list_audit, make_access_token, record_audit, revoke_access_token
@@ -15,34 +13,12 @@ from holdfast._store.inspect import read_census, take_census
 from holdfast.ops import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     Connection = psycopg.Connection[Any]
     Login = Callable[[str], Connection]
 
 LARGE = "to_json(repeat('x', 17000000))"
-
-_numbers = count(1)
-
-
-@pytest.fixture
-def owner(connect: Callable[..., Connection]) -> Connection:
-    return connect()
-
-
-@pytest.fixture
-def login(owner: Connection, connect: Callable[..., Connection]) -> Iterator[Login]:
-    made: list[sql.Identifier] = []
-
-    def login(role: str) -> Connection:
-        name = f"test_least_{role}_{next(_numbers)}"
-        made.append(sql.Identifier(name))
-        owner.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE {}").format(made[-1], sql.Identifier(role)))
-        return connect(user=name)
-
-    yield login
-    for name in made:
-        owner.execute(sql.SQL("DROP ROLE {}").format(name))
 
 
 def counted(conn: Connection) -> int:

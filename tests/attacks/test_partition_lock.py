@@ -13,13 +13,13 @@ from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._model.errors import HoldfastError
-from tests.engine.pace import QUICK
+from tests.kit.pace import QUICK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast import Holdfast
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
     Connection = psycopg.Connection[Any]
 
@@ -63,8 +63,8 @@ async def test_a_session_that_is_in_the_way_is_named_and_the_next_tick_goes_on(
             owner.execute(LOCK)
             with pytest.raises(HoldfastError, match=r"partitions_made: .*lock timeout"):
                 await maintenance.tick(Tick(name="maintenance", budget=Budget()))
-        [said] = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
-        assert said.startswith("partitions could not be made: a session holds a lock: ")
-        assert f"pid={owner.info.backend_pid} role={owner.info.user} " in f"{said} "
+        [reply] = [line.getMessage() for line in caplog.records if line.levelno == logging.WARNING]
+        assert reply.startswith("partitions could not be made: a session holds a lock: ")
+        assert f"pid={owner.info.backend_pid} role={owner.info.user} " in f"{reply} "
         assert (await maintenance.tick(Tick(name="maintenance", budget=Budget())))["partitions_made"] == 1
     assert ledger.value(LAST) == missing

@@ -12,11 +12,11 @@ import pytest
 from holdfast import AlreadyReplayed
 from holdfast._drivers import run_sync
 from holdfast._store.search import replay_job
-from tests.traps.sessions import await_waiting, background
-from tests.traps.workers import FAILED, Worker, enqueue, job, number
+from tests.kit.sessions import await_waiting, background
+from tests.kit.workers import FAILED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 LEVELS = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"]
 PAIRS = list(product(LEVELS, LEVELS))

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from starlette.requests import Request
 
+from holdfast._ops.endpoint import digest
 from holdfast._ops.routes import ROUTES
 from holdfast.ops import Role, operations
 from tests.attacks.api import make_token
-from tests.ops.asking import Answered, Asked, ask, bearer
+from tests.kit.access import PATIENT
+from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.shop import Shop, fill
 from tests.ops.cases import CSRF
-from tests.ops.conftest import PATIENT
-from tests.ops.shop import Shop, fill
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from starlette.applications import Starlette
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 JOBS = "/api/jobs/actions"
 
@@ -42,7 +45,7 @@ def keyed(method: str, path: str, json: Any, token: str, key: str = "a-key") -> 
     return Asked(method, path, json=json, headers=(*bearer(token), ("idempotency-key", key)))
 
 
-def said(answered: Answered) -> tuple[int, bool]:
+def reply(answered: Answered) -> tuple[int, bool]:
     return answered.status, "idempotency-replayed" in answered.headers
 
 
@@ -64,7 +67,7 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
     for number, (method, path, json) in enumerate(calls):
         asked = keyed(method, path, json, token, f"key {number}".replace(" ", "-"))
         first, second, third = [await ask(site, asked) for _ in range(3)]
-        assert (said(first), said(second), said(third)) == ((200, False), (200, True), (200, True)), path
+        assert (reply(first), reply(second), reply(third)) == ((200, False), (200, True), (200, True)), path
         assert first.body == second.body == third.body
         lines = ledger.value("SELECT count(*) FROM holdfast.audit WHERE action NOT LIKE '%%.begin'")
         assert lines == number + 1, path
@@ -74,13 +77,24 @@ async def test_every_writing_call_is_done_once(site: Starlette, database: str, s
 async def test_a_key_is_for_one_request_of_one_caller(site: Starlette, database: str, ledger: Ledger) -> None:
     ann, bob = make_token(database, Role.OPERATOR, "ann"), make_token(database, Role.OPERATOR, "bob")
     path = "/api/queues/mail/actions"
-    assert said(await ask(site, keyed("POST", path, {"action": "pause"}, ann))) == (200, False)
+    assert reply(await ask(site, keyed("POST", path, {"action": "pause"}, ann))) == (200, False)
     other = await ask(site, keyed("POST", path, {"action": "resume"}, ann))
     assert (other.status, other.refusal.error) == (422, "key_reused")
-    assert said(await ask(site, keyed("POST", path, {"action": "resume"}, bob))) == (200, False)
+    assert reply(await ask(site, keyed("POST", path, {"action": "resume"}, bob))) == (200, False)
     for wrong in ("", "a b", "x" * 201, "\x7f"):
         answered = await ask(site, keyed("POST", path, {"action": "pause"}, ann, wrong))
         assert (answered.status, answered.refusal.error) == (422, "invalid")
+
+
+def test_every_part_of_a_request_makes_it_another_one() -> None:
+    """Also the query, which no writing route takes today."""
+    asked = Asked("POST", "/api/queues/mail/actions", json={"action": "pause"})
+    others = [
+        replace(asked, method="PUT"),
+        replace(asked, path="/api/queues/pdf/actions"),
+        replace(asked, query="now=1"),
+    ]
+    assert len({digest(Request(one.scope()), None) for one in (asked, *others)}) == 4
 
 
 async def test_many_at_once_are_one(site: Starlette, database: str, shop: Shop, ledger: Ledger) -> None:
@@ -88,7 +102,7 @@ async def test_many_at_once_are_one(site: Starlette, database: str, shop: Shop, 
     retry = {"action": "retry", "ids": [str(shop.dead)], "preview": False, "again": True}
     answers = await asyncio.gather(*[ask(site, keyed("POST", JOBS, retry, token)) for _ in range(8)])
     assert {answer.status for answer in answers} <= {200, 409}
-    assert sum(said(answer) == (200, False) for answer in answers) == 1
+    assert sum(reply(answer) == (200, False) for answer in answers) == 1
     assert ledger.value("SELECT count(*) FROM holdfast.replay") == 1
 
 
@@ -117,10 +131,10 @@ async def test_signing_in_and_out_with_a_key_stores_nothing(site: Starlette, dat
     token, key = make_token(database, Role.OPERATOR), ("idempotency-key", "a-key")
     sign_in = Asked("POST", "/api/session", json={"token": token}, headers=(key,))
     first, second = [await ask(site, sign_in) for _ in range(2)]
-    assert (said(first), said(second)) == ((200, False), (200, False))
+    assert (reply(first), reply(second)) == ((200, False), (200, False))
     session = ("cookie", second.headers["set-cookie"].partition(";")[0])
     assert first.headers["set-cookie"].partition(";")[0] != session[1], "each has a session of its own"
     sign_out = Asked("DELETE", "/api/session", headers=(session, *CSRF, key))
-    assert [said(await ask(site, sign_out)) for _ in range(2)] == [(200, False), (200, False)]
+    assert [reply(await ask(site, sign_out)) for _ in range(2)] == [(200, False), (200, False)]
     assert (await ask(site, Asked("GET", "/api/me", headers=(session,)))).status == 401
     assert ledger.value("SELECT count(*) FROM holdfast.answered") == 0

@@ -13,8 +13,8 @@ from holdfast._ops.caller import Person, Role
 from holdfast._ops.requests import JobAction
 from holdfast._ops.service import Service
 from holdfast._store.search import replay_job
-from tests.engine.pace import PATIENT
-from tests.engine.waiting import until
+from tests.kit.pace import PATIENT
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from holdfast._ops.responses.job import JobActionResult
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 ANN = Person("ann", Role.OPERATOR)
 
@@ -44,7 +44,7 @@ async def dead_letter(app: Holdfast, ledger: Ledger, *, fails: int) -> int:
 
 
 async def retry(app: Holdfast, job: int, *, again: bool = False) -> JobActionResult:
-    async with Service(str(app.url)) as service:
+    async with Service(app.url) as service:
         return await service.act_on_jobs(JobAction(action="retry", ids=[job], preview=False, again=again), ANN)
 
 

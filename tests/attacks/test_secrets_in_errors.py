@@ -12,13 +12,13 @@ import pytest
 from holdfast import Holdfast, Job, Retry
 from holdfast._logs import log as logs
 from holdfast._ops.service import Service
-from tests.engine.pace import PATIENT
-from tests.engine.waiting import until
+from tests.kit.pace import PATIENT
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 SECRET = "s3cr3t-hunter2"  # noqa: S105 - what must not appear
 TEXT = (
@@ -54,7 +54,7 @@ async def test_an_error_text_is_masked_in_rows_logs_and_pages(
     assert SECRET not in str(stored)
     assert "api_key=***" in str(stored)
     assert SECRET not in stream.getvalue()
-    async with Service(str(app.url)) as service:
+    async with Service(app.url) as service:
         story = await service.job(job)
     assert SECRET not in story.model_dump_json()
     assert story.redacted
@@ -63,7 +63,7 @@ async def test_an_error_text_is_masked_in_rows_logs_and_pages(
 async def test_a_row_written_outside_the_library_is_masked_when_shown(app: Holdfast, ledger: Ledger) -> None:
     ledger.do("SELECT holdfast.enqueue('pay', '{}')")
     ledger.do("UPDATE holdfast.job SET last_error_code = 'Odd', last_error = %s", TEXT)
-    async with Service(str(app.url)) as service:
+    async with Service(app.url) as service:
         story = await service.job(ledger.value("SELECT id FROM holdfast.job"))
     assert SECRET not in json.dumps(story.model_dump(mode="json"))
     shown: Any = story.error

@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 
 from holdfast._ops.caller import FAILURES
 from holdfast.ops import Person, Role, operations
-from tests.ops.asking import Asked, ask, bearer
+from tests.kit.asking import Asked, ask, bearer
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -10,12 +10,12 @@ from playwright.async_api import expect
 
 from holdfast._ops.application import pages
 from holdfast._ops.caller import Role
-from tests.browser.chromium import chromium
 from tests.browser.live import Live, Site, Storefront, add_stream, opened, serving
 from tests.browser.lobby import Lobby
 from tests.browser.visit import AXE, Visit
-from tests.databases import clone
-from tests.ops.conftest import make_token
+from tests.kit.access import make_token
+from tests.kit.chromium import chromium
+from tests.kit.databases import clone
 from tools.nats import NatsServer
 
 if TYPE_CHECKING:

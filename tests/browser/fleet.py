@@ -11,7 +11,7 @@ import psycopg
 from tests.browser import shop
 from tests.browser.live import APP, PACE, Site, serving, until
 from tests.browser.process import Process
-from tests.databases import clone
+from tests.kit.databases import clone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,7 @@ import psycopg
 from holdfast._ops.caller import Role
 from tests.browser import shop
 from tests.browser.process import Process
-from tests.cli.commands import PATIENCE, holdfast
+from tests.kit.commands import PATIENCE, holdfast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
@@ -196,7 +196,7 @@ def serving(
     """Serve on a free port, unless one is given. `more`: variables of the process."""
     log = folder / "serve.log"
     with Process("serve", "--port", str(port), database=database, log=log, **(more or {})) as process:
-        url = process.hear("Serving on ")
+        url = process.wait_for_line("Serving on ")
         yield Site(url, database, make_tokens(database) if tokens is None else tokens, process)
 
 
@@ -204,9 +204,9 @@ def make_tokens(database: str) -> dict[Role, str]:
     """Make them as a person does."""
     made = {}
     for role, name in NAMES.items():
-        said = holdfast("tokens", "make", name, "--role", role, database=database)
-        assert said.status == 0, said.err
-        made[role] = said.out.strip()
+        output = holdfast("tokens", "make", name, "--role", role, database=database)
+        assert output.status == 0, output.err
+        made[role] = output.out.strip()
     return made
 
 

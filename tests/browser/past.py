@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from holdfast._archive.location import Location
     from holdfast._store.archive import Period
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
     from tools.seaweedfs import SeaweedFS
 
 

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from tests.cli.commands import PATIENCE, environment
+from tests.kit.commands import PATIENCE, environment
 
 ROOT = Path(__file__).parents[2]
 
@@ -59,7 +59,7 @@ class Process:
             self.process.wait()
             raise
 
-    def hear(self, beginning: str) -> str:
+    def wait_for_line(self, beginning: str) -> str:
         """Wait for a line that begins so, and return the rest of it."""
         deadline = time.monotonic() + PATIENCE
         while True:

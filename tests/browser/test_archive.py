@@ -13,11 +13,11 @@ from playwright.async_api import expect
 
 from holdfast._archive.location import Location
 from holdfast._ops.caller import Role
-from tests.archive.conftest import History
 from tests.browser.live import serving
 from tests.browser.past import Past, live_for_weeks, variables
 from tests.browser.visit import Visit
-from tests.databases import clone
+from tests.kit.archive import History
+from tests.kit.databases import clone
 from tools.seaweedfs import REGION, SeaweedFS
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ async def test_an_operator_changes_the_retention_after_a_warning(visit: Visiting
     await at.dialog.get_by_label("Days").fill("60")
     await expect(at.dialog).not_to_contain_text("dropped from the database")
     await at.button("Keep 60 days").click()
-    await at.said("run: ended rows are kept for 60 days")
+    await at.wait_for_message("run: ended rows are kept for 60 days")
     await expect(at.row("run", table="Retention").first).to_contain_text("60")
     days = "SELECT extract(day FROM keep)::integer FROM holdfast.retention WHERE family = 'run'"
     assert past.history.value(days) == 60

@@ -22,7 +22,7 @@ async def test_the_audit_shows_the_person_the_action_and_the_number_of_jobs(visi
     at = await visit(Role.DEVELOPER, "jobs?text=audited-")
     await at.button("Cancel…").click()
     await at.button("Cancel 3 jobs").click()
-    await at.said("Cancelled 3 jobs.")
+    await at.wait_for_message("Cancelled 3 jobs.")
     await at.go("audit")
     newest = at.page.get_by_role("table", name="Audit").locator("tbody tr").first
     await expect(newest.get_by_role("cell", name="dora developer")).to_be_visible()

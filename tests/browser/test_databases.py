@@ -14,7 +14,7 @@ from holdfast._ops.caller import Role
 from tests.browser.fleet import Fleet, open_fleet, work
 from tests.browser.live import add_stream
 from tests.browser.visit import Visit
-from tests.databases import create_template
+from tests.kit.databases import create_template
 from tools.nats import NatsServer
 from tools.postgres import Server
 

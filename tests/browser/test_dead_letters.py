@@ -25,7 +25,7 @@ async def test_a_group_is_redriven_once_and_completes(visit: Visiting, live: Liv
     await at.button("Redrive card.charge, RedrivenOutage").click()
     await expect(at.dialog).to_contain_text("3 jobs to redrive")
     await at.button("Redrive 3 jobs").click()
-    await at.said("Retried 3 jobs.")
+    await at.wait_for_message("Retried 3 jobs.")
     live.until_ended("card.charge", before + 3)
     await expect(at.page.get_by_role("listitem", name="card.charge: OtherOutage")).to_be_visible()
     await expect(group).to_have_count(0)

@@ -37,7 +37,7 @@ async def test_a_dead_letter_that_is_retried_runs_again(visit: Visiting, live: L
     at = await visit(path=f"jobs/{dead}")
     await at.button("Retry…").click()
     await at.button("Retry 1 job").click()
-    await at.said("Retried 1 job.")
+    await at.wait_for_message("Retried 1 job.")
     await (
         at.page.get_by_label("What happened")
         .get_by_role("listitem")
@@ -55,7 +55,7 @@ async def test_a_waiting_job_is_cancelled(visit: Visiting, live: Live) -> None:
     await expect(at.button("Retry…")).to_have_attribute("aria-disabled", "true")
     await at.button("Cancel…").click()
     await at.button("Cancel 1 job").click()
-    await at.said("Cancelled 1 job.")
+    await at.wait_for_message("Cancelled 1 job.")
     await expect(at.page.locator(".job-line")).to_contain_text("cancelled")
     assert live.statuses([waits]) == ["cancelled"]
 
@@ -67,7 +67,7 @@ async def test_a_running_job_says_how_far_it_is_and_stops_when_it_is_cancelled(v
     await expect(at.page.get_by_label("What happened")).to_contain_text("chapter 1 of 10")
     await at.button("Cancel…").click()
     await at.button("Cancel 1 job").click()
-    await at.said("Cancelled 1 job.")
+    await at.wait_for_message("Cancelled 1 job.")
     await expect(at.page.locator(".job-line")).to_contain_text("cancelled")
 
 
@@ -77,7 +77,7 @@ async def test_a_waiting_job_is_deleted_and_gone(visit: Visiting, live: Live) ->
     at.excuse("404")
     await at.button("Delete…").click()
     await at.button("Delete 1 job").click()
-    await at.said("Deleted 1 job.")
+    await at.wait_for_message("Deleted 1 job.")
     await expect(at.page.get_by_text(f"There is no job {waits}")).to_be_visible()
     assert live.statuses([waits]) == ["gone"]
 
@@ -88,7 +88,7 @@ async def test_a_waiting_job_that_gets_another_time_runs_then(visit: Visiting, l
     await at.button("Reschedule…").click()
     await at.button("In 1 h").click()
     await at.button("Reschedule 1 job").click()
-    await at.said("Rescheduled 1 job.")
+    await at.wait_for_message("Rescheduled 1 job.")
     await expect(at.page.get_by_label("What happened")).to_contain_text("in 1")
     await at.button("Reschedule…").click()
     await at.button("Now").click()

@@ -121,7 +121,7 @@ async def test_all_that_match_are_shown_before_they_are_cancelled(visit: Visitin
     await expect(at.dialog.get_by_role("table").locator("tbody tr")).to_have_count(12)
     assert set(live.statuses(ids)) == {"pending"}
     await at.button("Cancel 12 jobs").click()
-    await at.said("Cancelled 12 jobs.")
+    await at.wait_for_message("Cancelled 12 jobs.")
     await expect(at.dialog).to_have_count(0)
     await expect(at.page.get_by_role("heading", name="No such jobs")).to_be_visible()
     assert set(live.statuses(ids)) == {"cancelled"}
@@ -145,7 +145,7 @@ async def test_chosen_jobs_are_deleted_and_the_others_stay(visit: Visiting, live
     await expect(at.page.get_by_label("Actions").get_by_role("status")).to_have_text("3 jobs chosen")
     await at.button("Delete…").click()
     await at.button("Delete 3 jobs").click()
-    await at.said("Deleted 3 jobs.")
+    await at.wait_for_message("Deleted 3 jobs.")
     await expect(at.row("sms.send", table="Jobs")).to_have_count(1)
     assert live.statuses(ids) == ["gone", "gone", "gone", "pending"]
 
@@ -159,7 +159,7 @@ async def test_impossible_actions_on_a_job_are_reported(visit: Visiting, live: L
     await at.button("Cancel…").click()
     await expect(at.dialog).to_contain_text("1 job will be left alone")
     await at.button("Cancel 1 job").click()
-    await at.said("Cancelled 1 job. 1 job was refused.")
+    await at.wait_for_message("Cancelled 1 job. 1 job was refused.")
     await expect(at.dialog).to_contain_text(f"#{ended} it has ended")
     assert live.statuses([ended, waits]) == ["completed", "cancelled"]
 
@@ -168,5 +168,5 @@ async def test_an_empty_filter_acts_on_nothing(visit: Visiting) -> None:
     at = await visit(path="jobs")
     await expect(at.button("Cancel…")).to_have_attribute("aria-disabled", "true")
     await at.button("Cancel…").click(force=True)
-    await at.said("An empty filter would act on everything")
+    await at.wait_for_message("An empty filter would act on everything")
     await expect(at.dialog).to_have_count(0)

@@ -63,7 +63,7 @@ async def test_a_search_and_an_action_need_no_pointer(visit: Visiting, live: Liv
     await expect(at.dialog).to_contain_text("2 jobs to cancel")
     await tab_to(at, "Cancel 2 jobs")
     await at.page.keyboard.press("Enter")
-    await at.said("Cancelled 2 jobs.")
+    await at.wait_for_message("Cancelled 2 jobs.")
     await expect(at.dialog).to_have_count(0)
     assert set(live.statuses(ids)) == {"cancelled"}
 

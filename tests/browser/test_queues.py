@@ -21,13 +21,13 @@ async def test_a_paused_queue_waits_until_it_is_resumed(visit: Visiting, live: L
     at = await visit(path="queues")
     await at.button("Pause pdf").click()
     try:
-        await at.said("pdf: workers claim nothing more from their next heartbeat on")
+        await at.wait_for_message("pdf: workers claim nothing more from their next heartbeat on")
         await expect(at.row("pdf", table="Queues")).to_contain_text("paused")
         (made,) = live.enqueue(shop.render.new(1))
         live.until_all(live.enqueue(shop.send_sms.new("+1")), "completed")  # the worker is awake meanwhile
         assert live.statuses([made]) == ["pending"]
         await at.button("Resume pdf").click()
-        await at.said("pdf: goes on")
+        await at.wait_for_message("pdf: goes on")
         await expect(at.button("Pause pdf")).to_be_visible()
         live.until_all([made], "completed")
     finally:
@@ -42,7 +42,7 @@ async def test_a_queue_is_drained_after_it_was_shown_what_that_means(visit: Visi
     await expect(at.dialog.get_by_role("table").locator("tbody tr")).to_have_count(3)
     assert set(live.statuses(ids)) == {"pending"}
     await at.button("Cancel 3 jobs").click()
-    await at.said("Cancelled 3 jobs of loyalty.")
+    await at.wait_for_message("Cancelled 3 jobs of loyalty.")
     assert set(live.statuses(ids)) == {"cancelled"}
     await at.button("Drain ledger").click()
     await expect(at.dialog).to_contain_text("There is nothing to cancel.")
@@ -56,7 +56,7 @@ async def test_concurrency_is_set_while_the_worker_runs(visit: Visiting, live: L
         await at.dialog.get_by_label("Concurrency of each worker").fill("1")
         await at.dialog.get_by_label("Jobs per second").fill("500")
         await at.dialog.get_by_role("button", name="Save").click()
-        await at.said("reports: workers follow with their next heartbeat")
+        await at.wait_for_message("reports: workers follow with their next heartbeat")
         await expect(at.row("reports", table="Queues")).to_contain_text("1 at once, 500/s")
         since = "SELECT heartbeat_at > updated_at FROM holdfast.worker, holdfast.queue WHERE queue.name = 'reports'"
         until(lambda: live.conn.execute(since).fetchone() == (True,), "a heartbeat since then")

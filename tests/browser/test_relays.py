@@ -22,7 +22,7 @@ async def test_a_paused_subscription_falls_behind_and_catches_up(visit: Visiting
     ledger = at.page.get_by_role("listitem", name="ledger")
     await at.button("Pause ledger").click()
     try:
-        await at.said("ledger: nothing is read from now on")
+        await at.wait_for_message("ledger: nothing is read from now on")
         await expect(ledger).to_contain_text("paused")
         before = live.ended("ledger")
         live.pay(1, 2, 3)
@@ -31,7 +31,7 @@ async def test_a_paused_subscription_falls_behind_and_catches_up(visit: Visiting
         assert live.ended("ledger") == before
     finally:
         await at.button("Resume ledger").click()
-    await at.said("ledger: goes on")
+    await at.wait_for_message("ledger: goes on")
     live.until_ended("ledger", before + 3)
     await expect(ledger).to_contain_text("flowing")
 
@@ -46,7 +46,7 @@ async def test_a_replay_hands_over_again_what_was_published(visit: Visiting, liv
     await expect(at.dialog.get_by_role("button", name="Replay")).to_have_attribute("aria-disabled", "true")
     await at.dialog.get_by_label("Event id").fill(str(first))
     await at.dialog.get_by_role("button", name="Replay").click()
-    await at.said(f"ledger: hands over again what came after event {first}")
+    await at.wait_for_message(f"ledger: hands over again what came after event {first}")
     live.until_ended("ledger", before + 5)
 
 
@@ -65,7 +65,7 @@ async def test_what_the_broker_refuses_is_parked_until_it_is_released(visit: Vis
     try:
         await at.button("Release key huge").first.click()
         await at.dialog.get_by_role("button", name="Release", exact=True).click()
-        await at.said("to-nats: ")
+        await at.wait_for_message("to-nats: ")
         live.until_parked("huge", 0)
     finally:
         await change_stream(live.nats, max_msg_size=shop.LARGEST_EVENT)

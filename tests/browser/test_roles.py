@@ -51,7 +51,7 @@ class Act(NamedTuple):
     """Make what is acted on, and return the path of its page."""
     press: str
     confirm: str | None
-    says: str
+    states: str
     undo: str | None = None
 
 
@@ -104,7 +104,7 @@ async def test_operators_and_developers_can_act(visit: Visiting, live: Live, nam
     await at.button(act.press.format(role)).click()
     if act.confirm is not None:
         await at.button(act.confirm).click()
-    await at.said(act.says)
+    await at.wait_for_message(act.states)
     if act.undo is not None:
         await at.button(act.undo).click()
         await expect(at.button(act.press)).to_be_visible()
@@ -120,7 +120,7 @@ async def test_a_viewer_sees_why_an_action_is_disabled(visit: Visiting, live: Li
     await expect(button).to_have_attribute("aria-disabled", "true")
     await expect(button).to_have_attribute("title", REASON)
     await button.click(force=True)
-    await at.said(REASON)
+    await at.wait_for_message(REASON)
     await expect(at.dialog).to_have_count(0)
     assert "POST" not in sent
 

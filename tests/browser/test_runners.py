@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 async def test_a_runner_that_is_run_now_leaves_a_run(visit: Visiting, live: Live) -> None:
     at = await visit(path="runners")
     await at.button("Run now: carts.sweep").click()
-    await at.said("carts.sweep: will run once, soon")
+    await at.wait_for_message("carts.sweep: will run once, soon")
     live.until_run("carts.sweep", "completed")
     await at.button("Refresh").click()
     await expect(at.row("carts.sweep", table="Runners")).to_contain_text("deleted 12")
@@ -31,10 +31,10 @@ async def test_a_paused_runner_has_no_next_time_until_it_is_resumed(visit: Visit
     row = at.row("reports.monthly", table="Runners")
     await expect(row).to_contain_text("0 6 1 * *")
     await at.button("Pause reports.monthly").click()
-    await at.said("reports.monthly: paused; what runs now goes on")
+    await at.wait_for_message("reports.monthly: paused; what runs now goes on")
     await expect(row).to_contain_text("paused")
     await at.button("Resume reports.monthly").click()
-    await at.said("reports.monthly: goes on with its next slot")
+    await at.wait_for_message("reports.monthly: goes on with its next slot")
     await expect(row).to_contain_text("then")
 
 

@@ -15,7 +15,7 @@ from holdfast._ops.caller import Role, Token
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.live import serving
 from tests.browser.visit import Visit
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -89,7 +89,7 @@ async def test_a_lost_server_is_reported_and_the_content_stays(visit: Visiting, 
         await expect(at.page.get_by_role("alert").first).to_contain_text("may be old: The server cannot be reached.")
         await expect(at.row("mail", table="Queues")).to_be_visible()
         await at.button("Pause mail").click()
-        await at.said("The server cannot be reached.")
+        await at.wait_for_message("The server cannot be reached.")
         await at.page.get_by_role("link", name="Runners", exact=True).click()
         await expect(at.page.get_by_role("heading", name="This could not be loaded")).to_be_visible()
         assert await at.violations() == []

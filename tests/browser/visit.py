@@ -88,7 +88,7 @@ class Visit:
     def dialog(self) -> Locator:
         return self.page.get_by_role("dialog")
 
-    async def said(self, text: str) -> None:
+    async def wait_for_message(self, text: str) -> None:
         """Wait for a message."""
         await expect(self.page.get_by_label("Messages").get_by_text(text)).to_be_visible()
 

@@ -10,7 +10,7 @@ from holdfast._capacity.ceiling import HEADROOM, find_ceiling, workers_for
 from holdfast._capacity.costs import Cost, Costs, measured
 from holdfast._capacity.deployment import Deployment
 from holdfast._capacity.resources import demands
-from holdfast._engine.pipeline import connections_held
+from holdfast._engine.headroom import connections_held
 from holdfast._model.settings import Settings
 
 # So much of everything that nothing gives out.

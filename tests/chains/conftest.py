@@ -5,24 +5,14 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from holdfast import Holdfast
 from holdfast._engine.wake import chains as chain_watch
-from tests.engine.ledger import Ledger
+from tests.kit.fixtures import app, bouncer, ledger, own_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from typing import Any
 
-
-@pytest.fixture
-def app(database: str) -> Holdfast:
-    return Holdfast(database)
-
-
-@pytest.fixture
-def ledger(database: str) -> Iterator[Ledger]:
-    with Ledger(database) as ledger:
-        yield ledger
+__all__ = ["app", "bouncer", "ledger", "own_server"]
 
 
 @pytest.fixture

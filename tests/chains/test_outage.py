@@ -12,30 +12,20 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast._engine.wake.chains import Watcher
-from holdfast._store.schema import migrate
 from tests.chains.watching import RECORDS, count
-from tests.engine.ledger import Ledger
-from tests.engine.pace import PATIENT
-from tests.engine.trouble import Line
-from tests.engine.waiting import Stopwatch, until
-from tools.pgbouncer import PgBouncer
-from tools.postgres import Server
+from tests.kit.ledger import Ledger
+from tests.kit.pace import PATIENT
+from tests.kit.trouble import Line
+from tests.kit.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator
+    from collections.abc import Coroutine
 
     from holdfast import Handle, Kind
+    from tools.pgbouncer import PgBouncer
+    from tools.postgres import Server
 
     Connection = psycopg.AsyncConnection[Any]
-
-
-@pytest.fixture(scope="module")
-def own_server(server_version: int) -> Iterator[Server]:
-    """A server that may be stopped; crash-safe, as what is enqueued must survive."""
-    with Server(server_version, fsync="on", shared_buffers="32MB") as server:
-        with psycopg.connect(server.url(), autocommit=True) as conn:
-            migrate(conn)
-        yield server
 
 
 def waiting(app: Holdfast, handle: Handle[int], *, sync: bool, **how: Any) -> asyncio.Task[int]:
@@ -58,14 +48,14 @@ async def test_a_restart(own_server: Server, mode: Literal["fast", "immediate"],
     """After a crash the record is gone too: what is not recorded anew would be missed for a minute."""
     app = Holdfast(own_server.url())
     act = acting(app)
-    with Ledger(app.url or "") as ledger:
+    with Ledger(app.url) as ledger:
         handles = app.sync.enqueue_many(ledger.conn, [act.new(number) for number in range(3)])
         waits = [waiting(app, handle, sync=sync) for handle in handles]
         await until(lambda: ledger.value(RECORDS) == 3)
         last = ledger.value("SELECT max(until) FROM holdfast.watcher")
     await asyncio.to_thread(own_server.stop, mode)
     await asyncio.to_thread(own_server.start)
-    with Ledger(app.url or "") as ledger:
+    with Ledger(app.url) as ledger:
         await until(lambda: ledger.value(f"{RECORDS} AND until > %s", last) == 3)
         async with app.worker(**PATIENT):
             assert await asyncio.gather(*waits) == [0, 1, 2]
@@ -123,12 +113,6 @@ async def test_a_wait_without_a_database_fails_at_its_timeout(app: Holdfast, led
             assert isinstance(caught.value.__cause__, psycopg.OperationalError)
 
         await asyncio.to_thread(wait_sync)
-
-
-@pytest.fixture(scope="module")
-def bouncer(server: Server) -> Iterator[PgBouncer]:
-    with PgBouncer(server, pool_size=2) as bouncer:
-        yield bouncer
 
 
 @pytest.mark.parametrize("sync", [False, True], ids=["async", "sync"])

@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.engine.pace import PATIENT
+from tests.kit.pace import PATIENT
 
 if TYPE_CHECKING:
     import psycopg

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import asyncpg
 import psycopg
@@ -18,12 +18,14 @@ from holdfast._app.roles import ROLES
 from holdfast._app.sync import SyncClient
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
+from holdfast._engine.link import Links
+from holdfast._engine.own_row import OwnRow
+from holdfast._engine.session import Session
 from holdfast._store.claim import ClaimedJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._engine.link import Link
 
 USER = f"test_lacking_{os.getpid()}"
 # The role that is nearest to the one that a verb needs, and does not suffice.
@@ -52,7 +54,7 @@ def lost_job() -> Job[None]:
     """Return a job that its worker believes to run, and that does not exist."""
     flags = (False, False, False)
     claimed = ClaimedJob(7, 1, "default", "act", None, None, 1, 1, 3, 5, datetime.now(UTC), 7, None, *flags)
-    completer = Completer(cast("Link", None), 1, app.codec, "")
+    completer = Completer(Session(Links("", name="", timeout=0.0), OwnRow(1)), app.codec)
     return Job(id=7, kind="act", state=None, run=Attempt(claimed, act, Lease(), completer))
 
 
@@ -101,8 +103,8 @@ def grant(database: str, role: str | None) -> None:
 
 def test_every_verb_on_a_connection_is_tried() -> None:
     verbs = {name for cls in (Client, SyncClient) for name in vars(cls) if not name.startswith("_")}
-    assert set(ROLES) == verbs - {"databases", "migrate", "url", "wake"}
-    assert set(CALLS) == verbs - {"databases", "migrate", "url", "wake", "wait"}
+    assert set(ROLES) == verbs - {"databases", "has_own_database", "migrate", "url", "wake"}
+    assert set(CALLS) == verbs - {"databases", "has_own_database", "migrate", "url", "wake", "wait"}
 
 
 @pytest.mark.filterwarnings("ignore::holdfast.AutocommitWarning")

@@ -14,12 +14,12 @@ from holdfast import ChainFailed, Continue, Fail, Holdfast, InvalidJob, Job, Rol
 from holdfast._engine.wake import chains as chain_watch
 from holdfast._engine.wake import late
 from tests.chains.watching import RECORDS, count, left
-from tests.databases import clone
-from tests.engine.pace import AT_ONCE, PATIENT, ms
-from tests.engine.waiting import until
+from tests.kit.databases import clone
+from tests.kit.pace import AT_ONCE, PATIENT, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
     from tools.postgres import Server
 
     Connection = psycopg.AsyncConnection[Any]

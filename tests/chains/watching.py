@@ -29,9 +29,9 @@ def count(monkeypatch: pytest.MonkeyPatch, module: ModuleType = chains) -> Count
     names = {text: name for name, text in statements().items()}
 
     class Counted(Link):
-        async def run(self, statement: Statement[T]) -> T:
+        async def run(self, statement: Statement[T], *, seconds: float | None = None) -> T:
             sent[names[statement.sql]] += 1
-            return await super().run(statement)
+            return await super().run(statement, seconds=seconds)
 
     monkeypatch.setattr(module, "Link", Counted)
     return sent

@@ -5,21 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.cli.commands import Said, holdfast
+from tests.kit.commands import Output, holdfast
 
 if TYPE_CHECKING:
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
 
 WRONG = {"AWS_SECRET_ACCESS_KEY": "hush"}
 """Credentials that the object store refuses."""
 
 
-def command(history: History, *arguments: str, cwd: str | Path | None = None, **variables: str) -> Said:
+def command(history: History, *arguments: str, cwd: str | Path | None = None, **variables: str) -> Output:
     """Run a command on the database of a test."""
     return holdfast(*arguments, database=history.url, cwd=None if cwd is None else Path(cwd), **variables)
 
 
-def archive(history: History, *arguments: str, cwd: str | Path | None = None, **variables: str) -> Said:
+def archive(history: History, *arguments: str, cwd: str | Path | None = None, **variables: str) -> Output:
     """Run `holdfast archive` with the bucket of a test."""
     where = {
         "HOLDFAST_ARCHIVE_BUCKET": history.location.bucket,

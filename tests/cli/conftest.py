@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive.conftest import bucket, history, location, object_store, tenders
+from tests.kit.archive import bucket, history, location, object_store, tenders
 
 __all__ = ["bucket", "history", "location", "object_store", "tenders"]  # fixtures, for the tests of this folder too
 

@@ -6,7 +6,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tests.cli.commands import environment
+from tests.kit.commands import environment
+from tests.kit.sessions import await_condition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,22 +91,9 @@ def hold_batches(conn: psycopg.Connection[Any], *batches: int) -> None:
 
 
 def await_batch(conn: psycopg.Connection[Any], batch: int) -> None:
-    """Return when this batch waits; fail after a minute."""
-    conn.execute(
-        f"""
-        DO $$
-        DECLARE
-            deadline timestamptz := clock_timestamp() + interval '60 seconds';
-        BEGIN
-            WHILE NOT EXISTS (
-                SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = {int(batch)} AND NOT granted
-            ) LOOP
-                ASSERT clock_timestamp() < deadline, 'the batch does not wait';
-                PERFORM pg_sleep(0.002);
-            END LOOP;
-        END $$
-        """.encode()
-    )
+    """Return when this batch waits."""
+    waits = f"SELECT FROM pg_locks WHERE locktype = 'advisory' AND objid = {batch} AND NOT granted"
+    await_condition(conn, f"EXISTS ({waits})", seconds=60)
 
 
 def release_batch(conn: psycopg.Connection[Any], batch: int) -> None:

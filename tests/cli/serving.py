@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Self
 
 import httpx
 
-from tests.cli.commands import PATIENCE, environment, holdfast
-from tests.plain_http import NO_AUTHORITIES
+from tests.kit.commands import PATIENCE, environment, holdfast
+from tests.kit.plain_http import NO_AUTHORITIES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,7 +24,7 @@ class Serving:
 
     def __init__(self, *arguments: str, database: str, cwd: Path, **variables: str) -> None:
         self._lines: queue.Queue[str] = queue.Queue()
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.process = subprocess.Popen(  # noqa: S603 - the command under test
             [sys.executable, "-m", "holdfast", "serve", "--port", "0", "--timeout", "20", *arguments],
             cwd=cwd,
@@ -43,7 +43,7 @@ class Serving:
             reader.start()
 
     def __enter__(self) -> Self:
-        self.url = self.hear("Serving on ").removeprefix("Serving on ")
+        self.url = self.wait_for_line("Serving on ").removeprefix("Serving on ")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -55,7 +55,7 @@ class Serving:
             assert stream is not None
             stream.close()
 
-    def hear(self, text: str) -> str:
+    def wait_for_line(self, text: str) -> str:
         """Wait for a line that has this text; skipped lines may be read later, because two streams have no order."""
         for line in self._passed_over:
             if text in line:
@@ -66,7 +66,7 @@ class Serving:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
-                raise AssertionError(f"{text!r} was not heard: {self.said}") from None
+                raise AssertionError(f"{text!r} was not heard: {self.output}") from None
             if text in line:
                 return line
             self._passed_over.append(line)
@@ -85,11 +85,11 @@ class Serving:
 
     def _read(self, stream: IO[str]) -> None:
         for line in stream:
-            self.said.append(line.removesuffix("\n"))
-            self._lines.put(self.said[-1])
+            self.output.append(line.removesuffix("\n"))
+            self._lines.put(self.output[-1])
 
 
 def token(database: str, role: str) -> str:
-    said = holdfast("tokens", "make", f"a {role}", "--role", role, database=database)
-    assert said.status == 0, said.err
-    return said.out.strip()
+    output = holdfast("tokens", "make", f"a {role}", "--role", role, database=database)
+    assert output.status == 0, output.err
+    return output.out.strip()

@@ -29,7 +29,7 @@ async def quick(job: Job[Any], n: int = 0) -> int:
 async def gated(job: Job[Any]) -> str:
     """Ends when the gate is no longer locked."""
     log.info("gated")
-    async with await psycopg.AsyncConnection.connect(os.environ["DATABASE_URL"]) as conn:
+    async with await psycopg.AsyncConnection.connect(os.environ.get("GATE_URL") or os.environ["DATABASE_URL"]) as conn:
         await conn.execute("SELECT pg_advisory_xact_lock_shared(%s)", [GATE])
     return "passed"
 
@@ -41,7 +41,7 @@ async def endless(job: Job[Any]) -> None:
 
 
 @app.job("deaf", queue="slow")
-def deaf(job: Job[Any]) -> None:
+def unresponsive(job: Job[Any]) -> None:
     """Looks at no signal."""
     log.info("deaf")
     threading.Event().wait()

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import socket
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import obstore
+import pytest
 
 from tests.cli.archiving import WRONG, archive, command, flat
 from tests.cli.auditing import ME, audited
+from tests.kit.databases import clone
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from obstore.store import ObjectStore
 
-    from tests.archive.conftest import History
+    from tests.kit.archive import History
+    from tools.postgres import Server
 
 ATTEMPT = (
     "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt, ran_ms, error_code, error) "
@@ -26,27 +31,27 @@ ATTEMPT = (
 def test_verify(history: History, bucket: ObjectStore) -> None:
     days = [history.day(100, jobs=20), history.day(99, jobs=30)]
     assert archive(history, "export").status == 0
-    said = archive(history, "verify", "job_history")
-    assert said.status == 0, said.out
-    assert f"job_history {days[1]} 30" in flat(said.out)
-    assert days[0] not in said.out
-    assert said.out.endswith(f"1 file read from s3://{history.location.bucket}: all as recorded.\n")
+    output = archive(history, "verify", "job_history")
+    assert output.status == 0, output.out
+    assert f"job_history {days[1]} 30" in flat(output.out)
+    assert days[0] not in output.out
+    assert output.out.endswith(f"1 file read from s3://{history.location.bucket}: all as recorded.\n")
     assert "12 files read" in archive(history, "verify", "--all").out
     assert len(archive(history, "verify", "--day", days[0], "--json").json) == 6
     [name] = [e["path"] for e in obstore.list(bucket).collect() if f"job_history/day={days[0]}/1.parquet" in e["path"]]
     whole = bytes(obstore.get(bucket, name).bytes())
     obstore.put(bucket, name, whole[:-9] + b"x" + whole[-8:])
-    said = archive(history, "verify", "--all")
-    assert said.status == 1
-    assert "has another checksum than its manifest says" in said.out
-    assert said.out.endswith("1 not as recorded.\n")
+    output = archive(history, "verify", "--all")
+    assert output.status == 1
+    assert "has another checksum than its manifest says" in output.out
+    assert output.out.endswith("1 not as recorded.\n")
     obstore.delete(bucket, name)
-    [told] = archive(history, "verify", "job_history", "--day", days[0], "--json").json
-    assert told["difference"] == f"{name} is not in the bucket"
+    [reported] = archive(history, "verify", "job_history", "--day", days[0], "--json").json
+    assert reported["difference"] == f"{name} is not in the bucket"
     obstore.put(bucket, name, whole)
     history.conn.execute("UPDATE holdfast.archive_exports SET rows = 21 WHERE rows = 20")
-    said = archive(history, "verify", "job_history", "--day", days[0])
-    assert "rows: 20 in the bucket, and 21 in the record" in said.out
+    output = archive(history, "verify", "job_history", "--day", days[0])
+    assert "rows: 20 in the bucket, and 21 in the record" in output.out
 
 
 def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path) -> None:
@@ -64,17 +69,17 @@ def test_verify_of_a_bucket_that_cannot_be_read(history: History, tmp_path: Path
         ({"HOLDFAST_ARCHIVE_BUCKET": "nobody"}, "the bucket does not exist: create it, or correct HOLDFAST_ARCHIVE_"),
         ({"HOLDFAST_ARCHIVE_BUCKET": missing.as_uri()}, f"the folder {missing} does not exist: correct HOLDFAST_"),
     ):
-        said = archive(history, "verify", "job_history", **variables)
-        assert said.status == 3, said
-        assert f"job_history {day} 20" in flat(said.out)
-        assert f" not read: {cause}" in flat(said.out) if variables is not without else cause in said.out
-        assert said.out.endswith("; 1 not read.\n")
-        assert "as recorded" not in said.out
-        assert "hush" not in said.out + said.err
+        output = archive(history, "verify", "job_history", **variables)
+        assert output.status == 3, output
+        assert f"job_history {day} 20" in flat(output.out)
+        assert f" not read: {cause}" in flat(output.out) if variables is not without else cause in output.out
+        assert output.out.endswith("; 1 not read.\n")
+        assert "as recorded" not in output.out
+        assert "hush" not in output.out + output.err
     assert not missing.exists()
-    [told] = archive(history, "verify", "job_history", "--json", **WRONG).json
-    assert told["difference"] is None
-    assert told["not_read"].startswith("the object store refused the credentials")
+    [reported] = archive(history, "verify", "job_history", "--json", **WRONG).json
+    assert reported["difference"] is None
+    assert reported["not_read"].startswith("the object store refused the credentials")
 
 
 def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History, tmp_path: Path) -> None:
@@ -88,46 +93,99 @@ def test_a_difference_counts_more_than_a_file_that_was_not_read(history: History
     [manifest] = folder.rglob("*/run/*/1.json")
     manifest.unlink()
     manifest.symlink_to(manifest.name)
-    said = command(history, "archive", "verify", "--all", **where)
-    assert said.status == 1
-    assert "has another checksum than its manifest says" in said.out
-    assert said.out.endswith(f"5 files read from {folder.as_uri()}: 1 not as recorded; 1 not read.\n")
+    output = command(history, "archive", "verify", "--all", **where)
+    assert output.status == 1
+    assert "has another checksum than its manifest says" in output.out
+    assert output.out.endswith(f"5 files read from {folder.as_uri()}: 1 not as recorded; 1 not read.\n")
 
 
 def test_restore(history: History) -> None:
     day = history.day(100, jobs=12)
     assert archive(history, "export").status == 0
     name = f"archive.job_history_{day.replace('-', '')}"
-    said = archive(history, "restore", "job_history", day)
-    assert said == (0, f"job_history {day}: 12 rows in the table {name}\n", "")
+    output = archive(history, "restore", "job_history", day)
+    assert output == (0, f"job_history {day}: 12 rows in the table {name}\n", "")
     assert history.value(f"SELECT count(*) FROM {name}") == 12
-    said = archive(history, "restore", "job_history", day)
-    assert said.status == 1
-    assert f"the table {name} exists already: drop it, or give another one with --into" in said.err
-    told = archive(history, "restore", "job_history", day, "--into", "march", "--json").json
-    assert (told["table"], told["rows"]) == ("public.march", 12)
+    output = archive(history, "restore", "job_history", day)
+    assert output.status == 1
+    assert f"the table {name} exists already: drop it, or give another one with --into" in output.err
+    reported = archive(history, "restore", "job_history", day, "--into", "march", "--json").json
+    assert (reported["table"], reported["rows"]) == ("public.march", 12)
     assert archive(history, "restore", "run", day).out == f"run {day}: has no rows, and no table was made\n"
     assert (ME, "archive.restore", name, None) in audited(history.conn)
+
+
+@pytest.fixture
+def empty(history: History, server: Server, template: str) -> Iterator[History]:
+    """Another database, without records of files."""
+    with clone(server, template) as url:
+        yield replace(history, url=url)
+
+
+def test_restore_into_an_empty_database(history: History, empty: History, bucket: ObjectStore) -> None:
+    """There is no record, so the manifest is trusted, and the file must be what it says."""
+    day = history.jobs_of(100, 12)
+    assert archive(history, "export", "job_history").status == 0
+    identity = str(history.value("SELECT replace(id::text, '-', '') FROM holdfast.identity"))
+    output = archive(empty, "restore", "job_history", day)
+    assert f"job_history of {day} is not archived: see " in output.err
+    output = archive(empty, "restore", "job_history", day, "--identity", identity)
+    assert output.status == 0, output.err
+    assert output.out.startswith(f"job_history {day}: 12 rows in the table archive.job_history_")
+    assert output.out.endswith("manifests say. No record of the database proves that these are the original.\n")
+    for wrong, refusal in (("c0ffee", "is not in the bucket"), ("../c0ffee", "is no name of an object")):
+        output = archive(empty, "restore", "job_history", day, "--identity", wrong)
+        assert output.status == 1
+        assert refusal in output.err
+    [manifest] = [e["path"] for e in obstore.list(bucket).collect() if e["path"].endswith("1.json")]
+    reported = bytes(obstore.get(bucket, manifest).bytes())
+    for old, new, refusal in (
+        (b'"rows": 12', b'"rows": 13', "12 rows were loaded"),
+        (b'"checksum": "', b'"checksum": "0', "is not a manifest that this version can read"),
+        (b'"part": 1', b'"part": 2', "describes another period"),
+    ):
+        obstore.put(bucket, manifest, reported.replace(old, new))
+        output = archive(empty, "restore", "job_history", day, "--identity", identity, "--into", "march")
+        assert (output.status, output.out) == (1, "")
+        assert refusal in output.err
+
+
+def test_a_forged_file_is_refused_by_every_command(history: History, bucket: ObjectStore) -> None:
+    day = history.jobs_of(100, 12)
+    id_ = str(history.value("SELECT max(id) FROM holdfast.job_history"))
+    assert archive(history, "export", "job_history").status == 0
+    [name] = [e["path"] for e in obstore.list(bucket).collect() if e["path"].endswith("1.parquet")]
+    whole = bytes(obstore.get(bucket, name).bytes())
+    for forged in (whole[:-9] + b"x" + whole[-8:], b"PAR1junkPAR1"):
+        obstore.put(bucket, name, forged)
+        for words in (
+            ("restore", "job_history", day),
+            ("query", "--job", id_),
+        ):
+            output = archive(history, *words)
+            assert (output.status, output.out) == (1, ""), words
+            assert output.err.startswith(f"holdfast archive: {name} has "), output.err
+            assert len(output.err.splitlines()) == 1
 
 
 def test_what_happened_to_a_job(history: History) -> None:
     day = history.day(100, jobs=5)
     id_ = history.value("SELECT max(id) FROM holdfast.job_history")
     history.conn.execute(ATTEMPT, [id_, f"{day} 09:00+00"])
-    said = archive(history, "query", "--job", str(id_))
-    assert said.status == 1
-    assert f"job {id_} is still in the database, and in no file: see `holdfast jobs show {id_}`" in said.err
+    output = archive(history, "query", "--job", str(id_))
+    assert output.status == 1
+    assert f"job {id_} is still in the database, and in no file: see `holdfast jobs show {id_}`" in output.err
     assert archive(history, "export").status == 0
-    said = archive(history, "query", "--job", str(id_))
-    assert said.status == 0, said.err
-    assert said.out.startswith(f"job {id_}, completed, in s3://{history.location.bucket}/")
-    assert f"job_history/day={day}/1.parquet" in said.out
-    assert "kind receipt.send" in flat(said.out)
-    assert "\nAttempts (1)\n" in said.out
-    assert "1 retry" in flat(said.out)
-    assert f"attempt/day={day}/1.parquet" in said.out
-    told = archive(history, "query", "--job", str(id_), "--since", day, "--until", day, "--json").json
-    assert {one["source"] for one in told} == {"job_history", "attempt"}
+    output = archive(history, "query", "--job", str(id_))
+    assert output.status == 0, output.err
+    assert output.out.startswith(f"job {id_}, completed, in s3://{history.location.bucket}/")
+    assert f"job_history/day={day}/1.parquet" in output.out
+    assert "kind receipt.send" in flat(output.out)
+    assert "\nAttempts (1)\n" in output.out
+    assert "1 retry" in flat(output.out)
+    assert f"attempt/day={day}/1.parquet" in output.out
+    reported = archive(history, "query", "--job", str(id_), "--since", day, "--until", day, "--json").json
+    assert {one["source"] for one in reported} == {"job_history", "attempt"}
     assert archive(history, "query", "--job", str(id_), "--until", "2020-01-01").status == 1
 
 
@@ -136,15 +194,15 @@ def test_a_job_that_left_is_named_with_the_command_that_finds_it(history: Histor
     id_ = history.value("SELECT max(id) FROM holdfast.job_history")
     assert archive(history, "export", "job_history").status == 0
     history.conn.execute("DELETE FROM holdfast.job_history")
-    said = command(history, "jobs", "show", str(id_))
-    assert said.status == 1
-    assert said.err == (
+    output = command(history, "jobs", "show", str(id_))
+    assert output.status == 1
+    assert output.err == (
         f"holdfast jobs: job {id_} is no longer in the database, and may be in the archive: run "
         f"`holdfast archive query --job {id_}`\n"
     )
     eu = {"HOLDFAST_DATABASE_URL": f"eu={history.url}"}
-    said = command(history, "jobs", "show", f"eu/{id_}", **eu)
-    assert said.err.endswith(f": run `holdfast archive query --job {id_} --database eu`\n")
+    output = command(history, "jobs", "show", f"eu/{id_}", **eu)
+    assert output.err.endswith(f": run `holdfast archive query --job {id_} --database eu`\n")
     assert command(history, "jobs", "show", str(id_ + 1)).err.startswith(f"holdfast jobs: job {id_ + 1} does not exist")
 
 
@@ -156,33 +214,12 @@ def test_a_job_that_was_delayed_for_days_is_found_with_its_attempts(history: His
         history.conn.execute(ATTEMPT, [500, f"{day} 09:00+00"])
     history.add(days[1], 1, id="500")
     assert archive(history, "export").status == 0
-    told = archive(history, "query", "--job", "500", "--json").json
+    reported = archive(history, "query", "--job", "500", "--json").json
     # An attempt of a day on which the job was not is another one's, as after a reset of the ids.
-    assert [(one["source"], one["file"].split("/")[-2]) for one in told] == [
+    assert [(one["source"], one["file"].split("/")[-2]) for one in reported] == [
         ("job_history", f"day={days[1]}"),
         ("attempt", f"day={days[1]}"),
     ]
-
-
-def test_a_query_of_sql(history: History) -> None:
-    history.day(100, jobs=5)
-    assert archive(history, "export", "job_history").status == 0
-    text = "select kind, count(*) as jobs from job_history group by kind"
-    said = archive(history, "query", "--sql", text)
-    assert flat(said.out) == "KIND JOBS receipt.send 5"
-    assert archive(history, "query", "--sql", text, "--json").json == [{"kind": "receipt.send", "jobs": 5}]
-    [row] = archive(history, "query", "--sql", "select max(finished_at) as last from job_history", "--json").json
-    assert row["last"].endswith("+00:00")
-    assert archive(history, "query", "--sql", "select * from job_history where false").status == 0
-    said = archive(history, "query", "--sql", "select i from generate_series(1, 1001) as n (i)")
-    assert said.out.endswith("\n1000\nThe first 1,000 rows. Write a LIMIT, or take all with --json.\n")
-    assert said.err == ""
-    said = archive(history, "query", "--sql", "select * from jobs")
-    assert said.status == 1
-    assert "Table with name jobs does not exist" in said.err
-    assert said.err.endswith("The tables are job_history; correct the query\n")
-    said = archive(history, "query", "--sql", text, "--until", "2020-01-01")
-    assert said.err == "holdfast archive: no file of these days has rows: see `holdfast archive status`\n"
 
 
 def test_what_became_of_an_event(history: History) -> None:
@@ -199,19 +236,19 @@ def test_what_became_of_an_event(history: History) -> None:
         [f"{day} 10:01+00", f"{day} 10:02+00"],
     )
     assert archive(history, "export").status == 0
-    said = archive(history, "query", "--event", "17")
-    assert said.status == 0, said.err
-    assert said.out.startswith(f"event 17 in s3://{history.location.bucket}/")
-    assert f"event/day={day}/1.parquet" in said.out
+    output = archive(history, "query", "--event", "17")
+    assert output.status == 0, output.err
+    assert output.out.startswith(f"event 17 in s3://{history.location.bucket}/")
+    assert f"event/day={day}/1.parquet" in output.out
     for field in ("topic order.paid", "key customer-7", 'payload {"order_id" : 17}'):
-        assert field in flat(said.out)
-    assert "\nDeliveries (2)\n" in said.out
-    assert "try later" in said.out
-    assert f"delivery/day={day}/1.parquet" in said.out
-    told = archive(history, "query", "--event", "17", "--since", day, "--until", day, "--json").json
-    assert [one["source"] for one in told].count("delivery") == 2
-    [event] = [one["row"] for one in told if one["source"] == "event"]
+        assert field in flat(output.out)
+    assert "\nDeliveries (2)\n" in output.out
+    assert "try later" in output.out
+    assert f"delivery/day={day}/1.parquet" in output.out
+    reported = archive(history, "query", "--event", "17", "--since", day, "--until", day, "--json").json
+    assert [one["source"] for one in reported].count("delivery") == 2
+    [event] = [one["row"] for one in reported if one["source"] == "event"]
     assert (event["id"], event["topic"]) == (17, "order.paid")
-    said = archive(history, "query", "--event", "77")
-    assert said.status == 1
-    assert "event 77 is in no file of these days" in said.err
+    output = archive(history, "query", "--event", "77")
+    assert output.status == 1
+    assert "event 77 is in no file of these days" in output.err

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast._engine.keeper import BROKEN_STATUS, MOST_ENDS
-from tests.cli.commands import Running
+from tests.kit.commands import Running
 from tests.telemetry.asking import wait_until
 from tools.ports import free_port
 
@@ -22,10 +22,10 @@ def frail(tmp_path: Path) -> Path:
 
 def test_it_ends_with_a_status_of_its_own(database: str, frail: Path) -> None:
     with Running("worker", "frail:app", database=database, cwd=frail) as worker:
-        [ended, *_] = worker.hear("a loop of the worker ended, and is started again", MOST_ENDS)
+        [ended, *_] = worker.wait_for_line("a loop of the worker ended, and is started again", MOST_ENDS)
         assert (ended["loop"], ended["ends"]) == ("finisher", 1)
         assert "it ends again and again" in str(ended["exception"])
-        worker.hear("a loop of the worker cannot go on")
+        worker.wait_for_line("a loop of the worker cannot go on")
         assert worker.ended() == BROKEN_STATUS
 
 
@@ -34,6 +34,6 @@ def test_readiness_names_the_loop(database: str, frail: Path) -> None:
     with Running(
         "worker", "frail:app", "--http", f"127.0.0.1:{port}", database=database, cwd=frail, FRAIL_PAUSE="3600"
     ):
-        said = wait_until(port, "/ready", lambda said: "loop_ended" in said.text)
-        assert said.status == 503
-        assert [(p["code"], p["loop"]) for p in said.json["problems"]] == [("loop_ended", "finisher")]
+        output = wait_until(port, "/ready", lambda output: "loop_ended" in output.text)
+        assert output.status == 503
+        assert [(p["code"], p["loop"]) for p in output.json["problems"]] == [("loop_ended", "finisher")]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,15 +17,15 @@ HARDWARE = ("--cores", "8", "--disk", "500GB", "--wal-mb-per-second", "100", "--
 
 
 def test_it_names_what_gives_out_first_and_draws_it() -> None:
-    said = holdfast("capacity", *LOAD, *HARDWARE, "--workers", "4")
-    assert (said.status, said.err) == (0, "")
-    assert "2,000 jobs/s of 1 kB, 4 workers of 10 slots" in said.out
-    assert "disk gives out first" in said.out
+    output = holdfast("capacity", *LOAD, *HARDWARE, "--workers", "4")
+    assert (output.status, output.err) == (0, "")
+    assert "2,000 jobs/s of 1 kB, 4 workers of 10 slots" in output.out
+    assert "disk gives out first" in output.out
     # 2,000 a second for 14 days need several times as much.
-    [disk] = [line for line in said.out.splitlines() if line.startswith("disk")]
+    [disk] = [line for line in output.out.splitlines() if line.startswith("disk")]
     assert ">" in disk
-    assert "█" in said.out
-    assert "--retention" in said.out
+    assert "█" in output.out
+    assert "--retention" in output.out
 
 
 def test_the_same_for_programs() -> None:
@@ -42,8 +42,8 @@ def test_the_same_for_programs() -> None:
 
 
 def test_a_load_that_fits() -> None:
-    said = holdfast("capacity", "--jobs-per-second", "10", "--cores", "8")
-    assert "every resource is used to 70% at most" in said.out
+    output = holdfast("capacity", "--jobs-per-second", "10", "--cores", "8")
+    assert "every resource is used to 70% at most" in output.out
 
 
 @pytest.mark.parametrize(
@@ -57,10 +57,10 @@ def test_a_load_that_fits() -> None:
     ],
 )
 def test_a_wrong_call(options: tuple[str, ...], message: str) -> None:
-    said = holdfast("capacity", *options)
-    assert said.status == 2
-    assert message in said.err
-    assert said.out == ""
+    output = holdfast("capacity", *options)
+    assert output.status == 2
+    assert message in output.err
+    assert output.out == ""
 
 
 def test_the_server_is_measured_and_left_as_it_was(database: str, connect: Connect) -> None:
@@ -75,8 +75,8 @@ def test_the_server_is_measured_and_left_as_it_was(database: str, connect: Conne
     # An option comes before what was measured.
     assert deployment["commit"] == pytest.approx(0.007)
     assert deployment["server_speed"] != 1
-    said = holdfast("capacity", *LOAD, "--measure", database=database)
-    assert said.out.startswith("measured: a server core at ")
+    output = holdfast("capacity", *LOAD, "--measure", database=database)
+    assert output.out.startswith("measured: a server core at ")
 
 
 def test_a_server_with_few_connections_is_measured_with_fewer(database: str, connect: Connect) -> None:
@@ -84,9 +84,9 @@ def test_a_server_with_few_connections_is_measured_with_fewer(database: str, con
     conn.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 3")
     try:
         url = psycopg.conninfo.make_conninfo(database, user="few")
-        said = holdfast("capacity", *LOAD, "--measure", "--json", database=url)
-        assert (said.status, said.err) == (0, "")
-        assert said.json["measured"]["commits"] > 0
+        output = holdfast("capacity", *LOAD, "--measure", "--json", database=url)
+        assert (output.status, output.err) == (0, "")
+        assert output.json["measured"]["commits"] > 0
     finally:
         conn.execute("DROP ROLE few")
 

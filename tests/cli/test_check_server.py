@@ -9,22 +9,22 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-import pytest
 from psycopg import sql
 
-from holdfast._cli import needs
-from holdfast._cli.needs import _locks, _timeouts, _tried
+from holdfast._cli import server_features
+from holdfast._cli.server_features import _locks, _timeouts, _tried
 from holdfast._cli.session import Database
 from holdfast._model.settings import Settings
 from holdfast._store.needs import TRIALS, Trial
-from tests.cli.commands import Said, environment, holdfast
-from tests.databases import clone
+from tests.kit.commands import Output, environment, holdfast
 from tools import faketime
 from tools.pgbouncer import PgBouncer
 from tools.postgres import Server
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    import pytest
 
 SUBJECTS = [
     "address", "version", "writing", "encoding", "schema", "roles", "functions", "tables", "partitions",
@@ -34,18 +34,12 @@ SUBJECTS = [
 SHELL = "postgres@"
 
 
-def findings(said: Said) -> dict[str, tuple[str, str]]:
-    return {one["subject"]: (one["verdict"], one["says"]) for one in said.json["findings"]}
+def findings(output: Output) -> dict[str, tuple[str, str]]:
+    return {one["subject"]: (one["verdict"], one["message"]) for one in output.json["findings"]}
 
 
 def bad(found: dict[str, tuple[str, str]]) -> set[str]:
     return {subject for subject, (verdict, _) in found.items() if verdict == "missing"}
-
-
-@pytest.fixture
-def empty(server: Server) -> Iterator[str]:
-    with clone(server, "template0") as url:
-        yield url
 
 
 @contextmanager
@@ -71,11 +65,11 @@ def objects(url: str) -> list[tuple[Any, ...]]:
 
 def test_before_there_is_a_schema(empty: str, server_version: int) -> None:
     before = objects(empty)
-    said = holdfast("check", "--server", "--json", database=empty)
-    assert said.status == 0, said
-    found = findings(said)
+    output = holdfast("check", "--server", "--json", database=empty)
+    assert output.status == 0, output
+    found = findings(output)
     assert list(found) == SUBJECTS
-    assert said.json.keys() == {"ok", "findings"}
+    assert output.json.keys() == {"ok", "findings"}
     assert found["version"][1].startswith(f"PostgreSQL {server_version}.")
     # The servers of the tests are quick rather than durable.
     assert {subject for subject, (verdict, _) in found.items() if verdict != "ok"} == {"safety"}
@@ -85,18 +79,18 @@ def test_before_there_is_a_schema(empty: str, server_version: int) -> None:
 
 
 def test_for_people(database: str) -> None:
-    said = holdfast("check", "--server", database=database)
-    assert said.out.startswith("VERDICT")
-    assert "HOLDFAST_BATCH_SIZE" not in said.out
-    assert [line.split("  ")[0] for line in said.out.splitlines()[1:]].count("ok") == len(SUBJECTS) - 1
+    output = holdfast("check", "--server", database=database)
+    assert output.out.startswith("VERDICT")
+    assert "HOLDFAST_BATCH_SIZE" not in output.out
+    assert [line.split("  ")[0] for line in output.out.splitlines()[1:]].count("ok") == len(SUBJECTS) - 1
 
 
 def test_a_user_who_may_create_nothing(empty: str, database: str) -> None:
     with user(empty) as url:
         name = f"test_needs_{os.getpid()}"
-        said = holdfast("check", "--server", "--json", database=url)
-        assert said.status == 1
-        found = findings(said)
+        output = holdfast("check", "--server", "--json", database=url)
+        assert output.status == 1
+        found = findings(output)
         assert bad(found) == {"schema"}
         assert found["schema"][1].startswith(f"{name} may not create it: GRANT CREATE ON DATABASE holdfast_")
         assert found["partitions"][0] == "note"
@@ -139,20 +133,23 @@ def test_a_check_leaves_nothing_in_the_sessions_of_a_pooler(database: str, serve
 def test_a_pooler_in_session_mode(database: str, server: Server) -> None:
     with PgBouncer(server, mode="session") as pooler:
         url = database.replace(f":{server.port}/", f":{pooler.port}/")
-        said = holdfast("check", "--server", "--json", database=url)
-    assert said.status == 0
-    assert findings(said)["address"] == ("ok", "goes through a pooler in session mode")
-    assert findings(said)["listen"] == ("ok", "works: idle workers are woken")
-    assert findings(said)["prepared statements"] == ("ok", "the pooler keeps them")
+        output = holdfast("check", "--server", "--json", database=url)
+    assert output.status == 0
+    assert findings(output)["address"] == ("ok", "goes through a pooler in session mode")
+    assert findings(output)["listen"] == ("ok", "works: idle workers are woken")
+    assert findings(output)["prepared statements"] == ("ok", "the pooler keeps them")
 
 
 def test_a_pooler_with_a_single_session_does_not_hang(
     database: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(needs, "_PATIENCE", 0.5)
+    monkeypatch.setattr(server_features, "_PATIENCE", 0.5)
     with PgBouncer(server, pool_size=1) as pooler:
         url = database.replace(f":{server.port}/", f":{pooler.port}/")
-        found = {subject: verdict for verdict, subject, _ in needs.look(Database("", "here", url), Settings.load({}))}
+        found = {
+            subject: verdict
+            for verdict, subject, _ in server_features.check(Database("", "here", url), Settings.load({}))
+        }
     assert found["advisory locks"] == "missing"
     assert found["clock"] == "ok"
 
@@ -162,9 +159,9 @@ def test_a_database_that_only_reads(empty: str) -> None:
         conn.execute(
             sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = on").format(sql.Identifier(conn.info.dbname))
         )
-    said = holdfast("check", "--server", "--json", database=empty)
-    assert said.status == 1
-    found = findings(said)
+    output = holdfast("check", "--server", "--json", database=empty)
+    assert output.status == 1
+    found = findings(output)
     assert found["writing"] == (
         "missing",
         "this server only reads, as a standby does: give the address of the primary",
@@ -177,24 +174,24 @@ def test_another_encoding_and_a_stricter_isolation(server: Server) -> None:
         conn.execute("CREATE DATABASE test_latin ENCODING LATIN1 LOCALE 'C' TEMPLATE template0")
         try:
             conn.execute("ALTER DATABASE test_latin SET default_transaction_isolation = 'serializable'")
-            said = holdfast("check", "--server", "--json", database=server.url("test_latin"))
+            output = holdfast("check", "--server", "--json", database=server.url("test_latin"))
         finally:
             conn.execute("DROP DATABASE test_latin WITH (FORCE)")
-    found = findings(said)
+    found = findings(output)
     assert bad(found) == {"encoding", "isolation"}
     assert found["encoding"][1].startswith("the database has LATIN1: ")
 
 
 def test_connections_that_do_not_fit(empty: str) -> None:
-    said = holdfast("check", "--server", "--json", database=empty, HOLDFAST_MAX_CONNECTIONS="198")
-    assert said.status == 1
-    assert "not one process fits" in findings(said)["connections"][1]
+    output = holdfast("check", "--server", "--json", database=empty, HOLDFAST_MAX_CONNECTIONS="198")
+    assert output.status == 1
+    assert "not one process fits" in findings(output)["connections"][1]
 
 
 def test_timeouts_that_are_short(empty: str) -> None:
     with psycopg.connect(empty, autocommit=True, options="-c statement_timeout=5s -c idle_session_timeout=9h") as conn:
-        verdict, _, says = _timeouts(conn)
-        assert (verdict, says) == (
+        verdict, _, states = _timeouts(conn)
+        assert (verdict, states) == (
             "note",
             "statement_timeout is 5000 ms for postgres: maintenance of large tables is cancelled and tried again",
         )
@@ -218,21 +215,21 @@ def test_a_feature_that_the_server_lacks(empty: str, monkeypatch: pytest.MonkeyP
         "holdfast._store.needs._scripts", lambda: {"local": "", "begin": "", "time_travel": "SELECT 1 AS OF 2;"}
     )
     with psycopg.connect(empty, autocommit=True) as conn:
-        verdict, subject, says = _tried(conn, lacking, migrated=True)
+        verdict, subject, states = _tried(conn, lacking, migrated=True)
     assert (verdict, subject) == ("missing", "time travel")
-    assert says.endswith(": yesterday stays as it was")
+    assert states.endswith(": yesterday stays as it was")
 
 
 def test_locks_that_do_not_exclude_others(empty: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     """In one session, which has every lock already, as on a server where they do nothing."""
     conn = connect()
-    verdict, _, says = _locks(conn, conn)
+    verdict, _, states = _locks(conn, conn)
     assert verdict == "missing"
-    assert says.startswith("two transactions got the same lock")
+    assert states.startswith("two transactions got the same lock")
 
 
 def test_a_clock_that_differs(empty: str) -> None:
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-m", "holdfast", "check", "--server", "--json"],
         env=environment(empty, **faketime.environment(-3600)),
         capture_output=True,
@@ -240,10 +237,10 @@ def test_a_clock_that_differs(empty: str) -> None:
         timeout=60,
         check=False,
     )
-    assert said.returncode == 0, said
-    verdict, says = findings(Said(said.returncode, said.stdout, said.stderr))["clock"]
+    assert output.returncode == 0, output
+    verdict, states = findings(Output(output.returncode, output.stdout, output.stderr))["clock"]
     assert verdict == "note"
-    assert says == "the server is 3600 s ahead of this machine: jobs are due by the server's clock"
+    assert states == "the server is 3600 s ahead of this machine: jobs are due by the server's clock"
 
 
 def test_every_feature_has_its_script() -> None:
@@ -253,6 +250,6 @@ def test_every_feature_has_its_script() -> None:
 
 
 def test_a_server_that_is_away() -> None:
-    said = holdfast("check", "--server", "--json", database="postgresql://127.0.0.1:1/away")
-    assert said.status == 1
-    assert findings(said)["database"][1].startswith("cannot connect to the database of DATABASE_URL: ")
+    output = holdfast("check", "--server", "--json", database="postgresql://127.0.0.1:1/away")
+    assert output.status == 1
+    assert findings(output)["database"][1].startswith("cannot connect to the database of DATABASE_URL: ")

@@ -17,9 +17,9 @@ import httpx
 import pytest
 
 from holdfast._cli import main
-from tests.browser.chromium import chromium
-from tests.cli.commands import Saying, children
-from tests.engine.waiting import until_true
+from tests.kit.chromium import chromium
+from tests.kit.commands import PrintingCommand, children
+from tests.kit.waiting import until_true
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,12 +66,12 @@ def _do(*command: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def demo(temporary: Path, python: str = sys.executable, **variables: Any) -> Saying:
-    return Saying("demo", "--port", "0", python=python, cwd=temporary, TMPDIR=str(temporary), **variables)
+def demo(temporary: Path, python: str = sys.executable, **variables: Any) -> PrintingCommand:
+    return PrintingCommand("demo", "--port", "0", python=python, cwd=temporary, TMPDIR=str(temporary), **variables)
 
 
-def link(running: Saying) -> str:
-    found = re.search(r"http://127\.0\.0\.1:\S+/login/\S+", running.hear("/login/"))
+def link(running: PrintingCommand) -> str:
+    found = re.search(r"http://127\.0\.0\.1:\S+/login/\S+", running.wait_for_line("/login/"))
     assert found
     return found[0]
 
@@ -110,7 +110,7 @@ async def test_from_a_wheel_in_an_empty_environment_in_a_browser(temporary: Path
             assert errors == []
         sys.stdout.write(f"\nThe dashboard of the demo was there after {seconds:.1f} s.\n")
         assert seconds < PROMISED_SECONDS
-        running.hear("↻ ")
+        running.wait_for_line("↻ ")
         started = children(running.process.pid)
         running.signal(signal.SIGINT)
         assert running.ended() == 0
@@ -149,7 +149,7 @@ def test_nothing_is_left_however_it_ends(temporary: Path, number: signal.Signals
 )
 def test_nothing_is_left_if_it_is_stopped_while_it_starts(temporary: Path, number: signal.Signals) -> None:
     with demo(temporary) as running:
-        running.hear("Starting a temporary PostgreSQL")
+        running.wait_for_line("Starting a temporary PostgreSQL")
         until_true(lambda: list(temporary.iterdir()), 30)
         started = children(running.process.pid)
         running.signal(number)

@@ -8,7 +8,7 @@ import signal
 import socket
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import psycopg
@@ -17,14 +17,8 @@ import pytest
 from holdfast import Holdfast
 from holdfast._cli.reload import Watch
 from holdfast._store import schema
-from tests.cli.commands import Saying, children, holdfast
-from tests.databases import clone
-from tests.engine.waiting import until_true
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from tools.postgres import Server
+from tests.kit.commands import PrintingCommand, children, holdfast
+from tests.kit.waiting import until_true
 
 JOBS = """\
 from datetime import timedelta
@@ -51,15 +45,8 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def empty(server: Server) -> Iterator[str]:
-    """Yield the address of a database without a schema."""
-    with clone(server, "template0") as url:
-        yield url
-
-
-def dev(database: str, shop: Path, *options: str, **more: Any) -> Saying:
-    return Saying("dev", "shop.jobs:app", "--port", "0", *options, database=database, cwd=shop, **more)
+def dev(database: str, shop: Path, *options: str, **more: Any) -> PrintingCommand:
+    return PrintingCommand("dev", "shop.jobs:app", "--port", "0", *options, database=database, cwd=shop, **more)
 
 
 def enqueue(database: str, n: int) -> None:
@@ -68,17 +55,17 @@ def enqueue(database: str, n: int) -> None:
         app.sync.enqueue(conn, app.declare("receipt.send", dict[str, int], max_attempts=2).new({"n": n}))
 
 
-def link(running: Saying) -> str:
-    return running.hear("Dashboard: ").split()[1]
+def link(running: PrintingCommand) -> str:
+    return running.wait_for_line("Dashboard: ").split()[1]
 
 
 def test_one_terminal(empty: str, shop: Path) -> None:
     jobs = shop / "shop" / "jobs.py"
     with dev(empty, shop, "--migrate") as running, httpx.Client(follow_redirects=True) as browser:
-        assert running.hear("applied ").startswith("applied 0001_")
+        assert running.wait_for_line("applied ").startswith("applied 0001_")
         address = link(running)
         assert address.startswith("http://127.0.0.1:")
-        running.hear("worker started")
+        running.wait_for_line("worker started")
         assert browser.get(address).status_code == 200
         base = address.partition("/login/")[0]
         assert browser.get(f"{base}/api/me").json()["role"] == "developer"
@@ -86,27 +73,27 @@ def test_one_terminal(empty: str, shop: Path) -> None:
         assert httpx.get(f"{base}/api/me").status_code == 401
 
         enqueue(empty, 1)
-        line = running.hear("✓ receipt.send")
+        line = running.wait_for_line("✓ receipt.send")
         assert "#1 " in line
         assert line.rstrip().endswith("ms")
         enqueue(empty, 3)
-        assert "attempt 1 of 2: ConnectionError" in running.hear("↻ receipt.send")
-        assert "jobs.py" in running.hear('File "')
-        assert "attempt 2 of 2" in running.hear("✗ receipt.send")
+        assert "attempt 1 of 2: ConnectionError" in running.wait_for_line("↻ receipt.send")
+        assert "jobs.py" in running.wait_for_line('File "')
+        assert "attempt 2 of 2" in running.wait_for_line("✗ receipt.send")
         assert "hush" not in running.text()
         assert "\x1b" not in running.text()
 
         jobs.write_text(JOBS + "def broken(:\n")
-        assert "jobs.py line 13: SyntaxError" in running.hear("importing shop.jobs failed")
-        running.hear("not reloaded. The last version goes on. Waiting for the next change.")
+        assert "jobs.py line 13: SyntaxError" in running.wait_for_line("importing shop.jobs failed")
+        running.wait_for_line("not reloaded. The last version goes on. Waiting for the next change.")
         enqueue(empty, 4)
-        running.hear("✓ receipt.send")
+        running.wait_for_line("✓ receipt.send")
         jobs.write_text(JOBS.replace("first", "second"))
-        assert "jobs.py" in running.hear("changed: ")
-        running.hear("reloaded in")
-        running.hear("worker stopped")
+        assert "jobs.py" in running.wait_for_line("changed: ")
+        running.wait_for_line("reloaded in")
+        running.wait_for_line("worker stopped")
         enqueue(empty, 5)
-        running.hear("✓ receipt.send")
+        running.wait_for_line("✓ receipt.send")
         with psycopg.connect(empty) as conn:
             results = conn.execute("SELECT result FROM holdfast.job_history WHERE status = 'completed' ORDER BY id")
             assert [result for (result,) in results] == ["first 1", "first 4", "second 5"]
@@ -121,9 +108,9 @@ def test_one_terminal(empty: str, shop: Path) -> None:
 
 
 def test_without_a_schema_nothing_is_changed_unless_asked_for(empty: str, shop: Path) -> None:
-    said = holdfast("dev", "shop.jobs:app", "--port", "0", database=empty, cwd=shop)
-    assert said.status == 1
-    assert said.err == (
+    output = holdfast("dev", "shop.jobs:app", "--port", "0", database=empty, cwd=shop)
+    assert output.status == 1
+    assert output.err == (
         "holdfast dev: This database has no Holdfast schema: run `holdfast migrate`. "
         "Or let this command do it: --migrate\n"
     )
@@ -136,10 +123,10 @@ def test_at_a_terminal_it_asks(empty: str, shop: Path, answer: str, migrated: bo
     ours, theirs = pty.openpty()
     try:
         with dev(empty, shop, stdin=theirs) as running:
-            running.hear("This database has no Holdfast schema")
+            running.wait_for_line("This database has no Holdfast schema")
             os.write(ours, f"{answer}\n".encode())
             if migrated:
-                running.hear("worker started")
+                running.wait_for_line("worker started")
                 running.signal(signal.SIGTERM)
             assert running.ended() == (0 if migrated else 1)
     finally:
@@ -151,35 +138,35 @@ def test_an_application_that_cannot_be_imported_is_waited_for(database: str, sho
     jobs = shop / "shop" / "jobs.py"
     jobs.write_text("import nothing_like_it\n")
     with dev(database, shop) as running:
-        assert "No module named 'nothing_like_it'" in running.hear("importing shop.jobs failed")
-        running.hear("waiting for a change of a file")
+        assert "No module named 'nothing_like_it'" in running.wait_for_line("importing shop.jobs failed")
+        running.wait_for_line("waiting for a change of a file")
         jobs.write_text(JOBS)
-        running.hear("worker started")
+        running.wait_for_line("worker started")
         running.signal(signal.SIGTERM)
         assert running.ended() == 0
 
 
 def test_its_processes_end_when_it_is_killed(database: str, shop: Path) -> None:
     with dev(database, shop) as running:
-        running.hear("worker started")
+        running.wait_for_line("worker started")
         started = children(running.process.pid)
         assert started
         running.signal(signal.SIGKILL)
-        running.hear("the supervisor is gone")
+        running.wait_for_line("the supervisor is gone")
         until_true(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()])
 
 
 def test_a_port_that_is_taken_is_named(database: str, shop: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
-        said = holdfast("dev", "shop.jobs:app", "--port", port, database=database, cwd=shop)
-    assert said.status == 1
-    assert f"cannot listen on 127.0.0.1 port {port}: Address already in use" in said.err
+        output = holdfast("dev", "shop.jobs:app", "--port", port, database=database, cwd=shop)
+    assert output.status == 1
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use" in output.err
 
 
 def test_a_folder_that_is_not_there_is_named(database: str, shop: Path) -> None:
-    said = holdfast("dev", "shop.jobs:app", "--watch", "elsewhere", database=database, cwd=shop)
-    assert (said.status, said.err) == (2, "holdfast dev: --watch: there is no folder elsewhere\n")
+    output = holdfast("dev", "shop.jobs:app", "--watch", "elsewhere", database=database, cwd=shop)
+    assert (output.status, output.err) == (2, "holdfast dev: --watch: there is no folder elsewhere\n")
 
 
 def test_what_is_watched(tmp_path: Path) -> None:

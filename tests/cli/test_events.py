@@ -15,7 +15,7 @@ from psycopg import sql
 from holdfast._drivers import run
 from holdfast._store.subscription import ParkedEvent, advance_position, clear_subscription
 from tests.cli.auditing import ME, audited
-from tests.cli.commands import PATIENCE, environment, holdfast
+from tests.kit.commands import PATIENCE, environment, holdfast
 from tests.relay.reading import Reader
 
 if TYPE_CHECKING:
@@ -95,9 +95,9 @@ def answered(answer: str, *arguments: str, database: str) -> tuple[int, str, str
 
 
 async def test_nothing_yet(database: str) -> None:
-    said = holdfast("events", database=database)
-    assert (said.status, said.err) == (0, "")
-    assert said.out.startswith("No subscription is stored")
+    output = holdfast("events", database=database)
+    assert (output.status, output.err) == (0, "")
+    assert output.out.startswith("No subscription is stored")
     assert holdfast("events", "--json", database=database).json == []
 
 
@@ -106,9 +106,9 @@ async def test_how_far_each_partition_is(database: str, conn: psycopg.AsyncConne
     await ledger.join(beginning=True, lease_ms=1)
     last = await publish(conn, 3)
     await park(reader, (last, "k", "Refused"))
-    said = holdfast("events", database=database)
-    assert (said.status, said.err) == (0, "")
-    head, *lines = said.out.splitlines()
+    output = holdfast("events", database=database)
+    assert (output.status, output.err) == (0, "")
+    head, *lines = output.out.splitlines()
     assert head.split()[:5] == ["NAME", "PARTITION", "TARGET", "HOLDER", "EVENTS"]
     assert head.split()[5:] == ["BEHIND", "SECONDS", "PARKED", "STATE", "MOVED"]
     assert [line.split()[:5] for line in lines] == [
@@ -125,38 +125,41 @@ async def test_how_far_each_partition_is(database: str, conn: psycopg.AsyncConne
 
 
 async def test_pause_and_resume(database: str, reader: Reader) -> None:
-    said = holdfast("events", "pause", "out", database=database)
-    assert (said.status, said.out) == (0, "out: paused; who reads it stops within a lease\n")
+    output = holdfast("events", "pause", "out", database=database)
+    assert (output.status, output.out) == (0, "out: paused; who reads it stops within a lease\n")
     assert (await reader.join()).paused
     assert "paused" in holdfast("events", database=database).out
-    said = holdfast("events", "resume", "out", "--json", database=database)
-    assert said.json == {"name": "out", "action": "resume"}
+    output = holdfast("events", "resume", "out", "--json", database=database)
+    assert output.json == {"name": "out", "action": "resume"}
     assert not (await reader.join()).paused
 
 
 async def test_replay(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
     last = await publish(conn, 4)
     assert await read(reader) == [last - 3, last - 2, last - 1, last]
-    said = holdfast("events", "replay", "out", "--after", str(last - 2), database=database)
-    assert (said.status, said.out) == (0, f"out: hands over again what came after event {last - 2}, and then goes on\n")
+    output = holdfast("events", "replay", "out", "--after", str(last - 2), database=database)
+    assert (output.status, output.out) == (
+        0,
+        f"out: hands over again what came after event {last - 2}, and then goes on\n",
+    )
     assert "replaying" in holdfast("events", database=database).out
     assert await read(reader) == [last - 1, last]
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    said = holdfast("events", "replay", "out", "--since", since, "--json", database=database)
-    assert said.json == {"name": "out", "action": "replay", "after": last - 4}
+    output = holdfast("events", "replay", "out", "--since", since, "--json", database=database)
+    assert output.json == {"name": "out", "action": "replay", "after": last - 4}
     new = await publish(conn, 1)
     assert await read(reader) == [last - 3, last - 2, last - 1, last, new]
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    said = holdfast("events", "replay", "out", "--since", later, database=database)
-    assert said == (0, "out: nothing was published since: nothing to hand over again\n", "")
+    output = holdfast("events", "replay", "out", "--since", later, database=database)
+    assert output == (0, "out: nothing was published since: nothing to hand over again\n", "")
     assert await read(reader) == []
 
 
 async def test_skip(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
     await publish(conn, 3)
-    said = holdfast("events", "skip", "out", database=database)
-    assert said.status == 2
-    assert said.err.startswith("holdfast events: this cannot be undone: give --yes")
+    output = holdfast("events", "skip", "out", database=database)
+    assert output.status == 2
+    assert output.err.startswith("holdfast events: this cannot be undone: give --yes")
     assert holdfast("events", "skip", "out", "--yes", database=database).status == 0
     new = await publish(conn, 1)
     assert await read(reader) == [new]
@@ -195,22 +198,22 @@ async def test_rebase(database: str, conn: psycopg.AsyncConnection[Any], reader:
     await other.join()
     last = await publish(conn, 3)
     assert len(await read(reader)) == 3
-    said = holdfast("events", "rebase", "out", database=database)
-    assert said.status == 1
-    assert "out was not restored from another server: to hand events over again, `replay` it" in said.err
+    output = holdfast("events", "rebase", "out", database=database)
+    assert output.status == 1
+    assert "out was not restored from another server: to hand events over again, `replay` it" in output.err
     await restore(conn, "out")
     assert (await reader.join()).elsewhere
-    told = holdfast("events", database=database).out
-    assert "elsewhere" in told
-    assert "out was restored from another server, and reads nothing: `holdfast events rebase out`" in told
-    said = holdfast("events", "rebase", "--all", "--json", database=database)
-    assert said.json == [{"name": "out", "action": "rebase", "first": last - 2}]
+    reported = holdfast("events", database=database).out
+    assert "elsewhere" in reported
+    assert "out was restored from another server, and reads nothing: `holdfast events rebase out`" in reported
+    output = holdfast("events", "rebase", "--all", "--json", database=database)
+    assert output.json == [{"name": "out", "action": "rebase", "first": last - 2}]
     assert audited(connect()) == [(ME, "subscription.rebase", "out", None)]
     # What may be unread comes again, and what is new.
     new = await publish(conn, 1)
     assert await read(reader) == [last - 2, last - 1, last, new]
-    said = holdfast("events", "rebase", "--all", database=database)
-    assert said == (0, "No subscription came from another server.\n", "")
+    output = holdfast("events", "rebase", "--all", database=database)
+    assert output == (0, "No subscription came from another server.\n", "")
 
 
 async def test_rebase_during_a_publish(
@@ -219,15 +222,15 @@ async def test_rebase_during_a_publish(
     await restore(conn, "out")
     with (busy := connect()).transaction():
         busy.execute("SELECT holdfast.publish('paid', '{}')")
-        said = holdfast("events", "rebase", "out", database=database)
-    assert said.status == 1
-    assert "out: events are being published now: stop the publishers for a moment and try again" in said.err
+        output = holdfast("events", "rebase", "out", database=database)
+    assert output.status == 1
+    assert "out: events are being published now: stop the publishers for a moment and try again" in output.err
 
 
 async def test_repartition(database: str, conn: psycopg.AsyncConnection[Any], reader: Reader) -> None:
     ids = [await publish(conn, 1, key=str(n)) for n in range(8)]
-    said = holdfast("events", "repartition", "out", "4", database=database)
-    assert (said.status, said.out) == (0, "out: has 4 partitions; some events may be handed over again\n")
+    output = holdfast("events", "repartition", "out", "4", database=database)
+    assert (output.status, output.out) == (0, "out: has 4 partitions; some events may be handed over again\n")
     assert await read(reader) == ids
     assert [line["partition"] for line in holdfast("events", "--json", database=database).json] == [0, 1, 2, 3]
 
@@ -236,9 +239,9 @@ async def test_one_that_makes_jobs_is_not_repartitioned(
     database: str, conn: psycopg.AsyncConnection[Any], reader: Reader
 ) -> None:
     await conn.execute("UPDATE holdfast.subscription SET makes_jobs = true, partitions = 1")
-    said = holdfast("events", "repartition", "out", "4", database=database)
-    assert said.status == 1
-    assert "out makes jobs, and those are shared already: only a relay is cut" in said.err
+    output = holdfast("events", "repartition", "out", "4", database=database)
+    assert output.status == 1
+    assert "out makes jobs, and those are shared already: only a relay is cut" in output.err
     assert [line["partition"] for line in holdfast("events", "--json", database=database).json] == [0]
 
 
@@ -257,12 +260,12 @@ async def test_parked_and_released(database: str, conn: psycopg.AsyncConnection[
     assert "behind its key" in lines[1]
     after = holdfast("events", "parked", "out", "--after", str(last - 2), "--json", database=database).json
     assert [line["event_id"] for line in after] == [last - 1, last]
-    said = holdfast("events", "release", "out", "--key", "k", database=database)
-    assert said == (0, "out: 2 parked events of the key k will be tried again, in order\n", "")
+    output = holdfast("events", "release", "out", "--key", "k", database=database)
+    assert output == (0, "out: 2 parked events of the key k will be tried again, in order\n", "")
     listed = holdfast("events", "parked", "out", "--json", database=database).json
     assert [line["released_at"] is not None for line in listed] == [True, True, False]
-    said = holdfast("events", "release", "out", "--json", database=database)
-    assert said.json == {"name": "out", "action": "release", "released": 1}
+    output = holdfast("events", "release", "out", "--json", database=database)
+    assert output.json == {"name": "out", "action": "release", "released": 1}
     assert holdfast("events", "release", "out", database=database).out == "out: nothing is parked\n"
 
 
@@ -272,8 +275,8 @@ async def test_what_is_due_later_is_released_before_what_follows_it(
     last = await publish(conn, 2)
     await park(reader, (last - 1, "k", "Slow"), (last, "k", None))
     await conn.execute("UPDATE holdfast.parked SET released_at = now() + interval '1 hour' WHERE error_code = 'Slow'")
-    said = holdfast("events", "release", "out", "--key", "k", "--json", database=database)
-    assert said.json["released"] == 2
+    output = holdfast("events", "release", "out", "--key", "k", "--json", database=database)
+    assert output.json["released"] == 2
     due = await conn.execute("SELECT event_id FROM holdfast.parked WHERE released_at <= now() ORDER BY event_id")
     assert await due.fetchall() == [(last - 1,), (last,)]
 
@@ -310,11 +313,11 @@ async def test_a_viewer_may_look_and_not_act(database: str, conn: psycopg.AsyncC
         viewer = database.replace("postgres@", f"test_events_{os.getpid()}@")
         assert holdfast("events", database=viewer).status == 0
         assert holdfast("events", "parked", "out", database=viewer).status == 0
-        said = holdfast("events", "pause", "out", database=viewer)
+        output = holdfast("events", "pause", "out", database=viewer)
     finally:
         await conn.execute(sql.SQL("DROP ROLE {}").format(name))
-    assert said.status == 1
-    assert "may not: permission denied for table subscription. Looking needs" in said.err
+    assert output.status == 1
+    assert "may not: permission denied for table subscription. Looking needs" in output.err
 
 
 @pytest.mark.parametrize(
@@ -344,13 +347,13 @@ async def test_a_name_that_is_not_there(database: str, reader: Reader, name: str
     ids=" ".join,
 )
 def test_called_wrongly(arguments: list[str]) -> None:
-    said = holdfast("events", *arguments)
-    assert said.status == 2
-    assert said.err.startswith("holdfast events")
-    assert said.err.count("\n") == 1
+    output = holdfast("events", *arguments)
+    assert output.status == 2
+    assert output.err.startswith("holdfast events")
+    assert output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize("arguments", [[], ["out", "--all"]], ids=" ".join)
 async def test_rebase_needs_one_or_all(database: str, arguments: list[str]) -> None:
-    said = holdfast("events", "rebase", *arguments, database=database)
-    assert said == (2, "", "holdfast events: name one subscription, or give --all\n")
+    output = holdfast("events", "rebase", *arguments, database=database)
+    assert output == (2, "", "holdfast events: name one subscription, or give --all\n")

@@ -19,9 +19,9 @@ from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from tests.cli.auditing import ME, audited
-from tests.cli.commands import PATIENCE, environment, holdfast
-from tests.databases import clone
-from tests.traps.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number, statuses
+from tests.kit.commands import PATIENCE, environment, holdfast
+from tests.kit.databases import clone
+from tests.kit.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,11 +29,6 @@ if TYPE_CHECKING:
     from tools.postgres import Server
 
     Connect = Callable[..., psycopg.Connection[Any]]
-
-
-@pytest.fixture
-def conn(connect: Connect) -> psycopg.Connection[Any]:
-    return connect()
 
 
 @pytest.fixture
@@ -49,9 +44,9 @@ def failed(worker: Worker, **options: Any) -> int:
 
 
 def ids(*arguments: str, database: str) -> list[int]:
-    said = holdfast("jobs", "list", "--json", *arguments, database=database)
-    assert (said.status, said.err) == (0, "")
-    return [line["id"] for line in said.json]
+    output = holdfast("jobs", "list", "--json", *arguments, database=database)
+    assert (output.status, output.err) == (0, "")
+    return [line["id"] for line in output.json]
 
 
 def test_list_and_its_filters(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
@@ -76,14 +71,14 @@ def test_a_table_for_people(database: str, conn: psycopg.Connection[Any], worker
     assert holdfast("jobs", "list", database=database) == (0, "No such jobs.\n", "")
     made = failed(worker)
     enqueue(conn, *(job() for _ in range(3)))
-    said = holdfast("jobs", "list", "--limit", "4", database=database)
-    head, *lines, more = said.out.splitlines()
+    output = holdfast("jobs", "list", "--limit", "4", database=database)
+    head, *lines, more = output.out.splitlines()
     assert head.split() == ["ID", "STATUS", "KIND", "QUEUE", "ATTEMPT", "CREATED", "DUE", "OR", "ENDED", "ERROR"]
     assert lines[-1].split()[:5] == [str(made), "failed", "k", "default", "1/3"]
     assert lines[-1].endswith("Z  Broken")
     assert lines[0].split()[1] == "pending"
     assert more == "The newest 4. There may be more."
-    assert "\x1b" not in said.out
+    assert "\x1b" not in output.out
 
 
 @pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=str)
@@ -99,25 +94,25 @@ def test_colour_is_for_terminals(database: str, worker: Worker, variables: dict[
             stderr=subprocess.PIPE,
         )
         os.close(theirs)
-        said = b""
+        output = b""
         with suppress(OSError):  # how a terminal says that nobody writes any more
             while piece := os.read(ours, 65536):
-                said += piece
+                output += piece
         _, error = process.communicate(timeout=PATIENCE)
     finally:
         os.close(ours)
     assert (process.returncode, error) == (0, b"")
-    assert b"failed" in said
-    assert (b"\x1b[1;31mfailed" in said) == (not variables)
-    assert (b"\x1b" in said) == (not variables)
+    assert b"failed" in output
+    assert (b"\x1b[1;31mfailed" in output) == (not variables)
+    assert (b"\x1b" in output) == (not variables)
 
 
 def test_what_is_stored_cannot_move_the_cursor(database: str, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job())
     conn.execute("UPDATE holdfast.job SET last_error = E'\\x1b[2Jgone\\nnext'")
-    said = holdfast("jobs", "show", "1", database=database)
-    assert "\x1b" not in said.out
-    assert r"\x1b[2Jgone\nnext" in said.out
+    output = holdfast("jobs", "show", "1", database=database)
+    assert "\x1b" not in output.out
+    assert r"\x1b[2Jgone\nnext" in output.out
 
 
 def test_the_whole_story(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
@@ -138,10 +133,10 @@ def test_the_whole_story(database: str, conn: psycopg.Connection[Any], worker: W
     assert story["worker"]["name"] == "tester"
     assert [(one["id"], one["status"]) for one in story["replays"]] == [(again, "pending")]
 
-    told = holdfast("jobs", "show", str(made), database=database).out
-    assert "Attempts (2)" in told
-    assert "Worker 1: tester" in told
-    assert f"Replayed as\nID  STATUS   CREATED\n{again} " in told
+    reported = holdfast("jobs", "show", str(made), database=database).out
+    assert "Attempts (2)" in reported
+    assert "Worker 1: tester" in reported
+    assert f"Replayed as\nID  STATUS   CREATED\n{again} " in reported
 
     (claimed,) = worker.claim()
     run_sync(conn, finish_jobs(worker.id, [Ending(claimed, COMPLETED, 1.25)]))
@@ -150,26 +145,26 @@ def test_the_whole_story(database: str, conn: psycopg.Connection[Any], worker: W
     assert [(one["attempt"], one["outcome"], one["seconds"]) for one in story["attempts"]] == [(1, "completed", 1.25)]
     ended, started = (datetime.fromisoformat(story["attempts"][0][name]) for name in ("ended_at", "started_at"))
     assert ended - started == timedelta(seconds=1.25)
-    told = holdfast("jobs", "show", str(again), database=database).out
-    assert f"Replays {made}, which failed." in told
-    assert "Attempts (1)" in told
+    reported = holdfast("jobs", "show", str(again), database=database).out
+    assert f"Replays {made}, which failed." in reported
+    assert "Attempts (1)" in reported
 
 
 def test_a_job_without_a_limit_of_attempts(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
     (endless,) = enqueue(conn, job("k", max_attempts=None))
     worker.end(worker.claim(), RETRIED)
-    told = holdfast("jobs", "show", str(endless), database=database).out
-    assert re.search(r"^max_attempts +no limit$", told, re.MULTILINE)
+    reported = holdfast("jobs", "show", str(endless), database=database).out
+    assert re.search(r"^max_attempts +no limit$", reported, re.MULTILINE)
     assert holdfast("jobs", "show", str(endless), "--json", database=database).json["job"]["max_attempts"] is None
     acting = holdfast("jobs", "cancel", "--status", "pending", database=database)
-    for said in (holdfast("jobs", "list", database=database), acting):
-        assert re.search(rf"^{endless} +pending +k +default +1 +\d", said.out, re.MULTILINE), said.out
+    for output in (holdfast("jobs", "list", database=database), acting):
+        assert re.search(rf"^{endless} +pending +k +default +1 +\d", output.out, re.MULTILINE), output.out
 
 
 def test_show_what_is_not_there(database: str) -> None:
-    said = holdfast("jobs", "show", "999", database=database)
-    assert said.status == 1
-    assert said.err == (
+    output = holdfast("jobs", "show", "999", database=database)
+    assert output.status == 1
+    assert output.err == (
         "holdfast jobs: job 999 does not exist: it was never committed, was deleted, or its history has expired. "
         "See `holdfast jobs list`\n"
     )
@@ -178,15 +173,15 @@ def test_show_what_is_not_there(database: str) -> None:
 def test_retry(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
     dead, unique = failed(worker), failed(worker, unique=Unique("u"))
     waiting, holder = enqueue(conn, job("other"), job(unique=Unique("u")))
-    said = holdfast("jobs", "retry", "--json", *map(str, (dead, unique, waiting, 999)), database=database)
-    assert said.status == 1
-    assert [(one["id"], one["result"]) for one in said.json] == [
+    output = holdfast("jobs", "retry", "--json", *map(str, (dead, unique, waiting, 999)), database=database)
+    assert output.status == 1
+    assert [(one["id"], one["result"]) for one in output.json] == [
         (dead, "retried"),
         (unique, "refused"),
         (waiting, "refused"),
         (999, "refused"),
     ]
-    assert [one["says"] for one in said.json][1:] == [
+    assert [one["message"] for one in output.json][1:] == [
         f"another live job has its unique key: {holder}",
         "is pending: only a dead letter (failed) can be retried",
         "does not exist, see `holdfast jobs list`: only a dead letter (failed) can be retried",
@@ -201,9 +196,9 @@ def test_one_that_cannot_be_retried_holds_up_no_other(
     worker.end(worker.claim())
     first, orphan, last = failed(worker), failed(worker, after=[chain]), failed(worker)
     conn.execute("DELETE FROM holdfast.job_history")
-    said = holdfast("jobs", "retry", *map(str, (first, orphan, last)), database=database)
-    assert (said.status, said.err) == (1, "")
-    assert said.out.splitlines()[1] == (
+    output = holdfast("jobs", "retry", *map(str, (first, orphan, last)), database=database)
+    assert (output.status, output.err) == (1, "")
+    assert output.out.splitlines()[1] == (
         f"{orphan}: comes after other chains: there is no chain {chain}: it was deleted, or ended too long ago"
     )
     replayed = "SELECT replay_of FROM holdfast.job WHERE replay_of IS NOT NULL ORDER BY 1"
@@ -213,13 +208,13 @@ def test_one_that_cannot_be_retried_holds_up_no_other(
 def test_cancel(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
     running, waiting = enqueue(conn, job(), job("other"))
     worker.claim()
-    said = holdfast("jobs", "cancel", str(running), str(waiting), database=database)
-    assert (said.status, said.err) == (0, "")
-    assert said.out.splitlines()[1] == f"{waiting}: cancelled"
-    assert said.out.startswith(f"{running}: will be cancelled")
+    output = holdfast("jobs", "cancel", str(running), str(waiting), database=database)
+    assert (output.status, output.err) == (0, "")
+    assert output.out.splitlines()[1] == f"{waiting}: cancelled"
+    assert output.out.startswith(f"{running}: will be cancelled")
     assert statuses(conn) == {running: "processing", waiting: "cancelled"}
-    said = holdfast("jobs", "cancel", str(waiting), database=database)
-    assert said == (1, f"{waiting}: is cancelled: only a live job can be cancelled\n", "")
+    output = holdfast("jobs", "cancel", str(waiting), database=database)
+    assert output == (1, f"{waiting}: is cancelled: only a live job can be cancelled\n", "")
 
 
 def test_delete(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
@@ -228,14 +223,14 @@ def test_delete(database: str, conn: psycopg.Connection[Any], worker: Worker) ->
     dead = number(conn, "SELECT max(id) FROM holdfast.job") + 1
     assert failed(worker) == dead
     every = [str(one) for one in (running, waiting, later, dead, 999)]
-    said = holdfast("jobs", "delete", *every, database=database)
-    assert said.status == 2
-    assert said.err.startswith("holdfast jobs: deleting keeps nothing of a job: give --yes")
+    output = holdfast("jobs", "delete", *every, database=database)
+    assert output.status == 2
+    assert output.err.startswith("holdfast jobs: deleting keeps nothing of a job: give --yes")
     assert len(statuses(conn)) == 4
-    said = holdfast("jobs", "delete", "--yes", "--json", *every, database=database)
-    assert said.status == 1
-    assert [one["result"] for one in said.json] == ["refused", "deleted", "deleted", "refused", "refused"]
-    assert said.json[3]["says"] == "is failed: only a job that waits can be deleted; history ages out"
+    output = holdfast("jobs", "delete", "--yes", "--json", *every, database=database)
+    assert output.status == 1
+    assert [one["result"] for one in output.json] == ["refused", "deleted", "deleted", "refused", "refused"]
+    assert output.json[3]["message"] == "is failed: only a job that waits can be deleted; history ages out"
     assert statuses(conn) == {running: "processing", dead: "failed"}
 
 
@@ -269,27 +264,27 @@ def test_a_stopped_order_key_is_let_go_on(database: str, conn: psycopg.Connectio
     _, waiting = enqueue(conn, *(job(order_key=OrderKey("customer 7", on_failure="block")) for _ in range(2)))
     worker.end(worker.claim(), FAILED)
     assert worker.claim() == []
-    said = holdfast("jobs", "resume-key", "customer 7", database=database)
-    assert said == (0, "customer 7: goes on with its next job\n", "")
+    output = holdfast("jobs", "resume-key", "customer 7", database=database)
+    assert output == (0, "customer 7: goes on with its next job\n", "")
     assert [one.id for one in worker.claim()] == [waiting]
     assert audited(conn) == [(ME, "order_key.resume", "customer 7", None)]
-    said = holdfast("jobs", "resume-key", "customer 7", database=database)
+    output = holdfast("jobs", "resume-key", "customer 7", database=database)
     why = "the order key customer 7 is not blocked: only a key that a failed job blocks must be resumed"
-    assert said == (1, "", f"holdfast jobs: {why}\n")
+    assert output == (1, "", f"holdfast jobs: {why}\n")
     assert len(audited(conn)) == 1
     enqueue(conn, job("stops", order_key=OrderKey("a", on_failure="block")))
     stopping = Worker(conn, "stops")
     stopping.end(stopping.claim(), FAILED)
-    said = holdfast("jobs", "resume-key", "a", "--json", database=database)
-    assert said.json == {"key": "a", "action": "resume-key"}
+    output = holdfast("jobs", "resume-key", "a", "--json", database=database)
+    assert output.json == {"key": "a", "action": "resume-key"}
 
 
 def test_a_locked_job_is_reported_as_busy(database: str, conn: psycopg.Connection[Any], connect: Connect) -> None:
     (made,) = enqueue(conn, job())
     other = connect(autocommit=False)
     other.execute("SELECT FROM holdfast.job FOR UPDATE")
-    said = holdfast("jobs", "delete", "--yes", str(made), database=database)
-    assert said == (1, f"{made}: another session is changing it\n", "")
+    output = holdfast("jobs", "delete", "--yes", str(made), database=database)
+    assert output == (1, f"{made}: another session is changing it\n", "")
     other.rollback()
 
 
@@ -301,26 +296,26 @@ def test_a_viewer_may_look_and_not_act(database: str, conn: psycopg.Connection[A
         viewer = database.replace("postgres@", f"test_viewer_{os.getpid()}:hush@")
         assert ids(database=viewer) == [made]
         assert holdfast("jobs", "show", str(made), database=viewer).status == 0
-        said = holdfast("jobs", "retry", str(made), database=viewer)
+        output = holdfast("jobs", "retry", str(made), database=viewer)
     finally:
         conn.execute(sql.SQL("DROP ROLE {}").format(name))
-    assert said.status == 1
-    assert f"test_viewer_{os.getpid()} may not: permission denied for function act_on_jobs. Looking needs" in said.err
-    assert "hush" not in said.err
+    assert output.status == 1
+    assert f"test_viewer_{os.getpid()} may not: permission denied for function act_on_jobs. Looking needs" in output.err
+    assert "hush" not in output.err
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "1"], ["cancel", "1"]], ids=" ".join)
 def test_a_database_without_schema(server: Server, arguments: list[str]) -> None:
     with clone(server, "template0") as empty:
-        said = holdfast("jobs", *arguments, "--database-url", empty)
-    assert said == (1, "", "holdfast jobs: This database has no Holdfast schema: run `holdfast migrate`.\n")
+        output = holdfast("jobs", *arguments, "--database-url", empty)
+    assert output == (1, "", "holdfast jobs: This database has no Holdfast schema: run `holdfast migrate`.\n")
 
 
 def test_no_server() -> None:
-    said = holdfast("jobs", "list", database="postgresql://me:hush@127.0.0.1:1/db")
-    assert said.status == 1
-    assert said.err.startswith("holdfast jobs: cannot connect to the database of DATABASE_URL: ")
-    assert "hush" not in said.err
+    output = holdfast("jobs", "list", database="postgresql://me:hush@127.0.0.1:1/db")
+    assert output.status == 1
+    assert output.err.startswith("holdfast jobs: cannot connect to the database of DATABASE_URL: ")
+    assert "hush" not in output.err
 
 
 @pytest.mark.parametrize(
@@ -338,10 +333,10 @@ def test_no_server() -> None:
     ids=" ".join,
 )
 def test_called_wrongly(arguments: list[str]) -> None:
-    said = holdfast("jobs", *arguments)
-    assert said.status == 2
-    assert said.err.startswith("holdfast jobs")
-    assert said.err.count("\n") == 1
+    output = holdfast("jobs", *arguments)
+    assert output.status == 2
+    assert output.err.startswith("holdfast jobs")
+    assert output.err.count("\n") == 1
 
 
 def test_a_reader_that_has_seen_enough(database: str, conn: psycopg.Connection[Any]) -> None:
@@ -366,16 +361,16 @@ def test_acting_by_filter_previews_first_and_acts_when_confirmed(
     dead = [failed(worker) for _ in range(3)]
     enqueue(conn, job("other"))
     by_filter = ["retry", "--status", "failed", "--kind", "k"]
-    said = holdfast("jobs", *by_filter, database=database)
-    assert (said.status, said.err) == (0, "")
-    assert [line.split()[0] for line in said.out.splitlines()[1:4]] == [str(one) for one in reversed(dead)]
-    assert said.out.endswith("3 jobs would be retried. Give --yes to do it.\n")
+    output = holdfast("jobs", *by_filter, database=database)
+    assert (output.status, output.err) == (0, "")
+    assert [line.split()[0] for line in output.out.splitlines()[1:4]] == [str(one) for one in reversed(dead)]
+    assert output.out.endswith("3 jobs would be retried. Give --yes to do it.\n")
     assert (number(conn, "SELECT count(*) FROM holdfast.job"), audited(conn)) == (1, [])
 
-    said = holdfast("jobs", *by_filter, "--limit", "2", "--yes", database=database)
-    assert said == (0, "2 of 2 jobs retried.\nThere may be more: repeat it, or raise --limit.\n", "")
-    said = holdfast("jobs", *by_filter, "--yes", "--json", database=database)
-    assert (said.json["matched"], said.json["done"], said.json["capped"]) == (1, 1, False)
+    output = holdfast("jobs", *by_filter, "--limit", "2", "--yes", database=database)
+    assert output == (0, "2 of 2 jobs retried.\nThere may be more: repeat it, or raise --limit.\n", "")
+    output = holdfast("jobs", *by_filter, "--yes", "--json", database=database)
+    assert (output.json["matched"], output.json["done"], output.json["capped"]) == (1, 1, False)
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE replay_of IS NOT NULL") == 3
     assert audited(conn) == [(ME, "jobs.retry", None, 2), (ME, "jobs.retry", str(dead[0]), 1)]
     assert holdfast("jobs", *by_filter, "--yes", database=database).out == "No such jobs.\n"
@@ -389,8 +384,8 @@ def test_cancelling_and_deleting_by_filter(database: str, conn: psycopg.Connecti
     assert holdfast("jobs", "delete", "--queue", "mail", database=database).out.endswith("Give --yes to do it.\n")
     assert holdfast("jobs", "delete", "--queue", "mail", "--yes", database=database).out == "1 of 1 job deleted.\n"
     assert statuses(conn) == dict.fromkeys(ours, "cancelled")
-    said = holdfast("jobs", "retry", "--status", "pending", "--yes", database=database)
-    assert said == (1, "", "holdfast jobs: retry is for jobs that are failed, not pending.\n")
+    output = holdfast("jobs", "retry", "--status", "pending", "--yes", database=database)
+    assert output == (1, "", "holdfast jobs: retry is for jobs that are failed, not pending.\n")
 
 
 def test_acting_by_id_is_in_the_audit_table(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
@@ -418,10 +413,10 @@ def test_acting_by_id_is_in_the_audit_table(database: str, conn: psycopg.Connect
     ids=" ".join,
 )
 def test_ids_or_a_filter(arguments: list[str]) -> None:
-    said = holdfast("jobs", *arguments)
-    assert said.status == 2
-    assert said.err.startswith("holdfast jobs")
-    assert said.err.count("\n") == 1
+    output = holdfast("jobs", *arguments)
+    assert output.status == 2
+    assert output.err.startswith("holdfast jobs")
+    assert output.err.count("\n") == 1
 
 
 def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any], worker: Worker) -> None:
@@ -436,11 +431,13 @@ def test_show_says_why_a_job_waits(database: str, conn: psycopg.Connection[Any],
     )
     conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('pdf', true)")
     worker.end([one for one in worker.claim() if one.id == dead], FAILED)
-    said = {one: holdfast("jobs", "show", str(one), database=database).out for one in (later, paused, stopped, second)}
-    assert "\nIt is due at 2" in said[later]
-    assert "\nThe queue pdf is paused: holdfast queues resume pdf\n" in said[paused]
+    output = {
+        one: holdfast("jobs", "show", str(one), database=database).out for one in (later, paused, stopped, second)
+    }
+    assert "\nIt is due at 2" in output[later]
+    assert "\nThe queue pdf is paused: holdfast queues resume pdf\n" in output[paused]
     letter = f"the dead letter {dead}: retry that one, or holdfast jobs resume-key 'customer 7'"
-    assert f"\nIts order key is stopped by {letter}\n" in said[stopped]
-    assert f"\nIt waits for job {first}, which comes before it in the order key.\n" in said[second]
+    assert f"\nIts order key is stopped by {letter}\n" in output[stopped]
+    assert f"\nIt waits for job {first}, which comes before it in the order key.\n" in output[second]
     assert holdfast("jobs", "show", "--json", str(second), database=database).json["waiting"]["behind"] == first
     assert holdfast("jobs", "show", "--json", str(dead), database=database).json["waiting"] is None

@@ -7,21 +7,14 @@ import pytest
 from psycopg import sql
 
 from tests.cli.auditing import ME, audited
-from tests.cli.commands import holdfast
-from tests.databases import clone
-from tests.traps.workers import Worker, enqueue, job, statuses
+from tests.kit.commands import holdfast
+from tests.kit.databases import clone
+from tests.kit.workers import Worker, enqueue, job, statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import psycopg
 
     from tools.postgres import Server
-
-
-@pytest.fixture
-def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
-    return connect()
 
 
 def control(conn: psycopg.Connection[Any], name: str) -> tuple[Any, ...] | None:
@@ -37,8 +30,8 @@ def test_an_empty_database_has_none(database: str) -> None:
 def test_list(database: str, conn: psycopg.Connection[Any]) -> None:
     Worker(conn, queues=["default"])
     enqueue(conn, job(), job(), job(queue="mail"))
-    said = holdfast("queues", "list", database=database)
-    head, default, mail, counted = said.out.splitlines()
+    output = holdfast("queues", "list", database=database)
+    head, default, mail, counted = output.out.splitlines()
     assert head.split()[:5] == ["NAME", "STATE", "DUE", "OLDEST", "PENDING"]
     assert default.split()[:3] == ["default", "open", "2"]
     assert mail.split()[:3] == ["mail", "unserved", "1"]
@@ -50,8 +43,8 @@ def test_list(database: str, conn: psycopg.Connection[Any]) -> None:
 def test_pause_and_resume(database: str, conn: psycopg.Connection[Any]) -> None:
     worker = Worker(conn)
     enqueue(conn, job())
-    said = holdfast("queues", "pause", "default", database=database)
-    assert said == (
+    output = holdfast("queues", "pause", "default", database=database)
+    assert output == (
         0,
         "default: paused; what runs goes on, and each worker claims nothing more from its next heartbeat on\n",
         "",
@@ -67,16 +60,16 @@ def test_pause_and_resume(database: str, conn: psycopg.Connection[Any]) -> None:
 
 
 def test_set_keeps_what_is_not_named(database: str, conn: psycopg.Connection[Any]) -> None:
-    said = holdfast("queues", "set", "pdf", "--concurrency", "2", "--rate", "0.5", database=database)
-    assert said == (0, "pdf: concurrency 2, lease_ms own, rate 0.5\n", "")
+    output = holdfast("queues", "set", "pdf", "--concurrency", "2", "--rate", "0.5", database=database)
+    assert output == (0, "pdf: concurrency 2, lease_ms own, rate 0.5\n", "")
     assert control(conn, "pdf") == (False, 2, None, 0.5)
     holdfast("queues", "pause", "pdf", database=database)
-    said = holdfast("queues", "set", "pdf", "--lease", "30000", "--rate", "own", database=database)
-    assert said.out == "pdf: concurrency 2, lease_ms 30000, rate own\n"
+    output = holdfast("queues", "set", "pdf", "--lease", "30000", "--rate", "own", database=database)
+    assert output.out == "pdf: concurrency 2, lease_ms 30000, rate own\n"
     assert control(conn, "pdf") == (True, 2, 30000, None)
     assert [line[1] for line in audited(conn)] == ["queue.set", "queue.pause", "queue.set"]
-    said = holdfast("queues", "set", "pdf", database=database)
-    assert said == (2, "", "holdfast queues: nothing to set for pdf: give --concurrency, --lease, --rate\n")
+    output = holdfast("queues", "set", "pdf", database=database)
+    assert output == (2, "", "holdfast queues: nothing to set for pdf: give --concurrency, --lease, --rate\n")
 
 
 def test_drain_previews_first_and_acts_when_confirmed(database: str, conn: psycopg.Connection[Any]) -> None:
@@ -85,14 +78,14 @@ def test_drain_previews_first_and_acts_when_confirmed(database: str, conn: psyco
     worker.claim()
     waiting = enqueue(conn, *(job(queue="mail") for _ in range(3)))
     (other,) = enqueue(conn, job())
-    said = holdfast("queues", "drain", "mail", database=database)
-    assert said == (0, "mail: 3 jobs would be cancelled. Give --yes to do it.\n", "")
+    output = holdfast("queues", "drain", "mail", database=database)
+    assert output == (0, "mail: 3 jobs would be cancelled. Give --yes to do it.\n", "")
     assert set(statuses(conn).values()) == {"pending", "processing"}
     assert audited(conn) == []
-    said = holdfast("queues", "drain", "mail", "--limit", "2", "--yes", database=database)
-    assert said == (0, "mail: 2 jobs cancelled. There may be more: repeat it.\n", "")
-    said = holdfast("queues", "drain", "mail", "--yes", "--json", database=database)
-    assert (said.json["done"], said.json["capped"]) == (1, False)
+    output = holdfast("queues", "drain", "mail", "--limit", "2", "--yes", database=database)
+    assert output == (0, "mail: 2 jobs cancelled. There may be more: repeat it.\n", "")
+    output = holdfast("queues", "drain", "mail", "--yes", "--json", database=database)
+    assert (output.json["done"], output.json["capped"]) == (1, False)
     assert statuses(conn) == {running: "processing", other: "pending"} | dict.fromkeys(waiting, "cancelled")
     assert [line[3] for line in audited(conn)] == [2, 1]
 
@@ -104,11 +97,11 @@ def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> N
     try:
         looker = database.replace("postgres@", f"{user}@")
         assert holdfast("queues", database=looker).status == 0
-        said = holdfast("queues", "pause", "default", database=looker)
+        output = holdfast("queues", "pause", "default", database=looker)
     finally:
         conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
-    assert (said.status, said.out) == (1, "")
-    assert "holdfast_operator" in said.err
+    assert (output.status, output.out) == (1, "")
+    assert "holdfast_operator" in output.err
     assert control(conn, "default") is None
 
 
@@ -127,20 +120,20 @@ def test_a_viewer_may_not_act(database: str, conn: psycopg.Connection[Any]) -> N
     ids=repr,
 )
 def test_called_wrongly(arguments: list[str]) -> None:
-    said = holdfast("queues", *arguments)
-    assert said.status == 2
-    assert said.err.startswith("holdfast queues")
-    assert said.err.count("\n") == 1
+    output = holdfast("queues", *arguments)
+    assert output.status == 2
+    assert output.err.startswith("holdfast queues")
+    assert output.err.count("\n") == 1
 
 
 def test_a_database_without_schema(server: Server) -> None:
     with clone(server, "template0") as empty:
-        said = holdfast("queues", "--database-url", empty)
-    assert said == (1, "", "holdfast queues: This database has no Holdfast schema: run `holdfast migrate`.\n")
+        output = holdfast("queues", "--database-url", empty)
+    assert output == (1, "", "holdfast queues: This database has no Holdfast schema: run `holdfast migrate`.\n")
 
 
 def test_no_server() -> None:
-    said = holdfast("queues", database="postgresql://me:hush@127.0.0.1:1/db")
-    assert said.status == 1
-    assert said.err.startswith("holdfast queues: cannot connect to the database of DATABASE_URL: ")
-    assert "hush" not in said.err
+    output = holdfast("queues", database="postgresql://me:hush@127.0.0.1:1/db")
+    assert output.status == 1
+    assert output.err.startswith("holdfast queues: cannot connect to the database of DATABASE_URL: ")
+    assert "hush" not in output.err

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast import Cron, Holdfast
 from holdfast._drivers import run_sync
 from holdfast._model.schedule import Every
-from holdfast._store.schedule import list_schedules, record_run, register_schedules, start_run
+from holdfast._store.schedule import declare_schedules, list_schedules, record_run, register_schedules, start_run
 from holdfast._store.worker import register_worker
 from tests.cli.auditing import ME, audited
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
     conn = connect()
+    worker = run_sync(conn, register_worker("one", queues=[], kinds=[]))
+    run_sync(conn, declare_schedules(["cleanup", "reminders"], worker=worker))
     hourly = Every(timedelta(hours=1))
     run_sync(conn, register_schedules([("cleanup", hourly, None), ("reminders", hourly, None)]))
     run_sync(conn, record_run(run_sync(conn, start_run()), "cleanup", "completed", worker=0, counts={"deleted": 12}))
@@ -36,22 +40,22 @@ def schedule(conn: psycopg.Connection[Any], name: str) -> ScheduleLine:
 
 
 def test_nothing_yet(database: str) -> None:
-    said = holdfast("runners", database=database)
-    assert (said.status, said.err) == (0, "")
-    assert said.out.startswith("No schedule is stored")
+    output = holdfast("runners", database=database)
+    assert (output.status, output.err) == (0, "")
+    assert output.out.startswith("No schedule is stored")
     assert holdfast("runners", "--json", database=database).json == []
 
 
 def test_list_schedules_and_last_runs(database: str, conn: psycopg.Connection[Any]) -> None:
-    said = holdfast("runners", database=database)
-    assert (said.status, said.err) == (0, "")
-    head, *lines = said.out.splitlines()
+    output = holdfast("runners", database=database)
+    assert (output.status, output.err) == (0, "")
+    head, *lines = output.out.splitlines()
     assert head.split()[:4] == ["NAME", "WHAT", "SCHEDULE", "STATE"]
     assert [line.split()[0] for line in lines] == ["cleanup", "outbox", "reminders"]
     assert "12 deleted" in lines[0]
     assert "waiting" in lines[0]
     assert lines[1].split()[1:4] == ["-", "-", "-"]
-    assert said.out == holdfast("runners", "list", database=database).out
+    assert output.out == holdfast("runners", "list", database=database).out
 
 
 @pytest.mark.parametrize("arguments", [["--json"], ["list", "--json"], ["--json", "list"]], ids=" ".join)
@@ -71,26 +75,53 @@ def test_what_runs_now(database: str, conn: psycopg.Connection[Any]) -> None:
     conn.execute(look, [worker, "2126-05-01Z", "cleanup"])
     conn.execute(look, [dead, "2026-05-02Z", "reminders"])
     run_sync(conn, record_run(run_sync(conn, start_run()), "loop", None, worker=worker, counts={}))
-    said = {line.split()[0]: line for line in holdfast("runners", database=database).out.splitlines()}
-    assert f"running since 2026-05-01 00:00:00Z on worker {worker}" in said["cleanup"]
-    assert f"on worker {worker}" in said["loop"]
-    assert "running" not in said["reminders"]
-    assert "running" not in said["outbox"]
+    output = {line.split()[0]: line for line in holdfast("runners", database=database).out.splitlines()}
+    assert "running since 2026-05-01 00:00:00Z on worker here" in output["cleanup"]
+    assert "on worker here" in output["loop"]
+    assert "running" not in output["reminders"]
+    assert "running" not in output["outbox"]
     found = {line["name"]: line["running"] for line in holdfast("runners", "--json", database=database).json}
     assert found["cleanup"] == {"since": "2026-05-01T00:00:00+00:00", "worker": worker}
     assert found["loop"]["worker"] == worker
     assert found["reminders"] is found["outbox"] is None
 
 
+@pytest.mark.parametrize("why", ["removed", "no worker"])
+def test_a_schedule_that_no_worker_declares_has_no_next_time(
+    database: str, conn: psycopg.Connection[Any], why: str
+) -> None:
+    conn.execute("UPDATE holdfast.schedule SET next_at = '2100-01-01Z'")
+    conn.execute("UPDATE holdfast.schedule SET declared = NULL, what = 'job', job = '{}' WHERE name = 'reminders'")
+    if why == "removed":
+        conn.execute("UPDATE holdfast.worker SET schedules = '{other}'")
+    else:
+        conn.execute("UPDATE holdfast.worker SET heartbeat_at = now() - interval '2 minutes'")
+    gone, _, by_hand = holdfast("runners", database=database).out.splitlines()[1:]
+    assert "no live worker declares it" in gone
+    assert "2100" not in gone
+    assert ("2100" in by_hand) == (why == "removed"), "every worker runs one made by hand"
+
+
+async def test_a_worker_says_what_it_declares(database: str, conn: psycopg.Connection[Any]) -> None:
+    conn.execute("DELETE FROM holdfast.schedule")
+    app = Holdfast(database)
+    report = app.declare("report", dict)
+    app.schedule("nightly", report.new({}), every=Cron("0 2 * * *"))
+    async with app.worker():
+        await until(lambda: {line.name for line in run_sync(conn, list_schedules()) if line.served} >= {"nightly"})
+        assert "waiting" in holdfast("runners", database=database).out
+    assert not schedule(conn, "nightly").served
+
+
 def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> None:
-    said = holdfast("runners", "pause", "cleanup", database=database)
-    assert (said.status, said.out) == (0, "cleanup: paused; what runs now goes on\n")
+    output = holdfast("runners", "pause", "cleanup", database=database)
+    assert (output.status, output.out) == (0, "cleanup: paused; what runs now goes on\n")
     assert schedule(conn, "cleanup").paused
     assert not schedule(conn, "reminders").paused
     assert "paused" in holdfast("runners", database=database).out
 
-    said = holdfast("runners", "trigger", "cleanup", "--json", database=database)
-    assert said.json == {"name": "cleanup", "action": "trigger"}
+    output = holdfast("runners", "trigger", "cleanup", "--json", database=database)
+    assert output.json == {"name": "cleanup", "action": "trigger"}
     assert schedule(conn, "cleanup").triggered
     assert "paused, triggered" in holdfast("runners", database=database).out
 
@@ -107,6 +138,6 @@ def test_pause_resume_trigger(database: str, conn: psycopg.Connection[Any]) -> N
     ],
 )
 def test_a_name_that_is_not_there(database: str, conn: psycopg.Connection[Any], name: str, message: str) -> None:
-    said = holdfast("runners", "pause", name, database=database)
-    assert said == (1, "", f"holdfast runners: {message}\n")
+    output = holdfast("runners", "pause", name, database=database)
+    assert output == (1, "", f"holdfast runners: {message}\n")
     assert audited(conn) == []

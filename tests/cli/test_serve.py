@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._distribution import missing
-from tests.cli.commands import PATIENCE, environment, holdfast
 from tests.cli.serving import Serving, token
-from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
-from tests.traps.workers import enqueue, job, statuses
+from tests.kit.commands import PATIENCE, environment, holdfast
+from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
+from tests.kit.workers import enqueue, job, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 def test_it_says_where_it_is_and_how_to_come_in(database: str, tmp_path: Path) -> None:
     with Serving(database=database, cwd=tmp_path) as serving:
         assert serving.url.startswith("http://127.0.0.1:")
-        serving.hear("Nobody has an access token yet. Make one: holdfast tokens make NAME --role developer")
+        serving.wait_for_line("Nobody has an access token yet. Make one: holdfast tokens make NAME --role developer")
         viewer, developer = token(database, "viewer"), token(database, "developer")
-        with serving.client() as nobody:
-            assert nobody.get("/live").status_code == 200
-            refused = nobody.get("/api/me")
+        with serving.client() as unknown:
+            assert unknown.get("/live").status_code == 200
+            refused = unknown.get("/api/me")
             assert refused.status_code == 401
             assert "server" not in refused.headers
         with serving.client(viewer) as looking:
@@ -43,7 +43,7 @@ def test_it_says_where_it_is_and_how_to_come_in(database: str, tmp_path: Path) -
             assert developing.post("/outbox/run-once").status_code == 409
         serving.process.send_signal(signal.SIGTERM)
         assert serving.ended() == 0
-    assert not any(developer in line or viewer in line for line in serving.said)
+    assert not any(developer in line or viewer in line for line in serving.output)
 
 
 def test_with_an_application_a_tick_can_be_run(database: str, shop: Path, connect: Connect) -> None:
@@ -52,7 +52,7 @@ def test_with_an_application_a_tick_can_be_run(database: str, shop: Path, connec
     with Serving("shop:app", database=database, cwd=shop) as serving, serving.client(developer) as client:
         summary = client.post("/outbox/run-once").json()["summary"]
         assert (summary["processed"], summary["completed"]) == (1, 1)
-        assert not any("access token" in line for line in serving.said)
+        assert not any("access token" in line for line in serving.output)
     assert statuses(connect()) == {made: "completed"}
 
 
@@ -89,11 +89,11 @@ def test_fields_are_hidden_and_metrics_public_when_asked_for(database: str, tmp_
     with Serving(*options, database=database, cwd=tmp_path) as serving:
         with serving.client(viewer) as client:
             story = client.get(f"/api/jobs/{made}").json()
-        with serving.client() as nobody:
-            assert nobody.get("/metrics").status_code == 200
+        with serving.client() as unknown:
+            assert unknown.get("/metrics").status_code == 200
     assert story["payload"] == {"name": "Ada", "shoe_size": "[redacted]", "password": "[redacted]"}
-    with Serving(database=database, cwd=tmp_path) as serving, serving.client() as nobody:
-        assert nobody.get("/metrics").status_code == 401
+    with Serving(database=database, cwd=tmp_path) as serving, serving.client() as unknown:
+        assert unknown.get("/metrics").status_code == 401
 
 
 def test_a_session_of_one_process_is_valid_at_another(database: str, tmp_path: Path) -> None:
@@ -115,22 +115,22 @@ def test_a_session_of_one_process_is_valid_at_another(database: str, tmp_path: P
 
 def test_it_starts_while_the_database_is_away(tmp_path: Path) -> None:
     with Serving(database="postgresql://me:hush@127.0.0.1:1/db", cwd=tmp_path) as serving:
-        serving.hear("cannot connect to the database")
+        serving.wait_for_line("cannot connect to the database")
         with serving.client() as client:
             assert client.get("/live").status_code == 200
             assert client.get("/ready").status_code == 503
-    assert not any("hush" in line for line in serving.said)
+    assert not any("hush" in line for line in serving.output)
 
 
 def test_a_port_that_is_taken(database: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = holdfast("serve", "--port", str(port), database=database)
-    assert said == (1, "", f"holdfast serve: cannot listen on 127.0.0.1 port {port}: Address already in use\n")
+        output = holdfast("serve", "--port", str(port), database=database)
+    assert output == (1, "", f"holdfast serve: cannot listen on 127.0.0.1:{port}: Address already in use\n")
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "states"),
     [
         (["--port", "65536"], "is not a port"),
         (["--connections", "0"], "from 1 to 100"),
@@ -149,13 +149,13 @@ def test_a_port_that_is_taken(database: str) -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
-def test_called_wrongly(database: str, tmp_path: Path, arguments: list[str], says: str) -> None:
+def test_called_wrongly(database: str, tmp_path: Path, arguments: list[str], states: str) -> None:
     (tmp_path / "short").write_text("hush")
     (tmp_path / "bytes").write_bytes(bytes(range(128, 192)))
-    said = holdfast("serve", *arguments, database=database, cwd=tmp_path)
-    assert (said.status, said.out) == (2, "")
-    assert says in said.err
-    assert "hush" not in said.err
+    output = holdfast("serve", *arguments, database=database, cwd=tmp_path)
+    assert (output.status, output.out) == (2, "")
+    assert states in output.err
+    assert "hush" not in output.err
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,9 +23,9 @@ ALIASES: dict[str, Any] = {
 
 
 def test_every_alias_is_read(database: str) -> None:
-    said = holdfast("check", "--json", database=database, **ALIASES)
-    assert said.status == 0
-    read = {row["source"]: row["value"] for row in said.json["settings"] if row["source"].startswith("alias")}
+    output = holdfast("check", "--json", database=database, **ALIASES)
+    assert output.status == 0
+    read = {row["source"]: row["value"] for row in output.json["settings"] if row["source"].startswith("alias")}
     assert set(read) == {f"alias {alias}" for alias in (*ALIASES, "DATABASE_URL")}
     for alias, text in ALIASES.items():
         assert read[f"alias {alias}"] == ("pdf=3" if alias.startswith("PDF") else text)
@@ -35,21 +35,21 @@ def test_the_argument_wins_with_a_note(database: str, shop: Path) -> None:
     text = f"from holdfast import Holdfast\napp = Holdfast({database!r})\n"
     shop.joinpath("own.py").write_text(text)
     other = "postgresql://me:hush@127.0.0.1:1/other"
-    said = holdfast("check", "own:app", "--queues", "default=3", "--json", cwd=shop, HOLDFAST_DATABASE_URL=other)
-    assert said.status == 0
-    rows = {row["name"]: (row["value"], row["source"]) for row in said.json["settings"]}
+    output = holdfast("check", "own:app", "--queues", "default=3", "--json", cwd=shop, HOLDFAST_DATABASE_URL=other)
+    assert output.status == 0
+    rows = {row["name"]: (row["value"], row["source"]) for row in output.json["settings"]}
     assert rows["HOLDFAST_DATABASE_URL"][1] == "argument"
     assert rows["HOLDFAST_QUEUE_CONCURRENCY"] == ("default=3", "argument")
     note = "HOLDFAST_DATABASE_URL is not used: database_urls (argument) has another value"
-    assert said.json["notes"] == [note]
-    assert "hush" not in said.out
+    assert output.json["notes"] == [note]
+    assert "hush" not in output.out
 
 
 def test_the_first_name_wins_with_a_note(database: str) -> None:
-    said = holdfast("check", database=database, HOLDFAST_BATCH_SIZE="8", **ALIASES)
-    assert said.status == 0
-    assert "note: OUTBOX_WORKER_BATCH_SIZE is not used: HOLDFAST_BATCH_SIZE has another value" in said.out
-    assert "  8  " in next(line for line in said.out.splitlines() if line.startswith("HOLDFAST_BATCH_SIZE"))
+    output = holdfast("check", database=database, HOLDFAST_BATCH_SIZE="8", **ALIASES)
+    assert output.status == 0
+    assert "note: OUTBOX_WORKER_BATCH_SIZE is not used: HOLDFAST_BATCH_SIZE has another value" in output.out
+    assert "  8  " in next(line for line in output.out.splitlines() if line.startswith("HOLDFAST_BATCH_SIZE"))
 
 
 @pytest.mark.parametrize("command", [["check"], ["worker", "shop:app"], ["tick", "cycles:app"]], ids=" ".join)
@@ -60,8 +60,8 @@ def test_what_does_not_fit_together_is_refused(database: str, shop: Path, comman
         "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "30001",
         "HOLDFAST_REAP_INTERVAL_MS": "30000",
     }
-    said = holdfast(*command, database=database, cwd=shop, **wrong)
-    assert (said.status, said.out) == (1, "")
-    assert "HOLDFAST_HEARTBEAT_MS (10000) must be below a third of HOLDFAST_LEASE_MS (30000)" in said.err
-    assert "HOLDFAST_SHUTDOWN_TIMEOUT_MS (30001) must be at most HOLDFAST_LEASE_MS (30000)" in said.err
-    assert "HOLDFAST_REAP_INTERVAL_MS (30000) must be below HOLDFAST_LEASE_MS (30000)" in said.err
+    output = holdfast(*command, database=database, cwd=shop, **wrong)
+    assert (output.status, output.out) == (1, "")
+    assert "HOLDFAST_HEARTBEAT_MS (10000) must be below a third of HOLDFAST_LEASE_MS (30000)" in output.err
+    assert "HOLDFAST_SHUTDOWN_TIMEOUT_MS (30001) must be at most HOLDFAST_LEASE_MS (30000)" in output.err
+    assert "HOLDFAST_REAP_INTERVAL_MS (30000) must be below HOLDFAST_LEASE_MS (30000)" in output.err

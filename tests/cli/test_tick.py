@@ -5,45 +5,43 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.cli.commands import Running, Said, holdfast
-from tests.databases import clone
-from tests.traps.workers import enqueue, job, number, statuses
+from tests.kit.commands import Output, Running, holdfast
+from tests.kit.databases import clone
+from tests.kit.workers import enqueue, job, number, statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     import psycopg
 
     from tools.postgres import Server
 
-
-@pytest.fixture
-def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
-    return connect()
+OTHERS_OFF = "-relay,-schedules,-reaper,-maintenance"
 
 
-def outcomes(said: Said) -> dict[str, str]:
+def outcomes(output: Output) -> dict[str, str]:
     """By runner, in the order in which they ran."""
-    return {one["runner"]: one["outcome"] for one in said.json["runners"]}
+    return {one["runner"]: one["outcome"] for one in output.json["runners"]}
 
 
 def test_every_runner_once_in_order(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("quick"), job("quick"))
-    said = holdfast("tick", "cycles:app", "--json", database=database, cwd=shop)
-    assert said.status == 0
-    assert list(outcomes(said)) == ["outbox", "first", "second", "schedules", "reaper", "maintenance"]
-    assert {name for name, outcome in outcomes(said).items() if outcome != "completed"} <= {"maintenance"}  # not due
-    first = said.json["runners"][1]
+    output = holdfast("tick", "cycles:app", "--json", database=database, cwd=shop)
+    assert output.status == 0
+    assert list(outcomes(output)) == ["outbox", "first", "second", "schedules", "reaper", "maintenance"]
+    assert {name for name, outcome in outcomes(output).items() if outcome != "completed"} <= {"maintenance"}  # not due
+    first = output.json["runners"][1]
     assert (first["counts"], first["error"]) == ({"seen": 2, "left": 0}, None)
     assert set(statuses(conn).values()) == {"completed"}
     assert number(conn, "SELECT count(*) FROM holdfast.worker WHERE stopped_at IS NULL") == 0
 
 
 def test_a_table_for_people(database: str, shop: Path) -> None:
-    said = holdfast("tick", "cycles:app", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="second,first")
-    assert said.status == 0
-    head, *lines = said.out.splitlines()
+    output = holdfast(
+        "tick", "cycles:app", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS=f"second,first,{OTHERS_OFF}"
+    )
+    assert output.status == 0
+    head, *lines = output.out.splitlines()
     assert head.split() == ["RUNNER", "OUTCOME", "TOOK", "COUNTS,", "OR", "WHY"]
     assert [line.split()[:2] for line in lines] == [["second", "completed"], ["first", "completed"]]
     assert lines[0].endswith("200 items")
@@ -53,44 +51,49 @@ def test_a_table_for_people(database: str, shop: Path) -> None:
 def test_the_budget_of_items(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("quick") for _ in range(20)))
     options = {"HOLDFAST_TICK_RUNNERS": "outbox,second", "HOLDFAST_TICK_RUNNER_MAX_ITEMS": "5"}
-    said = holdfast("tick", "cycles:app", "--json", database=database, cwd=shop, **options)
-    assert said.status == 0
+    output = holdfast("tick", "cycles:app", "--json", database=database, cwd=shop, **options)
+    assert output.status == 0
     assert sorted(statuses(conn).values()) == ["completed"] * 5 + ["pending"] * 15
-    assert said.json["runners"][1]["counts"] == {"items": 5}
+    assert output.json["runners"][1]["counts"] == {"items": 5}
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE attempt > 0") == 0
 
 
 def test_a_runner_that_fails_does_not_stop_the_next(database: str, shop: Path) -> None:
-    said = holdfast(
-        "tick", "cycles:failing", "--json", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="broken,after"
+    output = holdfast(
+        "tick",
+        "cycles:failing",
+        "--json",
+        database=database,
+        cwd=shop,
+        HOLDFAST_TICK_RUNNERS=f"broken,after,{OTHERS_OFF}",
     )
-    assert said.status == 1
-    assert outcomes(said) == {"broken": "failed", "after": "completed"}
-    assert said.json["runners"][0]["error"] == "it broke, and the password=***"
-    assert said.json["exit_code"] == 1
-    assert "hush" not in said.out + said.err
+    assert output.status == 1
+    assert outcomes(output) == {"broken": "failed", "after": "completed"}
+    assert output.json["runners"][0]["error"] == "it broke, and the password=***"
+    assert output.json["exit_code"] == 1
+    assert "hush" not in output.out + output.err
 
 
 def test_the_time_of_one_runner(database: str, shop: Path) -> None:
-    options = {"HOLDFAST_TICK_RUNNERS": "waiting,after", "HOLDFAST_TICK_RUNNER_MAX_MS": "200"}
-    said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
-    assert said.status == 1
-    assert outcomes(said) == {"waiting": "failed", "after": "completed"}
-    assert said.json["runners"][0]["error"] == "it ran longer than 0.2 s"
+    options = {"HOLDFAST_TICK_RUNNERS": f"waiting,after,{OTHERS_OFF}", "HOLDFAST_TICK_RUNNER_MAX_MS": "200"}
+    output = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
+    assert output.status == 1
+    assert outcomes(output) == {"waiting": "failed", "after": "completed"}
+    assert output.json["runners"][0]["error"] == "it ran longer than 0.2 s"
 
 
 def test_no_time_left_for_the_last(database: str, shop: Path) -> None:
     options = {"HOLDFAST_TICK_RUNNERS": "waiting,after", "HOLDFAST_TICK_OVERALL_MAX_MS": "300"}
-    said = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
-    assert outcomes(said)["after"] == "skipped"
-    assert said.json["runners"][1]["why"] == "no time left"
-    assert said.status == int("failed" in outcomes(said).values())
+    output = holdfast("tick", "cycles:failing", "--json", database=database, cwd=shop, **options)
+    assert outcomes(output)["after"] == "skipped"
+    assert output.json["runners"][1]["why"] == "no time left"
+    assert output.status == int("failed" in outcomes(output).values())
 
 
 def test_a_signal_ends_it_and_gives_the_jobs_back(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("endless"))
     with Running("tick", "cycles:app", database=database, cwd=shop) as tick:
-        tick.hear("endless")
+        tick.wait_for_line("endless")
         tick.signal(signal.SIGTERM)
         assert tick.ended() == 1
     assert "stopped by a signal before every runner had its turn" in tick.messages()
@@ -105,7 +108,7 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
     enqueue(conn, job(kind, queue="slow"))
     options = {"HOLDFAST_TICK_RUNNERS": "outbox", "HOLDFAST_SHUTDOWN_TIMEOUT_MS": "200"}
     with Running("tick", "shop:app", database=database, cwd=shop, **options) as tick:
-        tick.hear(kind)
+        tick.wait_for_line(kind)
         tick.signal(signal.SIGTERM)
         assert tick.ended() == 1
     assert set(statuses(conn).values()) == {left}
@@ -113,24 +116,24 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
 
 
 def test_a_runner_that_is_not_there(database: str, shop: Path) -> None:
-    said = holdfast("tick", "cycles:app", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="first,third")
-    assert said.status == 1
-    assert said.err.startswith("holdfast tick: HOLDFAST_TICK_RUNNERS: no runner is named third")
-    assert said.err.count("\n") == 1
+    output = holdfast("tick", "cycles:app", database=database, cwd=shop, HOLDFAST_TICK_RUNNERS="first,third")
+    assert output.status == 1
+    assert output.err.startswith("holdfast tick: HOLDFAST_TICK_RUNNERS: no runner is named third")
+    assert output.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     "address", ["postgresql://me:hush@127.0.0.1:1/away", "host=127.0.0.1 port=1 dbname=away user=me password=hush"]
 )
 def test_a_database_that_cannot_be_reached(shop: Path, address: str) -> None:
-    said = holdfast("tick", "cycles:app", "--json", database=address, cwd=shop)
-    assert said.status == 1
-    assert "hush" not in said.out + said.err
-    assert "Traceback" not in said.err
+    output = holdfast("tick", "cycles:app", "--json", database=address, cwd=shop)
+    assert output.status == 1
+    assert "hush" not in output.out + output.err
+    assert "Traceback" not in output.err
 
 
 def test_a_database_without_schema(server: Server, shop: Path) -> None:
     with clone(server, "template0") as empty:
-        said = holdfast("tick", "cycles:app", database=empty, cwd=shop)
-    assert said.status == 1
-    assert said.err.splitlines()[-1] == "holdfast tick: This database has no Holdfast schema: run `holdfast migrate`."
+        output = holdfast("tick", "cycles:app", database=empty, cwd=shop)
+    assert output.status == 1
+    assert output.err.splitlines()[-1] == "holdfast tick: This database has no Holdfast schema: run `holdfast migrate`."

@@ -10,34 +10,27 @@ from psycopg import sql
 
 from holdfast._ops.caller import Token
 from tests.cli.auditing import ME, audited
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import psycopg
 
 
-@pytest.fixture
-def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
-    return connect()
-
-
 def make(database: str, *arguments: str) -> Token:
-    said = holdfast("tokens", "make", *arguments, database=database)
-    assert said.status == 0, said.err
-    token = Token.read(said.out.removesuffix("\n"))
+    output = holdfast("tokens", "make", *arguments, database=database)
+    assert output.status == 0, output.err
+    token = Token.read(output.out.removesuffix("\n"))
     assert token is not None
     return token
 
 
 def test_a_token_is_shown_once_and_only_its_digest_is_kept(database: str, conn: psycopg.Connection[Any]) -> None:
-    said = holdfast("tokens", "make", "Ann of shipping", "--role", "operator", database=database)
-    assert said.status == 0
-    token = Token.read(said.out.removesuffix("\n"))
+    output = holdfast("tokens", "make", "Ann of shipping", "--role", "operator", database=database)
+    assert output.status == 0
+    token = Token.read(output.out.removesuffix("\n"))
     assert token is not None, "nothing but the token on standard output, for a script to take"
-    assert "Ann of shipping is operator with it, until" in said.err
-    assert token.secret not in said.err
+    assert "Ann of shipping is operator with it, until" in output.err
+    assert token.secret not in output.err
     (row,) = conn.execute("SELECT key, name, role, digest FROM holdfast.access_token").fetchall()
     assert row == (token.key, "Ann of shipping", "operator", hashlib.sha256(token.secret.encode()).hexdigest())
     whole = conn.execute("SELECT t::text || a::text || a.detail::text FROM holdfast.access_token t, holdfast.audit a")
@@ -68,8 +61,8 @@ def test_list_and_revoke(database: str, conn: psycopg.Connection[Any]) -> None:
     old, kept, gone = (make(database, name, "--role", "viewer") for name in ("old", "kept", "gone"))
     conn.execute("UPDATE holdfast.access_token SET expires_at = created_at WHERE key = %s", [old.key])
     assert holdfast("tokens", "revoke", gone.key, database=database) == (0, f"{gone.key}: revoked\n", "")
-    said = holdfast("tokens", "list", database=database)
-    head, *lines = said.out.splitlines()
+    output = holdfast("tokens", "list", database=database)
+    head, *lines = output.out.splitlines()
     assert head.split() == ["KEY", "NAME", "ROLE", "STATE", "CREATED", "EXPIRES"]
     assert [line.split()[:4] for line in lines] == [
         [gone.key, "gone", "viewer", "revoked"],
@@ -84,8 +77,8 @@ def test_what_was_done_is_in_the_audit_table(database: str, conn: psycopg.Connec
     token = make(database, "a", "--role", "developer")
     assert holdfast("tokens", "revoke", token.text, database=database).status == 0, "the whole token names its key"
     assert audited(conn) == [(ME, "token.make", token.key, None), (ME, "token.revoke", token.key, None)]
-    said = holdfast("tokens", "revoke", token.key, database=database)
-    assert said == (
+    output = holdfast("tokens", "revoke", token.key, database=database)
+    assert output == (
         1,
         "",
         f"holdfast tokens: no token with the key {token.key} is of use: see `holdfast tokens list`\n",
@@ -114,10 +107,10 @@ def test_what_was_done_is_in_the_audit_table(database: str, conn: psycopg.Connec
     ids=" ".join,
 )
 def test_called_wrongly(database: str, conn: psycopg.Connection[Any], arguments: list[str]) -> None:
-    said = holdfast("tokens", *arguments, database=database)
-    assert said.status == 2
-    assert said.err.startswith("holdfast tokens")
-    assert said.err.count("\n") == 1
+    output = holdfast("tokens", *arguments, database=database)
+    assert output.status == 2
+    assert output.err.startswith("holdfast tokens")
+    assert output.err.count("\n") == 1
     assert conn.execute("SELECT count(*) FROM holdfast.access_token").fetchone() == (0,)
 
 
@@ -126,12 +119,12 @@ def test_a_viewer_role_reads_no_tokens(database: str, conn: psycopg.Connection[A
     user = f"test_looker_{os.getpid()}"
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE holdfast_viewer").format(sql.Identifier(user)))
     try:
-        said = holdfast("tokens", "list", database=database.replace("postgres@", f"{user}@"))
+        output = holdfast("tokens", "list", database=database.replace("postgres@", f"{user}@"))
         made = holdfast(
             "tokens", "make", "b", "--role", "developer", database=database.replace("postgres@", f"{user}@")
         )
     finally:
         conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
-    for refused in (said, made):
+    for refused in (output, made):
         assert (refused.status, refused.out) == (1, "")
         assert f"{user} may not: permission denied for table access_token" in refused.err

@@ -17,9 +17,9 @@ import psycopg
 import pytest
 
 from holdfast._cli.top import shown
-from tests.cli.commands import PATIENCE, environment, holdfast
-from tests.databases import clone
-from tests.traps.workers import enqueue, job
+from tests.kit.commands import PATIENCE, environment, holdfast
+from tests.kit.databases import clone
+from tests.kit.workers import enqueue, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,9 +144,9 @@ def test_it_ends_with_its_terminal(database: str) -> None:
 
 
 def test_what_is_no_terminal(database: str) -> None:
-    said = holdfast("top", database=database)
-    assert (said.status, said.out) == (1, "")
-    assert said.err.startswith("holdfast top: this needs a terminal")
+    output = holdfast("top", database=database)
+    assert (output.status, output.out) == (1, "")
+    assert output.err.startswith("holdfast top: this needs a terminal")
 
 
 def test_a_database_that_is_not_there() -> None:
@@ -159,10 +159,10 @@ def test_a_database_that_is_not_there() -> None:
 
 @pytest.mark.parametrize("arguments", [["--interval", "0.1"], ["--interval", "x"], ["--theme", "pink"]], ids=" ".join)
 def test_called_wrongly(arguments: list[str]) -> None:
-    said = holdfast("top", *arguments)
-    assert said.status == 2
-    assert said.err.startswith("holdfast top")
-    assert said.err.count("\n") == 1
+    output = holdfast("top", *arguments)
+    assert output.status == 2
+    assert output.err.startswith("holdfast top")
+    assert output.err.count("\n") == 1
 
 
 def test_a_database_is_shown_without_its_password() -> None:

@@ -8,12 +8,13 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from holdfast._engine.keeper import LONGEST_PAUSE, SHORTEST_PAUSE, backoff
 from holdfast._engine.supervisor import cause
-from tests.cli.commands import PATIENCE, Running, holdfast
 from tests.cli.shop import GATE
-from tests.traps.workers import enqueue, job
+from tests.kit.commands import PATIENCE, Running, holdfast
+from tests.kit.workers import enqueue, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,11 +23,6 @@ if TYPE_CHECKING:
     import psycopg
 
     Connect = Callable[..., psycopg.Connection[Any]]
-
-
-@pytest.fixture
-def conn(connect: Connect) -> psycopg.Connection[Any]:
-    return connect()
 
 
 @contextmanager
@@ -59,16 +55,35 @@ def endings(conn: psycopg.Connection[Any]) -> list[str | None]:
     return [reason for (reason,) in rows]
 
 
+def test_it_says_which_database_it_serves(database: str, tmp_path: Path) -> None:
+    """The address in the code wins; a variable with another one is for commands that do not know the application."""
+    (tmp_path / "own.py").write_text(f"from holdfast import Holdfast\napp = Holdfast({database!r})\n")
+    parts = conninfo_to_dict(database)
+    place = f"localhost:{parts['port']}/{parts['dbname']}"
+    elsewhere = "postgresql://me:hush@db.internal/other"
+    with Running("worker", "own:app", database=elsewhere, cwd=tmp_path) as worker:
+        (warning,) = worker.wait_for_line(f"this worker serves {place}")
+        assert worker.wait_for_line("worker started")[0]["at"] == place
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+    assert "names db.internal:5432/other, which" in warning["message"]
+    with Running("worker", "own:app", database=database, cwd=tmp_path) as worker:
+        worker.wait_for_line("worker started")
+        worker.signal(signal.SIGTERM)
+        assert worker.ended() == 0
+    assert not any("this worker serves" in output for output in worker.messages())
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_jobs_then_stop(database: str, shop: Path, conn: psycopg.Connection[Any], number: signal.Signals) -> None:
     ids = enqueue(conn, *(job("quick", f'{{"n": {n}}}') for n in range(3)))
     with Running("worker", "shop:app", database=database, cwd=shop) as worker:
-        heard = worker.hear("quick", 3)
+        received = worker.wait_for_line("quick", 3)
         worker.signal(number)
         assert worker.ended() == 0
-    assert sorted(line["job"] for line in heard) == ids
-    assert {line["kind"] for line in heard} == {"quick"}
-    assert all(line["worker"] and line["chain"] == line["job"] for line in heard)
+    assert sorted(line["job"] for line in received) == ids
+    assert {line["kind"] for line in received} == {"quick"}
+    assert all(line["worker"] and line["chain"] == line["job"] for line in received)
     assert statuses(conn) == {"completed": 3}
     assert endings(conn) == ["stopped"]
 
@@ -80,9 +95,9 @@ def test_stop_under_load(database: str, shop: Path, connect: Connect, conn: psyc
         gate(connect) as holder,
         Running("worker", "shop:app", "--queues", "default=4", database=database, cwd=shop) as worker,
     ):
-        worker.hear("gated", 4)
+        worker.wait_for_line("gated", 4)
         worker.signal(signal.SIGTERM)
-        worker.hear("stopping")
+        worker.wait_for_line("stopping")
         holder.close()
         assert worker.ended() == 0
     assert statuses(conn) == {"completed": 4, "pending": 296}
@@ -95,7 +110,7 @@ def test_stop_under_load(database: str, shop: Path, connect: Connect, conn: psyc
 def test_stop_in_full_flow(database: str, shop: Path, conn: psycopg.Connection[Any], after: int) -> None:
     enqueue(conn, *(job("quick") for _ in range(3000)))
     with Running("worker", "shop:app", database=database, cwd=shop) as worker:
-        worker.hear("quick", after)
+        worker.wait_for_line("quick", after)
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
     found = statuses(conn)
@@ -108,7 +123,7 @@ def test_stop_in_full_flow(database: str, shop: Path, conn: psycopg.Connection[A
 def test_what_does_not_finish_in_time_is_given_back(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("endless", queue="slow") for _ in range(3)))
     with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="200") as worker:
-        worker.hear("endless", 3)
+        worker.wait_for_line("endless", 3)
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
     assert statuses(conn) == {"pending": 3}
@@ -119,11 +134,11 @@ def test_what_does_not_finish_in_time_is_given_back(database: str, shop: Path, c
 def test_a_second_signal_stops_at_once(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, *(job("endless", queue="slow") for _ in range(3)))
     with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="60000") as worker:
-        worker.hear("endless", 3)
+        worker.wait_for_line("endless", 3)
         worker.signal(signal.SIGINT)
-        worker.hear("stopping")
+        worker.wait_for_line("stopping")
         worker.signal(signal.SIGTERM)
-        worker.hear("stopping at once")
+        worker.wait_for_line("stopping at once")
         assert worker.process.wait(PATIENCE / 2) == 0
     assert statuses(conn) == {"pending": 3}
     assert wasted(conn) == 0
@@ -135,7 +150,7 @@ def test_a_thread_that_does_not_listen_does_not_keep_the_process(
 ) -> None:
     enqueue(conn, job("deaf", queue="slow"))
     with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="0") as worker:
-        worker.hear("deaf")
+        worker.wait_for_line("deaf")
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 1
     assert statuses(conn) == {"processing": 1}
@@ -159,12 +174,12 @@ def test_whatever_a_handler_leaves_behind_the_process_ends(
     enqueue(conn, job(kind, queue="slow"))
     timeout = "200" if signals == 1 else "60000"
     with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS=timeout) as worker:
-        worker.hear(kind)
+        worker.wait_for_line(kind)
         begun = time.monotonic()
         for _ in range(signals):
             worker.signal(signal.SIGTERM)
             if signals == 2:
-                worker.hear("stopping")
+                worker.wait_for_line("stopping")
         assert worker.ended() == status
         assert time.monotonic() - begun < 30
     assert statuses(conn) == left
@@ -177,7 +192,7 @@ def test_a_handler_that_blocks_the_event_loop_does_not_keep_the_process(
 ) -> None:
     enqueue(conn, job("blocking", queue="slow"))
     with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="100") as worker:
-        worker.hear("blocking")
+        worker.wait_for_line("blocking")
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 3
     assert worker.messages()[-1] == "not stopped in time: the process is ended"
@@ -189,7 +204,7 @@ def test_a_third_signal_ends_a_process_whose_event_loop_is_blocked(
 ) -> None:
     enqueue(conn, job("blocking", queue="slow"))
     with Running("worker", "shop:app", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="60000") as worker:
-        worker.hear("blocking")
+        worker.wait_for_line("blocking")
         begun = time.monotonic()
         while worker.process.poll() is None and time.monotonic() - begun < PATIENCE:
             worker.signal(signal.SIGTERM)
@@ -200,12 +215,12 @@ def test_a_third_signal_ends_a_process_whose_event_loop_is_blocked(
 
 def test_processes_are_restarted_and_stopped_together(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
-        supervisor.hear("worker started", 2)
+        supervisor.wait_for_line("worker started", 2)
         pids = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
         os.kill(pids[0], signal.SIGKILL)
-        (died,) = supervisor.hear("process died: signal SIGKILL")
+        (died,) = supervisor.wait_for_line("process died: signal SIGKILL")
         assert died["status"] == -signal.SIGKILL
-        supervisor.hear("worker started")
+        supervisor.wait_for_line("worker started")
         supervisor.signal(signal.SIGTERM)
         assert supervisor.ended() == 0
     assert supervisor.messages().count("process ended: exit code 0") == 2
@@ -216,7 +231,7 @@ def test_processes_are_restarted_and_stopped_together(database: str, shop: Path,
 
 def test_a_process_that_ends_well_is_not_restarted(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
-        supervisor.hear("worker started", 2)
+        supervisor.wait_for_line("worker started", 2)
         pids = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
@@ -232,9 +247,9 @@ def test_an_interrupt_at_the_terminal_reaches_each_process_once(
         gate(connect) as holder,
         Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor,
     ):
-        supervisor.hear("gated")
+        supervisor.wait_for_line("gated")
         os.killpg(supervisor.process.pid, signal.SIGINT)
-        supervisor.hear("stopping")
+        supervisor.wait_for_line("stopping")
         holder.close()
         assert supervisor.ended() == 0
     assert "stopping at once" not in supervisor.messages()
@@ -252,11 +267,11 @@ def test_a_signal_to_every_process_of_a_unit_stops_gently(
             "worker", "shop:app", "--processes", "2", "--queues", "default=1", database=database, cwd=shop
         ) as supervisor,
     ):
-        supervisor.hear("gated", 2)
+        supervisor.wait_for_line("gated", 2)
         pids = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
         for pid in (*pids, supervisor.process.pid):
             os.kill(pid, signal.SIGTERM)
-        supervisor.hear("stopping", 2)
+        supervisor.wait_for_line("stopping", 2)
         for pid in pids:
             os.kill(pid, signal.SIGTERM)
         holder.close()
@@ -271,7 +286,7 @@ def test_a_process_that_cannot_be_reached_is_killed_by_its_supervisor(
     with Running(
         "worker", "shop:app", "--processes", "1", database=database, cwd=shop, HOLDFAST_SHUTDOWN_TIMEOUT_MS="0"
     ) as supervisor:
-        supervisor.hear("worker started")
+        supervisor.wait_for_line("worker started")
         (pid,) = [line["pid"] for line in supervisor.log if line["message"] == "process started"]
         os.kill(pid, signal.SIGSTOP)
         supervisor.signal(signal.SIGTERM)
@@ -282,11 +297,11 @@ def test_a_process_that_cannot_be_reached_is_killed_by_its_supervisor(
 def test_a_second_signal_to_the_supervisor(database: str, shop: Path, conn: psycopg.Connection[Any]) -> None:
     enqueue(conn, job("endless", queue="slow"))
     with Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor:
-        supervisor.hear("endless")
+        supervisor.wait_for_line("endless")
         supervisor.signal(signal.SIGTERM)
-        supervisor.hear("stopping")
+        supervisor.wait_for_line("stopping")
         supervisor.signal(signal.SIGTERM)
-        supervisor.hear("stopping at once")
+        supervisor.wait_for_line("stopping at once")
         assert supervisor.ended() == 0
     assert statuses(conn) == {"pending": 1}
     assert wasted(conn) == 0
@@ -296,7 +311,7 @@ def test_processes_stop_when_their_supervisor_is_killed(
     database: str, shop: Path, conn: psycopg.Connection[Any]
 ) -> None:
     with Running("worker", "shop:app", "--processes", "2", database=database, cwd=shop) as supervisor:
-        supervisor.hear("worker started", 2)
+        supervisor.wait_for_line("worker started", 2)
         supervisor.signal(signal.SIGKILL)
         assert supervisor.ended() == -signal.SIGKILL
     assert supervisor.messages().count("the supervisor is gone") == 2
@@ -304,13 +319,13 @@ def test_processes_stop_when_their_supervisor_is_killed(
 
 
 def test_a_process_that_cannot_start_is_tried_again(database: str, conn: psycopg.Connection[Any], shop: Path) -> None:
-    conn.execute("DELETE FROM holdfast.migration WHERE number = (SELECT max(number) FROM holdfast.migration)")
+    conn.execute("INSERT INTO holdfast.migration VALUES (9999, '9999_future_breaking', 'x')")
     with Running("worker", "shop:app", "--processes", "1", database=database, cwd=shop) as supervisor:
-        heard = supervisor.hear("process died: exit code 1", 2)
+        received = supervisor.wait_for_line("process died: exit code 1", 2)
         supervisor.signal(signal.SIGTERM)
         supervisor.ended()
-    assert [line["deaths"] for line in heard] == [1, 2]
-    assert any("run `holdfast migrate`" in message for message in supervisor.messages())
+    assert [line["deaths"] for line in received] == [1, 2]
+    assert any("which breaks this code" in message for message in supervisor.messages())
 
 
 def test_the_pause_before_a_restart_grows_and_is_bounded() -> None:
@@ -348,11 +363,11 @@ def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: s
     }.items():
         (shop / f"{module}.py").write_text(code)
     status, message = APPS[name]
-    said = holdfast("worker", name, database=database, cwd=shop)
-    assert said.status == status
-    assert said.err.startswith(f"holdfast worker: {message.format(cwd=shop)}")
-    assert said.err.count("\n") == 1
-    assert said.out == ""
+    output = holdfast("worker", name, database=database, cwd=shop)
+    assert output.status == status
+    assert output.err.startswith(f"holdfast worker: {message.format(cwd=shop)}")
+    assert output.err.count("\n") == 1
+    assert output.out == ""
 
 
 @pytest.mark.parametrize(
@@ -372,22 +387,22 @@ def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: s
     ],
 )
 def test_a_worker_without_what_it_needs(shop: Path, variables: dict[str, str], status: int, message: str) -> None:
-    said = holdfast("worker", "shop:app", cwd=shop, **variables)
-    assert said.status == status
-    assert said.err.startswith(f"holdfast worker: {message}")
-    assert said.err.count("\n") == 1
-    assert "hush" not in said.err
+    output = holdfast("worker", "shop:app", cwd=shop, **variables)
+    assert output.status == status
+    assert output.err.startswith(f"holdfast worker: {message}")
+    assert output.err.count("\n") == 1
+    assert "hush" not in output.err
 
 
 def test_several_problems_are_reported_together(shop: Path) -> None:
-    said = holdfast("worker", "shop:app", cwd=shop, HOLDFAST_BATCH_SIZE="many", HOLDFAST_CONCURRENCY="0")
-    assert said.status == 1
-    assert "\n  - HOLDFAST_BATCH_SIZE must be" in said.err
-    assert "\n  - HOLDFAST_CONCURRENCY must be" in said.err
+    output = holdfast("worker", "shop:app", cwd=shop, HOLDFAST_BATCH_SIZE="many", HOLDFAST_CONCURRENCY="0")
+    assert output.status == 1
+    assert "\n  - HOLDFAST_BATCH_SIZE must be" in output.err
+    assert "\n  - HOLDFAST_CONCURRENCY must be" in output.err
 
 
 @pytest.mark.parametrize("queues", ["", "default", "default=0", "default=x", "a=1,a=2", "=3", "default=99999"])
 def test_queues_that_cannot_be_read(shop: Path, queues: str) -> None:
-    said = holdfast("worker", "shop:app", "--queues", queues, cwd=shop)
-    assert said.status == 2
-    assert "holdfast worker: --queues: " in said.err
+    output = holdfast("worker", "shop:app", "--queues", queues, cwd=shop)
+    assert output.status == 2
+    assert "holdfast worker: --queues: " in output.err

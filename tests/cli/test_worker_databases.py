@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from tests.cli.commands import Running, holdfast
-from tests.databases import clone
-from tests.traps.workers import enqueue, job
+from tests.kit.commands import Running, holdfast
+from tests.kit.databases import clone
+from tests.kit.workers import enqueue, job
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,13 +25,13 @@ def test_each_process_follows_the_file(
     variables = {"HOLDFAST_DATABASES_FILE": str(path)}
     with clone(server, template) as other, psycopg.connect(other, autocommit=True) as conn:
         with Running("worker", "shop:app", "--processes", "2", database=None, cwd=shop, **variables) as worker:
-            worker.hear("worker started", 2)
+            worker.wait_for_line("worker started", 2)
             path.write_text(f'eu = "{database}"\nus = "{other}"\n')
-            added = worker.hear("a database is added", 2)
+            added = worker.wait_for_line("a database is added", 2)
             enqueue(conn, job("quick"))
-            assert worker.hear("quick")[0]["database"] == "us"
+            assert worker.wait_for_line("quick")[0]["database"] == "us"
             path.write_text(f'eu = "{database}"\n')
-            worker.hear("a database was removed", 2)
+            worker.wait_for_line("a database was removed", 2)
             worker.signal(signal.SIGTERM)
             assert worker.ended() == 0
         assert {line["database"] for line in added} == {"us"}
@@ -42,7 +42,7 @@ def test_each_process_follows_the_file(
 def test_a_file_that_cannot_be_read_at_the_start(shop: Path, tmp_path: Path) -> None:
     path = tmp_path / "databases.toml"
     path.write_text('eu = "postgresql://me:hush@there')
-    said = holdfast("worker", "shop:app", cwd=shop, HOLDFAST_DATABASES_FILE=str(path))
-    assert said.status != 0
-    assert f"{path}: not TOML: " in said.err
-    assert "hush" not in said.err
+    output = holdfast("worker", "shop:app", cwd=shop, HOLDFAST_DATABASES_FILE=str(path))
+    assert output.status != 0
+    assert f"{path}: not TOML: " in output.err
+    assert "hush" not in output.err

@@ -8,10 +8,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from holdfast._engine.pipeline import refusal
+from holdfast._engine.server_refusal import refusal
 from holdfast._engine.supervisor import REFUSED_STATUS
-from tests.cli.commands import holdfast
-from tests.databases import clone
+from tests.kit.commands import holdfast
+from tests.kit.databases import clone
 from tools.postgres import Server
 
 if TYPE_CHECKING:
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize("arguments", [(), ("--processes", "2")], ids=["one process", "supervised"])
 def test_a_database_that_does_not_exist(server: Server, shop: Path, arguments: tuple[str, ...]) -> None:
-    said = holdfast("worker", "shop:app", *arguments, database=server.url("nowhere"), cwd=shop)
-    assert said.status == REFUSED_STATUS
-    assert 'holdfast worker: nowhere: database "nowhere" does not exist. Correct the address' in said.err
-    assert "Traceback" not in said.err
+    output = holdfast("worker", "shop:app", *arguments, database=server.url("nowhere"), cwd=shop)
+    assert output.status == REFUSED_STATUS
+    assert 'holdfast worker: nowhere: database "nowhere" does not exist. Correct the address' in output.err
+    assert "Traceback" not in output.err
 
 
 def test_a_role_that_does_not_exist(database: str, shop: Path) -> None:
-    said = holdfast("worker", "shop:app", database=f"{database}?user=nobody", cwd=shop)
-    assert (said.status, 'role "nobody" does not exist' in said.err) == (REFUSED_STATUS, True)
-    assert said.err.count("\n") == 1
+    output = holdfast("worker", "shop:app", database=f"{database}?user=nobody", cwd=shop)
+    assert (output.status, 'role "nobody" does not exist' in output.err) == (REFUSED_STATUS, True)
+    assert output.err.count("\n") == 1
 
 
 def test_a_password_that_is_wrong(server_version: int, shop: Path) -> None:
@@ -54,15 +54,15 @@ def test_a_password_that_is_wrong(server_version: int, shop: Path) -> None:
 
 def test_a_schema_that_is_missing(server: Server, shop: Path) -> None:
     with clone(server, "template0") as empty:
-        said = holdfast("worker", "shop:app", database=empty, cwd=shop)
-    assert (said.status, said.err.splitlines()[-1]) == (
+        output = holdfast("worker", "shop:app", database=empty, cwd=shop)
+    assert (output.status, output.err.splitlines()[-1]) == (
         REFUSED_STATUS,
         "holdfast worker: This database has no Holdfast schema: run `holdfast migrate`.",
     )
 
 
 @pytest.mark.parametrize(
-    ("said", "why"),
+    ("output", "why"),
     [
         (
             'connection to server at "::1", port 5432 failed: FATAL:  password authentication failed for user "app"',
@@ -75,8 +75,8 @@ def test_a_schema_that_is_missing(server: Server, shop: Path) -> None:
         ("consuming input failed: server closed the connection unexpectedly", None),
     ],
 )
-def test_temporary_problems_are_distinguished(said: str, why: str | None) -> None:
-    assert refusal(psycopg.OperationalError(said)) == why
+def test_temporary_problems_are_distinguished(output: str, why: str | None) -> None:
+    assert refusal(psycopg.OperationalError(output)) == why
 
 
 def test_a_database_without_room_is_one_that_passes(server: Server, database: str) -> None:

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import call_command
 
-from tests.databases import clone
-from tests.django_config import configure, connected
+from tests.kit.databases import clone
+from tests.kit.django_config import configure, connected
+from tests.kit.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,3 +31,9 @@ def django_database(server: Server, django_template: str) -> Iterator[str]:
     """Django's default connection leads to a migrated database of the test's own."""
     with clone(server, django_template) as database, connected(default=database):
         yield database
+
+
+@pytest.fixture
+def ledger(django_database: str) -> Iterator[Ledger]:
+    with Ledger(django_database) as ledger:
+        yield ledger

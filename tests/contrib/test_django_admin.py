@@ -13,10 +13,11 @@ from django.test.utils import CaptureQueriesContext
 
 from holdfast._store.inspect import MOST
 from holdfast.contrib.django import admin
-from tests.engine.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.kit.ledger import Ledger
 
 
 LISTS = ["job", "endedjob", "deadletter", "worker", "run"]
@@ -46,12 +47,6 @@ def fill(ledger: Ledger, rows: int) -> None:
         "ANALYZE",
     ):
         ledger.conn.execute(statement.encode())
-
-
-@pytest.fixture
-def ledger(django_database: str) -> Iterator[Ledger]:
-    with Ledger(django_database) as ledger:
-        yield ledger
 
 
 @pytest.fixture

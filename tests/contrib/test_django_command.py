@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from django.core.management import call_command
 
-from tests.cli.commands import Running
-from tests.databases import clone
-from tests.django_config import connected
-from tests.engine.ledger import Ledger
+from tests.kit.commands import Running
+from tests.kit.databases import clone
+from tests.kit.django_config import connected
+from tests.kit.ledger import Ledger
 from tests.sites.serving import EXAMPLES, libpq
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def test_a_worker_of_several_processes_is_of_the_site(database: str) -> None:
         **libpq(database),
     )
     with running, Ledger(database) as ledger:
-        running.hear("worker started", times=2)
+        running.wait_for_line("worker started", times=2)
         assert ledger.rows("SELECT kinds FROM holdfast.worker") == [(["receipt.send"],)] * 2
         running.signal(signal.SIGTERM)
         assert running.ended() == 0

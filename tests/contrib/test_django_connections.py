@@ -19,9 +19,9 @@ from holdfast import UnsupportedConnection
 from holdfast.contrib.django._application import FreshConnections, address, application
 from tests.contrib.book.application import app, new
 from tests.contrib.book.jobs import backend
-from tests.databases import clone
-from tests.django_config import connected
-from tests.engine.ledger import Ledger
+from tests.kit.databases import clone
+from tests.kit.django_config import connected
+from tests.kit.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -41,12 +41,6 @@ def orders(server: Server, template: str, django_database: str) -> Iterator[str]
     """Another database, under another alias."""
     with clone(server, template) as database, connected(orders=database):
         yield database
-
-
-@pytest.fixture
-def ledger(django_database: str) -> Iterator[Ledger]:
-    with Ledger(django_database) as ledger:
-        yield ledger
 
 
 def live(database: str) -> int:

@@ -13,8 +13,8 @@ from holdfast._store import schema
 from holdfast.contrib.django._application import BringUpToDate
 from holdfast.contrib.django.models import Job
 from tests.contrib.book.application import app, new
-from tests.databases import clone
-from tests.django_config import connected
+from tests.kit.databases import clone
+from tests.kit.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_undone_it_loses_no_job_and_can_be_done_again(django_database: str) -> N
 
 
 def test_django_finds_nothing_to_add(django_database: str) -> None:
-    said = StringIO()
-    call_command("makemigrations", "--check", "--dry-run", stdout=said)
-    assert "No changes detected" in said.getvalue()
+    output = StringIO()
+    call_command("makemigrations", "--check", "--dry-run", stdout=output)
+    assert "No changes detected" in output.getvalue()
     call_command("check", databases=["default"])

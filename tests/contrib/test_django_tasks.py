@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -21,13 +22,13 @@ from tests.contrib.django_names import (
     task_finished,
     task_started,
 )
-from tests.databases import clone
-from tests.django_config import connected
-from tests.engine.ledger import Ledger
-from tests.engine.waiting import until
+from tests.kit.databases import clone
+from tests.kit.django_config import connected
+from tests.kit.ledger import Ledger
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
 
     from tools.postgres import Server
 
@@ -39,14 +40,8 @@ class BackOutError(Exception):
 
 
 @pytest.fixture
-def ledger(django_database: str) -> Iterator[Ledger]:
-    with Ledger(django_database) as ledger:
-        yield ledger
-
-
-@pytest.fixture
 async def worker(django_database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    monkeypatch.setattr(app, "url", django_database)
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", django_database)
     monkeypatch.setenv("HOLDFAST_RETRY_BASE_MS", "1")
     async with app.worker(id="w", queues={"default": 2, "mail": 2}, poll_interval=0.05):
         yield
@@ -175,6 +170,22 @@ def test_a_job_that_is_no_task_does_not_exist(django_database: str, ledger: Ledg
     job = app.sync.enqueue(ledger.conn, new("book.print"))
     with pytest.raises(TaskResultDoesNotExist):
         add.get_result(str(job.id))
+
+
+@pytest.mark.parametrize("kind", ["this.s", "this", ".", "this."])
+def test_the_kind_of_a_job_does_not_decide_what_is_imported(django_database: str, ledger: Ledger, kind: str) -> None:
+    job = ledger.value("SELECT holdfast.enqueue(%s, '{}')", kind)
+    with pytest.raises(TaskResultDoesNotExist):
+        add.get_result(str(job))
+    assert "this" not in sys.modules
+
+
+def test_a_result_is_found_by_a_process_that_has_not_imported_the_task(
+    django_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = add.enqueue(1)
+    monkeypatch.delitem(sys.modules, PATH)
+    assert add.get_backend().get_result(result.id).task.module_path == f"{PATH}.add"
 
 
 def test_every_priority_of_django_has_its_place() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 from typing import TYPE_CHECKING
 
-from tests.cli.commands import Running
-from tests.engine.ledger import Ledger
+from tests.kit.commands import Running
+from tests.kit.ledger import Ledger
 from tests.sites.serving import command
 
 if TYPE_CHECKING:
@@ -59,10 +59,10 @@ def test_handlers_of_every_process_have_the_applications_context(tmp_path: Path,
         cwd=tmp_path,
     )
     with running, Ledger(database) as ledger:
-        running.hear("worker started")
+        running.wait_for_line("worker started")
         for kind in ("plain", "async"):
             ledger.do("SELECT holdfast.enqueue(kind => %s)", kind)
-            running.hear("torn down: True")
+            running.wait_for_line("torn down: True")
         running.signal(signal.SIGTERM)
         assert running.ended() == 0
         assert ledger.rows("SELECT result #>> '{}' FROM holdfast.job_history") == [("hello",)] * 2

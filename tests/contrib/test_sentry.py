@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 import pytest
 
-from tests.cli.commands import PATIENCE, Running
+from tests.kit.commands import PATIENCE, Running
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -116,8 +116,8 @@ def test_a_dead_letter_is_an_event_and_a_retry_is_not(database: str, sentry: Sen
 
 def test_every_attempt_if_asked_for(database: str, sentry: Sentry, folder: Path) -> None:
     enqueue(database, "charge", 2)
-    told = {"SHOP_SENTRY": sentry.address, "SHOP_TELLS_ALL": "1"}
-    with Running("worker", "shop:app", database=database, cwd=folder, **told) as worker:
+    reported = {"SHOP_SENTRY": sentry.address, "SHOP_TELLS_ALL": "1"}
+    with Running("worker", "shop:app", database=database, cwd=folder, **reported) as worker:
         events = [sentry.take(), sentry.take()]
         stop(worker)
     assert sentry.is_empty

@@ -14,7 +14,7 @@ from starlette.routing import Route
 from holdfast import Holdfast
 from holdfast._model.errors import HoldfastError
 from holdfast.contrib.starlette import holdfast_of, while_connected
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable

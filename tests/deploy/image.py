@@ -5,15 +5,12 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from tests.deploy.containerfile import FILE, ROOT, Stage, as_user, copy, inside, run, stages
-
-_CONSTRAINTS = re.compile(r" \\\n( +--hash=\S+( \\\n)?)+")
 
 
 class Image(NamedTuple):
@@ -60,11 +57,11 @@ def provide(folder: Path) -> Image:
 
 
 def build(root: Path) -> None:
-    _, stage, last = stages(FILE.read_text())
+    *_, stage, last = stages(FILE.read_text())
     copy(stage, root)
     _take_dashboard(root)
     for step in stage.all("RUN"):
-        run(step, root, _variables(root))
+        run(step, root, _variables())
     assert not last.all("RUN"), "the last stage only copies"
     # The virtualenv stays where it was made: COPY --from=build has the same path on both sides.
     (root / "app").mkdir(exist_ok=True)
@@ -77,20 +74,16 @@ def _take_dashboard(root: Path) -> None:
         shutil.copytree(built, root / "src/src/holdfast/_ops/pages", dirs_exist_ok=True)
 
 
-def _variables(root: Path) -> dict[str, str]:
-    """The environment of a step: programs, and where packages come from. The lock of the tests pins their versions."""
+def _variables() -> dict[str, str]:
+    """The environment of a step: programs, and where packages come from."""
     inherited = {
         name: value
         for name, value in os.environ.items()
         if name.startswith(("PIP_", "SSL_")) or "proxy" in name.lower() or name == "HOME"
     }
-    constraints = root / "constraints.txt"
-    constraints.write_text(_CONSTRAINTS.sub("", (ROOT / "requirements-dev.txt").read_text()))
     return inherited | {
+        # What builds the wheel is in this environment already, in the version of the lock: see test_images.py.
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.defpath]),
-        "PIP_CONSTRAINT": str(constraints),
-        # The package that builds is in this environment already. False turns isolation off: pip negates the option.
-        "PIP_NO_BUILD_ISOLATION": "false",
         # Not what is tested, and half of the time.
         "PIP_NO_COMPILE": "true",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -58,6 +58,20 @@ def pods(manifest: Manifest) -> Iterator[Manifest]:
         yield template
 
 
+def check_network(found: dict[tuple[str, str], Manifest]) -> None:
+    """Check that pods are reached at the ports that they serve, and nowhere else."""
+    components = {component for kind, component in found if kind in {"Deployment", "Job"}}
+    assert components == {component for kind, component in found if kind == "NetworkPolicy"}
+    for component in components:
+        policy = found["NetworkPolicy", component]["spec"]
+        assert "Ingress" in policy["policyTypes"]
+        assert ("egress" in policy) == ("Egress" in policy["policyTypes"])
+        open_ = {port["port"] for rule in policy["ingress"] for port in rule["ports"]}
+        workload = found.get(("Deployment", component)) or found["Job", component]
+        (container,) = workload["spec"]["template"]["spec"]["containers"]
+        assert open_ == {port["name"] for port in container.get("ports", ())}
+
+
 def _check_pod(pod: Manifest) -> None:
     spec = pod["spec"]
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -109,6 +123,8 @@ def _check_selector(manifest: Manifest) -> None:
     labels, spec = manifest["metadata"]["labels"], manifest["spec"]
     if manifest["kind"] in {"Deployment", "PodDisruptionBudget"}:
         assert spec["selector"]["matchLabels"] == labels
+    if manifest["kind"] == "NetworkPolicy":
+        assert spec["podSelector"]["matchLabels"] == labels
     if manifest["kind"] == "Service":
         assert spec["selector"] == labels
     for pod in pods(manifest):

@@ -7,7 +7,7 @@ import subprocess
 import time
 from typing import TYPE_CHECKING
 
-from tests.cli.commands import Command
+from tests.kit.commands import Command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,9 +21,9 @@ class Program(Command[str]):
     def line(self, text: str) -> str:
         return text
 
-    def hear(self, text: str) -> str:
+    def wait_for_line(self, text: str) -> str:
         """Wait for the next line that has this text, and return it."""
-        return self._heard(text, lambda line: text in line)[0]
+        return self._wait_for_lines(text, lambda line: text in line)[0]
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
         """Send a signal, and return the exit status and the seconds that the stop took."""

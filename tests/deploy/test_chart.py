@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, check_fallback, pods, read
+from tests.deploy.manifests import VERSIONS, Manifest, by_name, check, check_fallback, check_network, pods, read
 from tests.deploy.settings import parse
 
 if TYPE_CHECKING:
@@ -95,6 +95,42 @@ def test_it_is_the_same_as_the_plain_manifests(render: Callable[..., list[Manife
         assert given(container["args"]) == given(same["args"])
 
 
+def test_the_network_is_closed_but_for_the_ports_that_are_served(render: Callable[..., list[Manifest]]) -> None:
+    plain = [manifest for path in (ROOT / "deploy" / "kubernetes").iterdir() for manifest in read(path.read_text())]
+    found = by_name(render())
+    check_network(found)
+    check_network(by_name(render(dashboard__enabled="false")))
+    for (kind, component), manifest in by_name(plain).items():
+        if kind == "NetworkPolicy":
+            same = found[kind, component]["spec"]
+            assert {part: manifest["spec"][part] for part in ("policyTypes", "ingress")} == {
+                part: same[part] for part in ("policyTypes", "ingress")
+            }
+    assert not [kind for kind, _ in by_name(render(networkPolicy__enabled="false")) if kind == "NetworkPolicy"]
+
+
+def test_the_network_is_narrowed(
+    helm: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    database = {"to": [{"ipBlock": {"cidr": "10.0.0.5/32"}}], "ports": [{"port": 5432}]}
+    monitoring = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    words = [
+        f"--set-json=networkPolicy.egress={json.dumps([database])}",
+        f"--set-json=networkPolicy.workerFrom={json.dumps([monitoring])}",
+    ]
+    done = helm("template", "shop", str(CHART), *words, **GIVEN)
+    assert done.returncode == 0, done.stderr
+    manifests = read(done.stdout)
+    check(manifests)
+    found = by_name(manifests)
+    for component in ("migrate", "worker", "dashboard"):
+        spec = found["NetworkPolicy", component]["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        assert spec["egress"] == [database]
+    assert found["NetworkPolicy", "worker"]["spec"]["ingress"] == [{"ports": [{"port": "http"}], "from": [monitoring]}]
+    assert found["NetworkPolicy", "dashboard"]["spec"]["ingress"] == [{"ports": [{"port": "http"}]}]
+
+
 def test_the_oldest_kubernetes_that_it_claims_is_the_one_that_is_checked() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["kubeVersion"] == f">={VERSIONS[0]}.0-0"
@@ -161,7 +197,7 @@ def test_the_fallback_of_the_scaler_needs_the_keda_that_is_claimed(render: Calla
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "output"),
     [
         ({}, "image: String length must be greater than or equal to 1"),
         ({**GIVEN, "app": "shop/jobs.py"}, "app: Does not match pattern"),
@@ -174,8 +210,8 @@ def test_the_fallback_of_the_scaler_needs_the_keda_that_is_claimed(render: Calla
     ids=["no image", "no application", "misspelled", "no metric"],
 )
 def test_values_that_are_wrong_are_refused(
-    helm: Callable[..., subprocess.CompletedProcess[str]], values: dict[str, str], said: str
+    helm: Callable[..., subprocess.CompletedProcess[str]], values: dict[str, str], output: str
 ) -> None:
     done = helm("template", "shop", str(CHART), **values)
     assert done.returncode == 1
-    assert said in done.stderr
+    assert output in done.stderr

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.deploy.containerfile import ROOT
 from tests.deploy.program import run
 from tests.deploy.settings import load, longest_stop, parse
-from tests.shown import SHOWN
+from tests.kit.shown import SHOWN
 from tools.compose import FILE, Up, commands, free_ports, services, volumes
 from tools.prometheus import promtool
 
@@ -74,7 +74,7 @@ def test_the_servers_health_check_tells_whether_it_accepts_connections(server: S
 
 
 def test_prometheus_scrapes_our_services_with_our_rules(tmp_path: Path) -> None:
-    text = (FILE.parent / "prometheus.yaml").read_text()
+    text = (FILE.parent / "monitoring" / "prometheus" / "prometheus.yaml").read_text()
     rules = next(source for source, target in volumes("prometheus") if "rules" in target)
     here = tmp_path / "prometheus.yml"
     here.write_text(text.replace("/etc/prometheus/holdfast.rules.yml", str(rules)))
@@ -87,7 +87,7 @@ def test_prometheus_scrapes_our_services_with_our_rules(tmp_path: Path) -> None:
 
 
 def test_grafana_finds_prometheus_and_the_board() -> None:
-    folder = FILE.parent / "grafana"
+    folder = FILE.parent / "monitoring" / "grafana"
     (source,) = yaml.safe_load((folder / "datasource.yaml").read_text())["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
     (provider,) = yaml.safe_load((folder / "boards.yaml").read_text())["providers"]
@@ -107,10 +107,10 @@ def test_three_commands_lead_to_a_dashboard_with_a_job_done(
         assert healthy(image, up, "worker")
         assert healthy(image, up, "dashboard")
 
-        said = up.exec(*second.removeprefix("exec ").split())
-        assert said.stdout == "receipt for order 7 sent, attempt 1\n", said
-        said = up.exec(*third.removeprefix("exec ").split())
-        token = said.stdout.splitlines()[0]
+        output = up.exec(*second.removeprefix("exec ").split())
+        assert output.stdout == "receipt for order 7 sent, attempt 1\n", output
+        output = up.exec(*third.removeprefix("exec ").split())
+        token = output.stdout.splitlines()[0]
         page = ask(f"{up.dashboard}/")
         assert b"<title>" in page
         listed = json.loads(ask(f"{up.dashboard}/api/jobs?status=completed", token))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.deploy.containerfile import ROOT
-from tests.deploy.manifests import by_name, check, check_fallback, read
+from tests.deploy.manifests import by_name, check, check_fallback, check_network, read
 from tests.deploy.settings import parse
 
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -19,7 +19,7 @@ def test_the_manifest_fits_kubernetes_and_our_commands(name: str) -> None:
     check(manifests)
 
 
-def test_there_is_a_budget_for_disruptions_a_migration_and_a_scaler() -> None:
+def test_there_is_a_budget_for_disruptions_a_migration_a_scaler_and_a_network() -> None:
     found = by_name([manifest for name in FILES for manifest in read((FOLDER / name).read_text())])
     assert found.keys() == {
         ("Deployment", "worker"),
@@ -28,7 +28,11 @@ def test_there_is_a_budget_for_disruptions_a_migration_and_a_scaler() -> None:
         ("Job", "migrate"),
         ("Deployment", "dashboard"),
         ("Service", "dashboard"),
+        ("NetworkPolicy", "worker"),
+        ("NetworkPolicy", "migrate"),
+        ("NetworkPolicy", "dashboard"),
     }
+    check_network(found)
     worker, scaled = found["Deployment", "worker"], found["ScaledObject", "worker"]
     assert found["PodDisruptionBudget", "worker"]["spec"]["maxUnavailable"] < worker["spec"]["replicas"]
     assert scaled["spec"]["scaleTargetRef"]["name"] == worker["metadata"]["name"]

@@ -63,7 +63,7 @@ def test_the_release_migrates(database: str, folder: Path) -> None:
 def test_the_worker_runs_and_stops(database: str, folder: Path) -> None:
     env = environment(database, 0)
     with Program(shell("worker"), cwd=folder, env=env) as worker:
-        worker.hear("worker started")
+        worker.wait_for_line("worker started")
         done = run([sys.executable, "shop.py"], cwd=folder, env=env | {"HOLDFAST_DATABASE_URL": database})
         assert done.stdout == "receipt for order 7 sent, attempt 1\n", done
         status, seconds = worker.stop()
@@ -76,7 +76,7 @@ def test_the_web_process_serves_the_dashboard_at_the_given_port(database: str, f
     # Its own address in place of every interface of this machine.
     command = [word.replace("0.0.0.0", "127.0.0.1") for word in shell("web")]  # noqa: S104
     with Program(command, cwd=folder, env=environment(database, port)) as web:
-        web.hear(f"Serving on http://127.0.0.1:{port}/")
+        web.wait_for_line(f"Serving on http://127.0.0.1:{port}/")
         # Without a worker, /ready would be refused.
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/live", timeout=10) as answer:
             assert answer.status == 200

@@ -95,7 +95,7 @@ def test_a_stop_lets_running_jobs_finish_within_its_time(folder: Path, database:
     (folder / "shop.py").write_text(SLOW)
     unit = moved("holdfast.service", folder)
     with Program(unit.command, cwd=folder, env=environment(unit)) as worker:
-        worker.hear("worker started")
+        worker.wait_for_line("worker started")
         start(database, seconds=1.5)
         status, seconds = worker.stop(signal.Signals[unit.one("KillSignal")])
     assert status == 0
@@ -111,7 +111,7 @@ def test_a_job_that_does_not_end_does_not_delay_the_stop(folder: Path, database:
         file.write("HOLDFAST_SHUTDOWN_TIMEOUT_MS=500\n")
     unit = moved("holdfast.service", folder)
     with Program(unit.command, cwd=folder, env=environment(unit)) as worker:
-        worker.hear("worker started")
+        worker.wait_for_line("worker started")
         start(database, seconds=600)
         status, seconds = worker.stop()
     assert status == 0, "the job was given back"

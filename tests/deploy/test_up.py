@@ -18,7 +18,7 @@ from tests.deploy.containerfile import ROOT
 from tests.deploy.program import Program
 from tests.deploy.test_compose import ask
 from tests.docs.block import blocks
-from tests.shown import SHOWN
+from tests.kit.shown import SHOWN
 from tools.compose import Service
 
 if TYPE_CHECKING:
@@ -45,14 +45,14 @@ def follow(command: list[str], folder: Path) -> float:
     """Run `make up`, use what it prints, and stop it. Return the seconds until a job was done and shown."""
     began = time.monotonic()
     with Program(command, cwd=folder, env=variables()) as up:
-        assert up.hear("receipt for order") == "receipt for order 7 sent, attempt 1\n"
-        token = up.hear("hf_").strip()
-        dashboard = up.hear("Dashboard").split()[1]
+        assert up.wait_for_line("receipt for order") == "receipt for order 7 sent, attempt 1\n"
+        token = up.wait_for_line("hf_").strip()
+        dashboard = up.wait_for_line("Dashboard").split()[1]
         assert b"<title>" in ask(f"{dashboard}/")
         listed = json.loads(ask(f"{dashboard}/api/jobs?status=completed", token))
         took = time.monotonic() - began
         assert [job["kind"] for job in listed["jobs"]] == ["receipt.send"], listed
-        up.hear("Everything runs")
+        up.wait_for_line("Everything runs")
         # As a terminal does it: to all of them.
         os.killpg(up.process.pid, signal.SIGINT)
         up.ended()

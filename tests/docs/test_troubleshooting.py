@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.cli.commands import holdfast
 from tests.docs import symptoms
 from tests.docs.block import ROOT, Block, blocks
 from tests.docs.conftest import SHOP
 from tests.docs.page import Run
 from tests.docs.terminal import matches
+from tests.kit.commands import holdfast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -85,5 +85,5 @@ def test_a_job_that_waits_shows_why(line: str, database: str) -> None:
         if "paused" in line:
             conn.execute("INSERT INTO holdfast.queue (name, paused) VALUES ('mail', true)")
         (last,) = conn.execute("SELECT max(id) FROM holdfast.job").fetchone() or ()
-    said = holdfast("jobs", "show", str(last), database=database)
-    assert any(matches(f"{line.removesuffix('…')}…", shown) for shown in said.out.splitlines()), said
+    output = holdfast("jobs", "show", str(last), database=database)
+    assert any(matches(f"{line.removesuffix('…')}…", shown) for shown in output.out.splitlines()), output

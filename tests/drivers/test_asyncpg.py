@@ -86,7 +86,7 @@ async def test_a_connection_with_codecs_of_its_own_for_json(conn: asyncpg.Connec
     for name in ("json", "jsonb"):
         await conn.set_type_codec(name, encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
     app = Holdfast()
-    said = app.event("said", dict[str, str])
+    posted = app.event("said", dict[str, str])
 
     @app.job("adds")
     async def adds(job: Job[None], number: int) -> dict[str, int] | Continue[dict[str, int]]:
@@ -95,7 +95,7 @@ async def test_a_connection_with_codecs_of_its_own_for_json(conn: asyncpg.Connec
                 return await job.complete(conn, Continue(adds.new(number - 1)))
             return await job.complete(conn, {"sum": number})
 
-    await app.publish(conn, said.new({"a": "b"}, headers={"c": "d"}))
+    await app.publish(conn, posted.new({"a": "b"}, headers={"c": "d"}))
     assert await conn.fetchrow("SELECT payload, headers FROM holdfast.event") == ({"a": "b"}, {"c": "d"})
 
     ran = await app.enqueue(conn, adds.new(1).options(headers={"e": "f"}))

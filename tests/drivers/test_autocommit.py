@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import AutocommitWarning, Holdfast, Job
-from tests.django_config import connected
+from tests.kit.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ from django.db.utils import ConnectionHandler
 from holdfast import DuplicateJob, Handle, InvalidJob, Unique, UnsupportedConnection
 from holdfast._drivers import run_sync
 from holdfast._store.statement import Statement
-from tests.django_config import connected
 from tests.drivers.jobs import INSERT, app, seen, send_receipt
+from tests.kit.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -190,12 +190,12 @@ async def test_what_is_no_connection_at_all_is_refused() -> None:
     class ConnectionPool:
         __module__ = "psycopg_pool.pool"
 
-    for other, said in (
+    for other, output in (
         (object(), "expected an open connection of psycopg 3"),
         (ConnectionPool(), "is a pool: take a connection"),
     ):
         wrong: Any = other
-        with pytest.raises(UnsupportedConnection, match=said):
+        with pytest.raises(UnsupportedConnection, match=output):
             await app.enqueue(wrong, send_receipt.new(1))
-        with pytest.raises(UnsupportedConnection, match=said):
+        with pytest.raises(UnsupportedConnection, match=output):
             app.sync.enqueue(wrong, send_receipt.new(1))

@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from holdfast import Holdfast, InvalidEvent, PayloadTooLarge, UnsupportedConnection
 from holdfast._drivers import run_sync
 from holdfast._store.statement import Statement
-from tests.django_config import connected
+from tests.kit.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class BackOutError(Exception):
 app = Holdfast()
 paid = app.event("invoice.paid", Paid)
 shipped = app.event("order.shipped", Shipped, version=3)
-said = app.event("said", dict[str, Any])
+posted = app.event("said", dict[str, Any])
 
 SPAN = trace.SpanContext(0x1234, 0x5678, is_remote=False, trace_flags=trace.TraceFlags(1))
 TRACEPARENT = "00-00000000000000000000000000001234-0000000000005678-01"
@@ -212,14 +212,14 @@ def test_every_column_arrives(connect: Connect, many: bool) -> None:
 @pytest.mark.parametrize("many", [False, True])
 def test_any_text_survives(connect: Connect, text: str, many: bool) -> None:
     conn = connect()
-    event = said.new({"text": text, "n": 10**30}, key=text.partition("\n")[0], headers={"h": text})
+    event = posted.new({"text": text, "n": 10**30}, key=text.partition("\n")[0], headers={"h": text})
     if many:
         app.sync.publish_many(conn, [event])
     else:
         app.sync.publish(conn, event)
     row = conn.execute("SELECT payload::text, key, headers FROM holdfast.event").fetchone()
     assert row is not None
-    assert said.read(row[0]) == {"text": text, "n": 10**30}
+    assert posted.read(row[0]) == {"text": text, "n": 10**30}
     assert row[1:] == (text.partition("\n")[0], {"h": text})
 
 
@@ -236,7 +236,7 @@ def test_what_does_not_fit_its_topic_is_not_published() -> None:
         with pytest.raises(InvalidEvent, match=r"^invoice\.paid: (key|headers)"):
             paid.new(Paid(1), **given)
     with pytest.raises((InvalidEvent, PayloadTooLarge)):
-        said.new({"text": "x" * 2**24})
+        posted.new({"text": "x" * 2**24})
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import Fail, Holdfast, Job
-from tests.engine.pace import AT_ONCE
+from tests.kit.pace import AT_ONCE
 
 app = Holdfast()
 

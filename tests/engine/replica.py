@@ -15,7 +15,7 @@ import psycopg
 
 from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._model.schedule import Every
-from tests.engine.fleet import MS, background, fast
+from tests.kit.fleet import MS, background, fast
 
 TABLES = """
 CREATE TABLE bill (slot timestamptz, replica text, attempt int, ended bool NOT NULL DEFAULT false);

@@ -13,14 +13,14 @@ import psycopg
 import pytest
 
 from holdfast._engine.address import resolved
-from tests.engine.pace import QUICK
-from tests.engine.waiting import Stopwatch, until
+from tests.kit.pace import QUICK
+from tests.kit.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 BOOK = {"a": ["10.0.0.1", "10.0.0.2"], "b": ["::1"]}
 

@@ -13,15 +13,16 @@ from pydantic import AfterValidator
 
 from holdfast import AbortReason, Holdfast, Job
 from holdfast._logs import log as logs
-from tests.engine.pace import AT_ONCE, QUICK
-from tests.engine.waiting import until
+from tests.engine.test_idempotency_key import key_of
+from tests.kit.pace import AT_ONCE, QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_what_a_handler_can_ask(app: Holdfast, ledger: Ledger) -> None:
@@ -37,7 +38,7 @@ async def test_what_a_handler_can_ask(app: Holdfast, ledger: Ledger) -> None:
     async with app.worker(**QUICK):
         await until(lambda: ledger.status(job) == "completed")
     first, second = seen
-    key = f"holdfast:{ledger.value('SELECT id FROM holdfast.identity').hex}:{job}"
+    key = key_of(ledger, job)
     assert first[:6] == (job, "ask", 1, job, {"trace": "é"}, key)
     assert second[:6] == (job, "ask", 2, job, {"trace": "é"}, key)
     assert second[6] > first[6], "a token is larger at every claim"
@@ -46,24 +47,24 @@ async def test_what_a_handler_can_ask(app: Holdfast, ledger: Ledger) -> None:
 async def test_lines_of_a_handler_carry_the_job(
     app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: dict[str, Any] = {}
+    bound: dict[str, Any] = {}
 
     @app.job("async")
     async def on_loop(job: Job[None]) -> None:
         await asyncio.sleep(0)
-        told["async"] = dict(logs.context.get() or {})
+        bound["async"] = dict(logs.context.get() or {})
         job.log.info("hello")
 
     @app.job("plain")
     def in_thread(job: Job[None]) -> None:
-        told["plain"] = dict(logs.context.get() or {})
+        bound["plain"] = dict(logs.context.get() or {})
 
     one, two = ledger.enqueue(on_loop.new(), in_thread.new())
     with caplog.at_level(logging.INFO, "holdfast.job"):
         async with app.worker(id="w", **QUICK):
             await until(lambda: ledger.completed() == 2)
-    assert told["async"] == {"job": one, "kind": "async", "chain": one, "worker": "w"}
-    assert told["plain"] == {"job": two, "kind": "plain", "chain": two, "worker": "w"}
+    assert bound["async"] == {"job": one, "kind": "async", "chain": one, "worker": "w", "attempt": 1}
+    assert bound["plain"] == {"job": two, "kind": "plain", "chain": two, "worker": "w", "attempt": 1}
     assert "hello" in caplog.messages
     assert not logs.context.get(), "nothing leaks out of an attempt"
 

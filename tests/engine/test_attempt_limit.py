@@ -10,13 +10,13 @@ import pytest
 
 from holdfast import Event, Fail, Holdfast, Job, Retry
 from holdfast.testing import Testing
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import psycopg
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 ENDLESS = Retry(max_attempts=None, base=ms(0), jitter=ms(0))
 LIMITS = "SELECT kind, max_attempts FROM holdfast.job ORDER BY kind"
@@ -36,9 +36,9 @@ async def test_a_job_is_retried_until_it_succeeds(
         async with app.worker(**QUICK):
             await until(lambda: ledger.status(job) == "completed")
     assert ledger.job(job)[:3] == ("completed", 12, 12)
-    said = [line.getMessage() for line in caplog.records if "an attempt failed" in line.getMessage()]
-    assert said
-    assert not any("max_attempts" in line or "None" in line for line in said)
+    noted = [line.getMessage() for line in caplog.records if "an attempt failed" in line.getMessage()]
+    assert noted
+    assert not any("max_attempts" in line or "None" in line for line in noted)
 
 
 async def test_what_else_ends_a_job_still_does(app: Holdfast, ledger: Ledger) -> None:
@@ -61,14 +61,14 @@ async def test_what_else_ends_a_job_still_does(app: Holdfast, ledger: Ledger) ->
 
 
 async def test_jobs_of_events_and_declared_kinds(app: Holdfast, ledger: Ledger) -> None:
-    said = app.event("said", dict[str, int])
+    noted = app.event("said", dict[str, int])
 
-    @app.on(said, name="hear", start="beginning", retry=Retry(max_attempts=None))
-    async def hear(job: Job[None], event: Event[dict[str, int]]) -> None:
+    @app.on(noted, name="hear", start="beginning", retry=Retry(max_attempts=None))
+    async def note(job: Job[None], event: Event[dict[str, int]]) -> None:
         raise ConnectionError
 
     elsewhere = app.declare("elsewhere", dict[str, int], max_attempts=None)
-    app.sync.publish(ledger.conn, said.new({}))
+    app.sync.publish(ledger.conn, noted.new({}))
     ledger.enqueue(elsewhere.new({}), app.declare("limited", dict[str, int]).new({}))
     async with app.worker(**QUICK) as worker:
         await until(lambda: worker.counts.get("job_retried") == 1)

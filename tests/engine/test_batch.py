@@ -12,13 +12,13 @@ import pytest
 
 from holdfast import Continue, Fail, Holdfast, InvalidJob, Item, Job, Reschedule
 from tests.engine.keyless import Keyless
-from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, PATIENT, QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from nowhere import Nowhere  # type: ignore[import-not-found]
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 @dataclass

@@ -9,12 +9,12 @@ import pytest
 
 from holdfast._engine.jobs import claim
 from holdfast._store import claim as store
-from tests.engine.pace import PATIENT, QUICK
-from tests.engine.waiting import after, serving, until
+from tests.kit.pace import PATIENT, QUICK
+from tests.kit.waiting import after, serving, until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_only_queues_with_free_slots_are_claimed(

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 from holdfast import AbortReason, Continue, Holdfast, Job, LeaseLost
-from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
-from tests.engine.waiting import serving, until
+from tests.kit.pace import AT_ONCE, PATIENT, QUICK, ms
+from tests.kit.waiting import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 WRITE = "INSERT INTO effect (job) VALUES (%s)"
 

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast import AbortReason, Continue, Holdfast, HoldfastError, Item, Job
 from holdfast.testing import Testing
-from tests.engine.pace import AT_ONCE, QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 WRITE = "INSERT INTO effect SELECT unnest(%s::bigint[])"
 BATCH = {"queues": {"post": 1}, **QUICK}

@@ -13,19 +13,19 @@ from psycopg import sql
 
 from holdfast import Holdfast, Job, SettingsError, WrongIsolation
 from holdfast._drivers import run_sync
-from holdfast._engine.pipeline import connections_held, headroom
+from holdfast._engine.headroom import connections_held, headroom
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._model.settings import Settings
 from holdfast._store.inspect import ServerInfo, read_server
-from tests.engine.fleet import make_due
-from tests.engine.pace import QUICK
 from tests.engine.test_maintenance import add_day, within_a_minute
-from tests.engine.waiting import until
+from tests.kit.fleet import make_due
+from tests.kit.pace import QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 def server(**changes: Any) -> ServerInfo:
@@ -37,7 +37,7 @@ def server(**changes: Any) -> ServerInfo:
 
 
 @pytest.mark.parametrize(
-    ("changes", "fits", "says"),
+    ("changes", "fits", "message"),
     [
         ({}, "yes", "room for 16 more processes"),
         ({"used": 92}, "yes", "room for 1 more process"),
@@ -49,11 +49,11 @@ def server(**changes: Any) -> ServerInfo:
         ({"user_limit": 6, "user_used": 2}, "not now", "no room"),
     ],
 )
-def test_what_a_server_allows(changes: dict[str, Any], fits: str, says: str) -> None:
+def test_what_a_server_allows(changes: dict[str, Any], fits: str, message: str) -> None:
     """Six are needed; the one that asks is ours, and counts as free."""
     found = headroom(server(**changes), Settings.load({}))
     assert found.fits == fits
-    assert says in found.says
+    assert message in found.message
 
 
 def test_a_budget_below_what_is_held_is_refused() -> None:
@@ -78,7 +78,7 @@ async def test_a_worker_keeps_to_its_budget(app: Holdfast, ledger: Ledger, liste
     async with app.worker(queues={"default": 50}, batch_size=200, listen=listen, **QUICK) as worker:
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.schedule WHERE name = 'maintenance'"))
         make_due(ledger.conn, "maintenance")
-        worker._served.now[0].background.wake("maintenance")  # type: ignore[union-attr]
+        worker.pipelines[0].background.wake("maintenance")  # type: ignore[union-attr]
         jobs = 0
         while any(ledger.value("SELECT to_regclass(%s)", f"holdfast.{day}") for day in days) or jobs < 1_000:
             jobs += len(ledger.enqueue(*[act.new() for _ in range(100)]))
@@ -124,7 +124,7 @@ async def test_a_worker_that_does_not_fit_just_now_is_warned(
         others.enter_context(psycopg.connect(user))
         async with app.worker(max_connections=5, **QUICK):
             await until(lambda: ledger.status(job) == "completed")
-        assert [record.name for record in caplog.records] == ["holdfast.pipeline"]
+        assert [record.name for record in caplog.records] == ["holdfast.headroom"]
         assert "no room for a process now" in caplog.text
 
 
@@ -140,11 +140,13 @@ async def test_a_worker_is_refused_where_transactions_are_stricter_by_default(ap
     database = sql.Identifier(ledger.conn.info.dbname)
     strict = sql.SQL("ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'").format(database)
     ledger.conn.execute(strict)
-    says = r"holdfast_\d+: .* REPEATABLE READ .* needs READ COMMITTED: ALTER ROLE postgres SET default_transaction_isol"
-    with pytest.raises(WrongIsolation, match=says):
+    message = (
+        r"holdfast_\d+: .* REPEATABLE READ .* needs READ COMMITTED: ALTER ROLE postgres SET default_transaction_isol"
+    )
+    with pytest.raises(WrongIsolation, match=message):
         async with app.worker(**QUICK):
             pass
-    with pytest.raises(WrongIsolation, match=says):
+    with pytest.raises(WrongIsolation, match=message):
         async with open_runner_database(ledger.url, name="test", seconds=5):
             pass
     assert ledger.value("SELECT count(*) FROM holdfast.worker") == 0

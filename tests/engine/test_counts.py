@@ -17,10 +17,10 @@ from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
 from holdfast._store.schedule import register_schedules
-from tests.engine.fleet import SOON, crew, fast, runs
+from tests.kit.fleet import SOON, crew, fast, runs
 
 if TYPE_CHECKING:
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 PLENTY = Limits(None, SOON)
 HOURLY = Every(timedelta(hours=1))

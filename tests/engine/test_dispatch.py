@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from holdfast._engine.jobs.dispatch import TURN_SECONDS
 from holdfast._engine.jobs.slots import Slots
-from tests.engine.pace import PATIENT, QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import PATIENT, QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_urgent_jobs_start_first_then_the_oldest(app: Holdfast, ledger: Ledger) -> None:

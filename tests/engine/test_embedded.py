@@ -19,18 +19,18 @@ from starlette.routing import Route
 
 from holdfast import Holdfast, Job
 from holdfast._engine import address
-from tests.databases import clone
-from tests.engine.pace import QUICK
-from tests.engine.trouble import Line
-from tests.engine.waiting import until
 from tests.engine.web import Web, served
+from tests.kit.databases import clone
+from tests.kit.pace import QUICK
+from tests.kit.trouble import Line
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
     from starlette.requests import Request
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
     from tools.postgres import Server
 
 ENABLED = "HOLDFAST_WORKER_ENABLED"
@@ -176,8 +176,8 @@ async def test_a_database_that_does_not_answer_holds_the_web_process_up_for_a_mo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(address.CONNECT, "connect_timeout", 60)
-    with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
-        shop = Shop(f"postgresql://postgres@127.0.0.1:{deaf.getsockname()[1]}/none")
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        shop = Shop(f"postgresql://postgres@127.0.0.1:{silent.getsockname()[1]}/none")
         begun = time.monotonic()
         async with served(shop.web()):
             assert time.monotonic() - begun < 30, "not the time that a connection may take"

@@ -11,12 +11,12 @@ import pytest
 from holdfast import Continue, Retry, Unique
 from holdfast._engine.jobs import finish
 from holdfast._store import finish as store
-from tests.engine.pace import BRIEF, PATIENT, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import BRIEF, PATIENT, QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 REFUSED = "ALTER TABLE holdfast.{} ADD CONSTRAINT mine CHECK (kind <> 'bad') NOT VALID"
 
@@ -60,8 +60,8 @@ async def test_an_open_transaction_holds_up_one_ending_and_no_lease(
             user.rollback()
         await until(lambda: ledger.statuses() == {"completed": 73 if kept == "unique key" else 72})
     assert ledger.wasted() == []
-    said = [record for record in caplog.records if "another session's open transaction" in record.message]
-    assert [record.__dict__["id"] for record in said] == [special], "said once"
+    logged = [record for record in caplog.records if "another session's open transaction" in record.message]
+    assert [record.__dict__["id"] for record in logged] == [special], "said once"
 
 
 async def test_an_ending_may_be_held_up_for_longer_than_its_handler_may_run(app: Holdfast, ledger: Ledger) -> None:
@@ -150,5 +150,5 @@ async def test_what_cannot_end_at_all_is_left_to_the_reaper(
         jobs = ledger.enqueue(*[good.new() for _ in range(20)])
         await until(lambda: all(ledger.status(job) == "completed" for job in jobs))
         assert ledger.job(culprit)[:2] == ("processing", 1)
-    said = [record for record in caplog.records if "left to the reaper" in record.message]
-    assert [record.__dict__["id"] for record in said] == [culprit]
+    logged = [record for record in caplog.records if "left to the reaper" in record.message]
+    assert [record.__dict__["id"] for record in logged] == [culprit]

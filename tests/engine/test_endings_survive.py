@@ -14,19 +14,20 @@ from holdfast import Retry
 from holdfast._engine.jobs.finish import Finisher
 from holdfast._engine.jobs.handlers import Handlers
 from holdfast._store.lease import ClaimAnswer
-from tests.engine.pace import PATIENT, QUICK
-from tests.engine.waiting import until
-from tests.traps.workers import Worker
+from tests.kit.pace import PATIENT, QUICK
+from tests.kit.waiting import until
+from tests.kit.workers import Worker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast import Holdfast, Job
     from holdfast._engine.attempt import Attempt
+    from holdfast._engine.link import Link
     from holdfast._engine.report.transition import Transition
     from holdfast._model.job import Outcome
     from holdfast._store.lease import Held
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 RAISED = [SystemExit, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit]
 
@@ -93,8 +94,8 @@ async def test_chains_completed_from_outside_while_their_handlers_end(
 
     async with await psycopg.AsyncConnection.connect(ledger.url) as outside:
 
-        async def overtaken(self: Finisher, batch: Sequence[Attempt]) -> dict[Held, ClaimAnswer]:
-            answers = await answered(self, batch)
+        async def overtaken(self: Finisher, batch: Sequence[Attempt], link: Link) -> dict[Held, ClaimAnswer]:
+            answers = await answered(self, batch, link)
             if ClaimAnswer.busy in answers.values():
                 await outside.commit()
                 await until(lambda: all(attempt.signal.aborted for attempt in batch))
@@ -144,10 +145,10 @@ async def test_a_listener_that_raises_what_ends_programs(
     @app.job("act")
     async def act(job: Job[None]) -> None: ...
 
-    told: list[str] = []
+    received: list[str] = []
 
     def listen(transition: Transition) -> None:
-        told.append(transition.name)
+        received.append(transition.name)
         raise raised
 
     app.listeners.append(listen)
@@ -156,7 +157,7 @@ async def test_a_listener_that_raises_what_ends_programs(
             jobs = ledger.enqueue(*[act.new() for _ in range(20)])
             await until(lambda jobs=jobs: all(ledger.status(job) == "completed" for job in jobs))  # type: ignore[misc]
         await until(lambda: worker.pipelines[0].held == {})
-    assert told.count("job_completed") == 60
+    assert received.count("job_completed") == 60
 
 
 async def test_a_listener_and_the_log_of_its_failure(app: Holdfast, ledger: Ledger) -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine import zombie_app
-from tests.engine.pace import LEASE
-from tests.engine.waiting import after, until
 from tests.engine.zombie import Process
+from tests.kit.pace import LEASE
+from tests.kit.waiting import after, until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 SEED = 20_261_115
 

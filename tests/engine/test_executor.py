@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast._engine import served
-from holdfast._engine.jobs.executor import Child
+from holdfast._engine import pipeline
+from holdfast._engine.jobs.child import Child
 from tests.engine import cpu
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 @pytest.fixture
 def app(database: str, monkeypatch: pytest.MonkeyPatch) -> Holdfast:
-    monkeypatch.setattr(cpu.app, "url", database)
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", database)
     return cpu.app
 
 
@@ -105,12 +105,23 @@ async def test_a_kept_process_that_has_died_is_replaced(app: Holdfast, ledger: L
     async with app.worker(queues={"default": 1}, **QUICK):
         job = ledger.enqueue_one(cpu.where.new("a"))
         await until(lambda: ledger.status(job) == "completed")
-        [child] = multiprocessing.active_children()
         os.kill(ledger.job(job).result["pid"], signal.SIGKILL)
-        child.join()
         job = ledger.enqueue_one(cpu.where.new("b"))
         await until(lambda: ledger.status(job) == "completed")
         assert ledger.job(job).attempt == 1, "nothing was wrong with the job"
+
+
+async def test_a_process_that_ends_before_the_handler_begins_costs_no_attempt(app: Holdfast, ledger: Ledger) -> None:
+    async with app.worker(queues={"default": 1}, **QUICK):
+        job = ledger.enqueue_one(cpu.where.new("a"))
+        await until(lambda: ledger.status(job) == "completed")
+        os.kill(ledger.job(job).result["pid"], signal.SIGSTOP)
+        given = ledger.enqueue_one(cpu.where.new("b"))
+        await until(lambda: ledger.status(given) == "processing")
+        os.kill(ledger.job(job).result["pid"], signal.SIGKILL)
+        await until(lambda: ledger.status(given) == "completed")
+        assert ledger.job(given).attempt == 1
+        assert ledger.job(given).result["pid"] != ledger.job(job).result["pid"]
 
 
 async def test_a_process_is_killed_when_its_job_is_called_off(app: Holdfast, ledger: Ledger, tmp_path: Path) -> None:
@@ -126,7 +137,7 @@ async def test_a_process_is_killed_when_its_job_is_called_off(app: Holdfast, led
 async def test_a_process_is_killed_at_shutdown_and_its_job_released(
     app: Holdfast, ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
+    monkeypatch.setattr(pipeline, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
     async with app.worker(**QUICK):
         job = ledger.enqueue_one(cpu.long.new(str(tmp_path / "pid")))
         await until((tmp_path / "pid").exists)
@@ -154,15 +165,17 @@ async def test_a_signal_to_the_group_does_not_end_a_process(
 
 
 async def test_a_signal_does_not_end_a_process_that_is_only_starting(tmp_path: Path) -> None:
-    child = await asyncio.to_thread(Child)
+    child = Child()
+    starting = asyncio.create_task(asyncio.to_thread(child.start))
     try:
-        assert child._process.pid is not None
+        await until(lambda: child.pid is not None)
         for number in (signal.SIGINT, signal.SIGTERM):
-            os.kill(child._process.pid, number)
+            os.kill(child.pid or 0, number)
         # It takes a call, so it has come to where it reacts to signals, or does not.
+        await starting
         child._send("tests.engine.cpu", "leave", True, 1, "", {}, (), {}, None)
-        said, error = await asyncio.to_thread(child._receive)
-        assert (said, type(error)) == ("raised", KeyError)
+        tag, error = await asyncio.to_thread(child._receive)
+        assert (tag, type(error)) == ("raised", KeyError)
     finally:
         child.stop()
 
@@ -176,10 +189,8 @@ async def test_a_program_that_a_handler_starts_reacts_to_signals(app: Holdfast, 
 
 async def test_a_process_ends_when_its_worker_is_killed(tmp_path: Path) -> None:
     """Nothing else would end it: it does not react to SIGTERM."""
-    script = (
-        "import sys, time\nfrom holdfast._engine.jobs.executor import Child\nchild = Child()\nprint(child._process.pid)"
-    )
-    script += "\nsys.stdout.flush()\ntime.sleep(60)\n"
+    script = "import sys, time\nfrom holdfast._engine.jobs.child import Child\nchild = Child()\nchild.start()\n"
+    script += "print(child.pid)\nsys.stdout.flush()\ntime.sleep(60)\n"
     (tmp_path / "worker.py").write_text(f"if __name__ == '__main__':\n    {script.replace(chr(10), chr(10) + '    ')}")
     worker = await asyncio.create_subprocess_exec(
         sys.executable, str(tmp_path / "worker.py"), stdout=asyncio.subprocess.PIPE
@@ -220,18 +231,18 @@ async def test_a_thread_sees_the_signal(app: Holdfast, ledger: Ledger, database:
 
 async def test_a_thread_sees_the_signal_while_the_loop_is_blocked(ledger: Ledger, database: str) -> None:
     app = Holdfast(database)
-    running, told, reasons = threading.Event(), threading.Event(), []
+    running, seen, reasons = threading.Event(), threading.Event(), []
 
     @app.job("act")
     def act(job: Job[None]) -> None:
         running.set()
         job.signal.wait_in_thread(30)
         reasons.append(job.signal.reason)
-        told.set()
+        seen.set()
 
     @app.job("block", queue="block")
     async def block(job: Job[None]) -> bool:
-        return told.wait(20)
+        return seen.wait(20)
 
     async with app.worker(queues={"default": 1, "block": 1}, **QUICK):
         job = ledger.enqueue_one(act.new())
@@ -241,3 +252,36 @@ async def test_a_thread_sees_the_signal_while_the_loop_is_blocked(ledger: Ledger
         await until(lambda: ledger.status(blocks) == "completed")
     assert ledger.job(blocks).result is True, "the heartbeat's thread tells it"
     assert reasons == [AbortReason.cancelled]
+
+
+STUCK = """
+import asyncio, sys, threading
+from datetime import timedelta
+from holdfast import Holdfast
+from psycopg import AsyncConnection
+app = Holdfast(sys.argv[1])
+running = threading.Event()
+@app.job("stuck")
+def stuck() -> None:
+    running.set()
+    threading.Event().wait()
+async def go():
+    async with app.worker(shutdown_timeout=timedelta(milliseconds=100)):
+        async with await AsyncConnection.connect(app.url) as conn: await app.enqueue(conn, stuck.new())
+        while not running.is_set(): await asyncio.sleep(0.01)
+asyncio.run(go())
+print("returned")
+"""
+
+
+async def test_a_thread_that_never_ends_does_not_keep_a_program(database: str) -> None:
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", STUCK, database, stdout=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(60):
+            out, _ = await program.communicate()
+    finally:
+        if program.returncode is None:
+            program.kill()
+    assert (out, program.returncode) == (b"returned\n", 0)

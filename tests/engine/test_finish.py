@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from holdfast import Fail, Reschedule
 from holdfast._engine.jobs import finish
 from holdfast._store import finish as store
-from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, PATIENT, QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_a_lone_job_is_finished_at_once(app: Holdfast, ledger: Ledger) -> None:

@@ -15,11 +15,11 @@ from holdfast._engine.runner import Counts, Runner, Tick
 from holdfast._engine.runners.ticker import Limits
 from holdfast._model.schedule import Cron, Every
 from holdfast._store.schedule import pause_schedule, register_schedules, resume_schedule
-from tests.engine.fleet import SOON, background, crew, fast, schedule
-from tests.engine.waiting import until
+from tests.kit.fleet import SOON, alone, background, crew, fast, schedule
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 PLENTY = Limits(None, SOON)
 # No slot comes while a test runs.
@@ -67,7 +67,7 @@ async def test_at_start_overrides_the_default(database: str) -> None:
     app = Holdfast(database)
     app.runner("wait", every=RARELY, at_start=False)(idle)
     app.runner("now", every=YEARLY, at_start=True)(idle)
-    result = await run_tick(application_of(app, fast(tick_runners=("wait", "now"))))
+    result = await run_tick(application_of(app, fast(tick_runners=alone("wait", "now"))))
     assert [(ticked.outcome, ticked.why) for ticked in result.runners] == [("skipped", "not due"), ("completed", None)]
 
 
@@ -102,12 +102,12 @@ async def test_resumed_it_goes_on_with_the_next_slot(database: str, connect: Con
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "said"),
+    ("given", "error", "message"),
     [
         ({"at_start": True}, ValueError, "at_start: only a runner with a schedule has a first start, give every="),
         ({"at_start": 1, "every": RARELY}, TypeError, "at_start: write at_start=False, not int"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused(given: dict[str, Any], error: type[Exception], said: str) -> None:
-    with pytest.raises(error, match=said):
+def test_an_option_that_cannot_be_is_refused(given: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
         Runner("sync", idle, **given)

@@ -12,12 +12,12 @@ import pytest
 
 from holdfast import AbortReason, Holdfast, Job, Lease
 from holdfast._engine.jobs import heartbeat
-from tests.engine.pace import ALERT, AT_ONCE, BRIEF, LEASE, PATIENT, QUICK, ms
-from tests.engine.waiting import Stopwatch, serving, until
+from tests.kit.pace import ALERT, AT_ONCE, BRIEF, LEASE, PATIENT, QUICK, ms
+from tests.kit.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
     from holdfast._engine.worker import Worker
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 # A heartbeat so rare that it explains nothing.
@@ -130,12 +130,12 @@ async def test_a_thread_that_ignores_max_runtime_loses_its_job(app: Holdfast, le
     gate = threading.Event()
 
     @app.job("deaf", retry=AT_ONCE, max_runtime=ms(3000))
-    def deaf(job: Job[None]) -> int:
+    def unaware(job: Job[None]) -> int:
         if job.attempt == 1:
             gate.wait(60)
         return job.attempt
 
-    job = ledger.enqueue_one(deaf.new())
+    job = ledger.enqueue_one(unaware.new())
     async with app.worker(queues={"default": 2}, **BRIEF) as worker:
         await until(lambda: ledger.status(job) == "completed")
         assert ledger.job(job).result == 2
@@ -196,9 +196,7 @@ async def test_a_kind_with_a_short_lease_is_renewed_often_enough(app: Holdfast, 
 
 async def listening(worker: Worker) -> None:
     """Return when notifications arrive."""
-    claimer = serving(worker).claimer
-    assert claimer._listener is not None
-    await until(claimer._listener.listening.is_set)
+    await until(serving(worker).session.listening.is_set)
 
 
 def take_away(ledger: Ledger, job: int) -> None:

@@ -11,7 +11,9 @@ import pytest
 
 from holdfast._engine.jobs.heartbeat import stop_reason
 from holdfast._engine.jobs.held_jobs import Fate, HeldJobs, fate
+from holdfast._engine.link import Links
 from holdfast._engine.report.transition import Transitions
+from holdfast._engine.session import Session
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason, AbortSignal
 from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
@@ -80,7 +82,7 @@ def _attempt(outcome: Outcome, token: int = 1) -> Attempt:
 
 
 def _held_jobs(*listeners: Callable[[Transition], None]) -> HeldJobs:
-    return HeldJobs(Transitions("w", listeners))
+    return HeldJobs(Session(Links("", name="", timeout=0.0)), Transitions("w", listeners))
 
 
 def test_there_is_an_example_of_each_outcome() -> None:

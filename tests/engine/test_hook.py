@@ -16,14 +16,14 @@ from holdfast._engine.once import run_tick
 from holdfast._engine.report import hook
 from holdfast._logs import log as logs
 from holdfast._model.settings import Settings
-from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
-class Told(list[FailedAttempt]):
+class Received(list[FailedAttempt]):
     """A hook that remembers."""
 
     def brief(self) -> list[tuple[int, int, str, bool]]:
@@ -31,15 +31,15 @@ class Told(list[FailedAttempt]):
 
 
 @pytest.fixture(params=["async", "plain"])
-def told(request: pytest.FixtureRequest, app: Holdfast) -> tuple[Told, Told]:
+def received(request: pytest.FixtureRequest, app: Holdfast) -> tuple[Received, Received]:
     """Hooks of both sorts, and the failures and dead letters that they received."""
-    failures, dead = Told(), Told()
+    failures, dead = Received(), Received()
     for register, seen in ((app.on_failure, failures), (app.on_dead_letter, dead)):
         if request.param == "plain":
             register(seen.append)
         else:
 
-            async def remember(failed: FailedAttempt, seen: Told = seen) -> None:
+            async def remember(failed: FailedAttempt, seen: Received = seen) -> None:
                 await asyncio.sleep(0)
                 seen.append(failed)
 
@@ -47,8 +47,10 @@ def told(request: pytest.FixtureRequest, app: Holdfast) -> tuple[Told, Told]:
     return failures, dead
 
 
-async def test_each_failed_attempt_calls_the_hook_once(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
-    failures, dead = told
+async def test_each_failed_attempt_calls_the_hook_once(
+    app: Holdfast, ledger: Ledger, received: tuple[Received, Received]
+) -> None:
+    failures, dead = received
     error = RuntimeError("no luck")
     seen: set[int] = set()
 
@@ -87,8 +89,10 @@ async def test_each_failed_attempt_calls_the_hook_once(app: Holdfast, ledger: Le
     assert error.__traceback__ is not None, "with which it can be found out where it was raised"
 
 
-async def test_many_failures_call_the_hook_in_order(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
-    failures, dead = told
+async def test_many_failures_call_the_hook_in_order(
+    app: Holdfast, ledger: Ledger, received: tuple[Received, Received]
+) -> None:
+    failures, dead = received
 
     @app.job("bad", retry=AT_ONCE)
     async def bad(job: Job[None]) -> None:
@@ -102,7 +106,9 @@ async def test_many_failures_call_the_hook_in_order(app: Holdfast, ledger: Ledge
     assert [one.attempt for one in failures if one.job_id == jobs[0]] == [1, 2, 3]
 
 
-async def test_neither_lost_nor_cancelled_is_a_failure(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
+async def test_neither_lost_nor_cancelled_is_a_failure(
+    app: Holdfast, ledger: Ledger, received: tuple[Received, Received]
+) -> None:
     started: set[int] = set()
 
     @app.job("act", retry=AT_ONCE)
@@ -121,13 +127,13 @@ async def test_neither_lost_nor_cancelled_is_a_failure(app: Holdfast, ledger: Le
         )
         ledger.cancel(cancelled)
         await until(lambda: worker.counts.get("job_lost") == worker.counts.get("job_cancelled") == 1)
-    assert told == ([], [])
+    assert received == ([], [])
 
 
 async def test_a_dead_letter_of_the_reaper_calls_the_hook_of_its_process(
-    app: Holdfast, ledger: Ledger, told: tuple[Told, Told]
+    app: Holdfast, ledger: Ledger, received: tuple[Received, Received]
 ) -> None:
-    failures, dead = told
+    failures, dead = received
 
     @app.job("act")
     async def act(job: Job[None]) -> None: ...
@@ -155,9 +161,9 @@ async def test_a_dead_letter_of_the_reaper_calls_the_hook_of_its_process(
     assert ledger.job(again).attempt <= 2
 
 
-async def test_a_tick_tells_too(app: Holdfast, ledger: Ledger, told: tuple[Told, Told]) -> None:
+async def test_a_tick_tells_too(app: Holdfast, ledger: Ledger, received: tuple[Received, Received]) -> None:
     """The jobs it runs, and those of unserved kinds that its reaper finds."""
-    failures, dead = told
+    failures, dead = received
     other = Holdfast()
 
     @app.job("bad")
@@ -186,7 +192,7 @@ ERRORS = (RuntimeError, SystemExit, KeyboardInterrupt, asyncio.CancelledError, S
 async def test_a_hook_that_raises_is_logged_and_has_no_effect(
     app: Holdfast, ledger: Ledger, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = Told()
+    received = Received()
     errors = iter(ERRORS)
 
     def broken(failed: FailedAttempt) -> None:
@@ -196,7 +202,7 @@ async def test_a_hook_that_raises_is_logged_and_has_no_effect(
         broken(failed)
 
     app.on_failure(broken if where == "plain" else broken_async)
-    app.on_failure(told.append)
+    app.on_failure(received.append)
 
     @app.job("bad")
     async def bad(job: Job[None]) -> None:
@@ -207,10 +213,10 @@ async def test_a_hook_that_raises_is_logged_and_has_no_effect(
     with caplog.at_level(logging.ERROR):
         async with app.worker(**QUICK):
             await until(lambda: ledger.statuses() == {"failed": len(ERRORS)})
-    assert sorted(failed.job_id for failed in told) == jobs
-    said = [record for record in caplog.records if record.getMessage().startswith("a hook failed: ")]
-    assert sorted(vars(record)["job"] for record in said) == jobs
-    assert all("broken" in vars(record)["hook"] for record in said)
+    assert sorted(failed.job_id for failed in received) == jobs
+    logged = [record for record in caplog.records if record.getMessage().startswith("a hook failed: ")]
+    assert sorted(vars(record)["job"] for record in logged) == jobs
+    assert all("broken" in vars(record)["hook"] for record in logged)
 
 
 @pytest.mark.parametrize("where", ["async", "plain"])
@@ -219,7 +225,7 @@ async def test_a_hook_that_hangs_holds_up_no_ending_and_no_stop(
 ) -> None:
     monkeypatch.setattr(hook, "STOP_SECONDS", 0.2)
     monkeypatch.setattr(hook, "MOST_WAITING", 10)
-    told = Told()
+    received = Received()
     gate = threading.Event()
 
     if where == "plain":
@@ -230,7 +236,7 @@ async def test_a_hook_that_hangs_holds_up_no_ending_and_no_stop(
         async def hang(failed: FailedAttempt) -> None:
             await asyncio.sleep(30)
 
-    app.on_dead_letter(told.append)
+    app.on_dead_letter(received.append)
 
     @app.job("bad")
     async def bad(job: Job[None]) -> None:
@@ -242,16 +248,16 @@ async def test_a_hook_that_hangs_holds_up_no_ending_and_no_stop(
     with caplog.at_level(logging.ERROR):
         async with app.worker(**QUICK):
             for _ in range(20):
-                before = len(told)
+                before = len(received)
                 ledger.enqueue(*[bad.new(), good.new()] * 10)
-                await until(lambda: len(told) == before + 10)  # noqa: B023 - awaited in the same turn
+                await until(lambda: len(received) == before + 10)  # noqa: B023 - awaited in the same turn
             await until(lambda: ledger.statuses() == {"failed": 200, "completed": 200})
             begun = time.monotonic()
         assert time.monotonic() - begun < 15
     gate.set()
-    said = [vars(record)["calls"] for record in caplog.records if "too slow" in record.getMessage()]
-    assert said[:4] == [1, 2, 4, 8], "what it is not told is counted, and not logged one by one"
-    assert len(said) <= 8
+    logged = [vars(record)["calls"] for record in caplog.records if "too slow" in record.getMessage()]
+    assert logged[:4] == [1, 2, 4, 8], "what it is not told is counted, and not logged one by one"
+    assert len(logged) <= 8
 
 
 async def test_without_hooks_nothing_runs_for_them(app: Holdfast, ledger: Ledger) -> None:

@@ -16,12 +16,12 @@ from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.http import LONGEST_ANSWER, HttpCall
-from tests.engine.fleet import SOON, fast, runs
+from tests.kit.fleet import SOON, fast, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 TOKEN = "s3cret-żółw-token"  # noqa: S105 - a test's
 
@@ -200,10 +200,10 @@ async def test_as_a_runner_of_an_application(
         ("reminders", "failed", None, "http_503"),
     ]
     # The token is nowhere: not in a row, not in the log, not in what is printed.
-    told = [
+    logged = [
         repr(result),
         repr(settings),
         caplog.text,
         *map(repr, conn.execute("SELECT * FROM holdfast.run").fetchall()),
     ]
-    assert not [text for text in told if TOKEN in text or "s3cret" in text]
+    assert not [text for text in logged if TOKEN in text or "s3cret" in text]

@@ -13,12 +13,12 @@ from holdfast._engine.address import connect, watched
 from holdfast._engine.link import Link
 from holdfast._engine.wake.listen import Listener
 from holdfast._store.worker import identify_database
-from tests.engine.pace import MINUTE, ms
-from tests.engine.trouble import Line
-from tests.engine.waiting import Stopwatch, serving, until
+from tests.kit.pace import MINUTE, ms
+from tests.kit.trouble import Line
+from tests.kit.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 LEASE = 6000
 BEAT = 1000
@@ -79,14 +79,14 @@ async def test_a_worker_leaves_a_server_that_hangs(ledger: Ledger, database: str
         app.url = hosts(first, second)
         settings: dict[str, Any] = {**MINUTE, "lease": ms(LEASE), "heartbeat": ms(BEAT), "shutdown_timeout": ms(BEAT)}
         async with app.worker(**settings) as worker:
-            waker = serving(worker).waker
-            await until(waker.listening.is_set)
+            listening = serving(worker).session.listening
+            await until(listening.is_set)
             ledger.enqueue(act.new())
             await until(lambda: ledger.completed() == 1)
             first.freeze()
             ledger.enqueue(act.new())
             await until(lambda: ledger.completed() == 2)
-            await until(waker.listening.is_set)
+            await until(listening.is_set)
             await until(lambda: ledger.value("SELECT count(*) FROM holdfast.sleeper WHERE until > now()"))
             async with Stopwatch() as watch:
                 ledger.enqueue(act.new())
@@ -105,7 +105,7 @@ async def test_a_connection_that_is_younger_than_the_last_beat_is_kept(ledger: L
         part = serving(worker)
         waker = part.waker
         assert isinstance(waker, Listener)
-        await until(waker.listening.is_set)
+        await until(part.session.listening.is_set)
         beats, connected_at = part.heartbeat.beats, waker._connected_at
         await until(lambda: part.heartbeat.beats > beats)
         ledger.terminate_sessions()

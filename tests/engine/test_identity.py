@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from holdfast import AbortReason, Holdfast, Job
+from holdfast import AbortReason, Holdfast, Job, Settings
 from holdfast._drivers import run_sync
 from holdfast._engine.jobs import claim as module
 from holdfast._engine.jobs.claim import Claimer
-from holdfast._engine.link import Link
+from holdfast._engine.jobs.demand import Demand
+from holdfast._engine.jobs.slots import Slots
+from holdfast._engine.link import Link, Links
+from holdfast._engine.own_row import OwnRow
+from holdfast._engine.report.transition import Transitions
+from holdfast._engine.session import Control, Session
 from holdfast._model.work import Lease
 from holdfast._store.chain import read_blockers
 from holdfast._store.worker import register_worker
-from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK, ms
+from tests.kit.waiting import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pytest
 
+    from holdfast._engine.jobs.intake import Intake
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.statement import Statement
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 # Its own heartbeat, and no lease that ends within a test.
 BEATING: dict[str, Any] = QUICK | {"heartbeat": ms(200)}
@@ -50,7 +56,7 @@ async def test_a_worker_whose_row_is_anothers_registers_anew_and_lets_go(
             raise
 
     long = ledger.enqueue_one(wait.new(60))
-    with caplog.at_level(logging.ERROR, "holdfast.pipeline"):
+    with caplog.at_level(logging.ERROR, "holdfast.registration"):
         async with app.worker(id="one", **BEATING) as worker:
             pipeline = worker.pipelines[0]
             await until(lambda: ledger.status(long) == "processing")
@@ -95,7 +101,7 @@ async def test_a_worker_whose_row_is_gone_is_seen_again(ledger: Ledger, app: Hol
     async with app.worker(id="one", **BEATING | {"idle_min": ms(60_000), "idle_max": ms(60_000)}) as worker:
         ledger.do("DELETE FROM holdfast.worker")
         await until(lambda: ledger.rows("SELECT name FROM holdfast.worker") == [("one",)])
-        await until(lambda: worker.pipelines[0].listening)
+        await until(worker.pipelines[0].session.listening.is_set)
         job = ledger.enqueue_one(work.new())
         await until(lambda: ledger.status(job) == "completed", 15)
 
@@ -115,7 +121,7 @@ async def test_a_beat_under_the_old_id_that_is_answered_late_changes_nothing(led
         new = pipeline.worker
         job = ledger.enqueue_one(wait.new())
         await until(lambda: ledger.status(job) == "processing" and pipeline.held)
-        pipeline.disowned(old)
+        serving(worker).answers.disowned(old)
         gate.set()
         await until(lambda: ledger.status(job) == "completed")
         assert pipeline.worker == new
@@ -132,29 +138,22 @@ class Claiming:
         self.old, self.new = (
             run_sync(ledger.conn, register_worker("one", queues=["default"], kinds=["act"])) for _ in range(2)
         )
+        self.row = OwnRow(self.old)
         self.held: list[int] = []
-        self.claimer = Claimer(
-            link,
-            worker=self.old,
-            leases={"act": Lease(60)},
-            queues=["default"],
-            limit=10,
-            wanted=lambda: {"default": 10},
-            hold=self._hold,
-            held={},
-            listener=None,
-            idle_min=60,
-            idle_max=60,
-            jitter=0,
-        )
+        links = Links(ledger.url, name="", timeout=30)
+        links.claim = link
+        session = Session(links, self.row, control=Control({"act": Lease(60)}))
+        demand = Demand(Slots(10, {"default": 10}, batch=10), session.control)
+        # It is the intake, too.
+        self.claimer = Claimer(session, Settings.load({}), demand, cast("Intake", self), Transitions("one", ()))
 
-    def _hold(self, jobs: Sequence[ClaimedJob], _: object) -> None:
+    def hold(self, jobs: Sequence[ClaimedJob], _: object) -> None:
         self.held += [job.id for job in jobs]
 
     async def register_anew(self) -> None:
         """As a pipeline does: on the link of the claims, and the new id is taken at once."""
         await self.link.run(register_worker("one", queues=["default"], kinds=["act"]))
-        self.claimer.worker = self.new
+        self.row.id = self.new
 
 
 async def test_a_claim_that_waits_for_the_registration_is_made_under_the_new_id(ledger: Ledger, app: Holdfast) -> None:
@@ -190,7 +189,7 @@ async def test_a_claim_under_the_old_id_is_left_alone_once_there_is_a_new_one(
         claiming = Claiming(ledger, link)
 
         def renamed_meanwhile(jobs: Sequence[int]) -> Statement[Any]:
-            claiming.claimer.worker = claiming.new
+            claiming.row.id = claiming.new
             return read_blockers(jobs)
 
         monkeypatch.setattr(module, "read_blockers", renamed_meanwhile)

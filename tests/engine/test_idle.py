@@ -11,16 +11,16 @@ from holdfast import Holdfast, Job
 from holdfast._engine.jobs import claim
 from holdfast._engine.wake import sleep as sleep_record
 from holdfast._store.statement import statements
-from tests.databases import clone, create_template
-from tests.engine.pace import MINUTE, ms
-from tests.engine.waiting import after, serving, until
+from tests.kit.databases import clone, create_template
+from tests.kit.pace import MINUTE, ms
+from tests.kit.waiting import after, serving, until
 from tools.postgres import Server
 
 if TYPE_CHECKING:
     import pytest
 
     from holdfast._store.statement import Statement
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 SECONDS = 20.0
 

@@ -18,14 +18,14 @@ from holdfast._engine.jobs import isolation
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
 from tests.engine import zombie_app
-from tests.engine.pace import AT_ONCE, BRIEF, QUICK, ms
-from tests.engine.waiting import until
 from tests.engine.zombie import Process
+from tests.kit.pace import AT_ONCE, BRIEF, QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 OFTEN = Retry(max_attempts=9, base=ms(0), jitter=ms(0))
 
@@ -81,7 +81,7 @@ async def test_a_worker_that_stops_claims_no_suspects(ledger: Ledger, app: Holdf
     async with app.worker(**QUICK) as worker:
         serving = worker.pipelines[0].serving
         assert serving is not None
-        serving.stop_claiming()
+        worker.pipelines[0]._stop_claiming()
         suspects = ledger.enqueue(work.new(), work.new())
         ledger.do("UPDATE holdfast.job SET suspect = 0 WHERE id = ANY (%s)", suspects)
         assert await serving.run_suspects(10, time.monotonic() + 10) == 0

@@ -11,13 +11,13 @@ from holdfast import Fail, Holdfast, Job
 from holdfast._engine import worker
 from holdfast._engine.report import job_log
 from holdfast._logs import log as logs
-from tests.engine.pace import AT_ONCE, QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
@@ -122,10 +122,10 @@ async def test_completions_are_logged_at_debug_level(
         quiet = ledger.enqueue_one(act.new())
         await until(lambda: running.counts.get("job_completed") == 1)
         caplog.set_level(logging.DEBUG, job_log.log.logger.name)
-        told = ledger.enqueue_one(act.new())
+        received = ledger.enqueue_one(act.new())
         await until(lambda: running.counts.get("job_completed") == 2)
     assert lines.of(quiet) == []
-    assert lines.of(told) == [("DEBUG", "job_completed")]
+    assert lines.of(received) == [("DEBUG", "job_completed")]
 
 
 async def test_a_flood_is_counted(app: Holdfast, ledger: Ledger, lines: Lines, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,14 +154,14 @@ async def test_the_count_of_a_flood_does_not_wait_for_the_stop(
     async def act(job: Job[None]) -> None:
         raise Fail("no")
 
-    def said(line: logging.LogRecord) -> int:
+    def logged(line: logging.LogRecord) -> int:
         return int(vars(line).get("attempts", 1))
 
     ledger.enqueue(*[act.new() for _ in range(50)])
     async with app.worker(queues={"default": 50}, **QUICK):
-        await until(lambda: sum(map(said, lines.all())) == 50)
+        await until(lambda: sum(map(logged, lines.all())) == 50)
         ledger.enqueue(act.new())
-        await until(lambda: sum(map(said, lines.all())) == 51)
+        await until(lambda: sum(map(logged, lines.all())) == 51)
 
 
 async def test_a_lost_claim_is_logged(app: Holdfast, ledger: Ledger, lines: Lines) -> None:

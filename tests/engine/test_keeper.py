@@ -15,10 +15,10 @@ import pytest
 from holdfast import Every, Retry
 from holdfast._engine import keeper as module
 from holdfast._engine.keeper import MOST_ENDS, Keeper, Kept, Role, Turn
-from tests.databases import clone
-from tests.engine.pace import QUICK
-from tests.engine.trouble import Line, refused
-from tests.engine.waiting import until
+from tests.kit.databases import clone
+from tests.kit.pace import QUICK
+from tests.kit.trouble import Line, refused
+from tests.kit.waiting import until
 from tests.relay.ledger import Ledger as Sink
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from holdfast import Holdfast, Job, Tick
     from holdfast._engine.report.hook import FailedAttempt
     from holdfast._engine.worker import Worker
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
     from tools.postgres import Server
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -38,6 +38,7 @@ APART = {
     "sink connection": "tests/relay/sinks/test_session.py",
     "probe": "tests/telemetry/test_probe.py",
     "probe turn": "tests/telemetry/test_probe.py",
+    "process": "tests/engine/test_processes.py",
 }
 HEARTBEAT = 2.0
 ENDED = "a loop of the worker ended"
@@ -48,15 +49,18 @@ ELSEWHERE = {
     "_engine/keeper.py": "the keeper itself",
     "_engine/jobs/dispatch.py": "attempts: how one ends is its outcome",
     "_engine/jobs/executor.py": _BRIEF,
+    "_engine/jobs/threads.py": "attempts: the same",
+    "_engine/jobs/child.py": "in a process of handlers: ends it with its worker",
     "_engine/once.py": "the runners of one tick, awaited by it",
     "_engine/link.py": "gives up one statement, within a moment, whatever becomes of it",
     "_engine/runners/ticker.py": _BRIEF,
     "_engine/runners/schedules.py": _BRIEF,
     "_engine/runners/database.py": "the heartbeat of a one-shot tick, which ends with it",
-    "_engine/pipeline.py": "a registration anew, which the next heartbeat asks for again",
+    "_engine/pipeline.py": "the start and the stop of one database, awaited by who asked for them",
+    "_engine/registration.py": "a registration anew, which the next heartbeat asks for again",
     "_engine/jobs/lending.py": "one question to a silent database, which the next look asks again",
     "_engine/jobs/isolation.py": "watches one session of suspects, and ends with it",
-    "_engine/served.py": "starts, stops and removals of databases, awaited by who asked for them, or logged",
+    "_engine/served.py": "removals of databases and moves of runners, awaited by who asked for them, or logged",
     "_engine/wake/chains.py": "belongs to those who wait for a chain, who start another when it ends",
     "_engine/wake/late.py": "one lookup, awaited by the callers that give up",
     "_engine/wake/broker.py": "a group within the listener's loop, which ends with any of them",
@@ -185,7 +189,7 @@ def load(app: Holdfast, ledger: Ledger) -> Load:
     return Load(app, ledger)
 
 
-def said(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
+def logged(caplog: pytest.LogCaptureFixture, name: str) -> list[logging.LogRecord]:
     return [r for r in caplog.records if r.message.startswith(ENDED) and getattr(r, "loop", "") == name]
 
 
@@ -238,10 +242,10 @@ async def test_each_loop_that_ends_is_logged_and_goes_on(
         with load:
             for _ in range(3):
                 kept = await running(worker, role)
-                before, struck = len(said(caplog, kept.name)), time.time()
+                before, struck = len(logged(caplog, kept.name)), time.time()
                 kept.strike(error)
-                await until(lambda: len(said(caplog, kept.name)) > before)  # noqa: B023 - called here
-                record = said(caplog, kept.name)[-1]
+                await until(lambda: len(logged(caplog, kept.name)) > before)  # noqa: B023 - called here
+                record = logged(caplog, kept.name)[-1]
                 assert record.created - struck <= HEARTBEAT, "noticed within a heartbeat"
                 assert record.exc_info is not None
                 assert record.exc_info[1] is error
@@ -263,7 +267,7 @@ async def test_a_loop_cancelled_from_outside_goes_on(
             task = kept.task
             assert task is not None
             task.cancel()
-            await until(lambda: said(caplog, kept.name))
+            await until(lambda: logged(caplog, kept.name))
             await until(lambda: (found := of(worker, role)) is not None and found.task is not task)
             await load.ended()
 
@@ -281,7 +285,7 @@ async def test_a_start_that_ends_is_tried_again(
             await worker.__aenter__()
             kept = await running(worker, "start")
             kept.strike(RuntimeError("struck"))
-            await until(lambda: said(caplog, "start"))
+            await until(lambda: logged(caplog, "start"))
         job = ledger.enqueue_one(act.new())
         await until(lambda: ledger.status(job) == "completed")
         await worker.__aexit__(None, None, None)
@@ -313,25 +317,27 @@ async def test_a_loop_that_ends_again_and_again_breaks_the_worker(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "backoff", lambda _: 0.0)
-    broken: list[str] = []
-    keeper = Keeper("w", on_broken=broken.append)
+    broken = asyncio.Event()
+    keeper = Keeper("w", broken)
 
     async def fail(turn: Turn) -> None:
         raise ValueError("never")
 
     kept = keeper.start("finisher", fail)
     await until(lambda: kept.ends > MOST_ENDS)
-    assert broken == ["finisher"]
+    assert broken.is_set()
     assert kept.vitals.broken
     assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
     await keeper.stop()
     assert keeper.loops == []
 
 
-async def test_a_thread_that_ends_again_and_again_breaks_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_thread_that_ends_again_and_again_breaks_the_worker(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(module, "backoff", lambda _: 0.0)
-    broken: list[str] = []
-    keeper = Keeper("w", on_broken=broken.append)
+    broken = asyncio.Event()
+    keeper = Keeper("w", broken)
 
     def fail(turn: Turn) -> None:
         raise SystemExit
@@ -340,7 +346,8 @@ async def test_a_thread_that_ends_again_and_again_breaks_the_worker(monkeypatch:
     await until(lambda: kept.ends > MOST_ENDS)
     kept.stop()
     await until(lambda: kept.done)
-    assert broken == ["heartbeat"]
+    assert broken.is_set()
+    assert [r.levelname for r in caplog.records].count("CRITICAL") == 1
     assert keeper.loops == []
 
 

@@ -13,15 +13,15 @@ from holdfast._engine import link as link_module
 from holdfast._engine.link import Link, behind_pooler
 from holdfast._store.statement import Statement
 from holdfast._store.worker import identify_database
-from tests.cli.pooler import pooler
-from tests.engine.trouble import Line
-from tests.engine.waiting import Stopwatch, until
+from tests.kit.pooler import pooler
+from tests.kit.trouble import Line
+from tests.kit.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
     from tools.postgres import Server
 
 ASLEEP = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
@@ -16,11 +16,14 @@ from holdfast._logs.failure import Failure
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
 from holdfast._model.settings import Settings
-from tests.engine.fleet import MS, SOON, background, fast, runs
-from tests.engine.waiting import until
+from tests.kit.fleet import MS, SOON, background, fast, runs
+from tests.kit.statement import MODES, Document
+from tests.kit.waiting import after, until
 
 if TYPE_CHECKING:
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
+
+modes = Document(MODES)
 
 BUSY = Ticked(runner="r", outcome="completed", counts={"done": 1})
 IDLE = Ticked(runner="r", outcome="completed", counts={"done": 0})
@@ -153,17 +156,21 @@ async def test_budgets_bound_one_shot_ticks_alone(database: str) -> None:
         budgets.clear()
 
 
+@modes.states("a stop waits for the tick under way, up to the shutdown timeout")
 async def test_stopping_waits_for_a_tick_under_way(database: str, connect: Connect) -> None:
     slow = Cycle("slow", slow=True)
     async with background(database, slow.runner) as loops:
         await until(lambda: slow.ticks == 1)
         stopping = asyncio.create_task(loops.stop(SOON))
+        await after(0.05)  # a stop that does not wait aborts the tick meanwhile
+        assert not stopping.done()
         slow.go.set()
         await asyncio.wait_for(stopping, SOON)
     assert (slow.ticks, slow.reason) == (1, None)
     assert runs(connect()) == [("slow", "completed", {"done": 1}, None)]
 
 
+@modes.states("a tick that outlasts the shutdown timeout is told to stop")
 async def test_stopping_aborts_what_goes_on(database: str, connect: Connect) -> None:
     slow = Cycle("slow", slow=True)
     async with background(database, slow.runner, settings=fast(shutdown_timeout=20 * MS)):
@@ -202,7 +209,7 @@ async def test_what_the_worker_did_is_written_again_and_again(
     monkeypatch.setattr(builtin, "FOLDED", 10 * MS)
     done = {"claimed": 0, "job_completed": 0, "job_retried": 0}
     conn = connect()
-    async with background(database, names=["outbox"], counts=lambda: dict(done)):
+    async with background(database, names=["outbox"], counts=done):
         done |= {"claimed": 7, "job_completed": 6}
         await until(lambda: len(runs(conn)) == 1)
         done |= {"job_retried": 1}
@@ -214,17 +221,18 @@ async def test_what_the_worker_did_is_written_again_and_again(
 
 
 async def test_but_no_more_than_once_a_minute_and_when_it_stops(database: str, connect: Connect) -> None:
-    done = {"claimed": 0}
     asked = 0
 
-    def counts() -> dict[str, int]:
-        nonlocal asked
-        asked += 1
-        return dict(done)
+    class Counts(dict[str, int]):
+        def get(self, name: str, default: Any = None) -> Any:
+            nonlocal asked
+            asked += name == "claimed"
+            return super().get(name, default)
 
+    done = Counts(claimed=0)
     conn = connect()
     quick = Cycle("quick")
-    async with background(database, quick.runner, names=["outbox", "quick"], counts=counts):
+    async with background(database, quick.runner, names=["outbox", "quick"], counts=done):
         await until(lambda: asked == 1)
         for claimed in range(1, 6):
             done["claimed"] = claimed
@@ -255,5 +263,5 @@ async def test_a_worker_runs_its_runners_and_its_periodic_jobs(database: str, co
         conn.execute("UPDATE holdfast.schedule SET paused = true WHERE name = 'mails'")
         await until(lambda: conn.execute("SELECT count(*) FROM holdfast.job").fetchone() == (0,))
     assert (len(set(slots)), len(set(sent))) == (len(slots), len(sent))
-    told = [row[:3] for row in runs(conn) if row[0] == "outbox"]
-    assert told == [("outbox", "completed", {"processed": len(sent), "completed": len(sent)})]
+    received = [row[:3] for row in runs(conn) if row[0] == "outbox"]
+    assert received == [("outbox", "completed", {"processed": len(sent), "completed": len(sent)})]

@@ -17,18 +17,21 @@ from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import HoldfastError
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.schedule import Every
+from holdfast._store.archive import confirm_clock
+from holdfast._store.chain import release_waiters
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.schedule import trigger_schedule
 from holdfast._store.subscription import find_subscription, skip_subscription, subscribe
-from tests.engine.fleet import MS, SOON, crew, make_due, runs
-from tests.engine.waiting import until
-from tests.traps.workers import enqueue, job, number, statuses
+from tests.kit.clock import set_back
+from tests.kit.fleet import MS, SOON, crew, make_due, runs
+from tests.kit.waiting import until
+from tests.kit.workers import enqueue, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from holdfast import Job
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 KEPT = {
     "job_history": 14,
@@ -76,6 +79,62 @@ async def test_days_are_dropped_when_their_time_is_over(database: str, connect: 
     assert await maintained(database) == {}
 
 
+LEAP = timedelta(days=40)
+
+
+@pytest.fixture
+def expired(connect: Connect) -> list[str]:
+    """A day of each family, an inbox message, a window and a worker, all of them expired by a clock that leapt."""
+    conn = connect()
+    conn.execute("INSERT INTO holdfast.inbox VALUES (now(), 'mail', 'm')")
+    conn.execute("INSERT INTO holdfast.unique_window VALUES (now() + interval '1 day', 1, 'a', 'k')")
+    conn.execute("INSERT INTO holdfast.worker (name) VALUES ('gone')")
+    conn.execute("UPDATE holdfast.retention SET keep = '14 days'")
+    conn.execute(
+        "INSERT INTO holdfast.landmark SELECT now() - n * interval '1 minute', 0 FROM generate_series(0, 3000) n"
+    )
+    set_back(conn, -LEAP)
+    return [add_day(conn, family, 38) for family in KEPT]
+
+
+def rows(conn: psycopg.Connection[Any]) -> tuple[Any, ...]:
+    tables = ("inbox", "unique_window", "worker")
+    return tuple(number(conn, f"SELECT count(*) FROM holdfast.{table} WHERE true") for table in tables)
+
+
+async def test_nothing_expires_after_a_leap_of_the_clock(
+    database: str, connect: Connect, expired: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    conn = connect()
+    async with open_runner_database(database, name="test", seconds=SOON) as site:
+        maintenance = Maintenance(site)
+        for _ in range(2):
+            assert "partitions_dropped" not in await maintenance.tick(Tick(name="maintenance"))
+    assert there(conn, *expired) == expired
+    assert rows(conn) == (1, 1, 2)
+    assert number(conn, "SELECT holdfast.drop_partition(%s)", expired[0]) is False, "by hand neither"
+    assert (
+        sum(logged.startswith("nothing expires until the server's clock has gone on") for logged in caplog.messages)
+        == 1
+    )
+
+
+@pytest.mark.parametrize("confirmed", ["by a day", "by a person"])
+async def test_a_leap_is_confirmed(database: str, connect: Connect, expired: list[str], confirmed: str) -> None:
+    conn = connect()
+    await maintained(database)
+    if confirmed == "by a day":
+        conn.execute("UPDATE holdfast.landmark SET at = at - interval '19 hours' WHERE at > now() - interval '1 hour'")
+        await maintained(database)
+        assert there(conn, *expired) == expired, "not yet"
+        conn.execute("UPDATE holdfast.landmark SET at = at - interval '2 hours' WHERE at > now() - interval '1 day'")
+    else:
+        assert run_sync(conn, confirm_clock())
+        assert not run_sync(conn, confirm_clock())
+    assert (await maintained(database))["partitions_dropped"] == len(expired)
+    assert rows(conn)[:2] == (0, 0)
+
+
 async def test_retention_is_a_row(database: str, connect: Connect) -> None:
     conn = connect()
     day = add_day(conn, "job_failed", 200)
@@ -112,6 +171,15 @@ async def test_a_day_that_was_detached_but_not_dropped_is_dropped(database: str,
     conn.execute(f"ALTER TABLE holdfast.attempt_days DETACH PARTITION holdfast.{day}".encode())
     assert await maintained(database) == {"partitions_dropped": 1}
     assert there(conn, day) == []
+
+
+async def test_a_day_that_cannot_be_dropped_stops_no_other(database: str, connect: Connect) -> None:
+    conn = connect()
+    kept, dropped = add_day(conn, "attempt", 101), add_day(conn, "attempt", 100)
+    conn.execute(f"CREATE VIEW mine AS SELECT job_id FROM holdfast.{kept}".encode())
+    with pytest.raises(HoldfastError, match="partitions_dropped"):
+        await maintained(database)
+    assert there(conn, kept, dropped) == [kept]
 
 
 async def test_a_tick_is_bounded(database: str, connect: Connect) -> None:
@@ -167,6 +235,7 @@ async def test_a_worker_that_owns_nothing_runs_runners(worker_url: str, connect:
     assert [row[:3] for row in runs(conn)] == [
         ("work", "completed", {"done": 1}),
         ("schedules", "completed", {"enqueued": 1}),
+        ("maintenance", "completed", None),
     ]
 
 
@@ -260,9 +329,10 @@ async def test_a_waiter_that_missed_an_end_is_notified(
         maintenance_ = Maintenance(site)
         for counts in ({}, {"blockers_repaired": 1}, {}):
             assert await maintenance_.tick(Tick(name="maintenance", budget=Budget())) == counts
+    assert run_sync(conn, release_waiters()) == 1
     assert statuses(conn) == {alive: "pending", first: "blocked", second: "pending"}
-    (said,) = [record for record in caplog.records if "had ended" in record.message]
-    assert (said.levelname, vars(said)["chains"]) == ("WARNING", 1)
+    (logged,) = [record for record in caplog.records if "had ended" in record.message]
+    assert (logged.levelname, vars(logged)["chains"]) == ("WARNING", 1)
 
 
 async def test_folding_is_bounded(database: str, connect: Connect) -> None:
@@ -281,12 +351,15 @@ async def test_old_sleepers_are_forgotten(database: str, connect: Connect) -> No
     conn = connect()
     conn.execute(
         """INSERT INTO holdfast.sleeper (until, worker_id, queue, kinds)
-        SELECT now() + n * interval '10 minutes', 1, 'default', '{}' FROM generate_series(-3, 1) AS n WHERE n <> 0"""
+        SELECT now() + seconds * interval '1 second', 1, 'default', '{}'
+        FROM unnest(ARRAY[-1800, -1200, -600, 30, 600]) AS seconds"""
     )
     conn.execute(
-        "INSERT INTO holdfast.sweep VALUES (now() - interval '1 hour', '5 s'), (now() + interval '1 hour', '5 s')"
+        """INSERT INTO holdfast.sweep
+        SELECT now() + seconds * interval '1 second', '5 s' FROM unnest(ARRAY[-3600, 30, 3600]) AS seconds"""
     )
-    assert await maintained(database) == {"sleepers_deleted": 4}
+    # One that is far ahead was written before the clock was set back.
+    assert await maintained(database) == {"sleepers_deleted": 6}
     assert conn.execute("SELECT count(*) FROM holdfast.sleeper").fetchone() == (1,)
     assert conn.execute("SELECT count(*) FROM holdfast.sweep").fetchone() == (1,)
 
@@ -313,10 +386,10 @@ async def test_a_day_of_events_stays_until_every_subscription_is_past_it(
     run_sync(conn, subscribe("slow", target="t", topics=(), partitions=2, beginning=True))
     subscription = run_sync(conn, subscribe("quick", target="t", topics=(), partitions=1, beginning=False)).id
     assert await maintained(url) == {"days_unread": 1}
-    (said,) = [record for record in caplog.records if "past their time" in record.message]
-    assert said.levelname == "WARNING"
-    assert "`skip`" in said.message
-    assert vars(said)["partitions"] == [unread]
+    (logged,) = [record for record in caplog.records if "past their time" in record.message]
+    assert logged.levelname == "WARNING"
+    assert "`skip`" in logged.message
+    assert vars(logged)["partitions"] == [unread]
     assert conn.execute("SELECT holdfast.drop_partition(%s)", [unread]).fetchone() == (False,)
     assert there(conn, unread) == [unread]
     slow = run_sync(conn, find_subscription("slow"))
@@ -325,6 +398,20 @@ async def test_a_day_of_events_stays_until_every_subscription_is_past_it(
     assert await maintained(url) == {"partitions_dropped": 1}
     assert there(conn, unread) == []
     assert subscription
+
+
+async def test_a_parked_event_keeps_its_own_day_and_no_other(database: str, connect: Connect) -> None:
+    conn = connect()
+    subscription = run_sync(conn, subscribe("s", target="t", topics=(), partitions=1, beginning=True)).id
+    days = [publish_ago(conn, days_ago) for days_ago in (11, 10, 9)]
+    run_sync(conn, skip_subscription(subscription))
+    parked = f"""INSERT INTO holdfast.parked (subscription_id, event_id, partition, holds_key)
+        SELECT %s, id, 0, false FROM holdfast.{days[1]}"""
+    conn.execute(parked.encode(), [subscription])
+    assert await maintained(database) == {"partitions_dropped": 2, "days_unread": 1}
+    assert [there(conn, day) for day in days] == [[], [days[1]], []]
+    conn.execute("DELETE FROM holdfast.parked")
+    assert await maintained(database) == {"partitions_dropped": 1}
 
 
 async def test_a_warning_is_logged_once_and_counted_every_time(

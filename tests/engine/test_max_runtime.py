@@ -12,11 +12,14 @@ import pytest
 from holdfast import AbortReason, Holdfast, Item, Job, Lease, Retry
 from holdfast._drivers import run_sync
 from holdfast._store.worker import served_runtime
-from tests.engine.pace import PATIENT, ms
-from tests.engine.waiting import Stopwatch, until
+from tests.kit.pace import PATIENT, ms
+from tests.kit.statement import RULES, Document
+from tests.kit.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
+
+rules = Document(RULES)
 
 # A heartbeat so rare that it explains nothing.
 RARE: dict[str, Any] = PATIENT | {"lease": ms(600_000), "heartbeat": ms(100_000)}
@@ -38,6 +41,7 @@ async def ended(app: Holdfast, ledger: Ledger, job: int) -> float:
         return watch.seconds
 
 
+@rules.states("RULE-020-051: the limit can be given per kind")
 @pytest.mark.parametrize("where", ["async", "thread", "batch"])
 async def test_an_attempt_ends_within_a_tenth_of_a_second_of_its_limit(
     app: Holdfast, ledger: Ledger, where: str

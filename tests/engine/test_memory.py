@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Fail, Holdfast, Job
-from tests.engine.pace import QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 MEBIBYTE = 2**20
 ENDS = ("job_completed", "job_failed")

@@ -11,14 +11,18 @@ import pytest
 
 from holdfast import AbortReason, Fail, Holdfast, HoldfastError, Job, Reschedule
 from holdfast._engine.jobs import executor
-from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK, ms
+from tests.kit.statement import DESIGN, Document
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transition
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
+
+design = Document(DESIGN)
 
 
+@design.states("middlewares wrap each attempt in order: first in, last out")
 async def test_middlewares_wrap_each_attempt_in_order(app: Holdfast, ledger: Ledger) -> None:
     story: list[Any] = []
 
@@ -159,7 +163,7 @@ async def test_a_call_that_has_not_started_when_its_attempt_ends_never_does(app:
 
 
 async def test_listeners_receive_every_transition(app: Holdfast, ledger: Ledger) -> None:
-    told: list[Transition] = []
+    received: list[Transition] = []
 
     @app.job("done")
     async def done(job: Job[None]) -> None: ...
@@ -180,7 +184,7 @@ async def test_listeners_receive_every_transition(app: Holdfast, ledger: Ledger)
         await asyncio.sleep(30)
 
     seen: list[int] = []
-    app.listeners.append(told.append)
+    app.listeners.append(received.append)
     async with app.worker(id="w", **QUICK):
         ids = dict(zip(("done", "flaky", "bad"), ledger.enqueue(done.new(), flaky.new(), bad.new()), strict=True))
         await until(lambda: ledger.statuses() == {"completed": 2, "failed": 1})
@@ -188,9 +192,9 @@ async def test_listeners_receive_every_transition(app: Holdfast, ledger: Ledger)
         await until(lambda: ledger.statuses().get("processing") == 3)
         ledger.cancel(ids["cancelled"])
         ledger.do("DELETE FROM holdfast.job WHERE id = %s", ids["lost"])
-        await until(lambda: "job_lost" in {transition.name for transition in told})
+        await until(lambda: "job_lost" in {transition.name for transition in received})
     # Sorted: a job that went back may be claimed again before its finisher has heard that it went.
-    by_job = {name: sorted(t.name for t in told if t.job == job) for name, job in ids.items()}
+    by_job = {name: sorted(t.name for t in received if t.job == job) for name, job in ids.items()}
     assert by_job == {
         "done": ["job_claimed", "job_completed"],
         "flaky": [
@@ -201,14 +205,14 @@ async def test_listeners_receive_every_transition(app: Holdfast, ledger: Ledger)
         "lost": ["job_claimed", "job_lost"],
         "released": ["job_claimed", "job_released"],
     }  # fmt: skip
-    assert {transition.worker for transition in told} == {"w"}
-    own = [transition.name for transition in told if transition.job is None]
+    assert {transition.worker for transition in received} == {"w"}
+    own = [transition.name for transition in received if transition.job is None]
     assert own == ["worker_started", "worker_stopping", "worker_stopped"]
-    assert {t.kind for t in told if t.job == ids["bad"]} == {"bad"}
+    assert {t.kind for t in received if t.job == ids["bad"]} == {"bad"}
 
 
 async def test_reaped_jobs_reach_the_listeners(app: Holdfast, ledger: Ledger) -> None:
-    told: list[Transition] = []
+    received: list[Transition] = []
 
     @app.job("act", retry=AT_ONCE)
     async def act(job: Job[None]) -> None: ...
@@ -218,11 +222,11 @@ async def test_reaped_jobs_reach_the_listeners(app: Holdfast, ledger: Ledger) ->
         "UPDATE holdfast.job SET status = 'processing', attempt = 1, locked_by = 0, lock_token = 1, "
         "locked_until = now() - interval '1 second'"
     )
-    app.listeners.append(told.append)
+    app.listeners.append(received.append)
     async with app.worker(tick_runners=("outbox",), **QUICK) as worker:
         await until(lambda: ledger.status(job) == "completed")
         await until(lambda: worker.counts.get("job_reaped") == 1)
-    [reaped] = [transition for transition in told if transition.name == "job_reaped"]
+    [reaped] = [transition for transition in received if transition.name == "job_reaped"]
     assert (reaped.job, reaped.kind, reaped.details["became"]) == (job, "act", "pending")
 
 
@@ -230,7 +234,7 @@ async def test_reaped_jobs_reach_the_listeners(app: Holdfast, ledger: Ledger) ->
 async def test_a_listener_that_raises_has_no_effect(
     app: Holdfast, ledger: Ledger, error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    told: list[str] = []
+    received: list[str] = []
 
     def broken(transition: Transition) -> None:
         raise error(transition.name)
@@ -238,9 +242,9 @@ async def test_a_listener_that_raises_has_no_effect(
     @app.job("act")
     async def act(job: Job[None]) -> None: ...
 
-    app.listeners += [broken, lambda transition: told.append(transition.name)]
+    app.listeners += [broken, lambda transition: received.append(transition.name)]
     with caplog.at_level(logging.CRITICAL):
         async with app.worker(**QUICK):
             ledger.enqueue(*[act.new() for _ in range(20)])
             await until(lambda: ledger.completed() == 20)
-    assert told.count("job_completed") == 20
+    assert received.count("job_completed") == 20

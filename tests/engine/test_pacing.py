@@ -9,20 +9,22 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast._app.app import application_of
-from holdfast._engine.jobs.slots import KEPT_SECONDS, Bucket, Slots
+from holdfast._engine.jobs.pacing import KEPT_SECONDS, Bucket
+from holdfast._engine.jobs.slots import Slots
 from holdfast._engine.once import run_tick
 from holdfast._model.settings import Settings
-from tests.engine.pace import PATIENT, QUICK, ms
-from tests.engine.test_slots import Clock, started
-from tests.engine.waiting import Stopwatch, serving, until
+from tests.engine.test_slots import started
+from tests.kit.clock import Clock
+from tests.kit.pace import PATIENT, QUICK, ms
+from tests.kit.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 def test_permits_come_in_at_the_rate_and_few_are_kept() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     bucket = Bucket(50, clock)
     assert bucket.permits == 1, "the first may start at once"
     bucket.take()
@@ -34,7 +36,7 @@ def test_permits_come_in_at_the_rate_and_few_are_kept() -> None:
 
 
 def test_a_rate_bounds_what_starts_and_what_is_claimed() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=clock)
     slots.control({}, {"default": 20.0, "unserved": 1.0})
     assert slots.wanted() == {"default": 1, "pdf": 2}
@@ -51,7 +53,7 @@ def test_a_rate_bounds_what_starts_and_what_is_claimed() -> None:
 
 
 def test_a_rate_that_stays_keeps_its_permits_and_one_that_goes_is_forgotten() -> None:
-    slots = Slots(10, {"default": 10}, batch=50, clock=Clock())
+    slots = Slots(10, {"default": 10}, batch=50, clock=Clock(100.0))
     slots.control({}, {"default": 5.0})
     started(slots, "default", 1)
     slots.control({}, {"default": 5.0})
@@ -66,7 +68,7 @@ def test_a_rate_that_stays_keeps_its_permits_and_one_that_goes_is_forgotten() ->
 
 
 def test_of_several_databases_the_strictest_holds() -> None:
-    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock(100.0))
     slots.control({"default": 4, "pdf": 5}, {"default": 7.0}, of="one")
     slots.control({"default": 6}, {"default": 3.0}, of="two")
     assert slots._limits == {"default": 4, "pdf": 5}
@@ -76,7 +78,7 @@ def test_of_several_databases_the_strictest_holds() -> None:
 
 
 def test_a_slot_rests_between_two_jobs() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, delays={"pdf": 3.0}, clock=clock)
     started(slots, "pdf", 1)
     assert slots.may_start("pdf"), "the other slot"
@@ -95,7 +97,7 @@ def test_a_slot_rests_between_two_jobs() -> None:
 
 
 def test_a_rest_that_is_over_opens_nothing_more() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, delays={"pdf": 3.0}, clock=clock)
     started(slots, "pdf", 1)
     assert slots.opens_in() == 3
@@ -104,7 +106,7 @@ def test_a_rest_that_is_over_opens_nothing_more() -> None:
 
 
 def test_which_queue_opens_when() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "mail": 5, "pdf": 2}, batch=50, delays={"pdf": 3.0}, clock=clock)
     slots.rest("mail", 30)
     started(slots, "pdf", 1)
@@ -116,7 +118,7 @@ def test_which_queue_opens_when() -> None:
 
 
 def test_unpaced_queues_are_held_ready_as_before() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     paced, free = (
         Slots(10, {"default": 10, "pdf": 2}, batch=50, delays=delays, clock=clock) for delays in ({"pdf": 1.0}, {})
     )

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast import Holdfast, Job
 from holdfast._engine import worker
 from holdfast._engine.jobs import handlers as attempt
-from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 def older(url: str) -> Holdfast:
@@ -50,7 +50,7 @@ async def test_the_grace_begins_when_a_version_is_first_seen(
     monkeypatch.setattr(attempt, "MISFIT_PAUSE", ms(50))
     monkeypatch.setattr(worker, "DEPLOY_GRACE", 1.0)
     async with older(database).worker(**QUICK) as old:
-        old._started_at -= 3600
+        old._handlers._new_until -= 3600
         job = enqueue_newer(ledger)
         await until(lambda: old.counts.get("job_released", 0) > 2)
         await until(lambda: ledger.status(job) == "failed")

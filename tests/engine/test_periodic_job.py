@@ -14,9 +14,9 @@ from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.schedule import Cron, Every
 from holdfast._model.unique import Unique
 from holdfast._store.schedule import pause_schedule, trigger_schedule
-from tests.engine.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
-from tests.engine.waiting import until
-from tests.traps.workers import number
+from tests.kit.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
+from tests.kit.waiting import until
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import psycopg
 
     from holdfast._store.statement import Statement
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 PLENTY = Limits(None, SOON)
 PAYLOAD = '{"b": 1.50, "a":  "ż\\u0020", "b": 2}'
@@ -80,6 +80,22 @@ async def test_both_or_neither(database: str, connect: Connect) -> None:
     assert ticked.outcome == "failed"
     assert schedule(conn, "broken", "next_at, last_at") == before
     # One that is broken stops no other.
+    assert [row[0] for row in jobs(conn)] == ["report"]
+
+
+async def test_a_job_that_a_trigger_refuses_stops_no_other(database: str, connect: Connect) -> None:
+    conn = connect()
+    async with crew(database, periodic=[periodic("broken"), periodic("fine")]) as at:
+        await at.ticker.tick(at.runners["schedules"], PLENTY)
+        conn.execute("""UPDATE holdfast.schedule SET job = '{"kind": "poison"}' WHERE name = 'broken'""")
+        conn.execute(
+            "CREATE FUNCTION poisoned() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not with us'; END $$;"
+            " CREATE TRIGGER poisoned BEFORE INSERT ON holdfast.job FOR EACH ROW WHEN (NEW.kind = 'poison')"
+            " EXECUTE FUNCTION poisoned()"
+        )
+        for name in ("broken", "fine"):
+            make_due(conn, name, ago=60)
+        assert (await at.ticker.tick(at.runners["schedules"], PLENTY)).outcome == "failed"
     assert [row[0] for row in jobs(conn)] == ["report"]
 
 

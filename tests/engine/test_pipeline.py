@@ -13,11 +13,11 @@ from holdfast import Busy, Continue, Fail, Holdfast, HoldfastError, Job, Resched
 from holdfast._engine import worker as workers
 from holdfast._engine.jobs import handlers as attempts
 from tests.engine.keyless import Keyless
-from tests.engine.pace import AT_ONCE, MINUTE, PATIENT, QUICK, ms
-from tests.engine.waiting import Stopwatch, after, until
+from tests.kit.pace import AT_ONCE, MINUTE, PATIENT, QUICK, ms
+from tests.kit.waiting import Stopwatch, after, until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_async_and_plain_handlers(app: Holdfast, ledger: Ledger) -> None:
@@ -172,10 +172,10 @@ async def test_a_codec_that_raises_is_an_error_of_the_attempt(database: str, led
     app = Holdfast(database, codec=Keyless())
 
     @app.job("tells", retry=AT_ONCE)
-    async def tells(job: Job[None]) -> str:
+    async def answers(job: Job[None]) -> str:
         return "secret" if job.attempt < 3 else "plain"
 
-    job = ledger.enqueue_one(tells.new())
+    job = ledger.enqueue_one(answers.new())
     async with app.worker(**PATIENT):
         await until(lambda: ledger.status(job) == "completed")
     assert ledger.attempts(job) == [(1, "retry"), (2, "retry"), (3, "completed")]

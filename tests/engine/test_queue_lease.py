@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from holdfast import Holdfast, Job, Lease
 from holdfast._engine.jobs import claim
 from holdfast._store.claim import claim_jobs
-from tests.engine.pace import AT_ONCE, PATIENT, ms
-from tests.engine.waiting import after, serving, until
+from tests.kit.pace import AT_ONCE, PATIENT, ms
+from tests.kit.waiting import after, serving, until
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 LEFT = "SELECT extract(epoch FROM locked_until - now())::float FROM holdfast.job WHERE id = %s"
 

@@ -10,12 +10,13 @@ import pytest
 from holdfast import Busy, Holdfast
 from holdfast._engine.jobs import dispatch
 from holdfast._engine.jobs.slots import LONGEST_HELD, Slots
-from tests.engine.pace import ALERT, MINUTE, PATIENT, ms
-from tests.engine.waiting import serving, until
+from tests.kit.clock import Clock
+from tests.kit.pace import ALERT, MINUTE, PATIENT, ms
+from tests.kit.waiting import serving, until
 
 if TYPE_CHECKING:
     from holdfast import Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 JOBS = 20
 
@@ -89,17 +90,18 @@ async def test_a_queue_that_is_paused_starts_nothing_of_what_was_held(
         await until(lambda: ledger.completed() == JOBS)
 
 
-async def test_a_claim_under_way_while_its_queue_is_paused_is_given_back(app: Holdfast, ledger: Ledger) -> None:
+async def test_a_claim_under_way_while_its_queue_is_paused_is_given_back(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @app.job("act")
     async def act(job: Job[None]) -> None: ...
 
     async with app.worker(queues={"default": 5}, **PATIENT) as worker:
-        database = serving(worker)
 
         def pause(jobs: object, seconds: float) -> None:
-            database.attempts.paused = frozenset({"default"})
+            serving(worker).session.control.paused = frozenset({"default"})
 
-        database.claimer._on_claim = pause
+        monkeypatch.setattr(worker._transitions, "looked", pause)
         ledger.enqueue(*[act.new() for _ in range(3)])
         await until(lambda: worker.counts.get("job_released", 0) >= 3)
         assert ledger.completed() == 0
@@ -138,23 +140,15 @@ async def test_what_waits_long_for_a_slot_is_given_back(
 
     ledger.enqueue(*[act.new() for _ in range(JOBS)])
     async with app.worker(queues={"default": 1}, **PATIENT) as worker:
-        await until(lambda: worker.pipelines[0].counts["claimed"] == JOBS)
+        await until(lambda: worker.pipelines[0].session.counts["claimed"] == JOBS)
         pace.clear()
         await until(lambda: all_uncounted(ledger, running=1))
         gate.set()
         await until(lambda: ledger.completed() == JOBS)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_which_queues_start_nothing_soon() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"a": 5, "b": 5}, batch=50, delays={"b": 60}, clock=clock)
     assert not slots.shut("a")
     slots.rest("a", LONGEST_HELD / 2)

@@ -12,11 +12,11 @@ import pytest
 from holdfast import Continue, Holdfast, Item, Job
 from holdfast._drivers import run_sync
 from holdfast._store.inspect import AttemptRow, list_attempts
-from tests.engine.pace import AT_ONCE, QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 RAN = 0.05
 

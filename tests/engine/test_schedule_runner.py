@@ -17,16 +17,16 @@ from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
 from holdfast._store.schedule import claim_slot, look_at_schedule, remove_schedule
-from tests.engine.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
 from tests.engine.replica import SHUT, TABLES
-from tests.engine.waiting import until
+from tests.kit.fleet import MS, SOON, background, crew, fast, make_due, runs, schedule
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     import psycopg
 
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 PLENTY = Limits(None, SOON)
 HOUR = Every(timedelta(hours=1))
@@ -88,7 +88,7 @@ async def test_a_slot_that_was_taken_away_aborts_its_tick(database: str, connect
         ticked = await asyncio.wait_for(running, SOON)
     assert (ticked.outcome, cycle.ticks[0].signal.reason) == ("lost", AbortReason.taken_by_another_worker)
     assert schedule(conn, "bill", "locked_by, attempt") == (999, 2)
-    assert runs(conn) == [("bill", "lost", None, "lost")]
+    assert runs(conn) == [("bill", "lost", None, "lost"), ("bill", None, None, None)]
 
 
 async def test_a_tick_that_fails_has_had_its_slot(database: str, connect: Connect) -> None:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from holdfast import Holdfast, Job, Reschedule
-from tests.engine.pace import MINUTE, ms
-from tests.engine.waiting import until
+from tests.kit.pace import MINUTE, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 DELAY = ms(1_500)
 LATE = "SELECT extract(epoch FROM finished_at - available_at) FROM holdfast.job_history WHERE id = %s"

@@ -14,17 +14,17 @@ import psycopg
 import pytest
 
 from holdfast import Cron, Databases, Every, Holdfast, HoldfastError, Job, Retry, Tick
-from holdfast._engine import pipeline, served
+from holdfast._engine import pipeline
 from holdfast._engine import worker as workers
 from holdfast._model import databases_file
 from holdfast._store.schema import migrate
 from holdfast._telemetry.metrics import DATABASE_ENDED, DATABASE_SERVED
 from holdfast.telemetry import instrument
-from tests.databases import clone
-from tests.engine.ledger import Ledger
-from tests.engine.pace import PATIENT, QUICK, ms
-from tests.engine.trouble import Line
-from tests.engine.waiting import Stopwatch, until
+from tests.kit.databases import clone
+from tests.kit.ledger import Ledger
+from tests.kit.pace import PATIENT, QUICK, ms
+from tests.kit.trouble import Line
+from tests.kit.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -149,8 +149,8 @@ async def test_changes_under_load_lose_nothing_and_run_nothing_twice(ledgers: li
 async def test_one_that_does_not_answer_is_added_and_removed(ledgers: list[Ledger]) -> None:
     one, two, _ = ledgers
     shop = Shop(named(one))
-    with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
-        silent = f"postgresql://postgres@127.0.0.1:{deaf.getsockname()[1]}/none"
+    with closing(socket.create_server(("127.0.0.1", 0))) as mute:
+        silent = f"postgresql://postgres@127.0.0.1:{mute.getsockname()[1]}/none"
         async with Stopwatch() as watch, shop.app.worker(queues=SLOTS, **PATIENT) as worker:
             adding = asyncio.create_task(worker.serve(named(one, silent, two)))
             jobs = [one.enqueue_one(shop.act.new()), two.enqueue_one(shop.act.new())]
@@ -183,7 +183,7 @@ async def test_one_that_no_longer_answers_is_removed_in_bounded_time(
     ledgers: list[Ledger], trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one goes on meanwhile, also with the slots of the jobs that hang there."""
-    monkeypatch.setattr(served, "FLUSH_SECONDS", 0.5)
+    monkeypatch.setattr(pipeline, "FLUSH_SECONDS", 0.5)
     monkeypatch.setattr(pipeline, "STOP_SECONDS", 0.5)
     up, down, _ = ledgers
     shop = Shop(named(up))
@@ -200,7 +200,7 @@ async def test_one_that_no_longer_answers_is_removed_in_bounded_time(
             up.enqueue(*[shop.act.new() for _ in range(30)])
             await until(lambda: all_done(up, 30))
             await removing
-            assert watch.seconds < 0.5 + served.LAST_SECONDS + 5
+            assert watch.seconds < 0.5 + pipeline.LAST_SECONDS + 5
             assert len(worker.pipelines) == 1
             assert worker._dispatcher.slots._running_total == 0
             assert not [kept for kept in worker.loops if not kept.running]
@@ -306,8 +306,8 @@ async def test_a_stop_while_one_is_added_and_one_removed(ledgers: list[Ledger], 
     one, two, _ = ledgers
     shop = Shop(named(one))
     tasks = asyncio.all_tasks()
-    with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
-        silent = f"postgresql://postgres@127.0.0.1:{deaf.getsockname()[1]}/none"
+    with closing(socket.create_server(("127.0.0.1", 0))) as mute:
+        silent = f"postgresql://postgres@127.0.0.1:{mute.getsockname()[1]}/none"
         async with Stopwatch() as watch, shop.app.worker(queues=SLOTS, **PATIENT) as worker:
             job = one.enqueue_one(shop.wait.new())
             await until(lambda: shop.waiting == 1)
@@ -358,9 +358,9 @@ async def test_logs_listeners_hooks_and_metrics_name_the_database(
     """With one database nothing is added to them, and a counter does not shrink when one is removed."""
     one, two, _ = ledgers
     app = Holdfast(named(one))
-    told: list[tuple[str, str | None]] = []
+    received: list[tuple[str, str | None]] = []
     failed: list[str] = []
-    app.listeners.append(lambda transition: told.append((transition.name, transition.details.get("database"))))
+    app.listeners.append(lambda transition: received.append((transition.name, transition.details.get("database"))))
     app.on_failure(lambda attempt: failed.append(attempt.database))
     numbers = instrument(app).series.numbers
 
@@ -375,14 +375,14 @@ async def test_logs_listeners_hooks_and_metrics_name_the_database(
         one.enqueue(fail.new())
         await until(lambda: failed == [""])
         assert ended(worker) == {}
-        assert {place for _, place in told} == {None}
+        assert {place for _, place in received} == {None}
         await worker.serve(named(one, two))
         two.enqueue(fail.new(), fail.new())
         await until(lambda: failed == ["", "b", "b"])
-        assert ("database_added", "b") in told
-        assert ("job_failed", "b") in told
+        assert ("database_added", "b") in received
+        assert ("job_failed", "b") in received
         await worker.serve(named(one))
-        assert told[-1] == ("database_removed", "b")
+        assert received[-1] == ("database_removed", "b")
         assert ended(worker) == {"b": 2.0}
         assert numbers(DATABASE_SERVED) == {(worker.id, "b"): 0.0}
     lines = [record.getMessage() for record in caplog.records if "a job failed" in record.msg]
@@ -437,9 +437,9 @@ async def test_a_worker_follows_the_file(
         job = two.enqueue_one(act.new())
         await until(lambda: two.status(job) == "completed")
         for broken in ('a = "', "", 'a = "mysql://hunter2@x/y"'):
-            said = len(caplog.records)
+            logged = len(caplog.records)
             path.write_text(broken)
-            await until(lambda said=said: "cannot be used" in " ".join(r.message for r in caplog.records[said:]))  # type: ignore[misc] # bound
+            await until(lambda logged=logged: "cannot be used" in " ".join(r.message for r in caplog.records[logged:]))  # type: ignore[misc] # bound
             assert "hunter2" not in caplog.text
         path.unlink()
         await until(lambda: "No such file" in " ".join(str(vars(r).get("why")) for r in caplog.records))

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import Holdfast, Job
-from holdfast._engine import worker as workers
-from tests.databases import clone
-from tests.engine.ledger import Ledger
-from tests.engine.pace import ALERT, PATIENT, QUICK, ms
-from tests.engine.trouble import Line, closed, read_only
-from tests.engine.waiting import Stopwatch, after, until
+from holdfast._engine import served
+from tests.kit.databases import clone
+from tests.kit.ledger import Ledger
+from tests.kit.pace import ALERT, PATIENT, QUICK, ms
+from tests.kit.trouble import Line, closed, read_only
+from tests.kit.waiting import Stopwatch, after, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -121,8 +121,8 @@ async def test_one_that_does_not_answer_at_the_start(ledgers: list[Ledger]) -> N
     """It accepts connections and says nothing."""
     app, new = make_app()
     up = ledgers[0]
-    with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
-        silent = f"postgresql://postgres@127.0.0.1:{deaf.getsockname()[1]}/none"
+    with closing(socket.create_server(("127.0.0.1", 0))) as mute:
+        silent = f"postgresql://postgres@127.0.0.1:{mute.getsockname()[1]}/none"
         job = up.enqueue_one(new("up"))
         async with (
             Stopwatch() as watch,
@@ -260,20 +260,20 @@ async def test_one_that_answers_while_the_worker_stops(ledgers: list[Ledger], wh
     assert up.statuses() == {"completed": 1}
     assert down.statuses() == {"pending": 20}
     assert down.value("SELECT count(*) FROM holdfast.worker WHERE stopped_at IS NULL") == 0
-    assert worker.pipelines[1].counts["claimed"] == 0
+    assert worker.pipelines[1].session.counts["claimed"] == 0
 
 
 async def test_a_start_that_is_called_off_leaves_nothing(
     ledgers: list[Ledger], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One database is served already, and the other has not answered."""
-    monkeypatch.setattr(workers, "START_SECONDS", 60.0)
+    monkeypatch.setattr(served, "START_SECONDS", 60.0)
     ran: list[str] = []
     app, new = make_app(ran)
     up = ledgers[0]
     tasks, threads = asyncio.all_tasks(), set(threading.enumerate())
-    with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
-        silent = f"postgresql://postgres@127.0.0.1:{deaf.getsockname()[1]}/none"
+    with closing(socket.create_server(("127.0.0.1", 0))) as mute:
+        silent = f"postgresql://postgres@127.0.0.1:{mute.getsockname()[1]}/none"
         job = up.enqueue_one(new("up", 60.0))
         starting = asyncio.create_task(app.worker(database_urls=(silent, up.url), **PATIENT).__aenter__())
         await until(lambda: ran)

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import AbortReason, Holdfast, Job
-from holdfast._engine import pipeline, served
+from holdfast._engine import pipeline
+from holdfast._engine.pipeline import LAST_SECONDS
 from holdfast._engine.runners import builtin, ticker
-from tests.engine.pace import PATIENT, QUICK, ms
-from tests.engine.trouble import Line
-from tests.engine.waiting import Stopwatch, serving, until
+from tests.kit.pace import PATIENT, QUICK, ms
+from tests.kit.trouble import Line
+from tests.kit.waiting import Stopwatch, serving, until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 def how_it_ended(ledger: Ledger) -> list[Any]:
@@ -56,7 +57,7 @@ async def test_unstarted_jobs_go_back_at_once_and_running_ones_may_end(app: Hold
 async def test_what_runs_too_long_is_aborted_and_released(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(served, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
+    monkeypatch.setattr(pipeline, "ABORT_GRACE", 5.0)  # a machine that stands still is not what is tested
     reasons: list[Any] = []
     started: list[int] = []
 
@@ -90,9 +91,9 @@ async def test_a_stop_tells_that_the_last_claim_was_not_answered(app: Holdfast, 
     # The reaper shares the link, and its next answer would be the last one.
     async with app.worker(**QUICK | {"reap_interval": ms(10_000)}) as worker:
         (pipeline,) = worker.pipelines
-        pipeline.stop_claiming()
-        await pipeline.claims_ended(5)
-        pipeline.links.claim.unanswered = True
+        pipeline._stop_claiming()
+        await pipeline._claims_ended(5)
+        pipeline.session.links.claim.unanswered = True
     assert how_it_ended(ledger) == ["stopped, with a claim unanswered"]
 
 
@@ -170,7 +171,7 @@ async def test_a_thread_that_ignores_the_signal_is_reported(
     gate, started, before = threading.Event(), threading.Event(), set(threading.enumerate())
 
     @app.job("deaf")
-    def deaf(job: Job[None]) -> str:
+    def unaware(job: Job[None]) -> str:
         started.set()
         gate.wait(60)
         return "late"
@@ -178,7 +179,7 @@ async def test_a_thread_that_ignores_the_signal_is_reported(
     try:
         with caplog.at_level(logging.WARNING, "holdfast"):
             async with Stopwatch() as watch, app.worker(**QUICK | {"shutdown_timeout": ms(200)}):
-                job = ledger.enqueue_one(deaf.new())
+                job = ledger.enqueue_one(unaware.new())
                 await until(started.is_set)
                 watch.restart()
         assert watch.seconds < 10, "it holds nobody up"
@@ -249,7 +250,7 @@ async def test_a_claim_under_way_is_given_back(app: Holdfast, ledger: Ledger) ->
 
     ledger.do(
         "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS "
-        "$$ BEGIN PERFORM pg_sleep(3); RETURN NULL; END $$"
+        "$$ BEGIN PERFORM pg_sleep(1); RETURN NULL; END $$"
     )
     ledger.do("CREATE TRIGGER dawdle AFTER UPDATE ON holdfast.job FOR EACH STATEMENT EXECUTE FUNCTION public.dawdle()")
     async with app.worker(**PATIENT):
@@ -308,11 +309,11 @@ async def test_a_stop_keeps_its_limit_while_the_database_is_away(
             ledger.enqueue(act.new())
             await held.wait()
             line.freeze()
-            await until(worker.pipelines[0].links.claim._lock.locked)
+            await until(worker.pipelines[0].session.links.claim._lock.locked)
             if not shown_after:
-                await until(worker.pipelines[0].link._lock.locked)
+                await until(worker.pipelines[0].session.links.finish._lock.locked)
             watch.restart()
-        assert watch.seconds < 0.5 + served.LAST_SECONDS + 3
+        assert watch.seconds < 0.5 + LAST_SECONDS + 3
     assert ledger.statuses() == {"processing": 1}
 
 
@@ -344,7 +345,7 @@ async def test_a_worker_stops_while_its_database_is_gone(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     """Bounded: the flush gives up, and the reaper takes what is left."""
-    monkeypatch.setattr(served, "FLUSH_SECONDS", 0.5)
+    monkeypatch.setattr(pipeline, "FLUSH_SECONDS", 0.5)
     monkeypatch.setattr(pipeline, "STOP_SECONDS", 0.5)
     held = asyncio.Event()
 

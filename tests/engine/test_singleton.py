@@ -14,11 +14,11 @@ from holdfast._engine.runners.ticker import Limits
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
 from holdfast._store.schedule import take_singleton
-from tests.engine.fleet import SOON, crew, make_due, runs, schedule
-from tests.engine.waiting import until
+from tests.kit.fleet import SOON, crew, make_due, runs, schedule
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
 
 PLENTY = Limits(None, SOON)
 HOLDER = (

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from holdfast._engine.jobs import heartbeat
 from holdfast._engine.jobs.slots import AHEAD_SECONDS, Slots
-from tests.engine.pace import ALERT, PATIENT, QUICK
-from tests.engine.waiting import after, serving, until
+from tests.kit.clock import Clock
+from tests.kit.pace import ALERT, PATIENT, QUICK
+from tests.kit.waiting import after, serving, until
 
 if TYPE_CHECKING:
     import pytest
 
     from holdfast import Holdfast, Job
     from holdfast._engine.worker import Worker
-    from tests.engine.ledger import Ledger
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+    from tests.kit.ledger import Ledger
 
 
 def started(slots: Slots, queue: str, jobs: int, *, end: bool = True, of: object = None) -> None:
@@ -37,12 +31,12 @@ def started(slots: Slots, queue: str, jobs: int, *, end: bool = True, of: object
 
 
 def test_an_idle_worker_wants_as_many_as_it_can_run() -> None:
-    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock(100.0))
     assert slots.wanted() == {"default": 10, "pdf": 2}
 
 
 def test_a_full_queue_is_not_wanted() -> None:
-    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock(100.0))
     started(slots, "pdf", 2, end=False)
     assert slots.wanted() == {"default": 8}
     started(slots, "default", 8, end=False)
@@ -52,11 +46,11 @@ def test_a_full_queue_is_not_wanted() -> None:
 
 
 def test_a_claim_is_never_larger_than_the_batch() -> None:
-    assert Slots(100, {"default": 100}, batch=30, clock=Clock()).wanted() == {"default": 30}
+    assert Slots(100, {"default": 100}, batch=30, clock=Clock(100.0)).wanted() == {"default": 30}
 
 
 def test_held_ready_is_what_will_start_soon() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10}, batch=50, clock=clock)
     started(slots, "default", 200)
     clock.now += 1
@@ -66,7 +60,7 @@ def test_held_ready_is_what_will_start_soon() -> None:
 
 
 def test_a_burst_of_starts_is_no_pace() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10}, batch=50, clock=clock)
     started(slots, "default", 10, end=False)
     clock.now += 0.05
@@ -74,7 +68,7 @@ def test_a_burst_of_starts_is_no_pace() -> None:
 
 
 def test_the_control_table_decides_and_may_be_withdrawn() -> None:
-    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock())
+    slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=Clock(100.0))
     slots.control({"pdf": 5, "default": 0})
     assert slots.wanted() == {"pdf": 5}
     slots.control({})
@@ -82,7 +76,7 @@ def test_the_control_table_decides_and_may_be_withdrawn() -> None:
 
 
 def test_a_resting_queue_is_left_alone() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=clock)
     slots.rest("pdf", 5)
     assert slots.wanted() == {"default": 10}
@@ -92,7 +86,7 @@ def test_a_resting_queue_is_left_alone() -> None:
 
 
 def test_what_waits_in_a_slow_queue_does_not_starve_the_others() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "pdf": 2}, batch=50, clock=clock)
     started(slots, "pdf", 400)
     clock.now += 1
@@ -131,12 +125,14 @@ async def test_concurrency_is_never_exceeded(app: Holdfast, ledger: Ledger) -> N
 async def test_threads_count_too(app: Holdfast, ledger: Ledger) -> None:
     running: list[int] = []
     limit = 0
+    together = threading.Barrier(3)
 
     @app.job("act")
     def act(job: Job[None]) -> None:
         nonlocal limit
         running.append(job.id)
         limit = max(limit, len(running))
+        together.wait(30)
         time.sleep(0.005)
         running.remove(job.id)
 
@@ -184,7 +180,7 @@ async def test_a_slot_that_becomes_free_is_filled_while_another_queue_is_empty(a
         await until(lambda: ledger.completed() == 20, 10)
 
 
-async def heard(worker: Worker) -> None:
+async def control_is_read(worker: Worker) -> None:
     """Return when the worker has read the control table as it is now."""
     beat = serving(worker).heartbeat
     now = beat.beats
@@ -197,18 +193,20 @@ async def test_the_control_table_is_obeyed_while_running(
     monkeypatch.setattr(heartbeat, "MISSED_TICKS", 1_000)  # a server that stands still is not what is tested
     running: set[int] = set()
     limit = 0
+    together = asyncio.Barrier(1)  # however slow the machine is: nobody ends before as many run as may
 
     @app.job("act")
     async def act(job: Job[None]) -> None:
         nonlocal limit
         running.add(job.id)
         limit = max(limit, len(running))
+        await together.wait()
         await asyncio.sleep(0.01)
         running.discard(job.id)
 
     async with app.worker(queues={"default": 4}, batch_size=8, **ALERT) as worker:
         ledger.do("INSERT INTO holdfast.queue (name, paused) VALUES ('default', true)")
-        await heard(worker)
+        await control_is_read(worker)
         ledger.enqueue(*[act.new() for _ in range(40)])
         await after(0.3)
         assert ledger.statuses() == {"pending": 40}
@@ -216,12 +214,14 @@ async def test_the_control_table_is_obeyed_while_running(
         await until(lambda: ledger.completed() == 40)
         assert limit == 1
         ledger.do("UPDATE holdfast.queue SET concurrency = 2")
-        await heard(worker)
+        together = asyncio.Barrier(2)
+        await control_is_read(worker)
         ledger.enqueue(*[act.new() for _ in range(40)])
         await until(lambda: ledger.completed() == 80)
         assert limit == 2
         ledger.do("DELETE FROM holdfast.queue")
-        await heard(worker)
+        together = asyncio.Barrier(4)
+        await control_is_read(worker)
         ledger.enqueue(*[act.new() for _ in range(40)])
         await until(lambda: ledger.completed() == 120)
         assert limit == 4
@@ -236,7 +236,7 @@ async def test_the_control_tables_lease_is_obeyed_while_running(app: Holdfast, l
 
     async with app.worker(queues={"default": 1}, **ALERT) as worker:
         ledger.do("INSERT INTO holdfast.queue (name, lease_ms) VALUES ('default', 60000)")
-        await heard(worker)
+        await control_is_read(worker)
         ledger.enqueue(act.new())
         await until(lambda: ledger.value("SELECT max(locked_until) > now() + interval '50 seconds' FROM holdfast.job"))
         go.set()
@@ -255,7 +255,7 @@ async def test_a_paused_queue_starts_nothing_that_was_held_ready(app: Holdfast, 
     async with app.worker(queues={"default": 1}, **ALERT) as worker:
         await until(lambda: started > 60)
         ledger.do("INSERT INTO holdfast.queue (name, paused) VALUES ('default', true)")
-        await heard(worker)
+        await control_is_read(worker)
         before = started
         await after(1)
         assert started <= before + 5, "those of a claim that was under way"
@@ -263,7 +263,7 @@ async def test_a_paused_queue_starts_nothing_that_was_held_ready(app: Holdfast, 
 
 
 def test_a_quick_queue_leaves_the_others_their_share_of_a_claim() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "mail": 10}, batch=50, clock=clock)
     started(slots, "default", 3_000)
     started(slots, "default", 10, end=False)
@@ -279,7 +279,7 @@ def test_a_quick_queue_leaves_the_others_their_share_of_a_claim() -> None:
 
 
 def test_nothing_is_held_ready_while_no_slot_becomes_free() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10, "mail": 10}, batch=50, clock=clock)
     started(slots, "default", 10, end=False)
     clock.now += 1
@@ -287,7 +287,7 @@ def test_nothing_is_held_ready_while_no_slot_becomes_free() -> None:
 
 
 def test_the_backlog_of_one_database_leaves_another_its_next_slot() -> None:
-    clock = Clock()
+    clock = Clock(100.0)
     slots = Slots(10, {"default": 10}, batch=50, clock=clock)
     started(slots, "default", 200, of="b")
     started(slots, "default", 10, end=False, of="b")
@@ -302,7 +302,7 @@ def test_the_backlog_of_one_database_leaves_another_its_next_slot() -> None:
 
 
 def test_free_slots_are_not_wanted_twice_for_jobs_that_wait_in_another_database() -> None:
-    slots = Slots(10, {"default": 10}, batch=50, clock=Clock())
+    slots = Slots(10, {"default": 10}, batch=50, clock=Clock(100.0))
     slots.holds("default", 7, of="b")
     assert slots.wanted(of="a") == {"default": 3}
     assert slots.wanted(of="b") == {}

@@ -5,7 +5,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from holdfast._engine.supervisor import Supervisor
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,18 +13,21 @@ from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.errors import AbortReason
 from holdfast._model.schedule import Every
-from tests.databases import clone
-from tests.engine.fleet import MS, SOON, fast, make_due, runs, schedule
-from tests.engine.trouble import read_only
-from tests.engine.waiting import until
-from tests.traps.workers import Worker as Claimer
+from tests.kit.databases import clone
+from tests.kit.fleet import MS, SOON, alone, fast, make_due, runs, schedule
+from tests.kit.statement import MODES, Document
+from tests.kit.trouble import read_only
+from tests.kit.waiting import until
+from tests.kit.workers import Worker as Claimer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from holdfast._engine.runner import Counts, Tick
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
     from tools.postgres import Server
+
+modes = Document(MODES)
 
 HOUR = Every(timedelta(hours=1))
 
@@ -51,6 +54,7 @@ def mail(app: Holdfast) -> list[int]:
     return sent
 
 
+@modes.states("a tick runs the configured runners in their order")
 async def test_the_selected_runners_once_in_order(database: str) -> None:
     app = Holdfast(database)
     order: list[str] = []
@@ -72,8 +76,10 @@ async def test_the_selected_runners_once_in_order(database: str) -> None:
     ]
     assert order == ["invoiceReminders", "classesBilling"]
     assert result.exit_code == 0
-    result = await run_tick(application_of(app, fast(tick_runners=("classesBilling", "reaper", "invoiceReminders"))))
-    assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper", "invoiceReminders"]
+    result = await run_tick(
+        application_of(app, fast(tick_runners=("classesBilling", "reaper", "invoiceReminders", "-maintenance")))
+    )
+    assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper", "invoiceReminders", "schedules"]
 
 
 async def test_a_runner_that_is_not_known(database: str) -> None:
@@ -86,6 +92,7 @@ async def test_no_database() -> None:
         await run_tick(application_of(Holdfast(), fast()))
 
 
+@modes.states("a runner that fails is reported by the exit status, and does not stop the next")
 async def test_one_that_fails_does_not_stop_the_next(database: str, connect: Connect) -> None:
     app = Holdfast(database)
 
@@ -97,7 +104,7 @@ async def test_one_that_fails_does_not_stop_the_next(database: str, connect: Con
     def fine(_: Tick) -> Counts:
         return {"done": 2}
 
-    result = await run_tick(application_of(app, fast(tick_runners=("broken", "fine"))))
+    result = await run_tick(application_of(app, fast(tick_runners=alone("broken", "fine"))))
     assert [(ticked.outcome, dict(ticked.counts)) for ticked in result.runners] == [
         ("failed", {}),
         ("completed", {"done": 2}),
@@ -106,6 +113,7 @@ async def test_one_that_fails_does_not_stop_the_next(database: str, connect: Con
     assert runs(connect()) == [("broken", "failed", None, "ValueError"), ("fine", "completed", {"done": 2}, None)]
 
 
+@modes.states("WORKER_TICK_OVERALL_MAX_MS bounds the whole tick: what has no time left is skipped")
 async def test_budgets_of_each_and_of_all(database: str) -> None:
     app = Holdfast(database)
     seen: list[int | None] = []
@@ -118,7 +126,7 @@ async def test_budgets_of_each_and_of_all(database: str) -> None:
     for name in ("first", "second", "third"):
         app.runner(name)(slow)
     settings = fast(
-        tick_runners=("first", "second", "third"),
+        tick_runners=alone("first", "second", "third"),
         tick_runner_max=3_000 * MS,
         tick_runner_max_items=7,
         tick_overall_max=4_000 * MS,
@@ -177,6 +185,7 @@ async def test_the_outbox_runs_what_is_due_and_ends(database: str, connect: Conn
     assert (dict(result.runners[0].counts), len(runs(conn))) == ({}, 1)
 
 
+@modes.states("a runner takes at most WORKER_TICK_RUNNER_MAX_ITEMS work items in a tick")
 @pytest.mark.parametrize("items", [1, 37])
 async def test_the_outbox_keeps_to_its_items(database: str, connect: Connect, items: int) -> None:
     app = Holdfast(database)
@@ -194,7 +203,7 @@ async def test_the_outbox_keeps_to_its_items(database: str, connect: Connect, it
 
 # A pass that has this much time and waits for nothing ends long before.
 MINUTES: dict[str, Any] = {
-    "tick_runners": ("outbox",),
+    "tick_runners": alone("outbox"),
     "tick_runner_max": 120_000 * MS,
     "tick_overall_max": 120_000 * MS,
     "lease": 60_000 * MS,
@@ -311,7 +320,7 @@ async def test_a_schedule_is_not_run_before_its_slot(database: str, connect: Con
         slots.append(tick.slot)
         return {}
 
-    settings = fast(tick_runners=("hourly",))
+    settings = fast(tick_runners=alone("hourly"))
     conn = connect()
     for _ in range(2):
         (ticked,) = (await run_tick(application_of(app, settings))).runners
@@ -322,7 +331,7 @@ async def test_a_schedule_is_not_run_before_its_slot(database: str, connect: Con
     assert (ticked.outcome, slots) == ("completed", [due])
     (ticked,) = (await run_tick(application_of(app, settings))).runners
     assert ticked.why == "not due"
-    assert runs(conn) == []  # it ran, and there was nothing to do
+    assert runs(conn) == [("hourly", "completed", None, None)]
 
 
 async def test_the_reaper_takes_any_kind_within_its_items(database: str, connect: Connect) -> None:
@@ -381,7 +390,7 @@ async def test_several_databases_and_one_that_is_down(server: Server, template: 
             ran.append(tick.name)
             return {"done": 1}
 
-        settings = fast(database_urls=(database, down, other), tick_runners=("cycle", "reaper"))
+        settings = fast(database_urls=(database, down, other), tick_runners=alone("cycle", "reaper"))
         result = await run_tick(application_of(app, settings))
         names = [url.rpartition("/")[2] for url in (database, down, other)]
         assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
@@ -396,7 +405,7 @@ async def test_several_databases_and_one_that_is_down(server: Server, template: 
 @pytest.fixture
 def patient_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that answers late is served in this tick all the same."""
-    monkeypatch.setattr("holdfast._engine.worker.START_SECONDS", 20.0)
+    monkeypatch.setattr("holdfast._engine.served.START_SECONDS", 20.0)
 
 
 @pytest.mark.usefixtures("patient_start")
@@ -405,7 +414,9 @@ async def test_one_of_several_databases_only_reads(server: Server, database: str
     sent = mail(app)
     enqueue(app, connect(), "mail", 1)
     with read_only(server, other):
-        result = await run_tick(application_of(app, fast(database_urls=(database, other), tick_runners=("outbox",))))
+        result = await run_tick(
+            application_of(app, fast(database_urls=(database, other), tick_runners=alone("outbox")))
+        )
     names = [url.rpartition("/")[2] for url in (database, other)]
     assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [
         ("*", "failed", names[1]),
@@ -433,7 +444,7 @@ async def test_what_belongs_to_the_first_database_runs_nowhere_while_it_is_down(
     app.schedule("nightly", app.kinds["mail"].new(), every=HOUR)  # type: ignore[call-arg]
     conn = connect()
     enqueue(app, conn, "mail", 1)
-    settings = fast(database_urls=(down, database), tick_runners=("outbox", "cycle", "always", "schedules"))
+    settings = fast(database_urls=(down, database), tick_runners=alone("outbox", "cycle", "always", "schedules"))
     result = await run_tick(application_of(app, settings))
     name = database.rpartition("/")[2]
     assert [(ticked.runner, ticked.outcome, ticked.database) for ticked in result.runners] == [

@@ -11,14 +11,17 @@ from holdfast import Holdfast, Item, Job, Retry
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
 from holdfast._model.errors import AbortReason
-from tests.engine.fleet import MS, SOON, fast
+from tests.kit.fleet import MS, SOON, alone, fast
+from tests.kit.statement import MODES, TICK_LIMITS_STARTS, Document
 
 if TYPE_CHECKING:
     import psycopg
 
     from holdfast._engine.runner import Counts, Tick
     from holdfast._model.settings import Settings
-    from tests.engine.fleet import Connect
+    from tests.kit.fleet import Connect
+
+modes = Document(MODES)
 
 ONCE = Retry(max_attempts=1)
 LATER = Retry(max_attempts=2, base=timedelta(hours=1), maximum=timedelta(hours=1))
@@ -35,6 +38,7 @@ def errors(conn: psycopg.Connection[Any]) -> list[tuple[Any, ...]]:
     return found.fetchall()
 
 
+@modes.states("WORKER_TICK_RUNNER_MAX_MS limits what a tick starts: a longer job completes", differs=TICK_LIMITS_STARTS)
 async def test_a_job_longer_than_the_budget_of_its_runner_completes(database: str, connect: Connect) -> None:
     app = Holdfast(database)
     gate = asyncio.Event()
@@ -51,7 +55,9 @@ async def test_a_job_longer_than_the_budget_of_its_runner_completes(database: st
 
     conn = connect()
     app.sync.enqueue(conn, long.new())
-    result = await run_tick(application_of(app, short(tick_runners=("outbox", "next"), tick_overall_max=60_000 * MS)))
+    result = await run_tick(
+        application_of(app, short(tick_runners=alone("outbox", "next"), tick_overall_max=60_000 * MS))
+    )
     assert [(each.runner, dict(each.counts)) for each in result.runners] == [
         ("outbox", {"processed": 1, "completed": 1}),
         ("next", {"opened": 1}),
@@ -59,6 +65,7 @@ async def test_a_job_longer_than_the_budget_of_its_runner_completes(database: st
     assert result.exit_code == 0
 
 
+@modes.states("a job that outlasts WORKER_TICK_OVERALL_MAX_MS fails by it, and counts", differs=TICK_LIMITS_STARTS)
 async def test_what_outlasts_the_whole_tick_is_a_failed_attempt(database: str, connect: Connect) -> None:
     app = Holdfast(database)
     reasons: list[AbortReason | None] = []
@@ -119,11 +126,11 @@ async def test_a_thread_that_ignores_its_signal_is_a_failed_attempt_too(database
     stubborn = threading.Event()
 
     @app.job("deaf", retry=ONCE)
-    def deaf(job: Job[Any]) -> None:
+    def unaware(job: Job[Any]) -> None:
         stubborn.wait()
 
     conn = connect()
-    app.sync.enqueue(conn, deaf.new())
+    app.sync.enqueue(conn, unaware.new())
     try:
         result = await run_tick(application_of(app, short(shutdown_timeout=12_000 * MS)))
     finally:

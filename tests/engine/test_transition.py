@@ -10,19 +10,19 @@ from prometheus_client import CollectorRegistry
 
 from holdfast import Holdfast, Job, Unique
 from holdfast.telemetry import instrument
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transition
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_enqueueing_and_cancelling_are_reported_and_counted(app: Holdfast, ledger: Ledger, database: str) -> None:
-    told: list[Transition] = []
+    received: list[Transition] = []
     registry = CollectorRegistry()
     instrument(app, registry=registry)
-    app.listeners.append(told.append)
+    app.listeners.append(received.append)
 
     @app.job("act", queue="mail")
     async def act(job: Job[Any]) -> None: ...
@@ -38,7 +38,7 @@ async def test_enqueueing_and_cancelling_are_reported_and_counted(app: Holdfast,
     last = app.sync.enqueue(ledger.conn, act.new())
     assert app.sync.cancel(ledger.conn, last.id) == "cancelled"
     assert not again.created
-    assert [(one.name, one.job, one.kind) for one in told] == [
+    assert [(one.name, one.job, one.kind) for one in received] == [
         ("job_enqueued", first.id, "act"),
         ("job_enqueued", many[0].id, "act"),
         ("job_enqueued", many[2].id, "act"),
@@ -52,17 +52,17 @@ async def test_enqueueing_and_cancelling_are_reported_and_counted(app: Holdfast,
 
 
 async def test_a_job_completed_from_outside_is_not_reported_as_lost(app: Holdfast, ledger: Ledger) -> None:
-    began, told = asyncio.Event(), list[str]()
+    began, received = asyncio.Event(), list[str]()
 
     @app.job("act")
     async def act(job: Job[Any]) -> None:
         began.set()
         await job.signal.wait()
 
-    app.listeners.append(lambda transition: told.append(transition.name))
+    app.listeners.append(lambda transition: received.append(transition.name))
     async with app.worker(**(QUICK | {"heartbeat": ms(200)})):
         job = ledger.enqueue_one(act.new())
         await began.wait()
         app.sync.complete_chain(ledger.conn, job, None)
-        await until(lambda: "job_completed_elsewhere" in told)
-    assert "job_lost" not in told
+        await until(lambda: "job_completed_elsewhere" in received)
+    assert "job_lost" not in received

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast._engine.jobs import reap
-from holdfast._engine.jobs.reap import Turns
-from tests.engine.pace import PATIENT, ms
-from tests.engine.waiting import serving, until
+from holdfast._engine.jobs.reap import ReapSchedule
+from tests.kit.pace import PATIENT, ms
+from tests.kit.waiting import serving, until
 
 if TYPE_CHECKING:
     from holdfast import Holdfast, Job
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 INTERVAL = 10.0
 
@@ -37,8 +37,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def turns_of(peers: int, *, at: float, longest: float = 60.0) -> list[Turns]:
-    fleet = [Turns(INTERVAL, longest) for _ in range(peers)]
+def turns_of(peers: int, *, at: float, longest: float = 60.0) -> list[ReapSchedule]:
+    fleet = [ReapSchedule(INTERVAL, longest) for _ in range(peers)]
     for place, turns in enumerate(fleet):
         turns.learn(place, peers, at)
     return fleet
@@ -93,7 +93,7 @@ async def test_a_fleet_makes_the_passes_of_one_worker(app: Holdfast, ledger: Led
     async with AsyncExitStack() as stack:
         fleet = [await stack.enter_async_context(app.worker(id=f"w{n}", **pace)) for n in range(4)]
         reapers = [serving(worker)._reaper for worker in fleet]
-        await until(lambda: all(reaper.turns.others == pytest.approx(0.3) for reaper in reapers))
+        await until(lambda: all(reaper.schedule.others == pytest.approx(0.3) for reaper in reapers))
         before = sum(reaper.runs for reaper in reapers)
         begun = asyncio.get_running_loop().time()
         await until(lambda: sum(reaper.runs for reaper in reapers) >= before + 20)
@@ -102,4 +102,4 @@ async def test_a_fleet_makes_the_passes_of_one_worker(app: Holdfast, ledger: Led
         )
         for worker in fleet[1:]:
             await worker.stop()
-        await until(lambda: reapers[0].turns.others == 0)
+        await until(lambda: reapers[0].schedule.others == 0)

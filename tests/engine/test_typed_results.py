@@ -16,12 +16,12 @@ from pydantic import BaseModel, Field, SecretStr
 from typing_extensions import TypedDict  # pydantic takes no other before Python 3.12
 
 from holdfast import Continue, Fail, Holdfast, InvalidJob, Item, Job
-from tests.engine.pace import QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from holdfast import Kind
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 AT = datetime(2026, 7, 3, 14, 2, 11, 500_000, tzinfo=UTC)
 KEY = UUID("12345678-1234-5678-1234-567812345678")
@@ -106,7 +106,7 @@ async def test_so_do_those_of_processes_batches_and_own_transactions(app: Holdfa
 
     @app.job("completes")
     async def completes(job: Job[None]) -> Invoice:
-        async with await psycopg.AsyncConnection.connect(str(app.url)) as conn:
+        async with await psycopg.AsyncConnection.connect(app.url) as conn:
             return await job.complete(conn, INVOICE)
 
     process = app.job("process", executor="process")(in_process)

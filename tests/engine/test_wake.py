@@ -15,18 +15,16 @@ from holdfast._engine.jobs import claim
 from holdfast._engine.wake import sleep as sleep_record
 from holdfast._store import claim as floor
 from holdfast._store.statement import statements
-from tests.databases import clone, create_template
 from tests.engine.interleaving import LEVELS, Producer
-from tests.engine.pace import MINUTE, QUICK, ms
-from tests.engine.waiting import Stopwatch, after, serving, until
-from tools.pgbouncer import PgBouncer
+from tests.kit.databases import clone, create_template
+from tests.kit.pace import MINUTE, QUICK, ms
+from tests.kit.waiting import Stopwatch, after, serving, until
 from tools.postgres import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from holdfast._store.statement import Statement
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
+    from tools.pgbouncer import PgBouncer
 
 ASLEEP = "SELECT count(DISTINCT worker_id) FROM holdfast.sleeper WHERE until > now()"
 
@@ -90,7 +88,7 @@ async def test_a_loss_would_show(app: Holdfast, ledger: Ledger) -> None:
 async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker_options: Any) -> int:
     """Enqueue one by one, as fast as two producers can, while a worker works; return how often anyone was notified."""
     act: Any = app.kinds["act"]
-    heard = 0
+    notified = 0
 
     def produce() -> None:
         with psycopg.connect(ledger.url, autocommit=True) as conn:
@@ -106,9 +104,9 @@ async def count_notifications(app: Holdfast, ledger: Ledger, jobs: int, **worker
                 thread.start()
             await until(lambda: not any(thread.is_alive() for thread in threads), 120)
             ear.execute("SELECT 1")
-            heard = sum(1 for _ in ear.notifies(timeout=0.05))
+            notified = sum(1 for _ in ear.notifies(timeout=0.05))
             await until(lambda: worker.counts.get("job_completed", 0) == jobs, 120)
-    return heard
+    return notified
 
 
 @pytest.mark.parametrize("pace", ["falling behind", "keeping up"])
@@ -121,10 +119,10 @@ async def test_under_load_hardly_anybody_is_notified(app: Holdfast, ledger: Ledg
 
     slots = 6 if pace == "falling behind" else 100
     # The least of three: while a producer stands still the worker falls asleep, and who sleeps is woken.
-    heard = [jobs]
-    while min(heard) * 10_000 / jobs >= 100 and len(heard) <= 3:
-        heard.append(await count_notifications(app, ledger, jobs, queues={"default": slots}, batch_size=500))
-    assert min(heard) * 10_000 / jobs < 100, heard
+    notified = [jobs]
+    while min(notified) * 10_000 / jobs >= 100 and len(notified) <= 3:
+        notified.append(await count_notifications(app, ledger, jobs, queues={"default": slots}, batch_size=500))
+    assert min(notified) * 10_000 / jobs < 100, notified
 
 
 async def test_pickup_by_an_idle_worker_takes_no_poll(app: Holdfast, ledger: Ledger) -> None:
@@ -253,8 +251,8 @@ async def test_a_trickle_does_not_end_the_sleep(app: Holdfast, ledger: Ledger, m
             await after(2 * claim.LINGER_FOR)
             ledger.enqueue(act.new())
             await until(lambda: ledger.completed() == number + 1)  # noqa: B023 - awaited in the same turn
-        before = [wakes, *[heard for heard, _ in looks]]
-        by_itself = [reach for (heard, reach), last in zip(looks, before, strict=False) if heard == last]
+        before = [wakes, *[notified for notified, _ in looks]]
+        by_itself = [reach for (notified, reach), last in zip(looks, before, strict=False) if notified == last]
         assert len(looks) - len(by_itself) <= claimer._wakes - wakes == 5, looks
         assert by_itself == [f"{floor.REACHES[-1]} seconds"] * len(by_itself), looks
         assert len(by_itself) <= 5, looks
@@ -354,27 +352,21 @@ async def test_a_listener_whose_server_is_in_recovery_goes_on_trying(
 
     with Server(server.version) as own, clone(own, create_template(own)) as url:
         async with app.worker(database_urls=(url,), **QUICK) as worker:
-            await until(lambda: worker.pipelines[0].listening)
+            await until(worker.pipelines[0].session.listening.is_set)
             own.stop()
             own.data.joinpath("standby.signal").touch(mode=0o644)
             own.start()
-            await until(lambda: "cannot execute LISTEN during recovery" in said(caplog))
+            await until(lambda: "cannot execute LISTEN during recovery" in logged(caplog))
             with psycopg.connect(own.url(), autocommit=True) as conn:
                 conn.execute("SELECT pg_promote()")
-            await until(lambda: worker.pipelines[0].listening)
+            await until(worker.pipelines[0].session.listening.is_set)
             with psycopg.connect(url, autocommit=True) as conn:
                 app.sync.enqueue(conn, act.new())
             await until(lambda: worker.counts.get("job_completed") == 1)
 
 
-def said(caplog: pytest.LogCaptureFixture) -> str:
+def logged(caplog: pytest.LogCaptureFixture) -> str:
     return " ".join(str(vars(record).get("why")) for record in caplog.records)
-
-
-@pytest.fixture(scope="module")
-def bouncer(server: Server) -> Iterator[PgBouncer]:
-    with PgBouncer(server, pool_size=2) as bouncer:
-        yield bouncer
 
 
 @pytest.mark.parametrize("listen", [True, False])
@@ -399,7 +391,7 @@ async def test_behind_pgbouncer_in_transaction_mode(
         await until(lambda: ledger.status(called_off) == "cancelled")
         gate.set()
         await until(lambda: ledger.status(goes_on) == "completed")
-        for link in (worker.pipelines[0].links.claim, worker.pipelines[0].links.finish):
+        for link in (worker.pipelines[0].session.links.claim, worker.pipelines[0].session.links.finish):
             assert link._conn is not None
             assert link._conn.prepare_threshold is None
         # Whatever is heard or not heard through a pooler, new work is found soon.

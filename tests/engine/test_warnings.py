@@ -10,13 +10,13 @@ from holdfast._engine.jobs import handlers as attempt
 from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -25,9 +25,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 async def test_a_worker_without_kinds_says_so(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     async with app.worker(id="w1", **QUICK):
-        [said] = warnings(caplog)
-    assert said.startswith("no kind is registered, so no job runs: ")
-    assert said.endswith("worker=w1")
+        [logged] = warnings(caplog)
+    assert logged.startswith("no kind is registered, so no job runs: ")
+    assert logged.endswith("worker=w1")
 
 
 async def test_a_queue_without_kinds_is_logged(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
@@ -35,9 +35,9 @@ async def test_a_queue_without_kinds_is_logged(app: Holdfast, caplog: pytest.Log
     async def send(job: Job[None]) -> None: ...
 
     async with app.worker(queues={"mail": 1, "mial": 2}, **QUICK):
-        [said] = warnings(caplog)
-    assert said.startswith("no kind names the queue mial: ")
-    assert "the kinds name mail" in said
+        [logged] = warnings(caplog)
+    assert logged.startswith("no kind names the queue mial: ")
+    assert "the kinds name mail" in logged
     caplog.clear()
     async with app.worker(**QUICK):
         assert warnings(caplog) == []
@@ -63,9 +63,9 @@ async def test_a_due_kind_without_a_worker_is_logged_once(
         ledger.enqueue_one(render.new())
         assert await tick() == [], "a worker may be starting"
         ledger.do("UPDATE holdfast.job SET available_at = now() - interval '2 minutes'")
-        [said] = await tick()
-        assert said.startswith("jobs are due, and no live worker takes them: kind=pdf.render database=")
-        assert said.endswith(" queue=pdf due=1")
+        [logged] = await tick()
+        assert logged.startswith("jobs are due, and no live worker takes them: kind=pdf.render database=")
+        assert logged.endswith(" queue=pdf due=1")
         assert await tick() == []
         ledger.do("UPDATE holdfast.job SET available_at = now() + interval '1 hour'")
         assert await tick() == []
@@ -85,11 +85,11 @@ async def test_an_invalid_payload_is_logged_once(
     ledger.do("UPDATE holdfast.job SET payload = %s", '{"pin": "s3cret"}')
     async with app.worker(**QUICK) as worker:
         await until(lambda: worker.counts.get("job_released", 0) > 4)
-    [said] = [line for line in warnings(caplog) if "payload" in line]
-    assert said.startswith("a payload does not fit its handler: its job is given back, uncounted: job=")
-    assert "kind=act" in said
-    assert "pin: " in said
-    assert "s3cret" not in said
+    [logged] = [line for line in warnings(caplog) if "payload" in line]
+    assert logged.startswith("a payload does not fit its handler: its job is given back, uncounted: job=")
+    assert "kind=act" in logged
+    assert "pin: " in logged
+    assert "s3cret" not in logged
     assert "pin: " in (ledger.job(job).error or "")
 
 
@@ -106,8 +106,8 @@ async def test_a_worker_that_vanished_is_named(app: Holdfast, ledger: Ledger, ca
     )
     async with app.worker(**QUICK):
         await until(lambda: any("renew the leases" in line for line in warnings(caplog)))
-    [said] = [line for line in warnings(caplog) if "renew the leases" in line]
-    assert said.startswith("a worker did not renew the leases of its jobs: lost_worker=web-1:17 jobs=1 heartbeat_at=")
+    [logged] = [line for line in warnings(caplog) if "renew the leases" in line]
+    assert logged.startswith("a worker did not renew the leases of its jobs: lost_worker=web-1:17 jobs=1 heartbeat_at=")
 
 
 async def test_two_workers_of_a_process_have_names_of_their_own(app: Holdfast) -> None:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import Continue, Event, Holdfast, Job
 from tests.engine import cpu
-from tests.engine.pace import QUICK
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_handlers_without_a_job_run(app: Holdfast, ledger: Ledger) -> None:
@@ -61,7 +61,7 @@ async def test_a_middleware_still_gets_the_job(app: Holdfast, ledger: Ledger) ->
 
 
 async def test_in_a_process(database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu.app, "url", database)
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", database)
     job = ledger.enqueue_one(cpu.without_job.new("a"))
     async with cpu.app.worker(queues={"default": 1}, **QUICK):
         await until(lambda: ledger.status(job) == "completed")

@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "worker.md"
 

@@ -9,32 +9,32 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.engine import zombie_app
-from tests.engine.pace import LEASE
-from tests.engine.waiting import Stopwatch, until
 from tests.engine.zombie import Process
+from tests.kit.pace import LEASE
+from tests.kit.waiting import Stopwatch, until
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 async def test_a_killed_workers_job_is_recovered_after_one_lease(ledger: Ledger, database: str) -> None:
     async with Process("first", database) as first:
         job = ledger.enqueue_one(zombie_app.wait.new(30))
-        await first.says("started", job, 1)
+        await first.prints("started", job, 1)
         ledger.do("UPDATE holdfast.job SET payload = '{\"seconds\": 0}'")
         async with Process("second", database) as second:
             renewed = ledger.value("SELECT locked_until FROM holdfast.job")
             first.send(signal.SIGKILL)
             async with Stopwatch() as watch:
                 assert await first.ended() == -signal.SIGKILL
-                await second.says("started", job, 2)
+                await second.prints("started", job, 2)
             assert watch.seconds < LEASE + 5, "a lease, a reap interval, a look, and what a machine may stand still"
             await until(lambda: ledger.status(job) == "completed")
             assert await second.stop() == 0
     assert ledger.attempts(job) == [(1, "lost"), (2, "completed")]
     assert ledger.job(job).result == "second"
     assert ledger.value("SELECT min(ended_at) FROM holdfast.attempt") >= renewed, "not before its lease ran out"
-    assert dict(ledger.rows("SELECT name, stop_reason FROM holdfast.worker")) == {"first": None, "second": "stopped"}
+    assert dict(ledger.rows("SELECT name, stop_reason FROM holdfast.worker")) == {"first": "lost", "second": "stopped"}
 
 
 @pytest.mark.parametrize("kind", [zombie_app.wait, zombie_app.wait_in_thread], ids=["async", "plain"])
@@ -47,18 +47,18 @@ async def test_a_zombie_changes_nothing_and_its_handler_gets_the_reason(
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(Process("first", database))
         job = ledger.enqueue_one(kind.new(60))
-        await first.says("started", job, 1)
+        await first.prints("started", job, 1)
         first.send(signal.SIGSTOP)
         ledger.do("UPDATE holdfast.job SET payload = %s::json", f'{{"seconds": {0 if done else 60}}}')
         second = await stack.enter_async_context(Process("second", database))
-        await second.says("started", job, 2)
+        await second.prints("started", job, 2)
         if done:
             await until(lambda: ledger.status(job) == "completed")
         before = ledger.job(job)
         first.send(signal.SIGCONT)
-        await first.says("aborted", job)
+        await first.prints("aborted", job)
         # Whoever took it away may have left word of that, also when it is done by now.
-        assert first.said[-1].split()[-1] in ["taken_by_another_worker", "already_completed"][: 1 + done]
+        assert first.printed[-1].split()[-1] in ["taken_by_another_worker", "already_completed"][: 1 + done]
         assert await first.stop() == 0
         assert ledger.job(job) == before
         assert ledger.attempts(job)[:1] == [(1, "lost")]
@@ -69,11 +69,11 @@ async def test_a_zombie_whose_handler_ends_before_the_abort(ledger: Ledger, data
     """Its answer is ready at once when it wakes: the fence refuses it."""
     async with Process("first", database) as first:
         job = ledger.enqueue_one(zombie_app.freeze.new())
-        await first.says("started", job, 1)
+        await first.prints("started", job, 1)
         async with Process("second", database) as second:
-            await second.says("started", job, 2)
+            await second.prints("started", job, 2)
             first.send(signal.SIGCONT)
-            await first.says("ended", job, 1)
+            await first.prints("ended", job, 1)
             assert await first.stop() == 0
             assert ledger.job(job)[:2] == ("processing", 2)
             assert ledger.attempts(job) == [(1, "lost")]

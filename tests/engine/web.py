@@ -61,17 +61,17 @@ class Served:
 @asynccontextmanager
 async def served(web: Web) -> AsyncGenerator[Served, None]:
     """Start the application, and stop it when the block is left; one that fails to start raises what it said."""
-    told: asyncio.Queue[Message] = asyncio.Queue()
-    said: asyncio.Queue[Message] = asyncio.Queue()
+    incoming: asyncio.Queue[Message] = asyncio.Queue()
+    outgoing: asyncio.Queue[Message] = asyncio.Queue()
     scope = {"type": "lifespan", "asgi": {"version": "3.0"}, "state": {}}
 
     async def run() -> None:
-        await web(scope, told.get, said.put)
+        await web(scope, incoming.get, outgoing.put)
 
     task = asyncio.create_task(run())
     async with asyncio.timeout(SOON):
-        await told.put({"type": "lifespan.startup"})
-        answer = await said.get()
+        await incoming.put({"type": "lifespan.startup"})
+        answer = await outgoing.get()
         if answer["type"] != "lifespan.startup.complete":
             await asyncio.gather(task, return_exceptions=True)
             raise RuntimeError(answer["message"])
@@ -79,8 +79,8 @@ async def served(web: Web) -> AsyncGenerator[Served, None]:
         yield Served(web)
     finally:
         async with asyncio.timeout(SOON):
-            await told.put({"type": "lifespan.shutdown"})
-            assert (await said.get())["type"] == "lifespan.shutdown.complete"
+            await incoming.put({"type": "lifespan.shutdown"})
+            assert (await outgoing.get())["type"] == "lifespan.shutdown.complete"
             await task
 
 

@@ -25,8 +25,8 @@ class Process:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "tests.engine.zombie_app", env=self._env, stdin=pipe, stdout=pipe
         )
-        await self.says("ready")
-        self._early = self.said[:-1]
+        await self.prints("ready")
+        self._early = self.printed[:-1]
         return self
 
     async def __aexit__(
@@ -36,20 +36,20 @@ class Process:
             self._process.kill()
         await self._process.communicate()
 
-    async def says(self, *words: object, seconds: float = 30) -> None:
+    async def prints(self, *words: object, seconds: float = 30) -> None:
         """Return when it says something that begins so; whatever it says before is skipped."""
         assert self._process.stdout is not None
         wanted = " ".join(map(str, words))
-        self.said, self._early = self._early, []
-        said = self.said
+        self.printed, self._early = self._early, []
+        printed = self.printed
         try:
             async with asyncio.timeout(seconds):
-                while not any(line.startswith(wanted) for line in said):
+                while not any(line.startswith(wanted) for line in printed):
                     line = await self._process.stdout.readline()
-                    assert line, f"it ended without saying {wanted!r}: {said}"
-                    said.append(line.decode().strip())
+                    assert line, f"it ended without saying {wanted!r}: {printed}"
+                    printed.append(line.decode().strip())
         except TimeoutError:
-            raise AssertionError(f"it did not say {wanted!r}: {said}") from None
+            raise AssertionError(f"it did not say {wanted!r}: {printed}") from None
 
     @property
     def alive(self) -> bool:

@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast import Holdfast, Job, Retry
 from holdfast._engine.jobs import heartbeat
-from tests.engine.pace import AT_ONCE, BRIEF
+from tests.kit.pace import AT_ONCE, BRIEF
 
 app = Holdfast(os.environ.get("ZOMBIE_URL"))
 LONG = timedelta(minutes=5)

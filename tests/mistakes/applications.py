@@ -21,7 +21,15 @@ APPLICATIONS = Area(
             'Holdfast("postgresql+psycopg://127.0.0.1/shop")',
             """
             SettingsError: The settings are refused.
-              - the address given to Holdfast begins with postgresql+psycopg://: it must look like postgresql://user:password@host:port/dbname, without the name of a driver
+              - the address given to Holdfast begins with postgresql+psycopg://: write postgresql://, without the name of a driver
+            """,
+        ),
+        Mistake(
+            "The address of another database",
+            'Holdfast("sqlite:///shop.db")',
+            """
+            SettingsError: The settings are refused.
+              - the address given to Holdfast begins with sqlite://, and Holdfast needs PostgreSQL: give an address like postgresql://user:password@host:port/dbname
             """,
         ),
         Mistake(
@@ -113,6 +121,11 @@ WORKERS = Area(
                 ...
             """,
             "TypeError: a worker is asynchronous: write `async with app.worker(): …` instead of `with`",
+        ),
+        Mistake(
+            "A worker that is awaited",
+            "await app.worker()",
+            "TypeError: a worker is not awaited: write `async with app.worker(): …`, and it runs inside the block",
         ),
         Mistake(
             "A worker without a database",

@@ -48,7 +48,7 @@ ARCHIVING = Area(
         Mistake(
             "Searching for nothing",
             "holdfast archive query --since 2026-03-01",
-            "holdfast archive query: --job or --event or --sql is missing: give one of them",
+            "holdfast archive query: --job or --event is missing: give one of them",
         ),
         Mistake(
             "Giving the archive up without a confirmation",

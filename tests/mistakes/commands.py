@@ -34,6 +34,11 @@ STARTING = Area(
             "holdfast worker: ./shop.py is a file, not a module: write shop:app",
         ),
         Mistake(
+            "A file alone",
+            "holdfast worker ./shop.py",
+            "holdfast worker: ./shop.py is a file, not a module: write shop:app",
+        ),
+        Mistake(
             "The attribute is misspelled",
             "holdfast worker shop:ap",
             "holdfast worker: shop has no ap: did you mean shop:app?",
@@ -66,7 +71,12 @@ STARTING = Area(
         Mistake(
             "An option that does not exist",
             "holdfast worker shop:app --concurrency 4",
-            "holdfast worker: there is no option --concurrency: see `holdfast worker --help`",
+            "holdfast worker: there is no option --concurrency: write --queues default=4, or set HOLDFAST_CONCURRENCY",
+        ),
+        Mistake(
+            "The application before the command",
+            "holdfast -A shop worker",
+            "holdfast: there is no option -A: the application is named after the command: write holdfast worker shop.jobs:app",
         ),
         Mistake(
             "An option is shortened to a word that does not exist",
@@ -109,6 +119,21 @@ DATABASES = Area(
             "An address without a scheme, on the command line",
             "holdfast jobs list --database-url 127.0.0.1/shop",
             "holdfast jobs: cannot read the URL of --database-url: it must look like postgresql://user:password@host:port/dbname, special characters in user and password percent-encoded",
+        ),
+        Mistake(
+            "The address of SQLAlchemy, on the command line",
+            "holdfast jobs list --database-url postgresql+psycopg://127.0.0.1/shop",
+            "holdfast jobs: the URL of --database-url begins with postgresql+psycopg://: write postgresql://, without the name of a driver",
+        ),
+        Mistake(
+            "The address of SQLAlchemy, in the environment",
+            "HOLDFAST_DATABASE_URL=postgresql+psycopg://127.0.0.1/shop holdfast worker shop:app",
+            "holdfast worker: the settings are refused: HOLDFAST_DATABASE_URL begins with postgresql+psycopg://: write postgresql://, without the name of a driver",
+        ),
+        Mistake(
+            "The address of another database, in the environment",
+            "DATABASE_URL=sqlite:///shop.db holdfast migrate",
+            "holdfast migrate: the URL of DATABASE_URL begins with sqlite://, and Holdfast needs PostgreSQL: give an address like postgresql://user:password@host:port/dbname",
         ),
         Mistake(
             "A password that is not percent-encoded, on the command line",

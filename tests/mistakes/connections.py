@@ -147,6 +147,52 @@ CONNECTIONS = Area(
             'AutocommitWarning: this connection commits by itself, so what you enqueue or publish on it does not commit with your data: write `async with conn.transaction():`, and use the connection inside. To silence this: warnings.filterwarnings("ignore", category=holdfast.AutocommitWarning)',
         ),
         Mistake(
+            "A connection to another database",
+            """
+            from sqlalchemy import create_engine
+
+            with create_engine("sqlite://").connect() as sqlite:
+                app.sync.enqueue(sqlite, mail.new("a@b.c"))
+            """,
+            "UnsupportedConnection: conn: this connection is to sqlite, and Holdfast needs PostgreSQL: give one to its database",
+        ),
+        Mistake(
+            "A sync verb of the test kit on an async connection",
+            """
+            from holdfast.testing import Testing
+
+            Testing(app, conn).sync.drain()
+            """,
+            "UnsupportedConnection: conn: psycopg.AsyncConnection given where a psycopg.Connection is needed: write await holdfast.drain(…)",
+        ),
+        Mistake(
+            "An async verb of the test kit on a sync connection",
+            """
+            from holdfast.testing import Testing
+
+            await Testing(app, sync_conn).assert_enqueued(mail.new("a@b.c"))
+            """,
+            "UnsupportedConnection: conn: psycopg.Connection given where a psycopg.AsyncConnection is needed: write holdfast.sync.assert_enqueued(…), without await",
+        ),
+        Mistake(
+            "A kind in a verb of the test kit that takes a job",
+            """
+            from holdfast.testing import Testing
+
+            await Testing(app, conn).assert_enqueued(mail)
+            """,
+            "TypeError: assert_enqueued: mail is a Kind, not a job: call its .new(…) and give what it returns",
+        ),
+        Mistake(
+            "A name in a verb of the test kit that takes a kind",
+            """
+            from holdfast.testing import Testing
+
+            await Testing(app, conn).enqueued("mail")
+            """,
+            "TypeError: enqueued: expected a kind, as @app.job and app.declare return it, got str",
+        ),
+        Mistake(
             "Migrating by an address",
             'migrate("postgresql://127.0.0.1/shop")',
             "UnsupportedConnection: migrate: expected a psycopg.Connection, got str: give psycopg.connect(url)",
@@ -171,6 +217,23 @@ WAITING = Area(
             await app.wait(handle, timeout=0.2)
             """,
             "TimeoutError: chain … has not ended within 0.2 s: its job … (mail, queue mail) has no live worker that serves it: start one with `holdfast worker APP --queues mail=10`",
+        ),
+        Mistake(
+            "A wait for a job whose payload no longer fits its handler",
+            """
+            handle = await app.enqueue(conn, mail.new("a@b.c"))
+            await conn.commit()
+            renamed = Holdfast(app.url)
+
+
+            @renamed.job("mail", queue="mail")
+            async def mail(job: Job[None], address: str) -> None: ...
+
+
+            async with renamed.worker():
+                await renamed.wait(handle.id, timeout=3)
+            """,
+            "TimeoutError: chain … has not ended within 3 s: its job … (mail, queue mail) waits to be tried again after InvalidJob: mail: address: Field required; …: correct that, or wait longer, with timeout=…",
         ),
         Mistake(
             "A wait before the commit",
@@ -214,6 +277,11 @@ WAITING = Area(
             "A job that is not enqueued",
             'await app.wait(mail.new("a@b.c"))',
             "TypeError: mail: this job has no id yet: enqueue it, and give the handle that enqueue returned",
+        ),
+        Mistake(
+            "Looking up a job by text",
+            'await app.get_job(conn, "7")',
+            "TypeError: job: expected a handle or an id, which is a whole number, got str",
         ),
         Mistake(
             "Cancelling by text",

@@ -65,6 +65,33 @@ JOBS = Area(
             "InvalidJob: measure: reading.volts is NaN, which JSON does not have: pass None or a string instead",
         ),
         Mistake(
+            "An object that JSON does not have",
+            """
+            @app.job("report")
+            async def report(job: Job[None], source) -> None: ...
+
+
+            report.new({"read_from": conn})
+            """,
+            "InvalidJob: report: source.read_from is of type AsyncConnection, which is not JSON-serializable: pass its id or plain values, or annotate a type that pydantic knows",
+        ),
+        Mistake(
+            "A set without a type",
+            """
+            @app.job("tag")
+            async def tag(job: Job[None], names) -> None: ...
+
+
+            tag.new({"new", "paid"})
+            """,
+            "InvalidJob: tag: names is a set, which JSON does not have: pass a list, or annotate it, such as set[int]",
+        ),
+        Mistake(
+            "A handle for an id as text",
+            'mail.handle("7")',
+            "TypeError: mail.handle: expected the id of a job, which is a whole number, got str",
+        ),
+        Mistake(
             "A secret that would be stored as asterisks",
             """
             from pydantic import SecretStr
@@ -156,6 +183,11 @@ OPTIONS = Area(
             "InvalidJob: expires: the job would expire before it is due: give a later time",
         ),
         Mistake(
+            "An expiry that has passed",
+            'mail.new("a@b.c").options(expires=datetime(2020, 1, 1, tzinfo=UTC))',
+            "InvalidJob: expires: 2020-01-01T00:00:00+00:00 has passed: such a job would never start. Give a later time",
+        ),
+        Mistake(
             "No attempts",
             'mail.new("a@b.c").options(max_attempts=0)',
             "InvalidJob: max_attempts: expected a whole number from 1 to 1000, got 0",
@@ -193,6 +225,11 @@ VALUES = Area(
             "ValueError: factor: expected a finite number, at least 1, got '2'",
         ),
         Mistake(
+            "A first delay above the longest",
+            "Retry(base=100, maximum=10)",
+            "ValueError: base, maximum: the first delay, 100 s, is longer than the longest, 10 s: correct one",
+        ),
+        Mistake(
             "A table without delays",
             "Retry.table([])",
             "ValueError: a table needs at least one step",
@@ -221,6 +258,37 @@ VALUES = Area(
             "Progress in percent",
             'Job(id=1, kind="mail", state=None).progress(50)',
             "ValueError: progress: expected a fraction from 0 to 1, got 50",
+        ),
+        Mistake(
+            "A next job without Continue",
+            """
+            @app.job("order.ship")
+            async def ship(job: Job[None], order_id: int):
+                return mail.new("a@b.c")
+
+
+            from holdfast.testing import Testing
+
+            await Testing(app, conn).run_job(ship.new(7))
+            """,
+            "InvalidJob: order.ship: a job was returned: to run mail next in this chain, return Continue(job); to run it beside, enqueue it and return something else",
+        ),
+        Mistake(
+            "A coroutine that is returned",
+            """
+            async def sent() -> str: ...
+
+
+            @app.job("order.close")
+            async def close(job: Job[None], order_id: int):
+                return sent()
+
+
+            from holdfast.testing import Testing
+
+            await Testing(app, conn).run_job(close.new(7))
+            """,
+            "InvalidJob: order.close: the coroutine sent(…) was returned, not its result: write await before it",
         ),
         Mistake(
             "A kind in place of the next job",

@@ -135,10 +135,5 @@ SERVING = Area(
             "holdfast top",
             "holdfast top: this needs a terminal; for programs there are `holdfast queues --json`, `jobs list --json`, …",
         ),
-        Mistake(
-            "A shell that does not exist",
-            "holdfast completion tcsh",
-            "holdfast completion: shell: expected one of bash, zsh, fish, got tcsh",
-        ),
     ),
 )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.databases import clone
+from tests.kit.databases import clone
 from tests.mistakes.mistake import SHOP, Mistake, faults
 from tests.mistakes.table import IN_COMMANDS, IN_PYTHON
 from tests.mistakes.trying import command_answer, python_answer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
 from tests.mistakes.mistake import PRELUDE
 
 if TYPE_CHECKING:
@@ -60,5 +60,5 @@ def command_answer(line: str, folder: Path, database: str) -> tuple[int, str]:
     while "=" in words[0]:
         name, _, value = words.pop(0).partition("=")
         variables[name] = value
-    said = holdfast(*words[1:], database=database, cwd=folder, **variables)
-    return said.status, (said.err or said.out).strip()
+    output = holdfast(*words[1:], database=database, cwd=folder, **variables)
+    return output.status, (output.err or output.out).strip()

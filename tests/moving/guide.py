@@ -5,8 +5,8 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from tests.cli.commands import Said, holdfast
-from tests.docs.block import blocks
+from tests.docs.block import ROOT, blocks
+from tests.kit.commands import Output, holdfast
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,6 +17,7 @@ class Guide:
 
     def __init__(self, page: str, folder: Path, database: str) -> None:
         self._blocks = list(blocks(f"docs/how-to/{page}"))
+        self.text = (ROOT / "docs" / "how-to" / page).read_text("utf-8")
         self.folder = folder
         self.database = database
 
@@ -36,10 +37,10 @@ class Guide:
         lines = (shlex.split(line) for text in self.texts("sh") for line in text.splitlines())
         return [words[1:] for words in lines if words[:1] == ["holdfast"]]
 
-    def run(self, *arguments: str) -> Said:
+    def run(self, *arguments: str) -> Output:
         return holdfast(*arguments, database=self.database, cwd=self.folder)
 
-    def preview_and_apply(self) -> tuple[Said, Said]:
+    def preview_and_apply(self) -> tuple[Output, Output]:
         """Run both commands of the page."""
         preview, apply = self.commands()
         assert [*preview, "--apply"] == apply or set(preview) < set(apply)
@@ -47,5 +48,5 @@ class Guide:
 
     def work(self) -> None:
         """Run what is due."""
-        said = self.run("tick", "shop.jobs:app")
-        assert said.status == 0, said
+        output = self.run("tick", "shop.jobs:app")
+        assert output.status == 0, output

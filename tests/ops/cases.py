@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._ops.access import COOKIE
 from holdfast._ops.caller import Token
 from holdfast._ops.requests import LARGEST_BODY
-from tests.ops.asking import Asked, bearer
-from tests.ops.issuer import Issuer
+from tests.kit.asking import Asked, bearer
+from tests.kit.issuer import Issuer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,8 +44,8 @@ class World:
         """Return what of a request must be neither logged nor repeated."""
         tokens = [self.viewer, self.operator, self.developer, self.expired, self.revoked]
         secrets = [token.split("_", 2)[2] for token in tokens] + [self.cookie.partition(".")[2]]
-        said = [value.removeprefix("Bearer ") for name, value in asked.headers if name == "authorization"]
-        return [secret for secret in (*secrets, *(one.rpartition(".")[2] for one in said)) if len(secret) > 20]
+        answer = [value.removeprefix("Bearer ") for name, value in asked.headers if name == "authorization"]
+        return [secret for secret in (*secrets, *(one.rpartition(".")[2] for one in answer)) if len(secret) > 20]
 
 
 class Case(NamedTuple):
@@ -59,8 +59,8 @@ def get(path: str, query: str = "", *, who: str = "viewer") -> Callable[[World],
     return lambda world: Asked("GET", path, query, bearer(getattr(world, who)))
 
 
-def post(path: str, said: Any, *, who: str = "operator", method: str = "POST") -> Callable[[World], Asked]:
-    return lambda world: Asked(method, path, json=said, headers=bearer(getattr(world, who)))
+def post(path: str, answer: Any, *, who: str = "operator", method: str = "POST") -> Callable[[World], Asked]:
+    return lambda world: Asked(method, path, json=answer, headers=bearer(getattr(world, who)))
 
 
 def raw(body: Any, content_type: str | None = "application/json", *more: tuple[str, str]) -> Callable[[World], Asked]:
@@ -72,7 +72,7 @@ def jwt(make: Callable[[Issuer], str], path: str = "/api/me") -> Callable[[World
     return lambda world: Asked("GET", path, headers=bearer(make(world.issuer)))
 
 
-def said(*headers: tuple[str, str], method: str = "GET", path: str = "/api/me") -> Callable[[World], Asked]:
+def answer(*headers: tuple[str, str], method: str = "GET", path: str = "/api/me") -> Callable[[World], Asked]:
     return lambda _: Asked(method, path, headers=headers)
 
 
@@ -107,7 +107,7 @@ TRICKS = [
 # fmt: off
 CASES = [
     # who may not
-    Case("nobody looks", said(), 401, "unauthorized"),
+    Case("nobody looks", answer(), 401, "unauthorized"),
     Case("nobody acts", lambda _: Asked("POST", "/api/jobs/actions", json=RETRY), 401, "unauthorized"),
     Case("a viewer retries", post("/api/jobs/actions", RETRY, who="viewer"), 403, "forbidden"),
     Case("a viewer pauses a queue", post("/api/queues/mail/actions", {"action": "pause"}, who="viewer"), 403, "forbidden"),
@@ -124,9 +124,9 @@ CASES = [
     Case("the key of a token with another secret", lambda world: Asked("GET", "/api/me", headers=bearer(_wrong(world))), 401, "invalid_token"),
     Case("the key of a token alone", lambda world: Asked("GET", "/api/me", headers=bearer(world.developer[:16])), 401, "invalid_token"),
     Case("the digest in place of the secret", lambda _: Asked("GET", "/api/me", headers=bearer(f"hf_{'0' * 12}_{'a' * 64}")), 401, "invalid_token"),
-    Case("an empty bearer token", said(("authorization", "Bearer ")), 401, "invalid_token"),
-    Case("a token of 100 kB", said(("authorization", f"Bearer hf_{'x' * 100_000}")), 401, "invalid_token"),
-    Case("a token that is no ASCII", said(("authorization", "Bearer hf_ÿþ")), 401, "invalid_token"),
+    Case("an empty bearer token", answer(("authorization", "Bearer ")), 401, "invalid_token"),
+    Case("a token of 100 kB", answer(("authorization", f"Bearer hf_{'x' * 100_000}")), 401, "invalid_token"),
+    Case("a token that is no ASCII", answer(("authorization", "Bearer hf_ÿþ")), 401, "invalid_token"),
     Case("two tokens", lambda world: Asked("GET", "/api/me", headers=(*bearer(world.viewer), *bearer(world.developer))), 401, "invalid_token"),
     Case("a token as a password", lambda world: Asked("GET", "/api/me", headers=(("authorization", f"Basic {world.viewer}"),)), 401, "unauthorized"),
     Case("a token without its scheme", lambda world: Asked("GET", "/api/me", headers=(("authorization", world.viewer),)), 401, "unauthorized"),
@@ -163,10 +163,10 @@ CASES = [
     Case("a JWT with a role that is none", jwt(lambda issuer: issuer.token(role="root")), 403, "no_role"),
     Case("a JWT with a role that is an object", jwt(lambda issuer: issuer.token(role={"developer": True})), 403, "no_role"),
     Case("a JWT of a viewer that reads the stats", jwt(lambda issuer: issuer.token(role="viewer"), "/outbox/stats"), 403, "forbidden"),
-    Case("three dots", said(("authorization", "Bearer ...")), 401, "invalid_token"),
-    Case("dots and nonsense", said(("authorization", "Bearer e30.e30.e30")), 401, "invalid_token"),
+    Case("three dots", answer(("authorization", "Bearer ...")), 401, "invalid_token"),
+    Case("dots and nonsense", answer(("authorization", "Bearer e30.e30.e30")), 401, "invalid_token"),
     # sessions
-    Case("a session that nobody signed", said(("cookie", f"{COOKIE}=e30.{'A' * 43}")), 401, "unauthorized"),
+    Case("a session that nobody signed", answer(("cookie", f"{COOKIE}=e30.{'A' * 43}")), 401, "unauthorized"),
     Case("a session that was changed", lambda world: Asked("GET", "/api/me", headers=(("cookie", f"{COOKIE}=A{world.cookie}"),)), 401, "unauthorized"),
     Case("a token as a session", lambda world: Asked("GET", "/api/me", headers=(("cookie", f"{COOKIE}={world.operator}"),)), 401, "unauthorized"),
     Case("a session acts without the header", session(), 403, "csrf"),

@@ -12,10 +12,11 @@ from holdfast._ops.access import COOKIE
 from holdfast._ops.caller import FAILURES, Token
 from holdfast._store.access import revoke_access_token
 from holdfast.ops import JwtAccess, Person, Role, operations
-from tests.ops.asking import Answered, Asked, ask, bearer
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.clock import Clock
+from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
 from tests.ops.cases import CSRF, RETRY
-from tests.ops.conftest import PATIENT, make_token
-from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import Request
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
     Make = Callable[..., Starlette]
 
@@ -49,21 +50,12 @@ def me(token: str, **more: Any) -> Asked:
 
 
 def url(shop: Shop) -> str:
-    assert shop.app.url is not None
     return shop.app.url
 
 
 def revoke(shop: Shop, token: str) -> None:
     with psycopg.connect(url(shop)) as conn:
         assert run_sync(conn, revoke_access_token(token.split("_")[1]))
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 async def sign_in(site: Starlette, token: str, **more: Any) -> Answered:
@@ -80,7 +72,7 @@ def cookie(answered: Answered) -> tuple[tuple[str, str], ...]:
 
 
 async def test_a_token_is_looked_up_again_after_ten_seconds_so_that_revoking_works(make: Make, shop: Shop) -> None:
-    site, clock, token = make(), Clock(), make_token(url(shop), "viewer")
+    site, clock, token = make(), Clock(1_000.0), make_token(url(shop), "viewer")
     site.state.operations.access._clock = clock
     assert (await ask(site, me(token))).json["name"].startswith("viewer ann")
     revoke(shop, token)
@@ -143,7 +135,7 @@ async def test_an_address_that_fails_too_often_is_told_when_to_come_back(make: M
 async def test_who_was_known_before_is_not_held_up_by_others_at_the_same_address(
     make: Make, tokens: Mapping[Role, str]
 ) -> None:
-    site, clock = make(), Clock()
+    site, clock = make(), Clock(1_000.0)
     site.state.operations.access._clock = clock
     known = tokens[Role.VIEWER]
     assert (await ask(site, me(known))).status == 200
@@ -170,9 +162,9 @@ async def test_a_browser_signs_in_acts_and_signs_out(make: Make, tokens: Mapping
     site = make()
     answered = await sign_in(site, tokens[Role.OPERATOR])
     assert answered.json["role"] == "operator"
-    said = answered.headers["set-cookie"].lower()
-    assert all(word in said for word in ("httponly", "samesite=strict", "path=/;", "max-age=43200"))
-    assert "secure" not in said
+    answer = answered.headers["set-cookie"].lower()
+    assert all(word in answer for word in ("httponly", "samesite=strict", "path=/;", "max-age=43200"))
+    assert "secure" not in answer
     assert tokens[Role.OPERATOR].split("_", 2)[2] not in answered.headers["set-cookie"]
     session = cookie(answered)
     assert (await ask(site, Asked("GET", "/api/me", headers=session))).json["name"] == "operator ann"
@@ -189,7 +181,7 @@ async def test_a_cookie_is_secure_over_https(make: Make, tokens: Mapping[Role, s
 
 
 async def test_a_session_ends_when_its_token_is_revoked(make: Make, shop: Shop) -> None:
-    site, clock, token = make(), Clock(), make_token(url(shop), "viewer")
+    site, clock, token = make(), Clock(1_000.0), make_token(url(shop), "viewer")
     site.state.operations.access._clock = clock
     session = cookie(await sign_in(site, token))
     revoke(shop, token)
@@ -211,8 +203,8 @@ async def test_a_browser_signs_in_with_a_jwt_for_as_long_as_that_holds(make: Mak
     session = cookie(await sign_in(site, issuer.token(role="operator", sub="bob")))
     answered = await ask(site, Asked("GET", "/api/me", headers=session))
     assert (answered.json["name"], answered.json["role"]) == ("jwt:bob", "operator")
-    said = site.state.operations.sessions.read(session[0][1].partition("=")[2])
-    assert said.until == pytest.approx(issuer_until(issuer), abs=60)
+    answer = site.state.operations.sessions.read(session[0][1].partition("=")[2])
+    assert answer.until == pytest.approx(issuer_until(issuer), abs=60)
 
 
 def issuer_until(issuer: Issuer) -> float:

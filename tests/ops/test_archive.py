@@ -16,8 +16,8 @@ from holdfast._drivers import run
 from holdfast._ops import archive
 from holdfast._store.archive import closed_days, report_export, start_export
 from holdfast.ops import operations
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
 from tools.seaweedfs import REGION
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from tests.archive.conftest import History
-    from tests.ops.asking import Answered
+    from tests.kit.archive import History
+    from tests.kit.asking import Answered
 
 
 class Caller:
@@ -39,8 +39,8 @@ class Caller:
     async def get(self, path: str, query: str = "") -> Answered:
         return await ask(self.site, Asked("GET", path, query, bearer(self._tokens["viewer"])))
 
-    async def put(self, path: str, said: Any, *, who: str = "operator") -> Answered:
-        return await ask(self.site, Asked("PUT", path, json=said, headers=bearer(self._tokens[who])))
+    async def put(self, path: str, answer: Any, *, who: str = "operator") -> Answered:
+        return await ask(self.site, Asked("PUT", path, json=answer, headers=bearer(self._tokens[who])))
 
 
 @asynccontextmanager
@@ -255,8 +255,8 @@ async def test_a_store_that_does_not_answer_is_given_up(
     history: History, monkeypatch: pytest.MonkeyPatch, unused: Callable[[], socket.socket]
 ) -> None:
     job_id = await left(history)
-    deaf = unused()
-    set_location(monkeypatch, Location("deaf", REGION, f"http://127.0.0.1:{deaf.getsockname()[1]}"))
+    unresponsive = unused()
+    set_location(monkeypatch, Location("deaf", REGION, f"http://127.0.0.1:{unresponsive.getsockname()[1]}"))
     monkeypatch.setattr(archive, "SECONDS", 1.0)
     async with opened(history.url) as caller:
         answered = await caller.get(f"/api/archive/jobs/{job_id}")

@@ -9,15 +9,15 @@ import pytest
 
 from holdfast._ops.caller import Role
 from holdfast._ops.routes import ROUTES
-from tests.ops.asking import Answered, Asked, ask, bearer
-from tests.ops.shop import enqueue
+from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.shop import enqueue
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.applications import Starlette
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 QUEUE = "/api/queues/mail/actions"
 JOBS = "/api/jobs/actions"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast._ops.application import pages, read_pages
-from tests.ops.asking import Asked, ask
+from tests.kit.asking import Asked, ask
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,12 +15,12 @@ import pytest
 from holdfast import Databases, Holdfast
 from holdfast._ops.caller import Role
 from holdfast.ops import operations
-from tests.cli.commands import children
-from tests.databases import clone, create_template
-from tests.engine.waiting import until
-from tests.ops.asking import Answered, Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
-from tests.traps.workers import enqueue, job, statuses
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Answered, Asked, ask, bearer
+from tests.kit.commands import children
+from tests.kit.databases import clone, create_template
+from tests.kit.waiting import until
+from tests.kit.workers import enqueue, job, statuses
 from tools.postgres import Server
 
 if TYPE_CHECKING:

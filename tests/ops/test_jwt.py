@@ -11,8 +11,9 @@ import pytest
 
 from holdfast._ops import jwt as keys_module
 from holdfast._ops.caller import Person, RequestRefused, Role
-from holdfast._ops.jwt import JwtAccess, KeySet, Vouched, read_keys
-from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
+from holdfast._ops.jwt import JwtAccess, KeySet, VerifiedPerson, read_keys
+from tests.kit.clock import Clock
+from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,15 +36,15 @@ async def test_a_token_of_the_issuer_names_a_person(
     access: JwtAccess, issuer: Issuer, alg: str, kid: str | None
 ) -> None:
     key = issuer.ec if kid is None else None
-    vouched = await access.vouched(issuer.token(alg=alg, kid=kid, key=key))
-    assert vouched is not None
-    assert vouched.person == Person("ann", Role.DEVELOPER)
-    assert 0 < vouched.until - time.time() <= 600
+    verified = await access.verify(issuer.token(alg=alg, kid=kid, key=key))
+    assert verified is not None
+    assert verified.person == Person("ann", Role.DEVELOPER)
+    assert 0 < verified.until - time.time() <= 600
 
 
 async def test_the_highest_of_several_roles_counts(access: JwtAccess, issuer: Issuer) -> None:
-    vouched = await access.vouched(issuer.token(role=["viewer", "admin", "operator"]))
-    assert vouched == Vouched(Person("ann", Role.OPERATOR), pytest.approx(time.time() + 600, abs=30))  # type: ignore[arg-type]
+    verified = await access.verify(issuer.token(role=["viewer", "admin", "operator"]))
+    assert verified == VerifiedPerson(Person("ann", Role.OPERATOR), pytest.approx(time.time() + 600, abs=30))  # type: ignore[arg-type]
 
 
 async def test_the_issuers_own_words_stand_for_roles(issuer: Issuer) -> None:
@@ -55,23 +56,23 @@ async def test_the_issuers_own_words_stand_for_roles(issuer: Issuer) -> None:
         name_claim="email",
         roles={"sre": Role.OPERATOR},
     )
-    vouched = await access.vouched(issuer.token(groups=["sre"], email="ann@example.org"))
-    assert vouched is not None
-    assert vouched.person == Person("ann@example.org", Role.OPERATOR)
+    verified = await access.verify(issuer.token(groups=["sre"], email="ann@example.org"))
+    assert verified is not None
+    assert verified.person == Person("ann@example.org", Role.OPERATOR)
     with pytest.raises(RequestRefused) as refused:
-        await access.vouched(issuer.token(groups=["developer"], email="ann@example.org"))
+        await access.verify(issuer.token(groups=["developer"], email="ann@example.org"))
     assert refused.value.status == 403
 
 
 async def test_a_token_that_has_just_expired_is_let_in_for_the_leeway_alone(access: JwtAccess, issuer: Issuer) -> None:
-    assert await access.vouched(issuer.token(exp=time.time() - 1)) is not None
-    assert await access.vouched(issuer.token(exp=time.time() - 60)) is None
-    assert await access.vouched(issuer.token(nbf=time.time() + 600)) is None
+    assert await access.verify(issuer.token(exp=time.time() - 1)) is not None
+    assert await access.verify(issuer.token(exp=time.time() - 60)) is None
+    assert await access.verify(issuer.token(nbf=time.time() + 600)) is None
 
 
 @pytest.mark.parametrize("name", ["", "a" * 201, "line\nbreak", 7, None])
 async def test_a_name_that_cannot_stand_in_the_audit_is_refused(access: JwtAccess, issuer: Issuer, name: Any) -> None:
-    assert await access.vouched(issuer.token(preferred=name, sub=name if isinstance(name, str) else None)) is None
+    assert await access.verify(issuer.token(preferred=name, sub=name if isinstance(name, str) else None)) is None
 
 
 def test_keys_that_cannot_be_trusted_are_left_out(issuer: Issuer) -> None:
@@ -116,19 +117,11 @@ def test_keys_come_from_one_place(options: Any) -> None:
         JwtAccess(issuer=ISSUER, audience=AUDIENCE, **options)
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100_000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 class Publisher:
     """Publishes a key set on this machine, and counts who asks."""
 
-    def __init__(self, said: Any) -> None:
-        self.said = said
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
         self.status = 200
         self.asked = 0
         publisher = self
@@ -136,7 +129,7 @@ class Publisher:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 publisher.asked += 1
-                body = json.dumps(publisher.said).encode()
+                body = json.dumps(publisher.answer).encode()
                 self.send_response(publisher.status)
                 if publisher.status == 302:
                     self.send_header("Location", "/elsewhere")
@@ -151,8 +144,8 @@ class Publisher:
 
 
 @contextmanager
-def published(said: Any) -> Iterator[Publisher]:
-    publisher = Publisher(said)
+def published(answer: Any) -> Iterator[Publisher]:
+    publisher = Publisher(answer)
     thread = threading.Thread(target=publisher.server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
@@ -164,7 +157,7 @@ def published(said: Any) -> Iterator[Publisher]:
 
 
 async def test_keys_are_fetched_once_and_again_when_an_unknown_one_is_used(issuer: Issuer) -> None:
-    clock = Clock()
+    clock = Clock(100_000.0)
     with published({"keys": issuer.keys["keys"][:1]}) as publisher:
         keys = KeySet(url=publisher.url, clock=clock)
         assert await keys.find("r1", "RS256") is not None
@@ -173,7 +166,7 @@ async def test_keys_are_fetched_once_and_again_when_an_unknown_one_is_used(issue
         for _ in range(20):
             assert await keys.find("e1", "ES256") is None
         assert publisher.asked == 1, "a stranger's key ids make nobody fetch again and again"
-        publisher.said = issuer.keys
+        publisher.answer = issuer.keys
         clock.now += keys_module.AGAIN
         assert await keys.find("e1", "ES256") is not None
         assert publisher.asked == 2
@@ -184,12 +177,12 @@ async def test_keys_are_fetched_once_and_again_when_an_unknown_one_is_used(issue
 
 @pytest.mark.parametrize("how", ["status", "redirect", "nonsense", "large"])
 async def test_keys_are_used_for_an_hour_when_they_cannot_be_fetched(issuer: Issuer, how: str) -> None:
-    clock = Clock()
+    clock = Clock(100_000.0)
     with published(issuer.keys) as publisher:
         keys = KeySet(url=publisher.url, clock=clock)
         assert await keys.find("r1", "RS256") is not None
         publisher.status = {"status": 500, "redirect": 302}.get(how, 200)
-        publisher.said = {"nonsense": [], "large": {"keys": ["x" * keys_module.LARGEST]}}.get(how, issuer.keys)
+        publisher.answer = {"nonsense": [], "large": {"keys": ["x" * keys_module.LARGEST]}}.get(how, issuer.keys)
         clock.now += keys_module.FRESH
         assert await keys.find("r1", "RS256") is not None
         assert publisher.asked == 2, "a redirect is not followed"
@@ -210,4 +203,4 @@ async def test_an_issuer_that_does_not_answer_is_not_waited_for_long(
             issuer=ISSUER, audience=AUDIENCE, jwks_url=f"http://127.0.0.1:{silent.getsockname()[1]}/keys"
         )
         with pytest.raises(RequestRefused, match="cannot be fetched"):
-            await access.vouched(issuer.token())
+            await access.verify(issuer.token())

@@ -3,14 +3,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast._ops.caller import Failures, Limited
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clock import Clock
 
 
 def fail(failures: Failures, address: str, times: int) -> None:
@@ -20,7 +13,7 @@ def fail(failures: Failures, address: str, times: int) -> None:
 
 
 def test_an_address_that_failed_too_often_waits_until_its_window_ends() -> None:
-    clock = Clock()
+    clock = Clock(0.0)
     failures = Failures(limit=3, seconds=60, clock=clock)
     fail(failures, "192.0.2.1", 3)
     clock.now = 20.5

@@ -15,9 +15,9 @@ from holdfast._ops.live import LiveOverview, LiveResponse
 from holdfast._ops.responses.fleet import Overview
 from holdfast._ops.responses.job import Refusal
 from holdfast.ops import Person, Role, end_streams, operations
-from tests.engine.waiting import until
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.waiting import until
 from tests.ops.serving import Served
 
 ANN, BOB = Person("ann", Role.OPERATOR), Person("bob", Role.OPERATOR)
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.types import Message
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 SECONDS = 20.0
 
@@ -51,7 +51,7 @@ class Listening:
     """One listener, at the level at which a server speaks to the application."""
 
     def __init__(self, live: LiveOverview, *, may: bool = True) -> None:
-        self.heard: list[bytes] = []
+        self.received: list[bytes] = []
         self.ended = False
         self.may = may
         self.reading = asyncio.Event()
@@ -65,7 +65,7 @@ class Listening:
 
     @property
     def numbers(self) -> list[int]:
-        return [json.loads(said[6:])["read"] for said in self.heard if said.startswith(b"data: ")]
+        return [json.loads(reply[6:])["read"] for reply in self.received if reply.startswith(b"data: ")]
 
     async def _still(self) -> bool:
         return self.may
@@ -77,7 +77,7 @@ class Listening:
     async def _send(self, message: Message) -> None:
         await self.reading.wait()
         if message["type"] == "http.response.body":
-            self.heard.append(message["body"])
+            self.received.append(message["body"])
             self.ended = not message["more_body"]
 
 
@@ -95,9 +95,9 @@ async def test_a_hundred_listeners_share_one_reading_and_its_bytes() -> None:
         listener.leave()
     await gone(*listeners)
     assert reader.reads <= max(max(listener.numbers) for listener in listeners) + 1
-    first = {id(listener.heard[1]) for listener in listeners if listener.numbers[0] == 1}
+    first = {id(listener.received[1]) for listener in listeners if listener.numbers[0] == 1}
     assert len(first) == 1, "the same object is sent to all"
-    assert all(listener.heard[0].startswith(b"retry: ") for listener in listeners)
+    assert all(listener.received[0].startswith(b"retry: ") for listener in listeners)
 
 
 async def test_nothing_is_read_while_nobody_listens() -> None:
@@ -139,10 +139,10 @@ async def test_who_reads_slowly_gets_the_newest_and_holds_nobody_up() -> None:
 async def test_who_does_not_read_at_all_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_module, "SEND_SECONDS", 0.05)
     live = LiveOverview(Reader(), every=0.01)
-    deaf = Listening(live)
-    await until(lambda: deaf.numbers)
-    deaf.reading.clear()
-    await gone(deaf)
+    unresponsive = Listening(live)
+    await until(lambda: unresponsive.numbers)
+    unresponsive.reading.clear()
+    await gone(unresponsive)
     assert live.listeners == 0
 
 
@@ -154,7 +154,7 @@ async def test_a_quiet_stream_says_that_it_lives() -> None:
         return b"{}"
 
     listener = Listening(LiveOverview(stuck, heartbeat=0.02))
-    await until(lambda: listener.heard.count(b": alive\n\n") >= 2)
+    await until(lambda: listener.received.count(b": alive\n\n") >= 2)
     listener.leave()
     await gone(listener)
 
@@ -224,9 +224,9 @@ async def test_trouble_is_told_and_passes(raised: Exception, error: str) -> None
     reader = Reader()
     reader.fails = raised
     listener = Listening(LiveOverview(reader, every=0.01))
-    await until(lambda: any(said.startswith(b"event: trouble\n") for said in listener.heard))
-    said = next(said for said in listener.heard if said.startswith(b"event: trouble\n"))
-    assert Refusal.model_validate_json(said.split(b"data: ")[1]).error == error
+    await until(lambda: any(reply.startswith(b"event: trouble\n") for reply in listener.received))
+    reply = next(reply for reply in listener.received if reply.startswith(b"event: trouble\n"))
+    assert Refusal.model_validate_json(reply.split(b"data: ")[1]).error == error
     reader.fails = None
     await until(lambda: listener.numbers)
     listener.leave()
@@ -243,8 +243,8 @@ async def test_the_overview_is_streamed_as_it_is_answered(site: Starlette, token
     assert answered.headers["content-type"].startswith("text/event-stream")
     assert (answered.headers["cache-control"], answered.headers["x-accel-buffering"]) == ("no-store", "no")
     assert "content-length" not in answered.headers
-    _, said, _ = answered.body.decode().split("\n\n")
-    overview = Overview.model_validate_json(said.removeprefix("data: "))
+    _, reply, _ = answered.body.decode().split("\n\n")
+    overview = Overview.model_validate_json(reply.removeprefix("data: "))
     assert (overview.depth.pending, len(overview.minutes)) == (3, 60)
     assert site.state.operations.first.opened.live.listeners == 0
 
@@ -277,20 +277,19 @@ async def test_who_listens_when_the_database_is_gone_hears_of_it() -> None:
 
 
 async def listen(client: httpx.AsyncClient, messages: int, headers: Any) -> int:
-    heard = 0
+    received = 0
     async with client.stream("GET", "/api/overview/live", headers=headers) as answer:
         assert answer.status_code == 200
         async for line in answer.aiter_lines():
-            heard += line.startswith("data: ")
-            if heard == messages:
+            received += line.startswith("data: ")
+            if received == messages:
                 break
-    return heard
+    return received
 
 
 async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
     from datetime import timedelta
 
-    assert shop.app.url is not None
     site = operations(
         shop.app,
         authenticate=lambda request: Person(request.headers["x-who"], Role.VIEWER),
@@ -302,17 +301,16 @@ async def test_fifty_browsers_cost_one_reading_each_beat(shop: Shop) -> None:
         limits = httpx.Limits(max_connections=60)
         async with httpx.AsyncClient(base_url=served.url, timeout=SECONDS, limits=limits, trust_env=False) as client:
             async with asyncio.timeout(SECONDS):
-                heard = await asyncio.gather(
+                received = await asyncio.gather(
                     *(listen(client, 3, {"x-who": f"viewer {number}"}) for number in range(50))
                 )
-        assert heard == [3] * 50
+        assert received == [3] * 50
         opened = site.state.operations.first._open
         await until(lambda: opened.live.listeners == 0 and opened.live._reader is None)
         assert opened.live.number <= (time.monotonic() - begun) / 0.2 + 1
 
 
 async def test_a_server_that_stops_does_not_wait_for_who_listens(shop: Shop) -> None:
-    assert shop.app.url is not None
     site = operations(shop.app, timeout=PATIENT)
     headers = {"Authorization": f"Bearer {make_token(shop.app.url, 'viewer')}"}
     with Served(site) as served:

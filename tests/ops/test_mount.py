@@ -17,10 +17,10 @@ from starlette.routing import Mount, Route
 from holdfast import SettingsError
 from holdfast._ops.access import COOKIE
 from holdfast.ops import Person, Role, operations
-from tests.django_config import configure
-from tests.ops.asking import Asked, ask, bearer
+from tests.kit.access import PATIENT
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.django_config import configure
 from tests.ops.cases import CSRF, RETRY
-from tests.ops.conftest import PATIENT
 from tests.ops.serving import Served
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.types import ASGIApp
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 ROOT = "/internal/holdfast"
 
@@ -211,7 +211,6 @@ def test_without_a_database_it_is_not_made(monkeypatch: pytest.MonkeyPatch) -> N
 async def test_the_address_may_come_from_the_environment(
     shop: Shop, monkeypatch: pytest.MonkeyPatch, tokens: Mapping[Role, str]
 ) -> None:
-    assert shop.app.url is not None
     monkeypatch.setenv("HOLDFAST_DATABASE_URL", shop.app.url)
     site = operations(timeout=PATIENT)
     answered = await ask(site, Asked("GET", f"/api/jobs/{shop.waiting}", headers=bearer(tokens[Role.VIEWER])))

@@ -12,16 +12,16 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast, Job, Retry
-from holdfast._engine.pipeline import shown
+from holdfast._engine.registration import shown
 from holdfast._model.settings import Settings
 from holdfast._ops import outbox as outbox_module
 from holdfast._ops.caller import RequestRefused
 from holdfast.ops import operations
-from tests.databases import clone
-from tests.engine.waiting import until
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
-from tests.ops.shop import enqueue, make_app
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.databases import clone
+from tests.kit.shop import enqueue, make_app
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -85,19 +85,19 @@ async def run_once(site: Starlette, token: str) -> Any:
 async def test_the_stats_have_the_fields_of_the_seed(site: Starlette, app: Holdfast, developer: str) -> None:
     await enqueue(app, "mail.send", "a@example.org")
     await enqueue(app, "mail.send", "b@example.org", delay=timedelta(days=1))
-    said = await stats(site, developer)
-    assert list(said) == ["generated_at", "queue", "runtime", "config"]
-    assert [list(said[part]) for part in ("queue", "runtime", "config")] == [QUEUE, RUNTIME, CONFIG]
-    assert datetime.fromisoformat(said["generated_at"]).utcoffset() == timedelta(0)
-    assert {name: said["queue"][name] for name in ("total", "due_now", "pending", "processing", "sent", "failed")} == {
+    reply = await stats(site, developer)
+    assert list(reply) == ["generated_at", "queue", "runtime", "config"]
+    assert [list(reply[part]) for part in ("queue", "runtime", "config")] == [QUEUE, RUNTIME, CONFIG]
+    assert datetime.fromisoformat(reply["generated_at"]).utcoffset() == timedelta(0)
+    assert {name: reply["queue"][name] for name in ("total", "due_now", "pending", "processing", "sent", "failed")} == {
         "total": 2, "due_now": 1, "pending": 2, "processing": 0, "sent": 0, "failed": 0,
     }  # fmt: skip
-    assert said["runtime"] == dict.fromkeys(RUNTIME, 0) | {"is_running": False, "last_error": None}
-    assert said["config"] == dict.fromkeys(CONFIG), "no worker lives"
+    assert reply["runtime"] == dict.fromkeys(RUNTIME, 0) | {"is_running": False, "last_error": None}
+    assert reply["config"] == shown(Settings.load({})), "no worker lives"
 
 
 def test_the_configuration_is_that_of_the_environment() -> None:
-    said = shown(
+    reply = shown(
         Settings.load(
             {
                 "OUTBOX_WORKER_POLL_MS": "700",
@@ -109,7 +109,7 @@ def test_the_configuration_is_that_of_the_environment() -> None:
             }
         )
     )
-    assert list(said.items()) == list(zip(CONFIG, [700, 20, 8, 90_000, 1_000, 9_000], strict=True))
+    assert list(reply.items()) == list(zip(CONFIG, [700, 20, 8, 90_000, 1_000, 9_000], strict=True))
 
 
 async def test_run_once_runs_what_is_due_and_says_what_it_did(site: Starlette, app: Holdfast, developer: str) -> None:
@@ -208,10 +208,10 @@ async def test_the_runtime_is_that_of_the_worker_in_this_process(
     job = await enqueue(app, "mail.send", "a@example.org")
     async with app.worker(heartbeat=timedelta(milliseconds=100)):
 
-        async def told() -> bool:
+        async def reported() -> bool:
             return bool((await stats(site, developer))["runtime"]["processed_total"] == 1)
 
-        await until(told)
+        await until(reported)
         runtime = (await stats(site, developer))["runtime"]
         assert runtime["is_running"] is True
         assert runtime["last_error"] is None

@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast._ops import health
 from holdfast.ops import Role, operations
 from holdfast.telemetry import instrument
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
-from tests.ops.shop import enqueue, make_app, tick
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.shop import enqueue, make_app, tick
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pytest
     from starlette.applications import Starlette
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 
 def names(body: bytes) -> set[str]:
@@ -86,7 +86,6 @@ async def test_readiness_of_a_database_that_is_gone_is_said_without_its_address(
 
 
 async def test_a_token_of_nobody_does_not_help_where_metrics_are_public(shop: Shop) -> None:
-    assert shop.app.url is not None
     site = operations(shop.app, public_metrics=True, timeout=PATIENT)
     token = make_token(shop.app.url, "viewer")
     assert (await ask(site, Asked("GET", "/outbox/stats", headers=bearer(token)))).status == 403

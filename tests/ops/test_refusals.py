@@ -12,17 +12,17 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._store.access import revoke_access_token
 from holdfast.ops import JwtAccess, Role, operations
-from tests.ops.asking import Asked, ask, bearer
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
 from tests.ops.cases import CASES, CSRF, RETRY, Case, World
-from tests.ops.conftest import PATIENT, make_token
-from tests.ops.issuer import AUDIENCE, ISSUER, Issuer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
     from starlette.applications import Starlette
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,6 @@ async def site(shop: Shop, issuer: Issuer) -> AsyncIterator[Starlette]:
 @pytest.fixture(scope="module")
 def ended(shop: Shop) -> tuple[str, str]:
     """A token that has expired, and one that was revoked."""
-    assert shop.app.url is not None
     expired, revoked = make_token(shop.app.url, "developer", days=-1.0), make_token(shop.app.url, "developer")
     with psycopg.connect(shop.app.url) as conn:
         assert run_sync(conn, revoke_access_token(revoked.split("_")[1]))

@@ -11,8 +11,8 @@ import pytest
 
 from holdfast._ops import requests as reading
 from holdfast.ops import Role, operations
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT
+from tests.kit.access import PATIENT
+from tests.kit.asking import Asked, ask, bearer
 from tests.ops.serving import Served
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from starlette.applications import Starlette
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 SECONDS = 20.0
 
@@ -51,10 +51,10 @@ async def test_who_leaves_in_the_middle_of_a_body_is_not_answered(
     site: Starlette, tokens: Mapping[Role, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     sent: list[Any] = []
-    said = [{"type": "http.request", "body": b'{"action"', "more_body": True}, {"type": "http.disconnect"}]
+    reply = [{"type": "http.request", "body": b'{"action"', "more_body": True}, {"type": "http.disconnect"}]
 
     async def receive() -> Any:
-        return said.pop(0)
+        return reply.pop(0)
 
     async def send(message: Any) -> None:
         sent.append(message)
@@ -66,8 +66,8 @@ async def test_who_leaves_in_the_middle_of_a_body_is_not_answered(
 
 async def test_a_refusal_names_fields_and_repeats_nothing(site: Starlette, tokens: Mapping[Role, str]) -> None:
     secret = tokens[Role.DEVELOPER]
-    said = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "limit": secret}
-    asked = Asked("POST", "/api/jobs/actions", json=said, headers=bearer(tokens[Role.OPERATOR]))
+    reply = {"action": secret, "ids": [secret], secret: 1, "at": secret, "filter": {secret: secret}, "limit": secret}
+    asked = Asked("POST", "/api/jobs/actions", json=reply, headers=bearer(tokens[Role.OPERATOR]))
     refusal = (await ask(site, asked)).refusal
     assert all(name in refusal.message for name in ("action: ", "ids.0: ", "at: "))
     assert secret.split("_", 2)[2] not in refusal.message

@@ -10,7 +10,7 @@ from holdfast._ops.caller import Role
 from holdfast._ops.openapi import answers
 from holdfast._ops.responses.job import Answer, Refusal
 from holdfast._ops.routes import ROUTES
-from tests.ops.asking import Asked, ask, bearer
+from tests.kit.asking import Asked, ask, bearer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from holdfast._ops.routes import Route
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 
 class Example(NamedTuple):

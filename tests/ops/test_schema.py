@@ -14,7 +14,7 @@ import pytest
 from holdfast._ops.openapi import document
 from holdfast._ops.routes import ROUTES
 from holdfast.ops import Role, operations
-from tests.ops.conftest import PATIENT
+from tests.kit.access import PATIENT
 from tests.ops.serving import Served
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import schemathesis
     from schemathesis.checks import CheckFunction
 
-    from tests.ops.shop import Shop
+    from tests.kit.shop import Shop
 
 # schemathesis is imported when a test runs: every process of the suite collects this file, and one runs it.
 EXAMPLES = 100 if os.environ.get("HYPOTHESIS_PROFILE") == "prove" else 12

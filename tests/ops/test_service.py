@@ -32,17 +32,17 @@ from holdfast._store.schedule import record_run, start_run
 from holdfast._store.search import replay_job
 from holdfast._store.subscription import subscribe
 from holdfast._store.worker import register_worker
-from tests.ops.conftest import PATIENT
-from tests.ops.shop import enqueue as enqueue_in_shop
-from tests.ops.shop import make_app
-from tests.traps.workers import number
+from tests.kit.access import PATIENT
+from tests.kit.shop import enqueue as enqueue_in_shop
+from tests.kit.shop import make_app
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     import psycopg
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 ANN = Person("ann", Role.OPERATOR)
 
@@ -51,11 +51,6 @@ ANN = Person("ann", Role.OPERATOR)
 async def service(database: str) -> AsyncIterator[Service]:
     async with Service(database, timeout=PATIENT) as service:
         yield service
-
-
-@pytest.fixture
-def conn(connect: Connect) -> psycopg.Connection[Any]:
-    return connect()
 
 
 def enqueue(conn: psycopg.Connection[Any], count: int = 1, **job: Any) -> list[int]:

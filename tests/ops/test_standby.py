@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.ops import operations
-from tests.cli.commands import holdfast
-from tests.databases import clone, create_template
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
-from tests.ops.shop import make_app
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.commands import holdfast
+from tests.kit.databases import clone, create_template
+from tests.kit.shop import make_app
 from tools.postgres import Server
 
 if TYPE_CHECKING:
@@ -59,11 +59,11 @@ async def test_it_is_not_ready_and_the_metrics_say_that_the_fleet_is_not_seen(st
 
 @pytest.mark.parametrize("command", [["queues"], ["queues", "pause", "mail"]])
 def test_a_command_says_so_in_one_line(standby: tuple[str, str], command: list[str]) -> None:
-    said = holdfast(*command, "--database-url", standby[0])
-    assert (said.status, said.err) == (1, f"holdfast queues: {SAID}\n")
+    reply = holdfast(*command, "--database-url", standby[0])
+    assert (reply.status, reply.err) == (1, f"holdfast queues: {SAID}\n")
 
 
 @pytest.mark.parametrize("command", [["runners"], ["jobs", "list"]])
 def test_a_command_that_only_reads_is_answered(standby: tuple[str, str], command: list[str]) -> None:
-    said = holdfast(*command, "--database-url", standby[0])
-    assert (said.status, said.err) == (0, "")
+    reply = holdfast(*command, "--database-url", standby[0])
+    assert (reply.status, reply.err) == (0, "")

@@ -29,7 +29,7 @@ def named(view: State, job: ModelJob, chains: Sequence[int], low: datetime) -> D
         if end is None:
             delta = delta.then(awaited(view.plus(delta), chain))
         else:
-            delta = delta.then(told(view.plus(delta), chain, end, low))
+            delta = delta.then(reported(view.plus(delta), chain, end, low))
     return delta
 
 
@@ -39,7 +39,7 @@ def awaited(view: State, chain: int) -> Delta:
     return Delta({job.id: job.becomes(job.status, awaited=True) for job in unmarked})
 
 
-def told(view: State, chain: int, end: str, low: datetime) -> Delta:
+def reported(view: State, chain: int, end: str, low: datetime) -> Delta:
     """Let everybody who waits for a chain know how it ended."""
     delta = Delta()
     rows = {place: row for place, row in view.blockers.items() if row == BlockerRow(chain)}
@@ -80,7 +80,7 @@ def _ahead(view: State, job: ModelJob) -> set[int]:
 
 
 def _just_ahead(view: State, job: ModelJob) -> list[ModelJob]:
-    chains = {row.chain_id for row in view.blockers_of(job.id).values() if row.status is None}
+    chains = {row.chain_id for row in view.blockers_of(job.id).values() if job.waits and row.status is None}
     ahead = [other for other in view.live if other.chain in chains]
     if job.order_key is not None:
         ahead += [other for other in view.before(job) if other.waits]
@@ -94,7 +94,7 @@ def left(view: State, job: ModelJob, became: str, low: datetime, **changes: obje
     ended = job.becomes(became, blockers=chains, **changes)
     delta = Delta({job.id: ended}, blockers=dict.fromkeys(rows))
     if job.awaited and ended.next_id is None:
-        delta = delta.then(told(view.plus(delta), job.chain, became, low))
+        delta = delta.then(reported(view.plus(delta), job.chain, became, low))
     return delta
 
 

@@ -255,12 +255,12 @@ def _marked(view: State, write: Write, seen: Seen) -> Delta:
 def _ended(view: State, job: ModelJob, write: Write, seen: Seen, low: datetime) -> Delta:
     became = _verdict(job, write.outcome)
     if became == "pending":
-        told = AttemptRow(job.id, job.token, job.holder, write.outcome, job.attempt)
+        reported = AttemptRow(job.id, job.token, job.holder, write.outcome, job.attempt)
         given_back = write.outcome in {"released", "reschedule"}
         back = job.freed(
             available_at=Span(low, write.delay), attempt=job.attempt - given_back, suspect=_suspicion(job, write)
         )
-        return Delta({job.id: back}, attempts=[told])
+        return Delta({job.id: back}, attempts=[reported])
     spec = write.following if became == "completed" else None
     new = None if spec is None else spec.row(_follower(view, job, seen), low)
     crashed = job.suspect if became == "failed" and write.outcome == "lost" else None
@@ -317,7 +317,15 @@ def expired(view: State, kinds: Sequence[str], low: datetime) -> list[ModelJob]:
 
 
 def reaped(view: State, jobs: Sequence[ReapedJob], seen: Observation, low: datetime) -> tuple[Delta, dict[Write, str]]:
-    trials = {job.id for job in jobs if view.jobs[job.id].suspect == 0}
+    newest: dict[int | None, int] = {}
+    for job in view.live:
+        if job.status == "processing" and job.token is not None:
+            newest[job.holder] = max(newest.get(job.holder, 0), job.token)
+    trials = set()
+    for job in (view.jobs[lost.id] for lost in jobs):
+        assert job.token is not None
+        if job.suspect == 0 or (job.suspect is not None and job.token < newest[job.holder]):
+            trials.add(job.id)
     assert trials == {job.id for job in jobs if job.error_code == "lost_in_trial"}
     writes = [
         Write(

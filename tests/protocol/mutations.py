@@ -143,13 +143,13 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "leave_jobs",
         (("nullif(n.run_anyway, false), e.awaited", "nullif(n.run_anyway, false), NULL"),),
     ),
-    "settle does not tell who waits": ("settle_batch", (("IF waiters <> '{}' THEN", "IF false THEN"),)),
+    "settle does not tell who waits": (
+        "settle_batch",
+        (("IF waiters <> '{}' OR crowded <> '{}' THEN", "IF false THEN"),),
+    ),
     "settle tells too early": (
         "settle_batch",
-        (
-            ("became <> 'pending' AND follower IS NULL AND awaited", "became <> 'pending' AND awaited"),
-            ("WHERE j.id = ANY (enders)));", "WHERE j.id = ANY (enders) AND s.verdict <> 'pending'));"),
-        ),
+        (("became <> 'pending' AND follower IS NULL AND awaited", "became <> 'pending' AND awaited"),),
     ),
     "settle leaves blockers behind": ("settle_batch", (("IF had_blockers <> '{}' THEN", "IF false THEN"),)),
     "complete does not see who waits": (
@@ -181,8 +181,8 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         "chain_ends",
         (("ORDER BY last.id DESC LIMIT 1", "ORDER BY last.id LIMIT 1"),),
     ),
-    "circles are let in": ("refuse_cycles", (("IF FOUND THEN", "IF false THEN"),)),
-    "circles through an order key are let in": ("jobs_ahead", (("AND e.blockers_left > 0", "AND false"),)),
+    "circles are let in": ("refuse_cycles", (("IF met_origin THEN", "IF false THEN"),)),
+    "circles through an order key are let in": ("jobs_ahead", (("IF me.order_key IS NOT NULL", "IF false"),)),
     "an outside completion leaves the holder": ("take_job", (("locked_by = 0 WHERE", "locked_by = locked_by WHERE"),)),
     "deleting forgets who waits": (
         "delete_chains",

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from tests.kit.mutation import let_claims_take_their_time, open_trap
 from tests.protocol.crew import Crew
 from tests.protocol.machine import LeaseMachine
 from tests.protocol.mutations import MUTATIONS
-from tests.traps.mutation import let_claims_take_their_time, open_trap
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STEPS = 40
 # Each is forty statements of a real server: every day fewer than other properties are tried with.
-EXAMPLES = 40 if settings.get_current_profile_name() == "everyday" else settings().max_examples
+EXAMPLES = 15 if settings.get_current_profile_name() == "everyday" else settings().max_examples
 # The mistakes that are looked for every day; the others when there is time.
 EVERYDAY = {
     "claim does not count the attempt",

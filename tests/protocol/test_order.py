@@ -9,10 +9,10 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.new_job import OrderKey
 from holdfast._store.search import replay_job
-from tests.traps.workers import FAILED, RETRIED, Worker, drain, enqueue, expire_leases, job, statuses
+from tests.kit.workers import FAILED, RETRIED, Worker, drain, enqueue, expire_leases, job, statuses
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 @pytest.fixture

@@ -14,16 +14,16 @@ from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import ClaimAnswer, Held, renew_leases
 from holdfast._store.search import cancel_job
 from holdfast._store.statement import statements
+from tests.kit.mutation import open_trap
+from tests.kit.workers import Worker, enqueue, expire_leases, job, number, statuses
 from tests.protocol.zombies import FAILURE, OUTCOMES, WRITES, Deed, images, refused, rise
-from tests.traps.mutation import open_trap
-from tests.traps.workers import Worker, enqueue, expire_leases, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 TAKEN = ClaimAnswer.taken_by_another_worker
 DONE = ClaimAnswer.already_completed
@@ -304,12 +304,11 @@ BEFORE_OR_WITHOUT_A_CLAIM = {
     "replay_job": "makes a job",
     "reschedule_job": "gives a job that nobody has claimed another time",
     "hold_chains": "marks the live job of a chain that is waited for; whoever holds it still does",
+    "set_back_jobs": "makes jobs due that nobody has claimed",
+    "shorten_leases": "corrects leases that end too far ahead; whoever holds them still does",
     "update_waiters": "counts down, and lets go, what is blocked",
     "leave_jobs": "part of settle_batch, which has locked what is its own",
     "give_back_jobs": "the same",
-    "depart_jobs": "takes jobs that nobody has claimed, for another database",
-    "arrive_jobs": "makes jobs",
-    "call_back_jobs": "makes jobs again that have not arrived",
     "take_job": "takes a job from whoever has it, for a person who ends it in the same transaction",
 }
 WRITING = re.compile(

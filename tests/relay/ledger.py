@@ -31,6 +31,7 @@ class Ledger:
         self.retry = retry
         self.asked: list[int] = []
         self.taken: list[int] = []
+        self.in_flight: set[int] = set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[Publish]:
@@ -39,7 +40,11 @@ class Ledger:
     async def _publish(self, message: Message) -> None:
         number: int = json.loads(message.body)["n"]
         self.asked.append(number)
-        await asyncio.sleep(self.seconds)
+        self.in_flight.add(number)
+        try:
+            await asyncio.sleep(self.seconds)
+        finally:
+            self.in_flight.discard(number)
         if (refusal := self._refuses(number)) is not None:
             raise refusal
         self.taken.append(number)

@@ -14,7 +14,7 @@ from holdfast import Holdfast
 from holdfast._drivers import run
 from holdfast._store.schema import migrate
 from holdfast._store.subscription import feed_jobs, list_subscriptions, rebase_subscription, subscribe
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.reading import Reader
 from tests.relay.test_relays import FAST, SOON, subscribed
@@ -22,7 +22,7 @@ from tools.postgres import Server
 from tools.upgrade import provide_upgrade, upgraded
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     Connection = psycopg.AsyncConnection[Any]
     Connect = Callable[..., psycopg.Connection[Any]]
@@ -41,12 +41,6 @@ EVENT = """
 """
 JOBS: dict[str, Any] = {"kind": "k", "queue": "q", "priority": 5, "max_attempts": 3, "ordered": False, "limit": 100}
 SPENT = "DO $$ BEGIN FOR n IN 1..3000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$"
-
-
-@pytest.fixture
-async def conn(database: str) -> AsyncIterator[Connection]:
-    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
-        yield conn
 
 
 @pytest.fixture

@@ -10,11 +10,14 @@ import psycopg
 
 from holdfast import Holdfast, Retry, Settings
 from holdfast._drivers import run
+from holdfast._engine.link import Links
+from holdfast._engine.own_row import OwnRow
 from holdfast._engine.report.transition import Transitions
+from holdfast._engine.session import Session
 from holdfast._relay import partition
 from holdfast._relay import publisher as delivery
 from holdfast._store.worker import register_worker
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.test_relays import FAST, subscribed
 
@@ -47,7 +50,7 @@ async def test_what_is_due_is_tried_between_two_pages(database: str, monkeypatch
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         worker = await run(conn, register_worker("busy", queues=[], kinds=[]))
         async with make(
-            database, worker=lambda: worker, heard=lambda: False, transitions=Transitions("busy", ())
+            Session(Links(database, name="", timeout=30), OwnRow(worker)), Transitions("busy", ())
         ) as relays:
             await subscribed(conn, 1)
             publishing = asyncio.create_task(_publish_always(app, database, sold))

@@ -10,13 +10,13 @@ import psycopg
 import pytest
 
 from holdfast import Holdfast
-from tests.engine.waiting import Stopwatch
+from tests.kit.waiting import Stopwatch
 from tests.relay.replica import LEASE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.relay.conftest import Stream
+    from tests.kit.nats import Stream
     from tools.nats import NatsServer
 
 SOON = 40.0

@@ -18,7 +18,7 @@ from holdfast import InvalidEvent, NoTransaction, WrongIsolation, inbox
 from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.maintenance import Maintenance
-from tests.django_config import connected
+from tests.kit.django_config import connected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,6 +91,16 @@ async def test_a_rollback_makes_it_new_again(database: str) -> None:
                 assert fresh
                 await conn.execute(BOOK)
     assert booked(database) == 1
+
+
+async def test_an_error_that_is_caught_before_the_commit_counts_as_processed(database: str) -> None:
+    async with await aconnect(database) as conn:
+        async with conn.transaction():
+            with suppress(BrokenError):
+                async with inbox.once(conn, "m", "a"):
+                    raise BrokenError
+        async with conn.transaction(), inbox.once(conn, "m", "a") as fresh:
+            assert not fresh
 
 
 @pytest.mark.parametrize("commits", [True, False])

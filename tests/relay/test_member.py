@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, Retry
 from holdfast._drivers import run
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._store.subscription import list_subscriptions, pause_subscription
-from tests.engine.waiting import after, until
+from tests.kit.waiting import after, until
 from tests.relay.ledger import Ledger
 from tests.relay.test_relays import FAST, SOON, subscribed
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 THIEF = 10**9
 BRIEF = timedelta(seconds=1.2)
+ONCE = Retry(max_attempts=1)
 _HELD = "SELECT p.locked_by = %(thief)s FROM holdfast.position_of(1, 0) AS p"
 
 
@@ -100,6 +101,33 @@ async def test_a_paused_subscription_starts_no_attempt(database: str, trouble: s
         assert (len(sink.asked), sink.taken) == (asked, [])
         await run(conn, pause_subscription(1, paused=False))
         await until(lambda: sink.taken == [0, 1, 2])
+
+
+async def test_while_a_sink_is_away_all_events_wait_and_no_attempt_counts(database: str) -> None:
+    app = Holdfast(database)
+    sold = app.event("shop.sold", dict)
+    sink = Ledger(lambda n: Unavailable("away") if n == 0 and sink.asked.count(0) <= 4 else None, retry=ONCE)
+    app.relay("out", sold, to=sink, poison="skip", window=1)
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish_many(conn, [sold.new({"n": n}) for n in range(3)])
+        await until(lambda: len(sink.taken) == 3)
+    assert (sink.asked, sink.taken) == ([0, 0, 0, 0, 0, 1, 2], [0, 1, 2])
+
+
+async def test_a_window_is_in_flight_and_one_of_each_key(database: str) -> None:
+    app = Holdfast(database)
+    sold = app.event("shop.sold", dict)
+    sink = Ledger(seconds=3600)
+    app.relay("out", sold, to=sink)
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        # Two events of each key, one after the other.
+        await app.publish_many(conn, [sold.new({"n": n}, key=str(n // 2)) for n in range(600)])
+        await until(lambda: len(sink.in_flight) == 256)
+        await after(2)
+        assert sink.in_flight == set(range(0, 512, 2))
+        sink.seconds = 0
 
 
 async def _is_free(conn: psycopg.AsyncConnection[Any]) -> bool:

@@ -24,7 +24,7 @@ from tests.relay.ledger import Ledger
 
 if TYPE_CHECKING:
     from holdfast._model.event import Topic
-    from tests.relay.conftest import Stream
+    from tests.kit.nats import Stream
     from tools.nats import NatsServer
 
 
@@ -95,9 +95,9 @@ async def test_an_unavailable_sink_delays_no_other_subscription(
 ) -> None:
     app = Holdfast(database)
     sold = app.event("shop.sold", Sold)
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        app.relay("away", sold, to=NatsSink(f"nats://127.0.0.1:{deaf.getsockname()[1]}"), start="beginning")
+    with socket.socket() as unresponsive:
+        unresponsive.bind(("127.0.0.1", 0))
+        app.relay("away", sold, to=NatsSink(f"nats://127.0.0.1:{unresponsive.getsockname()[1]}"), start="beginning")
         app.relay("out", sold, to=NatsSink(nats_server.url), start="beginning")
         await publish(app, database, sold, 1)
         # So long that a machine that stands still for a while does not use it up.

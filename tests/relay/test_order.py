@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import psycopg
 import pytest
 
-from tests.databases import clone, create_template
+from tests.kit.databases import clone, create_template
 from tests.relay.reading import Reader
 from tools.postgres import Server
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast import _cli as cli
-from tests.engine.waiting import until
-from tests.relay.conftest import stream
+from tests.kit.nats import stream
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from tools.nats import NatsServer

@@ -12,10 +12,13 @@ import pytest
 
 from holdfast import Holdfast, Settings
 from holdfast._drivers import run
+from holdfast._engine.link import Links
+from holdfast._engine.own_row import OwnRow
 from holdfast._engine.report.transition import Transitions
 from holdfast._engine.runner import Budget
+from holdfast._engine.session import Session
 from holdfast._relay import partition
-from holdfast._relay.publisher import Handed
+from holdfast._relay.publisher import DeliveryResult
 from holdfast._store.event import Cut, LogPage, Position
 from holdfast._store.subscription import HeldPartition, ReleasedEvents
 from holdfast._store.worker import register_worker
@@ -32,7 +35,7 @@ async def _steps(database: str, count: int, budget: Budget) -> list[int]:
     async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
         await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in range(count)])
         worker = await run(conn, register_worker("once", queues=[], kinds=[]))
-        relays = make(database, worker=lambda: worker, heard=lambda: False, transitions=Transitions("once", ()))
+        relays = make(Session(Links(database, name="", timeout=30), OwnRow(worker)), Transitions("once", ()))
         assert await relays.drain(budget) == {"out": count}
         return await _passed(conn)
 
@@ -90,14 +93,14 @@ async def test_a_cancel_while_the_reading_ends_is_not_lost() -> None:
             ending.set()
             await gate.wait()
 
-    async def hand_over(_: object) -> Handed:
+    async def hand_over(_: object) -> DeliveryResult:
         await reading.wait()
         budget.end()
-        return Handed(1, [], {})
+        return DeliveryResult(1, [], {})
 
     link: Any = SimpleNamespace(run=run)
-    courier: Any = SimpleNamespace(hand_over=hand_over, parked=set())
-    one = partition.Partition(link, subscription=1, worker=1, cut=Cut((), 1, 0, 0), held=held, courier=courier)
+    publisher: Any = SimpleNamespace(hand_over=hand_over, parked=set())
+    one = partition.Partition(link, subscription=1, worker=1, cut=Cut((), 1, 0, 0), held=held, publisher=publisher)
     task = asyncio.create_task(one.hand_over_all(budget))
     await ending.wait()
     task.cancel()

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 
 from holdfast import Event, Holdfast, Job
 from holdfast._drivers import run
 from holdfast._store.subscription import find_subscription, repartition_subscription
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.reading import Reader
 from tests.relay.test_relays import FAST, subscribed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import psycopg
 
 _HELD = "SELECT count(worker_id) FROM holdfast.lag()"
-
-
-@pytest.fixture
-async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
-        yield conn
 
 
 @pytest.mark.parametrize("parts", [2, 8])

@@ -27,8 +27,8 @@ from holdfast._store.subscription import (
     replay_subscription,
     settle_parked,
 )
-from tests.engine.waiting import until
-from tests.relay.conftest import stream
+from tests.kit.nats import stream
+from tests.kit.waiting import until
 from tests.relay.ledger import Ledger
 from tests.relay.reading import Reader
 from tests.relay.test_relays import FAST, SOON, subscribed
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from holdfast._relay.message import Message
     from holdfast._relay.subscription import Poison
-    from tests.relay.conftest import Stream
+    from tests.kit.nats import Stream
     from tools.nats import NatsServer
 
 LIMIT = 400
@@ -170,10 +170,10 @@ async def test_a_parked_event_is_logged_once_with_the_reason(database: str, capl
         await subscribed(conn, 1)
         first, *_ = await app.publish_many(conn, [sold.new({"n": n}, key="a") for n in (1, 2, 3)])
         await _parked(conn, 3)
-    [said] = [line for line in caplog.records if line.name == delivery.log.logger.name]
-    assert said.levelname == "ERROR"
-    assert said.getMessage() == (
-        f"an event was parked: see `holdfast events parked out`: subscription=out event={first} attempt=1 "
+    [output] = [line for line in caplog.records if line.name == delivery.log.logger.name]
+    assert output.levelname == "ERROR"
+    assert output.getMessage() == (
+        f"an event was parked: see `holdfast events parked out`: attempt=1 subscription=out event={first} "
         'error=Refused why="the endpoint answered 404: no such thing"'
     )
 

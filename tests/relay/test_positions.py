@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 
-from bench.explain import explained
 from holdfast._drivers import run, run_sync
 from holdfast._store.event import Cut, read_events
 from holdfast._store.maintenance import expired_partitions
@@ -20,21 +20,23 @@ from holdfast._store.subscription import (
     replay_subscription,
     skip_subscription,
 )
+from labs.bench.explain import explained
+from tests.kit.mutation import open_trap
+from tests.kit.waiting import until
 from tests.relay.reading import Reader
-from tests.traps.mutation import open_trap
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
     Connect = Callable[..., psycopg.Connection[Any]]
 
+HOLD = """
+    CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM pg_advisory_xact_lock(1); RETURN NEW; END $$;
+    CREATE TRIGGER hold AFTER INSERT ON holdfast.subscription FOR EACH ROW EXECUTE FUNCTION hold()
+"""
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 PUBLISH = "SELECT holdfast.publish('t', '{}', key => %s)"
-
-
-@pytest.fixture
-async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
-        yield conn
 
 
 @pytest.fixture
@@ -68,6 +70,35 @@ async def test_a_subscription_begins_at_the_beginning(conn: psycopg.AsyncConnect
     reader = Reader(conn, "early")
     await reader.join(beginning=True)
     assert ids(await reader.read(limit=2)) == before
+    late.commit()
+    assert ids(await reader.read()) == under_way
+
+
+@pytest.mark.parametrize("beginning", [True, False])
+async def test_what_is_published_while_a_subscription_is_created_is_not_lost(
+    conn: psycopg.AsyncConnection[Any], connect: Connect, beginning: bool
+) -> None:
+    """Between the id of the transaction that creates it and its snapshot, another one publishes."""
+    reader, other, late = Reader(conn, "new"), connect(autocommit=False), connect(autocommit=False)
+    await conn.execute(HOLD)
+    other.execute("SELECT pg_advisory_xact_lock(1)")
+    creating = asyncio.create_task(reader.join(beginning=beginning))
+    await until(lambda: other.execute(WAITING).fetchone() == (1,))
+    under_way = publish(late)
+    other.rollback()
+    await creating
+    late.commit()
+    assert ids(await reader.read()) == under_way
+
+
+async def test_nor_is_it_if_the_creating_transaction_has_written_before(
+    conn: psycopg.AsyncConnection[Any], connect: Connect
+) -> None:
+    reader, late = Reader(conn, "new"), connect(autocommit=False)
+    async with conn.transaction():
+        await conn.execute("SELECT pg_current_xact_id()")
+        under_way = publish(late)
+        await reader.join()
     late.commit()
     assert ids(await reader.read()) == under_way
 
@@ -258,6 +289,25 @@ async def test_feeding_makes_a_job_per_event_with_the_position(
     ]
     rows = await (await conn.execute("SELECT unique_key, order_key FROM holdfast.job ORDER BY id")).fetchall()
     assert rows == [(f"all:{id_}", "all:k") for id_ in published]
+
+
+async def test_a_replay_makes_no_second_job_while_the_first_is_alive(
+    conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect
+) -> None:
+    owner = connect()
+    ended, alive = publish(owner, 2)
+    feed = feed_jobs(
+        reader.subscription, 1, kind="book", queue="default", priority=5, max_attempts=3, ordered=False, limit=9
+    )
+    await run(conn, feed)
+    owner.execute("DELETE FROM holdfast.job WHERE unique_key = %s", [f"all:{ended}"])
+    first = owner.execute("SELECT id FROM holdfast.job").fetchall()
+    run_sync(owner, replay_subscription(reader.subscription, after=0))
+    await reader.join()
+    fed = await run(conn, feed)
+    assert fed is not None
+    assert (fed.events, len(fed.made)) == (2, 1)
+    assert owner.execute("SELECT id FROM holdfast.job WHERE unique_key = %s", [f"all:{alive}"]).fetchall() == first
 
 
 async def test_only_one_worker_feeds(conn: psycopg.AsyncConnection[Any], reader: Reader, connect: Connect) -> None:

@@ -6,7 +6,6 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pytest
 from opentelemetry import trace
 from pydantic import BaseModel, PositiveInt
@@ -14,11 +13,11 @@ from pydantic import BaseModel, PositiveInt
 from holdfast import Event, Holdfast, Job
 from holdfast._engine import worker as workers
 from holdfast._engine.jobs import handlers as attempts
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    import psycopg
 
 SOON = 30.0
 SPAN = trace.SpanContext(0x1234, 0x5678, is_remote=False, trace_flags=trace.TraceFlags(1))
@@ -30,14 +29,8 @@ class Shipped(BaseModel):
 
 
 @dataclass(frozen=True)
-class Said:
+class Posted:
     text: Any
-
-
-@pytest.fixture
-async def conn(database: str) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-    async with await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
-        yield conn
 
 
 async def value(conn: psycopg.AsyncConnection[Any], query: str) -> Any:
@@ -48,18 +41,24 @@ async def value(conn: psycopg.AsyncConnection[Any], query: str) -> Any:
 @pytest.mark.parametrize("text", ["plain", "nul \0", "half \ud800", {"$json": "x"}, [1.5, None, 10**30], "😀 %s \\"])
 async def test_whatever_was_said_arrives(database: str, conn: psycopg.AsyncConnection[Any], text: object) -> None:
     app = Holdfast(database)
-    said = app.event("said", Said, version=2)
-    heard: asyncio.Queue[tuple[Event[Said], str | None]] = asyncio.Queue()
+    posted = app.event("said", Posted, version=2)
+    received: asyncio.Queue[tuple[Event[Posted], str | None]] = asyncio.Queue()
 
-    @app.on(said, name="ears", start="beginning")
-    async def hear(job: Job[None], event: Event[Said]) -> None:
-        heard.put_nowait((event, job.headers.get("traceparent")))
+    @app.on(posted, name="ears", start="beginning")
+    async def listen(job: Job[None], event: Event[Posted]) -> None:
+        received.put_nowait((event, job.headers.get("traceparent")))
 
     with trace.use_span(trace.NonRecordingSpan(SPAN)):
-        made = await app.publish(conn, said.new(Said(text), key="k", headers={"a": "b"}))
+        made = await app.publish(conn, posted.new(Posted(text), key="k", headers={"a": "b"}))
     async with app.worker(**QUICK), asyncio.timeout(SOON):
-        event, traced = await heard.get()
-    assert (event.id, event.payload, event.version, event.key, event.headers) == (made, Said(text), 2, "k", {"a": "b"})
+        event, traced = await received.get()
+    assert (event.id, event.payload, event.version, event.key, event.headers) == (
+        made,
+        Posted(text),
+        2,
+        "k",
+        {"a": "b"},
+    )
     assert (event.trace, traced) == (TRACEPARENT, TRACEPARENT)
     assert event.published_at == await value(conn, "SELECT published_at FROM holdfast.event")
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections import Counter
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,11 +15,14 @@ import pytest
 
 from holdfast import Event, Holdfast, InvalidEvent, Job
 from holdfast._relay.sinks.nats import NatsSink
+from tests.kit.waiting import until
+from tests.relay.ledger import Ledger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
-    from tests.relay.conftest import Stream
+    from holdfast._relay.message import Publish
+    from tests.kit.nats import Stream
     from tools.nats import NatsServer
 
 SOON = 20.0
@@ -176,3 +182,53 @@ async def subscribed(conn: psycopg.AsyncConnection[Any], count: int) -> None:
             if row is not None and row[0] >= count:
                 return
             await asyncio.sleep(0.01)
+
+
+async def test_a_sink_that_loses_its_own_database_is_tried_ever_more_rarely_and_said_once(
+    database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened: list[float] = []
+
+    class Lost(Ledger):
+        @asynccontextmanager
+        async def open(self) -> AsyncIterator[Publish]:
+            opened.append(asyncio.get_running_loop().time())
+            if len(opened) <= 6:
+                raise psycopg.OperationalError("the sink's database is gone")
+            async with super().open() as publish:
+                yield publish
+
+    app, sink = Holdfast(database), Lost()
+    sold = app.event("shop.sold", dict)
+    app.relay("out", sold, to=sink)
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await app.publish(conn, sold.new({"n": 1}))
+        await until(lambda: sink.taken == [1])
+    [line] = [each for each in caplog.records if each.name == "holdfast.consumer" and each.levelname == "WARNING"]
+    assert line.message.startswith("a partition stopped, and is tried again")
+    pauses = [after - before for before, after in itertools.pairwise(opened[:7])]
+    assert pauses[-1] > 2 * pauses[0]
+
+
+async def test_a_position_that_cannot_be_stored_stops_no_other_partition(database: str) -> None:
+    """Its partition starts from the stored one again and again; each event of the other is delivered once."""
+    app, sink = Holdfast(database), Ledger()
+    sold = app.event("shop.sold", dict)
+    app.relay("out", sold, to=sink, partitions=2)
+    async with app.worker(**FAST), await psycopg.AsyncConnection.connect(database, autocommit=True) as conn:
+        await subscribed(conn, 1)
+        await conn.execute(
+            "CREATE FUNCTION poisoned() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not with us'; END $$;"
+            "CREATE TRIGGER poisoned BEFORE INSERT ON holdfast.position FOR EACH ROW"
+            " WHEN (NEW.partition = 0) EXECUTE FUNCTION poisoned()"
+        )
+        await app.publish_many(conn, [sold.new({"n": n}, key=str(n % 20)) for n in range(20)])
+        await until(lambda: max(Counter(sink.taken).values(), default=0) > 2)
+        await app.publish_many(conn, [sold.new({"n": n}, key=str(n % 20)) for n in range(20, 40)])
+        await until(lambda: len({*sink.taken}) == 40)
+        again = 2 * max(Counter(sink.taken).values())
+        await until(lambda: max(Counter(sink.taken).values()) > again)
+    once = {n for n, count in Counter(sink.taken).items() if count == 1}
+    assert once & {*range(20)}
+    assert once & {*range(20, 40)}

@@ -7,14 +7,23 @@ import asyncio
 import psycopg
 import pytest
 
-from holdfast._engine.link import Link
+from holdfast._engine.link import Link, Links
+from holdfast._engine.own_row import OwnRow
+from holdfast._engine.session import Session
 from holdfast._relay.sleep import LogWaker
+
+
+def session(url: str, *, listening: bool) -> Session:
+    made = Session(Links(url, name="", timeout=10), OwnRow(1))
+    if listening:
+        made.listening.set()
+    return made
 
 
 async def test_a_look_before_another_ones_record_is_repeated(database: str) -> None:
     async with Link(database, timeout=10) as link:
-        bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(1, 1))
-        one, two = bell.sleeper(), bell.sleeper()
+        waker = LogWaker(link, session(database, listening=True), topics=["t"], idle=(1, 1))
+        one, two = waker.sleeper(), waker.sleeper()
         one.listen()
         two.listen()
         assert not await one.may_sleep()  # its look was before its own record,
@@ -27,8 +36,8 @@ async def test_a_look_before_another_ones_record_is_repeated(database: str) -> N
 
 async def test_without_listen_all_relays_poll(database: str) -> None:
     async with Link(database, timeout=10) as link:
-        bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: False, idle=(1, 1))
-        sleeper = bell.sleeper()
+        waker = LogWaker(link, session(database, listening=False), topics=["t"], idle=(1, 1))
+        sleeper = waker.sleeper()
         sleeper.listen()
         assert await sleeper.may_sleep()
 
@@ -37,8 +46,8 @@ async def test_a_look_before_the_last_older_transaction_ended_is_repeated(databa
     """It looked for readers before there was a record, so its event notifies no reader."""
     async with Link(database, timeout=10) as link, await psycopg.AsyncConnection.connect(database) as other:
         await other.execute("SELECT pg_current_xact_id()")
-        bell = LogWaker(link, worker=lambda: 1, topics=["t"], heard=lambda: True, idle=(60, 60))
-        sleeper = bell.sleeper()
+        waker = LogWaker(link, session(database, listening=True), topics=["t"], idle=(60, 60))
+        sleeper = waker.sleeper()
         assert not await sleeper.may_sleep()
         sleeper.listen()
         await asyncio.wait_for(sleeper.sleep(60), 5)  # lightly

@@ -123,10 +123,10 @@ async def test_one_that_answers_4xx_is_logged_once_and_shown(
                 await asyncio.sleep(0.01)
             problems = [one for one in (await desk.overview()).problems if one.code == "relay_parked"]
     why = f"the endpoint answered {status}: no such order"
-    [said] = [line for line in caplog.records if line.name == "holdfast.publisher"]
-    assert said.levelname == "ERROR"
-    assert said.getMessage() == (
-        f"an event was parked: see `holdfast events parked hook`: subscription=hook event={event} attempt=1 "
+    [output] = [line for line in caplog.records if line.name == "holdfast.publisher"]
+    assert output.levelname == "ERROR"
+    assert output.getMessage() == (
+        f"an event was parked: see `holdfast events parked hook`: attempt=1 subscription=hook event={event} "
         f'error=WebhookRefused why="{why}"'
     )
     assert [(line.event_id, line.error_code, line.error) for line in shown] == [(event, "WebhookRefused", why)]

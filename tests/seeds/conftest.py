@@ -4,14 +4,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast import Holdfast
-from tests.databases import clone
-from tests.engine.ledger import Ledger
+from tests.kit.databases import clone
+from tests.kit.fixtures import app, ledger
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tools.postgres import Server
+
+__all__ = ["app", "ledger"]
 
 
 @pytest.fixture(scope="module")
@@ -19,14 +20,3 @@ def database(server: Server, template: str) -> Iterator[str]:
     """One for all tests of a module: each looks at its own jobs only."""
     with clone(server, template) as url:
         yield url
-
-
-@pytest.fixture
-def app(database: str) -> Holdfast:
-    return Holdfast(database)
-
-
-@pytest.fixture
-def ledger(database: str) -> Iterator[Ledger]:
-    with Ledger(database) as ledger:
-        yield ledger

@@ -1,6 +1,6 @@
 """The table of statements and their tests, read from the marks.
 
-`python -m tests.seeds.table` writes docs/explanation/seeds.md.
+`python -m tests.seeds.table` writes tests/seeds/statements.md.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tests.seeds.statement import DOCUMENTS
+from tests.kit.statement import DOCUMENTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,15 +18,18 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 DOCS = ROOT / "docs"
-PAGE = DOCS / "explanation" / "seeds.md"
+PAGE = HERE / "statements.md"
+# In a module whose tests prove statements.
+_MARKS = "from tests.kit.statement import"
 
 _HEAD = """\
 # The statements of the documents, and their tests
 
 Holdfast replaces the workers that five documents describe. Each of their statements below, on modes, endpoints,
-settings, abort reasons, leases, retries and cycles, is proved by a test in `tests/seeds/` or of an example, against a
+settings, abort reasons, leases, retries and cycles, is proved by a test, most of them in `tests/seeds/`, against a
 real PostgreSQL. Where Holdfast differs on purpose, the last column names the decision; the test then shows what
-Holdfast does.
+Holdfast does. For each statement, `tests/seeds/mutations/` has a change of the code that makes it false, and
+`make prove ARGS="--parts mutations"` shows that its test fails then.
 
 This page is generated: `python -m tests.seeds.table`.
 """
@@ -48,13 +51,16 @@ class Table(NamedTuple):
 
 
 def read_table() -> Table:
-    """Import every test module of this folder and of the examples, and read the marks of its tests."""
+    """Import every test module that proves statements, and read the marks of its tests."""
     table = Table([], [])
     examples = [*ROOT.glob("examples/*/tests/test_*.py"), *ROOT.glob("examples/*/*/tests/test_*.py")]
-    for path in [*sorted(HERE.glob("test_*.py")), *sorted(examples)]:
-        if path.stem == "test_table":
-            continue
-        module = importlib.import_module(_name_of(path))
+    paths = [path for path in sorted(HERE.glob("test_*.py")) if path.stem not in {"test_table", "test_mutations"}]
+    others = [
+        path for path in sorted(HERE.parent.rglob("test_*.py")) if path.parent != HERE and _MARKS in path.read_text()
+    ]
+    names = {path: _name_of(path) for path in [*paths, *others, *sorted(examples)]}
+    for path, name_of_module in names.items():
+        module = importlib.import_module(name_of_module)
         for name, test in vars(module).items():
             if name.startswith("test_") and callable(test):
                 place = f"{path.name if path.parent == HERE else path.relative_to(ROOT)}::{name}"
@@ -96,7 +102,7 @@ def _cell(text: str) -> str:
 
 
 def _link(decision: str) -> str:
-    return f"[{decision[:4]}](../decisions/{decision})" if decision else ""
+    return f"[{decision[:4]}](../../docs/decisions/{decision})" if decision else ""
 
 
 if __name__ == "__main__":

@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import psycopg
 import pytest
 
-from holdfast import Continue, Fail, Holdfast, Item, Job, Retry, Unique
+from holdfast import Continue, Fail, Holdfast, Item, Job, Unique
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
-from tests.engine.fleet import fast
-from tests.engine.pace import AT_ONCE, QUICK
-from tests.engine.waiting import until
-from tests.seeds.statement import CYCLES, DIFFERENCES, Document
-from tests.traps.workers import RETRIED, Worker, enqueue, expire_leases, job
+from tenders.config import Config
+from tests.kit.fleet import fast
+from tests.kit.pace import AT_ONCE, QUICK
+from tests.kit.statement import CYCLES, DIFFERENCES, Document
+from tests.kit.waiting import until
+from tests.kit.workers import Worker, expire_leases
 
 if TYPE_CHECKING:
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 doc = Document(CYCLES)
 MINUTE = timedelta(minutes=1)
@@ -30,45 +31,11 @@ class Receipt(TypedDict):
     ticket: int
 
 
-TABLE = Retry.table([n * MINUTE for n in (1, 2, 4, 8, 16, 60)], max_attempts=8, jitter=timedelta(0))
+# Of the application that takes the place of the workers of this document.
+TABLE = Config.load({}).backoff
 
 
-@doc.says("SKIP LOCKED: a worker passes over deliveries that another one is locking")
-def test_skip_locked(ledger: Ledger) -> None:
-    ids = enqueue(ledger.conn, *[job("dispatch") for _ in range(4)])
-    with psycopg.connect(ledger.url) as other:
-        other.execute("SELECT FROM holdfast.job WHERE id = ANY (%s) FOR UPDATE", [ids[:2]])
-        ledger.do("SET statement_timeout = '10s'")
-        assert [each.id for each in Worker(ledger.conn, "dispatch").claim()] == ids[2:]
-
-
-@doc.says("a delivery that is locked by a worker is not selected again")
-def test_locked_at(ledger: Ledger) -> None:
-    enqueue(ledger.conn, job("once"))
-    assert len(Worker(ledger.conn, "once").claim()) == 1
-    assert Worker(ledger.conn, "once").claim() == []
-
-
-@doc.says("deliveries are taken by their age, then by id")
-def test_order(ledger: Ledger) -> None:
-    ids = enqueue(ledger.conn, *[job("aged") for _ in range(5)])
-    assert [each.id for each in Worker(ledger.conn, "aged").claim()] == ids
-
-
-@doc.says("a lock takes at most as many deliveries as asked for")
-def test_limit(ledger: Ledger) -> None:
-    enqueue(ledger.conn, *[job("limited") for _ in range(5)])
-    assert len(Worker(ledger.conn, "limited").claim(2)) == 2
-
-
-@doc.says("the lock returns what is needed to process: kind, payload, attempt")
-def test_returning(ledger: Ledger) -> None:
-    [one] = enqueue(ledger.conn, job("whole", '{"to": "device"}'))
-    [claimed] = Worker(ledger.conn, "whole").claim()
-    assert (claimed.id, claimed.kind, claimed.payload, claimed.attempt) == (one, "whole", '{"to": "device"}', 1)
-
-
-@doc.says("the worker that locked is recorded, with its process id")
+@doc.states("the worker that locked is recorded, with its process id")
 async def test_worker_pid(app: Holdfast, ledger: Ledger) -> None:
     @app.job("recorded")
     async def act(job: Job[Any]) -> None: ...
@@ -97,7 +64,7 @@ def test_backoff(attempt: int, minutes: int) -> None:
     assert TABLE.delay(attempt) == minutes * MINUTE
 
 
-@doc.says("next_attempt_at is written with the retry, and respected")
+@doc.states("next_attempt_at is written with the retry, and respected")
 async def test_next_attempt_at(app: Holdfast, ledger: Ledger) -> None:
     @app.job("push", retry=TABLE)
     async def act(job: Job[Any]) -> None:
@@ -113,7 +80,7 @@ async def test_next_attempt_at(app: Holdfast, ledger: Ledger) -> None:
     assert timedelta(seconds=30) < wait <= MINUTE
 
 
-@doc.says("deduplication: one delivery per event and installation, by a unique key")
+@doc.states("deduplication: one delivery per event and installation, by a unique key")
 def test_unique(app: Holdfast, ledger: Ledger) -> None:
     @app.job("deliver")
     async def act(job: Job[Any], installation: int) -> None: ...
@@ -126,7 +93,7 @@ def test_unique(app: Holdfast, ledger: Ledger) -> None:
     assert handles[2].id == handles[0].id
 
 
-@doc.says("deduplication holds between concurrent workers: a unique index decides")
+@doc.states("deduplication holds between concurrent workers: a unique index decides")
 async def test_unique_concurrently(app: Holdfast, ledger: Ledger) -> None:
     @app.job("raced")
     async def act(job: Job[Any]) -> None: ...
@@ -139,7 +106,7 @@ async def test_unique_concurrently(app: Holdfast, ledger: Ledger) -> None:
     assert sum(created) == 1
 
 
-@doc.says("a worker that crashes before it sends loses nothing: the next one sends")
+@doc.states("a worker that crashes before it sends loses nothing: the next one sends")
 async def test_crash_before_sending(app: Holdfast, ledger: Ledger) -> None:
     sent: list[int] = []
 
@@ -153,7 +120,7 @@ async def test_crash_before_sending(app: Holdfast, ledger: Ledger) -> None:
     assert sent == [one]
 
 
-@doc.says("a crash between two writes leaves both or none: event and deliveries share a transaction")
+@doc.states("a crash between two writes leaves both or none: event and deliveries share a transaction")
 def test_atomic(app: Holdfast, ledger: Ledger) -> None:
     @app.job("atomic")
     async def act(job: Job[Any]) -> None: ...
@@ -166,34 +133,7 @@ def test_atomic(app: Holdfast, ledger: Ledger) -> None:
     assert ledger.value("SELECT count(*) FROM holdfast.job WHERE kind = 'atomic'") == 0
 
 
-@doc.says("attempt_count is kept with the delivery")
-def test_attempt_count(ledger: Ledger) -> None:
-    [one] = enqueue(ledger.conn, job("counted", max_attempts=5))
-    worker = Worker(ledger.conn, "counted")
-    for attempt in (1, 2):
-        worker.end(worker.claim(), RETRIED)
-        assert ledger.job(one)[:2] == ("pending", attempt)
-
-
-@doc.says("the last error's code and message are kept with the delivery")
-def test_last_error(ledger: Ledger) -> None:
-    [one] = enqueue(ledger.conn, job("erred", max_attempts=5))
-    worker = Worker(ledger.conn, "erred")
-    worker.end(worker.claim(), RETRIED)
-    assert ledger.job(one)[3:5] == ("Broken", "it broke")
-
-
-@doc.says("completed_at is set when a delivery has ended, and not before")
-def test_completed_at(ledger: Ledger) -> None:
-    [one] = enqueue(ledger.conn, job("ended"))
-    finished = "SELECT finished_at IS NOT NULL FROM holdfast.job_history WHERE id = %s"
-    assert ledger.rows(finished, one) == []
-    worker = Worker(ledger.conn, "ended")
-    worker.end(worker.claim())
-    assert ledger.rows(finished, one) == [(True,)]
-
-
-@doc.says("a delivery that cannot succeed fails at once: an invalid installation")
+@doc.states("a delivery that cannot succeed fails at once: an invalid installation")
 async def test_invalid(app: Holdfast, ledger: Ledger) -> None:
     @app.job("invalid")
     async def act(job: Job[Any]) -> None:
@@ -204,18 +144,7 @@ async def test_invalid(app: Holdfast, ledger: Ledger) -> None:
     assert ledger.job(one)[:5] == ("failed", 1, None, "Fail", "device not registered")
 
 
-@doc.says("retries end in failed, not before the attempts are used up")
-def test_retries_end(ledger: Ledger) -> None:
-    [one] = enqueue(ledger.conn, job("enders", max_attempts=2))
-    worker = Worker(ledger.conn, "enders")
-    worker.end(worker.claim(), RETRIED)
-    assert ledger.status(one) == "pending"
-    expire_leases(ledger.conn, worker.claim())
-    worker.reap()
-    assert ledger.status(one) == "failed"
-
-
-@doc.says("receipts are a later step: sending commits together with the receipt that is to be fetched")
+@doc.states("receipts are a later step: sending commits together with the receipt that is to be fetched")
 async def test_receipt_follows(app: Holdfast, ledger: Ledger) -> None:
     fetched: list[str] = []
 
@@ -234,7 +163,7 @@ async def test_receipt_follows(app: Holdfast, ledger: Ledger) -> None:
     assert fetched == ["ticket-1"]
 
 
-@doc.says("receipts are fetched many at a time, by a handler that takes a batch", differs=DIFFERENCES)
+@doc.states("receipts are fetched many at a time, by a handler that takes a batch", differs=DIFFERENCES)
 async def test_receipts_in_batches(app: Holdfast, ledger: Ledger) -> None:
     calls: list[list[int]] = []
 

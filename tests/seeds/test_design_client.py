@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import psycopg
 import pytest
 
-from holdfast import Continue, Holdfast, Job, Lease, Reschedule, Retry
-from tests.engine.fleet import SOON
-from tests.engine.pace import AT_ONCE, QUICK, ms
-from tests.engine.waiting import until
-from tests.seeds.statement import DESIGN, Document
+from holdfast import Holdfast, Job, Lease, Reschedule, Retry
+from tests.kit.fleet import SOON
+from tests.kit.pace import AT_ONCE, QUICK, ms
+from tests.kit.statement import DESIGN, Document
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from holdfast import Kind
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
     Greet = Kind[..., Coroutine[Any, Any, str]]
 
@@ -39,7 +39,7 @@ def greet(app: Holdfast) -> Greet:
     return greet
 
 
-@doc.says("the client starts a chain of jobs without a worker, in the caller's transaction")
+@doc.states("the client starts a chain of jobs without a worker, in the caller's transaction")
 def test_start(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     with ledger.conn.transaction(force_rollback=True):
         undone = app.sync.enqueue(ledger.conn, greet.new("a"))
@@ -47,7 +47,7 @@ def test_start(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     assert ledger.rows("SELECT id FROM holdfast.job WHERE id = ANY (%s)", [undone.id, kept.id]) == [(kept.id,)]
 
 
-@doc.says("the client retrieves a chain")
+@doc.states("the client retrieves a chain")
 def test_get(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     handle = app.sync.enqueue(ledger.conn, greet.new("a"))
     chain = app.sync.get_chain(ledger.conn, handle)
@@ -55,22 +55,14 @@ def test_get(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     assert [(one.id, one.status) for one in chain.jobs] == [(handle.id, "pending")]
 
 
-@doc.says("the client deletes chains")
+@doc.states("the client deletes chains")
 def test_delete(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     handle = app.sync.enqueue(ledger.conn, greet.new("a"))
     assert app.sync.delete_chains(ledger.conn, [handle]) == [handle.chain_id]
     assert app.sync.get_chain(ledger.conn, handle) is None
 
 
-@doc.says("the client completes a chain from outside, without a worker")
-def test_complete(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
-    handle = app.sync.enqueue(ledger.conn, greet.new("a"))
-    app.sync.complete_chain(ledger.conn, handle, "by hand")
-    assert ledger.job(handle.id)[:3] == ("completed", 0, "by hand")
-    assert app.sync.wait(handle) == "by hand"
-
-
-@doc.says("the client waits for a chain to complete, within a bound")
+@doc.states("the client waits for a chain to complete, within a bound")
 async def test_wait(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     handle = app.sync.enqueue(ledger.conn, greet.new("you").options(delay=timedelta(hours=1)))
     with pytest.raises(TimeoutError):
@@ -82,7 +74,7 @@ async def test_wait(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
         assert await app.wait(handle) == "hello you"
 
 
-@doc.says("notifications are batched: many jobs of one transaction notify a sleeping worker once")
+@doc.states("notifications are batched: many jobs of one transaction notify a sleeping worker once")
 def test_one_notification(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     # Somebody sleeps who can be woken.
     worker = ledger.value("INSERT INTO holdfast.worker (name) VALUES ('sleeper') RETURNING id")
@@ -95,11 +87,11 @@ def test_one_notification(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
         with ledger.conn.transaction():
             app.sync.enqueue_many(ledger.conn, [greet.new(str(n)) for n in range(20)])
             app.sync.enqueue(ledger.conn, greet.new("one more"))
-        heard = list(listener.notifies(timeout=1, stop_after=2))
-    assert len(heard) == 1
+        received = list(listener.notifies(timeout=1, stop_after=2))
+    assert len(received) == 1
 
 
-@doc.says("client and worker can be separate: one process only enqueues, another only processes")
+@doc.states("client and worker can be separate: one process only enqueues, another only processes")
 async def test_separate(database: str, ledger: Ledger) -> None:
     producer, consumer = Holdfast(), Holdfast(database)
     declared = producer.declare("apart", Number)
@@ -114,31 +106,20 @@ async def test_separate(database: str, ledger: Ledger) -> None:
     assert ledger.job(handle.id).result == 2
 
 
-@doc.says("client and worker can be used together in one process, and share one registry of kinds")
+@doc.states("client and worker can be used together in one process, and share one registry of kinds")
 async def test_together(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
     async with app.worker(**QUICK):
         handle = app.sync.enqueue(ledger.conn, greet.new("both"))
         assert await app.wait(handle) == "hello both"
 
 
-@doc.says("a chain goes on from one job to the next, and its result is the last one's")
-async def test_chain(app: Holdfast, greet: Greet, ledger: Ledger) -> None:
-    @app.job("step1")
-    async def step1(job: Job[Any]) -> Continue[str]:
-        return Continue(greet.new("chain"))
-
-    handle = ledger.enqueue_one(step1.new())
-    async with app.worker(**QUICK):
-        assert await app.wait(handle) == "hello chain"
-
-
-@doc.says("backoff: min(initial * multiplier^(attempt - 1), maximum): 10, 20, 40, 80, 160, 300, 300 s")
+@doc.states("backoff: min(initial * multiplier^(attempt - 1), maximum): 10, 20, 40, 80, 160, 300, 300 s")
 def test_backoff() -> None:
     retry = Retry(8, base=timedelta(seconds=10), factor=2.0, maximum=timedelta(seconds=300))
     assert [retry.delay(n).total_seconds() for n in range(1, 8)] == [10, 20, 40, 80, 160, 300, 300]
 
 
-@doc.says("a handler may reschedule its job explicitly, by raising; that is not a failure")
+@doc.states("a handler may reschedule its job explicitly, by raising; that is not a failure")
 async def test_reschedule(app: Holdfast, ledger: Ledger) -> None:
     @app.job("reschedules", retry=AT_ONCE)
     async def act(job: Job[Any]) -> None:
@@ -155,7 +136,7 @@ async def test_reschedule(app: Holdfast, ledger: Ledger) -> None:
     assert timedelta(minutes=50) < wait <= timedelta(hours=1)
 
 
-@doc.says("any other error waits for a delay that depends on the attempt")
+@doc.states("any other error waits for a delay that depends on the attempt")
 async def test_other_errors(app: Holdfast, ledger: Ledger) -> None:
     seen: list[int] = []
     tables = Retry.table([ms(0), timedelta(hours=1)], max_attempts=3, jitter=ms(0))
@@ -173,9 +154,9 @@ async def test_other_errors(app: Holdfast, ledger: Ledger) -> None:
     assert ledger.value(wait, job) > timedelta(minutes=50)
 
 
-@doc.says("an error after a takeover or an outside completion is swallowed: the job is handled elsewhere")
+@doc.states("an error after a takeover or an outside completion is swallowed: the job is handled elsewhere")
 async def test_swallowed(app: Holdfast, ledger: Ledger) -> None:
-    began, ended, told = asyncio.Event(), asyncio.Event(), list[str]()
+    began, ended, reported = asyncio.Event(), asyncio.Event(), list[str]()
 
     @app.job("overtaken", retry=AT_ONCE)
     async def act(job: Job[Any]) -> None:
@@ -186,7 +167,7 @@ async def test_swallowed(app: Holdfast, ledger: Ledger) -> None:
             ended.set()
         raise ValueError("too late")
 
-    app.listeners.append(lambda transition: told.append(transition.name))
+    app.listeners.append(lambda transition: reported.append(transition.name))
     async with app.worker(**(QUICK | {"heartbeat": ms(200)})):
         job = ledger.enqueue_one(act.new())
         async with asyncio.timeout(SOON):
@@ -195,11 +176,11 @@ async def test_swallowed(app: Holdfast, ledger: Ledger) -> None:
             await ended.wait()
     assert ledger.job(job)[:5] == ("completed", 1, "outside", None, None)
     assert {"retry", "failed"}.isdisjoint(outcome for _, outcome in ledger.attempts(job))
-    assert {"job_retried", "job_failed"}.isdisjoint(told)
-    assert "job_completed_elsewhere" in told
+    assert {"job_retried", "job_failed"}.isdisjoint(reported)
+    assert "job_completed_elsewhere" in reported
 
 
-@doc.says("the lease lasts 60 seconds by default, and can be given per kind: 300 s")
+@doc.states("the lease lasts 60 seconds by default, and can be given per kind: 300 s")
 async def test_lease_per_kind(app: Holdfast, ledger: Ledger) -> None:
     go = asyncio.Event()
 

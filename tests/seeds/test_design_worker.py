@@ -5,40 +5,38 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import time
-from datetime import timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import Holdfast, Job, Settings
-from tests.engine.fleet import SOON
-from tests.engine.pace import AT_ONCE, MINUTE, QUICK, ms
-from tests.engine.waiting import until
-from tests.seeds.statement import DESIGN, DIFFERENCES, Document
-from tests.traps.workers import Worker, enqueue, job
+from holdfast import Holdfast, Job, Retry, Settings
+from tests.kit.fleet import SOON
+from tests.kit.pace import AT_ONCE, MINUTE, QUICK, ms
+from tests.kit.statement import DESIGN, DIFFERENCES, Document
+from tests.kit.waiting import serving, until
+from tests.kit.workers import Worker, enqueue, job
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transition
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 doc = Document(DESIGN)
-SLEEPS = "SELECT count(*) FROM holdfast.sleeper WHERE until > clock_timestamp() AND %s = ANY (kinds)"
 
 
-@doc.says("a worker can be given an id")
+@doc.states("a worker can be given an id")
 async def test_worker_id(app: Holdfast, ledger: Ledger) -> None:
     async with app.worker(id="worker-1", **QUICK) as worker:
         assert worker.id == "worker-1"
         assert ledger.value("SELECT name FROM holdfast.worker WHERE stopped_at IS NULL ORDER BY id DESC") == "worker-1"
 
 
-@doc.says("without an id a worker gets one of its own, also beside another in the same process")
+@doc.states("without an id a worker gets one of its own, also beside another in the same process")
 async def test_default_id(app: Holdfast) -> None:
     assert app.worker().id != app.worker().id
 
 
-@doc.says("a started worker is a row that is new at each start, so that two never share an identity")
+@doc.states("a started worker is a row that is new at each start, so that two never share an identity")
 async def test_new_identity(app: Holdfast, ledger: Ledger) -> None:
     rows = "SELECT count(DISTINCT id), count(DISTINCT identity) FROM holdfast.worker WHERE name = 'same'"
     for _ in range(2):
@@ -47,16 +45,17 @@ async def test_new_identity(app: Holdfast, ledger: Ledger) -> None:
     assert ledger.rows(rows) == [(2, 2)]
 
 
-@doc.says("starting returns when the worker runs, and stopping when it has stopped")
+@doc.states("starting returns when the worker runs, and stopping when it has stopped")
 async def test_lifecycle(app: Holdfast) -> None:
-    told: list[str] = []
-    app.listeners.append(lambda transition: told.append(transition.name))
+    reported: list[str] = []
+    app.listeners.append(lambda transition: reported.append(transition.name))
     async with app.worker(**QUICK):
-        assert told == ["worker_started"]
-    assert told == ["worker_started", "worker_stopping", "worker_stopped"]
+        assert reported == ["worker_started"]
+    assert reported == ["worker_started", "worker_stopping", "worker_stopped"]
 
 
-@doc.says(
+@doc.states("without the notification layer polling alone is enough")
+@doc.states(
     "pollIntervalMs is 60000 by default; ours is the idle cap of 30000, and poll_interval sets it", differs=DIFFERENCES
 )
 async def test_poll_interval(app: Holdfast, ledger: Ledger) -> None:
@@ -67,13 +66,31 @@ async def test_poll_interval(app: Holdfast, ledger: Ledger) -> None:
     async def act(job: Job[Any]) -> None:
         ran.set()
 
-    async with app.worker(listen=False, poll_interval=ms(20), **MINUTE):
+    async with app.worker(listen=False, poll_interval=ms(20), **MINUTE) as worker:
+        await until(lambda: serving(worker).claimer.asleep)
         ledger.enqueue(act.new())
         async with asyncio.timeout(SOON):
             await ran.wait()
 
 
-@doc.says("nextJobDelayMs: a slot rests between two jobs")
+@doc.states("a job has no limit of attempts: max_attempts=None, where the default is three", differs=DIFFERENCES)
+async def test_no_limit_of_attempts(app: Holdfast, ledger: Ledger) -> None:
+    patient = Retry(max_attempts=None, base=ms(0), jitter=ms(0))
+
+    async def act(job: Job[Any]) -> None:
+        if job.attempt < 5:
+            raise ValueError("once more")
+
+    one, other = ledger.enqueue(
+        app.job("patient", retry=patient)(act).new(), app.job("usual", retry=AT_ONCE)(act).new()
+    )
+    async with app.worker(**QUICK):
+        await until(lambda: ledger.status(one) == "completed")
+        await until(lambda: ledger.status(other) == "failed")
+    assert (ledger.job(one).attempt, ledger.job(other).attempt) == (5, 3)
+
+
+@doc.states("nextJobDelayMs: a slot rests between two jobs")
 async def test_next_job_delay(app: Holdfast, ledger: Ledger) -> None:
     ran: list[float] = []
 
@@ -87,28 +104,7 @@ async def test_next_job_delay(app: Holdfast, ledger: Ledger) -> None:
     assert all(later - earlier >= 0.099 for earlier, later in pairwise(ran))
 
 
-@doc.says("a stop waits for the current job to complete")
-async def test_stop_waits(app: Holdfast, ledger: Ledger) -> None:
-    began, go = asyncio.Event(), asyncio.Event()
-
-    @app.job("current")
-    async def act(job: Job[Any]) -> str:
-        began.set()
-        await go.wait()
-        return "done"
-
-    one = ledger.enqueue_one(act.new())
-    async with app.worker(**(QUICK | {"shutdown_timeout": ms(20_000)})) as worker:
-        async with asyncio.timeout(SOON):
-            await began.wait()
-            stopping = asyncio.create_task(worker.stop())
-            await until(lambda: worker.stopping)
-            go.set()
-            await stopping
-    assert ledger.job(one)[:3] == ("completed", 1, "done")
-
-
-@doc.says("one worker runs one job at a time; ours runs as many as its queues have slots", differs=DIFFERENCES)
+@doc.states("one worker runs one job at a time; ours runs as many as its queues have slots", differs=DIFFERENCES)
 async def test_concurrency(app: Holdfast, ledger: Ledger) -> None:
     barrier = asyncio.Barrier(3)
 
@@ -121,7 +117,7 @@ async def test_concurrency(app: Holdfast, ledger: Ledger) -> None:
         await until(lambda: all(ledger.status(one) == "completed" for one in ids))
 
 
-@doc.says("with one slot a worker processes its jobs one after another, earliest first")
+@doc.states("with one slot a worker processes its jobs one after another, earliest first")
 async def test_sequential(app: Holdfast, ledger: Ledger) -> None:
     ran, running = list[int](), list[int]()
 
@@ -138,54 +134,36 @@ async def test_sequential(app: Holdfast, ledger: Ledger) -> None:
     assert ran == ids
 
 
-@doc.says("several workers compete for jobs, and each job runs once")
+@doc.states("several workers compete for jobs, and each job runs once")
 async def test_compete(app: Holdfast, ledger: Ledger) -> None:
-    ran: list[tuple[int, str]] = []
+    ran: list[tuple[str, int]] = []
 
-    @app.job("contested")
-    async def act(job: Job[Any]) -> None:
-        ran.append((job.id, "x"))
+    async def middleware(job: Job[Any], worker: str, proceed: Any) -> object:
+        ran.append((worker, job.id))
+        await until(lambda: len({worker for worker, _ in ran}) == 2)
+        return await proceed()
+
+    app.middlewares.append(middleware)
+
+    @app.job("contested", queue="contested")
+    async def act(job: Job[Any]) -> None: ...
 
     ids = ledger.enqueue(*[act.new() for _ in range(60)])
-    async with app.worker(id="w1", **QUICK), app.worker(id="w2", **QUICK):
-        await until(lambda: len(ran) >= 60)
-    assert sorted(one for one, _ in ran) == ids
+    slots: Any = {"queues": {"contested": 1}, **QUICK}
+    async with app.worker(id="w1", **slots), app.worker(id="w2", **slots):
+        await until(lambda: all(ledger.status(one) == "completed" for one in ids))
+    assert sorted(one for _, one in ran) == ids, "each once"
+    assert {worker for worker, _ in ran} == {"w1", "w2"}
 
 
-@doc.says("acquiring takes the earliest pending job first")
-def test_earliest(ledger: Ledger) -> None:
-    ids = enqueue(ledger.conn, *[job("earliest") for _ in range(3)])
-    worker = Worker(ledger.conn, "earliest")
-    assert [worker.claim(1)[0].id for _ in ids] == ids
-
-
-@doc.says("acquiring takes jobs of registered kinds only")
+@doc.states("acquiring takes jobs of registered kinds only")
 def test_registered(ledger: Ledger) -> None:
     [foreign, ours] = enqueue(ledger.conn, job("foreign"), job("ours"))
     assert [one.id for one in Worker(ledger.conn, "ours").claim()] == [ours]
     assert ledger.status(foreign) == "pending"
 
 
-@doc.says("acquiring leaves jobs that are scheduled for later")
-def test_scheduled(ledger: Ledger) -> None:
-    enqueue(ledger.conn, job("scheduled", delay=timedelta(minutes=5)))
-    assert Worker(ledger.conn, "scheduled").claim() == []
-
-
-@doc.says("acquiring makes the job running, called processing, and counts the attempt, atomically", differs=DIFFERENCES)
-def test_acquire(ledger: Ledger) -> None:
-    [one] = enqueue(ledger.conn, job("acquired"))
-    [claimed] = Worker(ledger.conn, "acquired").claim()
-    assert claimed.attempt == 1
-    assert ledger.job(one)[:2] == ("processing", 1)
-
-
-@doc.says("acquiring answers with nothing when nothing is available")
-def test_nothing(ledger: Ledger) -> None:
-    assert Worker(ledger.conn, "never.enqueued").claim() == []
-
-
-@doc.says("one worker handles several kinds, whichever is available first")
+@doc.states("one worker handles several kinds, whichever is available first")
 async def test_several_kinds(app: Holdfast, ledger: Ledger) -> None:
     ran: list[str] = []
 
@@ -199,63 +177,43 @@ async def test_several_kinds(app: Holdfast, ledger: Ledger) -> None:
     assert ran == ["type-b", "type-a", "type-b"]
 
 
-@doc.says("a notification wakes a worker long before it would poll")
-async def test_notification(app: Holdfast, ledger: Ledger) -> None:
-    ran = asyncio.Event()
-
-    @app.job("notified")
-    async def act(job: Job[Any]) -> None:
-        ran.set()
-
-    async with app.worker(**MINUTE):
-        await until(lambda: ledger.value(SLEEPS, "notified"))
-        ledger.enqueue(act.new())
-        async with asyncio.timeout(SOON):
-            await ran.wait()
-
-
-@doc.says("without the notification layer polling alone is enough")
-async def test_polling(app: Holdfast, ledger: Ledger) -> None:
-    ran = asyncio.Event()
-
-    @app.job("unheard")
-    async def act(job: Job[Any]) -> None:
-        ran.set()
-
-    async with app.worker(listen=False, **QUICK):
-        ledger.enqueue(act.new())
-        async with asyncio.timeout(SOON):
-            await ran.wait()
-
-
 @pytest.fixture
 def story() -> list[Any]:
     return []
 
 
-@doc.says("middlewares wrap each attempt in order: first in, last out")
-async def test_middleware_order(app: Holdfast, ledger: Ledger, story: list[Any]) -> None:
+@doc.states("each worker has its processors and middlewares: kinds= and middlewares=")
+async def test_parts_of_a_worker(app: Holdfast, ledger: Ledger) -> None:
+    ran: list[str] = []
+
     def middleware(name: str) -> Any:
-        async def around(job: Job[Any], worker: str, proceed: Any) -> object:
-            story.append(f"{name} before")
-            result = await proceed()
-            story.append(f"{name} after")
-            return result
+        async def around(held: Job[Any], worker: str, call: Any) -> object:
+            ran.append(f"{name} {held.kind} {worker}")
+            return await call()
 
         return around
 
-    @app.job("wrapped")
-    async def act(job: Job[Any]) -> None:
-        story.append("job")
+    @app.job("charge", queue="shared")
+    async def charge(job: Job[Any]) -> None: ...
 
-    app.middlewares += [middleware("1"), middleware("2"), middleware("3")]
-    one = ledger.enqueue_one(act.new())
-    async with app.worker(**QUICK):
+    @app.job("ship", queue="shared")
+    async def ship(job: Job[Any]) -> None: ...
+
+    app.middlewares.append(middleware("all"))
+    one, other = ledger.enqueue(charge.new(), ship.new())
+    async with app.worker(id="charges", kinds=["charge"], middlewares=[middleware("own")], **QUICK):
         await until(lambda: ledger.status(one) == "completed")
-    assert story == ["1 before", "2 before", "3 before", "job", "3 after", "2 after", "1 after"]
+        assert ledger.value("SELECT kinds FROM holdfast.worker WHERE name = 'charges'") == ["charge"]
+    assert ledger.job(other)[:2] == ("pending", 0)
+    async with app.worker(id="ships", kinds=["ship"], **QUICK):
+        await until(lambda: ledger.status(other) == "completed")
+    assert ran == ["all charge charges", "own charge charges", "all ship ships"]
+    for wrong in ("ship", [], ["ship", "shop"]):
+        with pytest.raises(ValueError, match=r"^kinds: "):
+            app.worker(kinds=wrong)
 
 
-@doc.says("a middleware gets the running job and the worker's id")
+@doc.states("a middleware gets the running job and the worker's id")
 async def test_middleware_context(app: Holdfast, ledger: Ledger, story: list[Any]) -> None:
     async def around(job: Job[Any], worker: str, proceed: Any) -> object:
         story.append((job.id, job.kind, job.attempt, worker))
@@ -271,7 +229,7 @@ async def test_middleware_context(app: Holdfast, ledger: Ledger, story: list[Any
     assert story == [(one, "context", 1, "w7")]
 
 
-@doc.says("a middleware's context reaches the handler: contextual logging")
+@doc.states("a middleware's context reaches the handler: contextual logging")
 async def test_middleware_variables(app: Holdfast, ledger: Ledger, story: list[Any]) -> None:
     current: contextvars.ContextVar[int] = contextvars.ContextVar("current")
 
@@ -290,7 +248,7 @@ async def test_middleware_variables(app: Holdfast, ledger: Ledger, story: list[A
     assert story == [one]
 
 
-@doc.says("a middleware returns the result, and sees the error, of what it wraps: tracing")
+@doc.states("a middleware returns the result, and sees the error, of what it wraps: tracing")
 async def test_middleware_result(app: Holdfast, ledger: Ledger, story: list[Any]) -> None:
     async def around(job: Job[Any], worker: str, proceed: Any) -> object:
         try:
@@ -314,32 +272,32 @@ async def test_middleware_result(app: Holdfast, ledger: Ledger, story: list[Any]
     assert story == ["first", "second"]
 
 
-@doc.says("every state transition of a job is told as a structured event")
+@doc.states("every state transition of a job is told as a structured event")
 async def test_transitions(app: Holdfast, ledger: Ledger) -> None:
-    told: list[Transition] = []
+    reported: list[Transition] = []
 
     @app.job("told")
     async def act(job: Job[Any]) -> None:
         if job.attempt == 1:
             raise ValueError("no")
 
-    app.listeners.append(told.append)
+    app.listeners.append(reported.append)
     async with app.worker(**QUICK, retry=AT_ONCE):
         one = app.sync.enqueue(ledger.conn, act.new()).id
-        await until(lambda: "job_completed" in {each.name for each in told if each.job == one})
-    names = {each.name for each in told if each.job == one}
+        await until(lambda: "job_completed" in {each.name for each in reported if each.job == one})
+    names = {each.name for each in reported if each.job == one}
     assert names == {"job_enqueued", "job_claimed", "job_retried", "job_completed"}
-    assert {each.kind for each in told if each.job == one} == {"told"}
+    assert {each.kind for each in reported if each.job == one} == {"told"}
 
 
-@doc.says("cancelling a waiting job is a transition that is told, too")
+@doc.states("cancelling a waiting job is a transition that is told, too")
 async def test_cancelling_is_reported(app: Holdfast, ledger: Ledger) -> None:
-    told: list[Transition] = []
+    reported: list[Transition] = []
 
     @app.job("called.off")
     async def act(job: Job[Any]) -> None: ...
 
-    app.listeners.append(told.append)
+    app.listeners.append(reported.append)
     one = app.sync.enqueue(ledger.conn, act.new()).id
     app.sync.cancel(ledger.conn, one)
-    assert [each.name for each in told if each.job == one] == ["job_enqueued", "job_cancelled"]
+    assert [each.name for each in reported if each.job == one] == ["job_enqueued", "job_cancelled"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import Settings, SettingsError
-from tests.seeds.statement import DESIGN, LIFECYCLE, RULES, Document
+from tests.kit.statement import DESIGN, LIFECYCLE, RULES, Document
 
 rules, lifecycle, design = Document(RULES), Document(LIFECYCLE), Document(DESIGN)
 SECOND = timedelta(seconds=1)
@@ -40,18 +40,18 @@ def test_a_short_lease(environ: dict[str, str]) -> None:
 )
 def test_a_rare_poll(environ: dict[str, str], least: int) -> None:
     settings = Settings.load(environ)
-    assert settings.idle_min == least * SECOND
-    assert settings.idle_max >= settings.idle_min
+    assert settings.idle_max == least * SECOND
+    assert settings.idle_min <= settings.idle_max
 
 
-@lifecycle.says("a retry delay above the usual maximum needs no other setting")
+@lifecycle.states("a retry delay above the usual maximum needs no other setting")
 def test_a_long_retry() -> None:
     retry = Settings.load({"OUTBOX_WORKER_RETRY_BASE_MS": "300000"}).retry
     assert retry.base == 300 * SECOND
     assert retry.delay(2) >= retry.base
 
 
-@rules.says("RULE-020-011: two given values that contradict each other are refused")
+@rules.states("RULE-020-011: two given values that contradict each other are refused")
 def test_contradiction() -> None:
     with pytest.raises(SettingsError, match="OUTBOX_LEASE_HEARTBEAT_MS"):
         Settings.load({"OUTBOX_LEASE_DURATION_MS": "30000", "OUTBOX_LEASE_HEARTBEAT_MS": "20000"})

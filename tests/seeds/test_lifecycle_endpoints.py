@@ -11,14 +11,15 @@ import pytest
 
 from holdfast import Holdfast, Job, Retry
 from holdfast.ops import operations
-from tests.databases import clone
-from tests.engine.ledger import Ledger
-from tests.engine.pace import AT_ONCE, ms
-from tests.engine.waiting import until
-from tests.ops.asking import Asked, ask, bearer
-from tests.ops.conftest import PATIENT, make_token
-from tests.seeds.statement import LIFECYCLE, Document
-from tests.traps.workers import Worker, enqueue, expire_leases, job
+from tests.kit.access import PATIENT, make_token
+from tests.kit.asking import Asked, ask, bearer
+from tests.kit.databases import clone
+from tests.kit.fleet import alone
+from tests.kit.ledger import Ledger
+from tests.kit.pace import AT_ONCE, ms
+from tests.kit.statement import LIFECYCLE, Document
+from tests.kit.waiting import until
+from tests.kit.workers import Worker, enqueue, expire_leases, job
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -67,7 +68,7 @@ def tokens(database: str) -> Mapping[str, str]:
 
 
 @pytest.fixture(scope="module")
-def said(server: Server, template: str) -> Any:
+def output(server: Server, template: str) -> Any:
     """The stats of a process whose worker completed, retried, recovered and gave up on jobs; others wait."""
 
     async def work(url: str) -> Any:
@@ -82,7 +83,7 @@ def said(server: Server, template: str) -> Any:
             expire_leases(ledger.conn, Worker(ledger.conn, "done").claim())
             ledger.enqueue(kinds["done"].new(), kinds["again"].new(), kinds["dead"].new())
             times: Any = {"heartbeat": ms(100), "reap_interval": ms(300), "shutdown_timeout": ms(1_000)}
-            async with serving(app) as site, app.worker(tick_runners=("outbox",), **times):
+            async with serving(app) as site, app.worker(tick_runners=alone("outbox"), **times):
                 await until(lambda: ledger.statuses().get("completed") == 3)
                 await until(lambda: ledger.statuses().get("failed") == 1)
                 expire_leases(ledger.conn, Worker(ledger.conn, "late").claim())
@@ -123,9 +124,9 @@ async def test_each_endpoint_needs_its_role(
         assert (await ask(site, Asked(*endpoint, headers=headers))).status == status
 
 
-@doc.says("stats: generated_at is a time with its zone")
-def test_generated_at(said: Any) -> None:
-    assert datetime.fromisoformat(said["generated_at"]).utcoffset() == timedelta(0)
+@doc.states("stats: generated_at is a time with its zone")
+def test_generated_at(output: Any) -> None:
+    assert datetime.fromisoformat(output["generated_at"]).utcoffset() == timedelta(0)
 
 
 @pytest.mark.parametrize(
@@ -140,13 +141,13 @@ def test_generated_at(said: Any) -> None:
         doc.case("stats: queue.failed counts the dead letters", "failed", 1),
     ],
 )
-def test_queue(said: Any, field: str, value: int) -> None:
-    assert said["queue"][field] == value
+def test_queue(output: Any, field: str, value: int) -> None:
+    assert output["queue"][field] == value
 
 
-@doc.says("stats: queue.oldest_pending_age_seconds is the age of the oldest due job")
-def test_oldest(said: Any) -> None:
-    assert 0 < said["queue"]["oldest_pending_age_seconds"] < 600
+@doc.states("stats: queue.oldest_pending_age_seconds is the age of the oldest due job")
+def test_oldest(output: Any) -> None:
+    assert 0 < output["queue"]["oldest_pending_age_seconds"] < 600
 
 
 @pytest.mark.parametrize(
@@ -160,14 +161,14 @@ def test_oldest(said: Any) -> None:
         doc.case("stats: runtime.recovered_stuck_total counts what was recovered", "recovered_stuck_total", 1),
     ],
 )
-def test_runtime(said: Any, field: str, least: int) -> None:
-    assert said["runtime"][field] >= least
+def test_runtime(output: Any, field: str, least: int) -> None:
+    assert output["runtime"][field] >= least
 
 
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        doc.case("stats: config.poll_ms", "poll_ms", 1_000),
+        doc.case("stats: config.poll_ms, how often an idle worker polls at least", "poll_ms", 30_000),
         doc.case("stats: config.batch_size", "batch_size", 50),
         doc.case("stats: config.max_attempts", "max_attempts", 3),
         doc.case("stats: config.processing_timeout_ms", "processing_timeout_ms", 60_000),
@@ -175,14 +176,30 @@ def test_runtime(said: Any, field: str, least: int) -> None:
         doc.case("stats: config.retry_max_ms", "retry_max_ms", 120_000),
     ],
 )
-def test_config(said: Any, field: str, value: int) -> None:
-    assert said["config"][field] == value
+def test_config(output: Any, field: str, value: int) -> None:
+    assert output["config"][field] == value
 
 
-@doc.says("stats: the fields are exactly those listed, in their order")
-def test_shape(said: Any) -> None:
-    assert list(said) == ["generated_at", "queue", "runtime", "config"]
-    assert [len(said[part]) for part in ("queue", "runtime", "config")] == [8, 7, 6]
+@doc.states("stats: config has the settings also when no worker runs, which is the default")
+async def test_config_without_a_worker(database: str, tokens: Mapping[str, str]) -> None:
+    async with serving(make_app(database)) as site:
+        answered = await ask(site, Asked(*STATS, headers=bearer(tokens["developer"])))
+    assert answered.json["runtime"]["is_running"] is False
+    assert list(answered.json["config"].values()) == [30_000, 50, 3, 60_000, 5_000, 120_000]
+
+
+@doc.states("stats: the fields are exactly those listed, in their order")
+def test_shape(output: Any) -> None:
+    assert list(output) == ["generated_at", "queue", "runtime", "config"]
+    assert " ".join(output["queue"]) == (
+        "total due_now oldest_pending_age_seconds stuck_processing pending processing sent failed"
+    )
+    assert " ".join(output["runtime"]) == (
+        "is_running ticks_total processed_total retried_total dead_letter_total recovered_stuck_total last_error"
+    )
+    assert " ".join(output["config"]) == (
+        "poll_ms batch_size max_attempts processing_timeout_ms retry_base_ms retry_max_ms"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -194,8 +211,9 @@ def summary(server: Server, template: str) -> Any:
         token = make_token(url, "developer")
         with Ledger(url) as ledger:
             kinds: Any = app.kinds
-            ledger.enqueue(kinds["stuck"].new())  # it is recovered, and waits
+            ledger.enqueue(kinds["stuck"].new())
             expire_leases(ledger.conn, Worker(ledger.conn, "stuck").claim())
+            ledger.do("UPDATE holdfast.job SET attempt = 2")  # it is recovered, and waits
             ledger.enqueue(kinds["done"].new(), kinds["done"].new(), kinds["dead"].new())
             async with serving(app) as site:
                 answered = await ask(site, Asked(*RUN_ONCE, headers=bearer(token)))
@@ -206,7 +224,7 @@ def summary(server: Server, template: str) -> Any:
         return asyncio.run(tick(url))
 
 
-@doc.says("run-once answers with a summary")
+@doc.states("run-once answers with a summary")
 def test_summary(summary: Any) -> None:
     assert list(summary) == ["summary"]
     assert summary["summary"]["duration_ms"] >= 0
@@ -225,7 +243,7 @@ def test_summary_counts(summary: Any, field: str, value: int) -> None:
     assert summary["summary"][field] == value
 
 
-@doc.says("run-once is a tick by hand: the worker need not be enabled")
+@doc.states("run-once is a tick by hand: the worker need not be enabled")
 async def test_by_hand(app: Holdfast, ledger: Ledger, tokens: Mapping[str, str]) -> None:
     @app.job("by.hand")
     async def act(job: Job[Any]) -> None: ...

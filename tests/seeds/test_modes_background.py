@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import AbortReason, Holdfast, Job, Settings
+from holdfast import Holdfast, Job, Settings
 from holdfast._engine.report.transition import Ticked
 from holdfast._engine.runners.loop import Pace
 from holdfast._logs.failure import Failure
-from tests.cli import commands
-from tests.engine.fleet import SOON
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import after, until
-from tests.seeds.statement import MODES, Document
+from tests.kit import commands
+from tests.kit.fleet import SOON
+from tests.kit.pace import QUICK, ms
+from tests.kit.statement import DESIGN, MODES, Document
+from tests.kit.waiting import Stopwatch, after, serving, until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast import Counts, Tick
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
+design = Document(DESIGN)
 doc = Document(MODES)
 BUSY = Ticked(runner="r", outcome="completed", counts={"done": 1})
 IDLE = Ticked(runner="r", outcome="completed")
@@ -40,7 +41,7 @@ def pace(jitter: float = 0.0) -> Pace:
     return Pace(Settings.load({}), jitter=lambda _, limit: limit * jitter)
 
 
-@doc.says("the first tick comes at once when the worker starts")
+@doc.states("the first tick comes at once when the worker starts")
 async def test_first_tick(app: Holdfast) -> None:
     ticked = asyncio.Event()
 
@@ -52,7 +53,7 @@ async def test_first_tick(app: Holdfast) -> None:
         await ticked.wait()
 
 
-@doc.says("a tick that processed work is followed by the next one soon")
+@doc.states("a tick that processed work is followed by the next one soon")
 async def test_follow_up(app: Holdfast) -> None:
     ticks: list[int] = []
 
@@ -65,29 +66,29 @@ async def test_follow_up(app: Holdfast) -> None:
         await until(lambda: len(ticks) >= 3)
 
 
-@doc.says("a tick that found nothing is followed after a rest that doubles up to its cap")
+@doc.states("a tick that found nothing is followed after a rest that doubles up to its cap")
 def test_idle_backoff() -> None:
     at = pace()
     assert [at.after(IDLE) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
 
 
-@doc.says("idle and busy rests are jittered")
+@doc.states("idle and busy rests are jittered")
 def test_jitter() -> None:
     assert (pace(1.0).after(IDLE), pace(1.0).after(BUSY)) == (1.5, 0.75)
 
 
-@doc.says("work ends the idle backoff")
+@doc.states("work ends the idle backoff")
 def test_backoff_is_reset() -> None:
     at = pace()
     assert [at.after(IDLE), at.after(IDLE), at.after(BUSY), at.after(IDLE)] == [1, 2, 0.25, 1]
 
 
-@doc.says("a failed tick is followed after the error backoff and its own jitter")
+@doc.states("a failed tick is followed after the error backoff and its own jitter")
 def test_error_backoff() -> None:
     assert (pace().after(FAILED), pace(1.0).after(FAILED)) == (30, 32)
 
 
-@doc.says("a tick that fails does not end the worker: it is made again after the error backoff")
+@doc.states("a tick that fails does not end the worker: it is made again after the error backoff")
 async def test_failed_tick(app: Holdfast) -> None:
     ticks: list[int] = []
 
@@ -100,7 +101,7 @@ async def test_failed_tick(app: Holdfast) -> None:
         await until(lambda: len(ticks) >= 3)
 
 
-@doc.says("only one tick of a runner runs at a time in a process")
+@doc.states("only one tick of a runner runs at a time in a process")
 async def test_no_overlap(app: Holdfast) -> None:
     running, limit, ticks = 0, 0, 0
 
@@ -118,7 +119,7 @@ async def test_no_overlap(app: Holdfast) -> None:
     assert limit == 1
 
 
-@doc.says("a stop starts no new ticks")
+@doc.states("a stop starts no new ticks")
 async def test_no_new_ticks(app: Holdfast) -> None:
     ticks: list[int] = []
 
@@ -127,56 +128,17 @@ async def test_no_new_ticks(app: Holdfast) -> None:
         ticks.append(1)
         return {"done": 1}
 
-    async with app.worker(tick_runners=("ending",), **(QUICK | {"busy_delay": ms(0)})) as worker:
+    settings: Any = QUICK | {"busy_delay": ms(0), "shutdown_timeout": ms(20_000)}
+    async with app.worker(tick_runners=("ending",), **settings) as worker:
         await until(lambda: ticks)
-        await worker.stop()
+        async with asyncio.timeout(SOON / 2):  # further ticks would use up the shutdown timeout
+            await worker.stop()
         made = len(ticks)
         await after(0.05)
         assert len(ticks) == made
 
 
-@doc.says("a stop waits for the tick under way, up to the shutdown timeout")
-async def test_in_flight_tick(app: Holdfast) -> None:
-    began, go = asyncio.Event(), asyncio.Event()
-    ended: list[Any] = []
-
-    @app.runner("flying")
-    async def cycle(tick: Tick) -> None:
-        began.set()
-        await go.wait()
-        ended.append(tick.signal.reason)
-
-    async with app.worker(tick_runners=("flying",), **(QUICK | {"shutdown_timeout": ms(20_000)})) as worker:
-        async with asyncio.timeout(SOON):
-            await began.wait()
-            stopping = asyncio.create_task(worker.stop())
-            await until(lambda: worker.stopping)
-            assert not stopping.done()
-            go.set()
-            await stopping
-    assert ended == [None]
-
-
-@doc.says("a tick that outlasts the shutdown timeout is told to stop")
-async def test_shutdown_timeout(app: Holdfast) -> None:
-    began = asyncio.Event()
-    reasons: list[Any] = []
-
-    @app.runner("endless")
-    async def cycle(tick: Tick) -> None:
-        began.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            reasons.append(tick.signal.reason)
-
-    async with app.worker(tick_runners=("endless",), **(QUICK | {"shutdown_timeout": ms(10)})):
-        async with asyncio.timeout(SOON):
-            await began.wait()
-    assert reasons == [AbortReason.shutdown]
-
-
-@doc.says("a stop closes the application's resources and the worker's connections")
+@doc.states("a stop closes the application's resources and the worker's connections")
 async def test_resources(database: str, ledger: Ledger) -> None:
     story: list[str] = []
 
@@ -207,17 +169,18 @@ async def test_resources(database: str, ledger: Ledger) -> None:
     ],
 )
 def test_signals(database: str, tmp_path: Path, ledger: Ledger, number: signal.Signals) -> None:
-    shutil.copy(Path(commands.__file__).with_name("shop.py"), tmp_path / "shop.py")
+    shutil.copy(Path(__file__).parents[1] / "cli" / "shop.py", tmp_path / "shop.py")
     ledger.do("SELECT holdfast.enqueue('quick', '{\"n\": 1}')")
     with commands.Running("worker", "shop:app", database=database, cwd=tmp_path) as worker:
-        worker.hear("quick")
+        worker.wait_for_line("quick")
         worker.signal(number)
         assert worker.ended() == 0
     assert "worker stopped" in worker.messages()
     assert ledger.value("SELECT stop_reason FROM holdfast.worker WHERE pid = %s", worker.process.pid) == "stopped"
 
 
-@doc.says("a worker in the background picks up new work with low latency, long before it would poll")
+@design.states("a notification wakes a worker long before it would poll")
+@doc.states("a worker in the background picks up new work with low latency, long before it would poll")
 async def test_low_latency(app: Holdfast, ledger: Ledger) -> None:
     ran = asyncio.Event()
 
@@ -225,15 +188,15 @@ async def test_low_latency(app: Holdfast, ledger: Ledger) -> None:
     async def act(job: Job[Any]) -> None:
         ran.set()
 
-    async with app.worker(tick_runners=("outbox",), **LONG):
-        sleeping = "SELECT count(*) FROM holdfast.sleeper WHERE until > clock_timestamp() AND 'latency' = ANY (kinds)"
-        await until(lambda: ledger.value(sleeping))
-        ledger.enqueue(act.new())
-        async with asyncio.timeout(SOON):
+    async with app.worker(tick_runners=("outbox",), **LONG) as worker:
+        await until(lambda: serving(worker).claimer._recorded.seen)  # it sleeps soundly
+        async with Stopwatch() as watch, asyncio.timeout(SOON):
+            ledger.enqueue(act.new())
             await ran.wait()
+    assert watch.seconds < 0.5
 
 
-@doc.says("a slow scheduler runner does not hold up the jobs")
+@doc.states("a slow scheduler runner does not hold up the jobs")
 async def test_slow_runner(app: Holdfast, ledger: Ledger) -> None:
     began, ran = asyncio.Event(), asyncio.Event()
 

@@ -5,77 +5,39 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from holdfast import AbortReason, Holdfast, Job, Retry
+from holdfast import Holdfast, Job, Retry, Settings
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
-from tests.engine.fleet import fast
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
-from tests.seeds.statement import DIFFERENCES, MODES, RULES, TICK_LIMITS_STARTS, Document
+from tests.kit.pace import QUICK, ms
+from tests.kit.statement import DIFFERENCES, MODES, RULES, Document
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    import pytest
-
-    from holdfast import Counts, Tick
-    from tests.engine.ledger import Ledger
+    from holdfast import Tick
+    from tests.kit.ledger import Ledger
 
 doc = Document(MODES)
 
 
-@doc.says("WORKER_TICK_RUNNER_MAX_MS limits what a tick starts: a longer job completes", differs=TICK_LIMITS_STARTS)
-async def test_a_longer_job(app: Holdfast, ledger: Ledger) -> None:
-    gate = asyncio.Event()
+@doc.states("WORKER_TICK_RUNNERS as listed keeps the built-in runners, which follow it", differs=DIFFERENCES)
+async def test_built_in_runners_follow(app: Holdfast) -> None:
+    order: list[str] = []
 
-    @app.job("longer")
-    async def act(job: Job[Any]) -> None:
-        await gate.wait()
+    async def cycle(tick: Tick) -> None:
+        order.append(tick.name)
 
-    @app.runner("opener")
-    async def opens(tick: Tick) -> Counts:
-        """Has its turn when the budget of the outbox is spent."""
-        gate.set()
-        return {"opened": 1}
-
-    one = ledger.enqueue_one(act.new())
-    result = await run_tick(application_of(app, fast(tick_runners=("outbox", "opener"), tick_runner_max=ms(500))))
-    assert ledger.job(one)[:2] == ("completed", 1)
-    assert result.exit_code == 0
-
-
-@doc.says("a job that outlasts WORKER_TICK_OVERALL_MAX_MS fails by it, and counts", differs=TICK_LIMITS_STARTS)
-async def test_an_endless_job(app: Holdfast, ledger: Ledger) -> None:
-    reasons: list[Any] = []
-
-    @app.job("endless", retry=Retry(1))
-    async def act(job: Job[Any]) -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            reasons.append(job.signal.reason)
-
-    one = ledger.enqueue_one(act.new())
-    budgets = {"tick_runner_max": ms(1_000), "tick_overall_max": ms(2_000)}
-    result = await run_tick(application_of(app, fast(tick_runners=("outbox",), **budgets)))
-    assert reasons == [AbortReason.timeout]
-    assert ledger.job(one)[:2] == ("failed", 1)
-    assert "tick_overall_max" in str(ledger.job(one).error)
-    assert result.exit_code == 1
-
-
-@doc.says("WORKER_TICK_RUNNERS as listed leaves built-in runners out; a worker warns of it", differs=DIFFERENCES)
-async def test_left_out(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
-    async def cycle(tick: Tick) -> None: ...
-
-    for name in ("invoiceReminders", "classesBilling"):
+    for name in ("invoiceReminders", "classesBilling", "unlisted"):
         app.runner(name)(cycle)
-    async with app.worker(tick_runners=("outbox", "invoiceReminders", "classesBilling"), **QUICK):
-        pass
-    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    for name in ("maintenance", "schedules", "reaper"):
-        assert any(name in message for message in warned)
+    listed = Settings.load({"WORKER_TICK_RUNNERS": "outbox,invoiceReminders,classesBilling"})
+    result = await run_tick(application_of(app, listed))
+    assert order == ["invoiceReminders", "classesBilling"]
+    assert [ticked.runner for ticked in result.runners][3:] == ["schedules", "reaper", "maintenance"]
+    off = Settings.load({"WORKER_TICK_RUNNERS": "classesBilling,-schedules,-maintenance"})
+    result = await run_tick(application_of(app, off))
+    assert [ticked.runner for ticked in result.runners] == ["classesBilling", "reaper"]
 
 
-@Document(RULES).says("RULE-020-051: a job that was aborted by its limit is counted, and its error names the limit")
+@Document(RULES).states("RULE-020-051: a job that was aborted by its limit is counted, and its error names the limit")
 async def test_limit_is_named(app: Holdfast, ledger: Ledger) -> None:
     @app.job("limited", retry=Retry(1), max_runtime=ms(300))
     async def act(job: Job[Any]) -> None:

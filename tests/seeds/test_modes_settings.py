@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import Settings, SettingsError
 from holdfast._engine.runner import selected
-from tests.seeds.statement import DIFFERENCES, MODES, PRECEDENCE, Document
+from tests.kit.statement import DIFFERENCES, MODES, PRECEDENCE, Document
 
 doc = Document(MODES)
 
@@ -86,7 +86,7 @@ def test_a_shard(variable: str, field: str) -> None:
         Settings.load({variable: both[variable]})
 
 
-@doc.says(
+@doc.states(
     "PDF_RENDER_CONCURRENCY, 2, bounds heavy handlers apart from the others: the queue pdf, and only if it is set",
     differs=PRECEDENCE,
 )
@@ -95,13 +95,13 @@ def test_pdf_concurrency() -> None:
     assert loaded("queue_concurrency", PDF_RENDER_CONCURRENCY="3") == {"pdf": 3}
 
 
-@doc.says("WORKER_TICK_RUNNERS is a comma-separated list of runners, in order")
+@doc.states("WORKER_TICK_RUNNERS is a comma-separated list of runners, in order")
 def test_runners_in_order() -> None:
     listed = loaded("tick_runners", WORKER_TICK_RUNNERS="outbox, invoiceReminders ,classesBilling")
     assert listed == ("outbox", "invoiceReminders", "classesBilling")
 
 
-@doc.says(
+@doc.states(
     "without WORKER_TICK_RUNNERS the runners are outbox, invoiceReminders, classesBilling; the built-in ones follow",
     differs=DIFFERENCES,
 )

@@ -14,14 +14,14 @@ import pytest
 from holdfast import Holdfast, Job
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
-from tests.cli import commands
-from tests.engine.fleet import SOON, fast
 from tests.engine.test_http_runner import Service, served
-from tests.seeds.statement import MODES, SHARDS_ARE_RANGES, Document
+from tests.kit import commands
+from tests.kit.fleet import SOON, alone, fast
+from tests.kit.statement import MODES, SHARDS_ARE_RANGES, Document
 
 if TYPE_CHECKING:
     from holdfast import Counts, Tick
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 doc = Document(MODES)
 
@@ -29,7 +29,7 @@ doc = Document(MODES)
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Where the application `cycles:app` lies."""
-    shutil.copy(Path(commands.__file__).with_name("cycles.py"), tmp_path / "cycles.py")
+    shutil.copy(Path(__file__).parents[1] / "cli" / "cycles.py", tmp_path / "cycles.py")
     return tmp_path
 
 
@@ -37,44 +37,16 @@ def outcomes(result: Any) -> dict[str, str]:
     return {ticked.runner: ticked.outcome for ticked in result.runners}
 
 
-@doc.says("tick mode boots, runs every runner once, and exits")
+@doc.states("tick mode boots, runs every runner once, and exits")
 def test_tick_command(database: str, folder: Path) -> None:
-    said = commands.holdfast("tick", "cycles:app", "--json", database=database, cwd=folder)
-    assert said.status == 0
-    names = [one["runner"] for one in json.loads(said.out)["runners"]]
+    output = commands.holdfast("tick", "cycles:app", "--json", database=database, cwd=folder)
+    assert output.status == 0
+    names = [one["runner"] for one in json.loads(output.out)["runners"]]
     assert names[:3] == ["outbox", "first", "second"]
     assert len(names) == len(set(names))
 
 
-@doc.says("a tick runs the configured runners in their order")
-async def test_order(app: Holdfast) -> None:
-    called: list[str] = []
-    for name in ("invoiceReminders", "classesBilling"):
-
-        @app.runner(name)
-        async def cycle(tick: Tick) -> None:
-            called.append(tick.name)
-
-    await run_tick(application_of(app, fast(tick_runners=("classesBilling", "outbox", "invoiceReminders"))))
-    assert called == ["classesBilling", "invoiceReminders"]
-
-
-@doc.says("a runner that fails is reported by the exit status, and does not stop the next")
-async def test_failure(app: Holdfast) -> None:
-    @app.runner("broken")
-    async def broken(tick: Tick) -> None:
-        raise ValueError("no")
-
-    @app.runner("next")
-    async def after(tick: Tick) -> Counts:
-        return {"done": 1}
-
-    result = await run_tick(application_of(app, fast(tick_runners=("broken", "next"))))
-    assert outcomes(result) == {"broken": "failed", "next": "completed"}
-    assert result.exit_code == 1
-
-
-@doc.says("tick is the single code path: a one-shot tick and a background worker call the same runner")
+@doc.states("tick is the single code path: a one-shot tick and a background worker call the same runner")
 async def test_single_source_of_truth(app: Holdfast) -> None:
     called: list[str] = []
     again = asyncio.Event()
@@ -91,22 +63,7 @@ async def test_single_source_of_truth(app: Holdfast) -> None:
         await again.wait()
 
 
-@doc.says("a runner takes at most WORKER_TICK_RUNNER_MAX_ITEMS work items in a tick")
-async def test_items(app: Holdfast, ledger: Ledger) -> None:
-    ran: list[int] = []
-
-    @app.job("items")
-    async def act(job: Job[Any]) -> None:
-        ran.append(job.id)
-
-    ledger.enqueue(*[act.new() for _ in range(12)])
-    await run_tick(application_of(app, fast(tick_runners=("outbox",), tick_runner_max_items=5)))
-    assert len(ran) == 5
-    await run_tick(application_of(app, fast(tick_runners=("outbox",), tick_runner_max_items=50)))
-    assert len(set(ran)) == 12
-
-
-@doc.says("a runner is told to end when WORKER_TICK_RUNNER_MAX_MS has passed")
+@doc.states("a runner is told to end when WORKER_TICK_RUNNER_MAX_MS has passed")
 async def test_runner_max(app: Holdfast) -> None:
     @app.runner("slow")
     async def slow(tick: Tick) -> Counts:
@@ -126,21 +83,7 @@ async def test_runner_max(app: Holdfast) -> None:
     assert result.seconds < SOON
 
 
-@doc.says("WORKER_TICK_OVERALL_MAX_MS bounds the whole tick: what has no time left is skipped")
-async def test_overall_max(app: Holdfast) -> None:
-    @app.runner("slow")
-    async def slow(tick: Tick) -> None:
-        await tick.signal.wait()
-
-    @app.runner("late")
-    async def late(tick: Tick) -> None:
-        raise AssertionError("it must not start")
-
-    result = await run_tick(application_of(app, fast(tick_runners=("slow", "late"), tick_overall_max=fast().heartbeat)))
-    assert outcomes(result)["late"] == "skipped"
-
-
-@doc.says("shards split the work: together they take every job, and each job once", differs=SHARDS_ARE_RANGES)
+@doc.states("shards split the work: together they take every job, and each job once", differs=SHARDS_ARE_RANGES)
 async def test_shards(app: Holdfast, ledger: Ledger) -> None:
     ran: list[int] = []
 
@@ -171,14 +114,14 @@ async def test_lock_keys(app: Holdfast, name: str) -> None:
     async def cycle(tick: Tick) -> Counts:
         return {"done": 1}
 
-    settings = fast(tick_runners=(name,))
-    with psycopg.connect(str(app.url)) as other:
+    settings = fast(tick_runners=alone(name))
+    with psycopg.connect(app.url) as other:
         other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"worker:scheduler:{name}"])
         assert outcomes(await run_tick(application_of(app, settings))) == {name: "skipped"}
     assert outcomes(await run_tick(application_of(app, settings))) == {name: "completed"}
 
 
-@doc.says("a singleton runner is skipped on the replica that does not get the lock, and runs on one only")
+@doc.states("a singleton runner is skipped on the replica that does not get the lock, and runs on one only")
 async def test_singleton(app: Holdfast) -> None:
     started, go = asyncio.Event(), asyncio.Event()
     rival = Holdfast(app.url)
@@ -190,15 +133,15 @@ async def test_singleton(app: Holdfast) -> None:
 
     for each in (app, rival):
         each.runner("once", singleton=True)(cycle)
-    first = asyncio.create_task(run_tick(application_of(app, fast(tick_runners=("once",)))))
+    first = asyncio.create_task(run_tick(application_of(app, fast(tick_runners=alone("once")))))
     async with asyncio.timeout(SOON):
         await started.wait()
-    assert outcomes(await run_tick(application_of(rival, fast(tick_runners=("once",))))) == {"once": "skipped"}
+    assert outcomes(await run_tick(application_of(rival, fast(tick_runners=alone("once"))))) == {"once": "skipped"}
     go.set()
     assert outcomes(await first) == {"once": "completed"}
 
 
-@doc.says("outbox consumption is allowed on all replicas at the same time")
+@doc.states("outbox consumption is allowed on all replicas at the same time")
 async def test_all_replicas(app: Holdfast, ledger: Ledger) -> None:
     both = asyncio.Barrier(2)
     workers: list[Any] = []
@@ -215,12 +158,12 @@ async def test_all_replicas(app: Holdfast, ledger: Ledger) -> None:
     assert len(set(workers)) == 2
 
 
-@doc.says("internal scheduler endpoints are called with the header x-service-token")
+@doc.states("internal scheduler endpoints are called with the header x-service-token")
 async def test_service_token(app: Holdfast) -> None:
     service = Service()
     app.http_runner("reminders.call", "/internal/reminders")
     with served(service):
-        settings = fast(tick_runners=("reminders.call",), api_base_url=service.url, api_service_token="abc")  # noqa: S106 - a test's
+        settings = fast(tick_runners=alone("reminders.call"), api_base_url=service.url, api_service_token="abc")  # noqa: S106 - a test's
         result = await run_tick(application_of(app, settings))
     assert outcomes(result) == {"reminders.call": "completed"}
     [(path, headers, _)] = service.asked

@@ -13,36 +13,30 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from holdfast import Holdfast, Job, Settings, SettingsError
-from tests.engine.fleet import SOON
-from tests.engine.ledger import Ledger
-from tests.engine.pace import AT_ONCE, BRIEF, QUICK, ms
-from tests.engine.waiting import until
-from tests.seeds.statement import DIFFERENCES, RULES, Document
-from tests.traps.workers import Worker, enqueue, job
+from holdfast._drivers import run_sync
+from holdfast._store.worker import beat_worker, register_worker
+from tests.kit.fleet import SOON
+from tests.kit.ledger import Ledger
+from tests.kit.pace import AT_ONCE, BRIEF, QUICK, ms
+from tests.kit.statement import DESIGN, DIFFERENCES, RULES, Document
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+design = Document(DESIGN)
 doc = Document(RULES)
 
 
-@doc.says("RULE-020-032: log lines carry the worker's id")
+@doc.states("RULE-020-052: a worker that stops is logged")
+@doc.states("RULE-020-032: log lines carry the worker's id")
 async def test_log_correlation(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "holdfast"):
         async with app.worker(id="logged", **QUICK):
             pass
     lines = [record for record in caplog.records if record.getMessage().startswith("worker st")]
     assert {vars(record)["worker"] for record in lines} == {"logged"}
-
-
-@doc.says("RULE-020-032: each worker has an identifier of its own, and its claims are under it")
-def test_worker_identification(ledger: Ledger) -> None:
-    enqueue(ledger.conn, job("identified"), job("identified"))
-    workers = [Worker(ledger.conn, "identified") for _ in range(2)]
-    for worker in workers:
-        worker.claim(1)
-    holders = "SELECT locked_by FROM holdfast.job WHERE kind = 'identified'"
-    assert {holder for (holder,) in ledger.rows(holders)} == {worker.id for worker in workers}
+    assert lines[-1].getMessage().startswith("worker stopped")
 
 
 @pytest.fixture
@@ -72,33 +66,34 @@ async def stopped(app: Holdfast, ledger: Ledger) -> dict[str, Any]:
     }
 
 
-@doc.says("RULE-020-030: a graceful shutdown accepts no new batches; what was not started is given back uncounted")
+@doc.states("RULE-020-030: a graceful shutdown accepts no new batches; what was not started is given back uncounted")
 def test_no_new_batches(stopped: dict[str, Any]) -> None:
     assert stopped["jobs"][1:] == [("pending", 0)] * 4
 
 
-@doc.says("RULE-020-030: a graceful shutdown completes what is in flight")
+@design.states("a stop waits for the current job to complete")
+@doc.states("RULE-020-030: a graceful shutdown completes what is in flight")
 def test_in_flight(stopped: dict[str, Any]) -> None:
     assert stopped["jobs"][0] == ("completed", 1)
 
 
-@doc.says("RULE-020-030: a graceful shutdown releases its resources")
+@doc.states("RULE-020-030: a graceful shutdown releases its resources")
 async def test_release(stopped: dict[str, Any]) -> None:
     await until(lambda: stopped["sessions"]() == 0)
 
 
-@doc.says("RULE-020-030: a graceful shutdown ends cleanly, and says so in the worker's row")
+@doc.states("RULE-020-030: a graceful shutdown ends cleanly, and says so in the worker's row")
 def test_exit(stopped: dict[str, Any]) -> None:
     assert stopped["row"] == [("stopped", True)]
 
 
-@doc.says("RULE-020-031: a shutdown timeout beyond the lease is refused")
+@doc.states("RULE-020-031: a shutdown timeout beyond the lease is refused")
 def test_shutdown_timeout_is_bounded() -> None:
     with pytest.raises(SettingsError, match=r"WORKER_SHUTDOWN_TIMEOUT_MS .* must be at most"):
         Settings.load({"WORKER_SHUTDOWN_TIMEOUT_MS": "60001", "OUTBOX_LEASE_DURATION_MS": "60000"})
 
 
-@doc.says("RULE-020-031: what outlasts the timeout is aborted and released at once", differs=DIFFERENCES)
+@doc.states("RULE-020-031: what outlasts the timeout is aborted and released at once", differs=DIFFERENCES)
 async def test_shutdown_timeout(app: Holdfast, ledger: Ledger) -> None:
     began, reasons = asyncio.Event(), list[Any]()
 
@@ -139,7 +134,7 @@ asyncio.run(main())
 @pytest.fixture(scope="module")
 def death(database: str) -> Iterator[dict[str, Any]]:
     """The log lines, transitions and rows of a worker that was killed while it ran a job."""
-    told: list[Any] = []
+    reported: list[Any] = []
 
     async def survive(ledger: Ledger, one: int) -> None:
         app = Holdfast(database)
@@ -147,7 +142,7 @@ def death(database: str) -> Iterator[dict[str, Any]]:
         @app.job("killed", retry=AT_ONCE)
         async def act(job: Job[Any]) -> None: ...
 
-        app.listeners.append(told.append)
+        app.listeners.append(reported.append)
         async with app.worker(**BRIEF):
             await until(lambda: ledger.status(one) == "completed")
 
@@ -164,34 +159,47 @@ def death(database: str) -> Iterator[dict[str, Any]]:
         asyncio.run(survive(ledger, one))
         yield {
             "job": ledger.job(one),
-            "told": [transition.name for transition in told if transition.job == one],
+            "told": [transition.name for transition in reported if transition.job == one],
             "attempts": ledger.attempts(one),
             "row": ledger.rows("SELECT stopped_at, stop_reason FROM holdfast.worker WHERE name = 'victim'"),
         }
 
 
-@doc.says("RULE-020-052: a worker that was killed triggers the reaper's recovery, and its job runs again")
+@doc.states("RULE-020-052: a worker that was killed triggers the reaper's recovery, and its job runs again")
 def test_death_is_recovered(death: dict[str, Any]) -> None:
     assert death["job"][:2] == ("completed", 2)
 
 
-@doc.says("RULE-020-052: the death is on record: the attempt was lost, and the worker's row has no end")
+@doc.states("RULE-020-052: the death is on record: the attempt was lost, and the worker's row has no end")
 def test_death_is_recorded(death: dict[str, Any]) -> None:
     assert death["attempts"][0] == (1, "lost")
-    assert all(reason != "stopped" for _, reason in death["row"])
+    [(stopped_at, reason)] = death["row"]
+    assert stopped_at is None
+    assert reason in {None, "lost"}
 
 
-@doc.says("RULE-020-052: the death is reported to who watches: job_reaped")
+@doc.states("RULE-020-052: the death is reported to who watches: job_reaped")
 def test_death_is_reported(death: dict[str, Any]) -> None:
     assert "job_reaped" in death["told"]
 
 
-@doc.says("RULE-020-052: a worker that stops is logged")
-async def test_stop_is_logged(app: Holdfast, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "holdfast"):
-        async with app.worker(id="leaving", **QUICK):
-            pass
-    assert any(
-        record.getMessage().startswith("worker stopped") and vars(record)["worker"] == "leaving"
-        for record in caplog.records
-    )
+@doc.states(
+    "RULE-020-052: a worker that died while it held nothing is logged and reported by the next pass of a reaper"
+)
+async def test_idle_death_is_reported(app: Holdfast, ledger: Ledger, caplog: pytest.LogCaptureFixture) -> None:
+    reported: list[Any] = []
+    app.listeners.append(reported.append)
+    dead = register_worker("idle", queues=["default"], kinds=[], settings={"processing_timeout_ms": 60_000})
+    one = run_sync(ledger.conn, dead)
+    async with app.worker(id="first", **QUICK), app.worker(id="second", **QUICK):
+        ledger.do("UPDATE holdfast.worker SET heartbeat_at = now() - interval '61 s' WHERE id = %s", one)
+        await until(
+            lambda: [each.details["lost_worker"] for each in reported if each.name == "worker_lost"] == ["idle"]
+        )
+        assert any("a worker died" in record.getMessage() for record in caplog.records)
+        since = ledger.value("SELECT clock_timestamp()")
+        both = "SELECT min(reaped_at) > %s FROM holdfast.worker WHERE name IN ('first', 'second')"
+        await until(lambda: ledger.value(both, since))
+    assert [each.name for each in reported].count("worker_lost") == 1, "once, by one worker"
+    run_sync(ledger.conn, beat_worker(one, {}))
+    assert ledger.rows("SELECT stopped_at, stop_reason FROM holdfast.worker WHERE id = %s", one) == [(None, None)]

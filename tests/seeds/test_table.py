@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.seeds.statement import DOCUMENTS
+from tests.kit.statement import DOCUMENTS
 from tests.seeds.table import DOCS, PAGE, Table, page, read_table
 
 

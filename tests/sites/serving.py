@@ -16,7 +16,7 @@ from urllib.request import HTTPCookieProcessor, Request, build_opener
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
-from tests.cli.commands import PATIENCE, Said, environment
+from tests.kit.commands import PATIENCE, Output, environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,7 +35,7 @@ class Site:
         self._environment = environment(database, **libpq(database), **variables)
         self._command = [sys.executable, *command]
         self._lines: list[str] = []
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._open = build_opener(HTTPCookieProcessor()).open
         self._url = ""
 
@@ -52,7 +52,7 @@ class Site:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
         try:
-            self._url = self._hear(r"(http://127\.0\.0\.1:[1-9]\d*)")
+            self._url = self._wait_for_line(r"(http://127\.0\.0\.1:[1-9]\d*)")
             self._reached()
         except BaseException:
             self.__exit__()
@@ -81,11 +81,11 @@ class Site:
     def request(self, request: Request) -> tuple[int, Any]:
         try:
             with self._open(request, timeout=PATIENCE) as answer:
-                status, said = answer.status, answer.read().decode()
+                status, output = answer.status, answer.read().decode()
         except HTTPError as error:
             with error:
-                status, said = error.code, error.read().decode()
-        return status, json.loads(said) if said.startswith("{") else said
+                status, output = error.code, error.read().decode()
+        return status, json.loads(output) if output.startswith("{") else output
 
     def until_sent(self, order: int) -> None:
         """Wait until a worker has done what the order asks for."""
@@ -94,12 +94,12 @@ class Site:
             assert time.monotonic() < deadline, self._lines
             time.sleep(0.02)
 
-    def _hear(self, pattern: str) -> str:
+    def _wait_for_line(self, pattern: str) -> str:
         deadline = time.monotonic() + PATIENCE
-        with self._told:
+        with self._changed:
             while not (found := re.search(pattern, "".join(self._lines))):
                 assert self._process.poll() is None, self._lines
-                assert self._told.wait(deadline - time.monotonic()), self._lines
+                assert self._changed.wait(deadline - time.monotonic()), self._lines
         return found[1]
 
     def _reached(self) -> None:
@@ -118,14 +118,14 @@ class Site:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            with self._told:
+            with self._changed:
                 self._lines.append(line)
-                self._told.notify_all()
-        with self._told:
-            self._told.notify_all()
+                self._changed.notify_all()
+        with self._changed:
+            self._changed.notify_all()
 
 
-def command(name: str, *arguments: str, database: str, **variables: str) -> Said:
+def command(name: str, *arguments: str, database: str, **variables: str) -> Output:
     """Run a command where the site's code is, to its end."""
     done = subprocess.run(  # noqa: S603 - the command under test
         [sys.executable, *arguments],
@@ -136,7 +136,7 @@ def command(name: str, *arguments: str, database: str, **variables: str) -> Said
         timeout=PATIENCE,
         check=False,
     )
-    return Said(done.returncode, done.stdout, done.stderr)
+    return Output(done.returncode, done.stdout, done.stderr)
 
 
 def rows(database: str, query: str) -> Sequence[tuple[Any, ...]]:

@@ -12,8 +12,8 @@ UVICORN = ("-m", "uvicorn", "shop:web", "--port", "0")
 @pytest.fixture(params=["fastapi_site", "starlette_site"])
 def name(request: pytest.FixtureRequest, database: str) -> str:
     if request.param == "starlette_site":
-        said = command(request.param, "-c", f"import psycopg; {CREATE}", database=database)
-        assert said.status == 0, said.err
+        output = command(request.param, "-c", f"import psycopg; {CREATE}", database=database)
+        assert output.status == 0, output.err
     return str(request.param)
 
 

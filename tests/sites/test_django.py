@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.databases import clone
+from tests.kit.databases import clone
 from tests.sites.serving import Site, command, pending, rows
 from tools.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cli.commands import Said
+    from tests.kit.commands import Output
     from tools.postgres import Server
 
 SITE = "django_site"
 
 
-def manage(*arguments: str, database: str) -> Said:
+def manage(*arguments: str, database: str) -> Output:
     return command(SITE, "manage.py", *arguments, database=database)
 
 
@@ -27,8 +27,8 @@ def manage(*arguments: str, database: str) -> Said:
 def database(server: Server) -> Iterator[str]:
     """A database that Django alone has migrated."""
     with clone(server, "template0") as database:
-        said = manage("migrate", database=database)
-        assert said.status == 0, said.err
+        output = manage("migrate", database=database)
+        assert output.status == 0, output.err
         yield database
 
 
@@ -48,6 +48,6 @@ def test_an_order_and_its_job_are_committed_or_rolled_back_together(database: st
 
 
 def test_the_site_passes_its_own_tests(database: str) -> None:
-    said = manage("test", database=database)
-    assert said.status == 0, said.err
-    assert "Ran 2 tests" in said.err
+    output = manage("test", database=database)
+    assert output.status == 0, output.err
+    assert "Ran 2 tests" in output.err

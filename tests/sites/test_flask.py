@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.databases import clone
+from tests.kit.databases import clone
 from tests.sites.serving import Site, command, pending, rows
 
 if TYPE_CHECKING:
-    from tests.cli.commands import Said
+    from tests.kit.commands import Output
     from tools.postgres import Server
 
 SITE = "flask_site"
 FLASK = ("-m", "flask", "--app", "shop")
 
 
-def flask(*arguments: str, database: str) -> Said:
+def flask(*arguments: str, database: str) -> Output:
     return command(SITE, *FLASK, *arguments, database=database)
 
 
 def test_an_order_and_its_job_are_committed_or_rolled_back_together(server: Server) -> None:
     with clone(server, "template0") as database:
         for arguments in (["tables"], ["holdfast", "migrate"]):
-            said = flask(*arguments, database=database)
-            assert said.status == 0, said
+            output = flask(*arguments, database=database)
+            assert output.status == 0, output
         with Site(SITE, *FLASK, "run", "--port", "0", database=database) as site:
             assert site.post("/orders", address="eve@example.org", card="declined")[0] == 409
             assert (pending(database), rows(database, "SELECT * FROM orders")) == ([], [])

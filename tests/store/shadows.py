@@ -62,7 +62,7 @@ def cast_shadows(conn: psycopg.Connection[Any]) -> int:
 def _texts() -> str:
     folder = files("holdfast._store").joinpath("sql")
     found = [file.read_text("utf-8") for file in folder.iterdir() if file.name.endswith(".sql")]
-    found += [file.read_text("utf-8") for file in folder.joinpath("migrations").iterdir()]
+    found += [file.read_text("utf-8") for file in folder.joinpath("schema").iterdir()]
     return "\n".join(found)
 
 

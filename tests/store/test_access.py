@@ -16,7 +16,7 @@ from holdfast._store.access import (
 )
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 KEY = "0123456789ab"
 DIGEST = "f" * 64

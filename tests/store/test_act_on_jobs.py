@@ -8,10 +8,10 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._store.search import act_on_jobs
-from tests.traps.workers import enqueue, job, statuses
+from tests.kit.workers import enqueue, job, statuses
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 @pytest.mark.parametrize("action", ["cancel", "delete"])

@@ -10,15 +10,15 @@ from holdfast._drivers import run_sync
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Blocker, Completed, Outcome
 from holdfast._model.unique import Unique
-from holdfast._store.chain import complete_chain, read_blockers, repair_blockers
+from holdfast._store.chain import complete_chain, read_blockers, release_waiters, repair_blockers
 from holdfast._store.enqueue import enqueue_job
 from holdfast._store.finish import complete_job
 from holdfast._store.inspect import delete_job
 from holdfast._store.lease import Held
 from holdfast._store.search import cancel_job, replay_job
 from holdfast._store.statement import Statement
-from tests.traps.sessions import await_waiting, background
-from tests.traps.workers import (
+from tests.kit.sessions import await_waiting, background
+from tests.kit.workers import (
     CANCELLED,
     FAILED,
     RELEASED,
@@ -33,14 +33,9 @@ from tests.traps.workers import (
 )
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 DONE = Completed("1")
-
-
-@pytest.fixture
-def worker(connect: Connect) -> Worker:
-    return Worker(connect())
 
 
 def left(worker: Worker, waiter: int) -> tuple[Any, ...]:
@@ -402,6 +397,7 @@ def test_what_was_missed_is_repaired(worker: Worker) -> None:
     assert (since, repaired) == (alive, 2)
     assert run_sync(worker.conn, repair_blockers(since=since)) == (0, 0)
     assert run_sync(worker.conn, repair_blockers()) == (0, 0)
+    assert run_sync(worker.conn, release_waiters()) == 2
     assert left(worker, waiter) == ("blocked", 1, None)
     assert left(worker, other) == ("pending", 0, True)
     assert run_sync(worker.conn, read_blockers([other]))[other] == [Blocker(gone, "cancelled", None, "not_found", None)]

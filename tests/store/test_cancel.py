@@ -9,10 +9,10 @@ from holdfast._drivers import run_sync
 from holdfast._model.new_job import OrderKey
 from holdfast._store.lease import ClaimAnswer
 from holdfast._store.search import cancel_job, replay_job
-from tests.traps.workers import CANCELLED, FAILED, Worker, drain, enqueue, job, number, statuses
+from tests.kit.workers import CANCELLED, FAILED, Worker, drain, enqueue, job, number, statuses
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 @pytest.mark.parametrize("delay", [timedelta(0), timedelta(days=1)])

@@ -9,19 +9,19 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._store.inspect import (
     BOUNDS,
-    Counted,
+    KindCount,
     read_census,
     read_kind_tallies,
     read_tallies,
     sum_tallies,
     take_census,
 )
-from tests.traps.workers import number
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
     import psycopg
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 PAGES = """CREATE OR REPLACE FUNCTION holdfast.census_pages(whole boolean) RETURNS bigint
@@ -32,7 +32,7 @@ def enqueue(conn: psycopg.Connection[Any], count: int = 1, **job: Any) -> None:
     conn.execute("SELECT count(*) FROM holdfast.enqueue_jobs(%s)", [json.dumps([{"kind": "mail", **job}] * count)])
 
 
-def counted(conn: psycopg.Connection[Any]) -> list[Counted]:
+def counted(conn: psycopg.Connection[Any]) -> list[KindCount]:
     return run_sync(conn, read_census()).lines
 
 
@@ -49,7 +49,7 @@ def test_live_jobs_are_counted_by_queue_and_kind(connect: Connect) -> None:
     first, second = counted(conn)
     assert first[:7] == ("default", "mail", 3, 3, 0, 0, 0)
     assert first.oldest_due_at is not None
-    assert second == Counted("pdf", "render", pending=2)
+    assert second == KindCount("pdf", "render", pending=2)
 
 
 def test_what_runs_is_counted_and_what_is_stuck(connect: Connect) -> None:

@@ -11,14 +11,15 @@ from holdfast._model.errors import ChainAwaited, DuplicateJob, InvalidJob, Wrong
 from holdfast._model.job import Completed
 from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
-from holdfast._store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains, read_chain
+from holdfast._store.chain import ChainEnd, chain_ends, complete_chain, delete_chains, list_chains
 from holdfast._store.finish import complete_job
 from holdfast._store.inspect import delete_job
+from holdfast._store.job import read_chain
 from holdfast._store.lease import ClaimAnswer, Held
 from holdfast._store.search import cancel_job, replay_job
-from tests.traps.mutation import open_trap
-from tests.traps.sessions import await_waiting, background
-from tests.traps.workers import (
+from tests.kit.mutation import open_trap
+from tests.kit.sessions import await_waiting, background
+from tests.kit.workers import (
     CANCELLED,
     FAILED,
     RETRIED,
@@ -34,12 +35,7 @@ from tests.traps.workers import (
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome
     from holdfast._model.new_job import NewJob
-    from tests.traps.workers import Connect
-
-
-@pytest.fixture
-def worker(connect: Connect) -> Worker:
-    return Worker(connect())
+    from tests.kit.workers import Connect
 
 
 def then(new: NewJob[Any], result: str | None = None) -> Completed:
@@ -228,17 +224,19 @@ def test_a_chain_is_completed_from_outside(worker: Worker, connect: Connect, sta
     claimed = worker.claim() if state in {"processing", "parked"} else []
     assert run_sync(worker.conn, complete_chain(chain, '"ok"', job("next").as_json())) == "completed"
     ended, following = run_sync(worker.conn, read_chain(chain))
-    assert (ended.status, ended.result, ended.next_id) == ("completed", '"ok"', following.id)
+    assert (ended.status, ended.stored_result, ended.next_id) == ("completed", '"ok"', following.id)
     assert (following.kind, following.status) == ("next", "pending")
     assert number(worker.conn, "SELECT worker_id IS NULL FROM holdfast.job_history WHERE id = %s", chain)
     assert number(worker.conn, "SELECT count(*) FROM holdfast.attempt") == 0
     assert number(worker.conn, "SELECT count(*) FROM holdfast.blocker") == 0
-    heard = [notice.payload for notice in listener.notifies(timeout=0.2 if state != "processing" else 5, stop_after=1)]
+    received = [
+        notice.payload for notice in listener.notifies(timeout=0.2 if state != "processing" else 5, stop_after=1)
+    ]
     if state == "processing":
-        assert heard == [f"lost {chain} {claimed[0].token} already_completed"]
+        assert received == [f"lost {chain} {claimed[0].token} already_completed"]
         assert worker.end(claimed) == {chain: ClaimAnswer.already_completed}
     else:
-        assert heard == []
+        assert received == []
     assert run_sync(worker.conn, complete_chain(chain)) == "completed", "the next one"
     assert run_sync(worker.conn, complete_chain(chain)) == "already_ended"
     assert run_sync(worker.conn, complete_chain(4711)) == "not_found"
@@ -262,7 +260,7 @@ def test_completing_from_outside_follows_a_chain_that_goes_on(worker: Worker, co
             handler.execute("COMMIT")
             handler.execute("BEGIN")
             assert completing.result(timeout=30) == "completed"
-    assert [line.result for line in run_sync(worker.conn, read_chain(first))] == [None, '"outside"']
+    assert [line.stored_result for line in run_sync(worker.conn, read_chain(first))] == [None, '"outside"']
 
 
 def test_a_chain_is_deleted_whole(worker: Worker, connect: Connect) -> None:
@@ -277,8 +275,8 @@ def test_a_chain_is_deleted_whole(worker: Worker, connect: Connect) -> None:
     assert run_sync(worker.conn, delete_chains([chain, dead, other, 4711])) == [chain, dead, other]
     assert statuses(worker.conn) == {}
     assert number(worker.conn, "SELECT count(*) FROM holdfast.attempt") == 0
-    heard = {notice.payload for notice in listener.notifies(timeout=5, stop_after=2)}
-    assert f"lost {other} {running[0].token} not_found" in heard
+    received = {notice.payload for notice in listener.notifies(timeout=5, stop_after=2)}
+    assert f"lost {other} {running[0].token} not_found" in received
     assert worker.end(running) == {other: ClaimAnswer.not_found}
     assert run_sync(worker.conn, chain_ends([chain]))[chain].status == "not_found"
 

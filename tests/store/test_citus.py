@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Job
 from holdfast._store.schema import check, migrate, migrations
-from tests.cli.commands import holdfast
+from tests.kit.commands import holdfast
 from tools.postgres import Server
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ async def test_one_transaction_over_a_distributed_table_and_a_job(cluster: Clust
     async def send(job: Job[None], order_id: int) -> str:
         return f"{order_id} sent"
 
-    with psycopg.connect(app.url or "", autocommit=True) as conn:
+    with psycopg.connect(app.url, autocommit=True) as conn:
         migrate(conn)
         conn.execute("CREATE TABLE orders (id integer PRIMARY KEY)")
         conn.execute("SELECT create_distributed_table('orders', 'id')")
@@ -84,6 +84,6 @@ async def test_one_transaction_over_a_distributed_table_and_a_job(cluster: Clust
         await own.commit()
     async with app.worker():
         assert await app.wait(receipt) == "7 sent"
-    with psycopg.connect(app.url or "", autocommit=True) as conn:
+    with psycopg.connect(app.url, autocommit=True) as conn:
         assert conn.execute("SELECT id FROM orders").fetchall() == [(7,)]
         assert conn.execute("SELECT count(*) FROM holdfast.job_history").fetchone() == (1,)

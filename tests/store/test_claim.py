@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -10,15 +11,15 @@ from hypothesis import strategies as st
 from holdfast._drivers import run_sync
 from holdfast._model.errors import WrongIsolation
 from holdfast._model.work import Lease
-from holdfast._store.claim import SHARDS, Floors, Shards, claim_jobs
+from holdfast._store.claim import SHARDS, WINDOWS, Floors, Shards, Windows, claim_jobs
 from holdfast._store.search import cancel_job
-from tests.traps.mutation import let_claims_take_their_time
-from tests.traps.workers import CANCELLED, RETRIED, Worker, enqueue, fill, job, number, statuses
+from tests.kit.mutation import let_claims_take_their_time
+from tests.kit.workers import CANCELLED, RETRIED, Worker, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def stagger(conn: Connection[Any]) -> None:
@@ -67,8 +68,10 @@ def test_one_token_for_a_call_and_a_larger_one_for_the_next(connect: Connect) ->
 
 def test_nothing_to_do_takes_no_token(connect: Connect) -> None:
     worker = Worker(connect())
+    newest = "SELECT last_value FROM holdfast.token"
+    before = number(worker.conn, newest)
     assert worker.claim() == []
-    assert number(worker.conn, "SELECT is_called FROM holdfast.token") is False
+    assert number(worker.conn, newest) == before
 
 
 @pytest.mark.parametrize("kinds", [1, 3, 10])
@@ -314,6 +317,66 @@ def test_every_lane_that_is_served_is_found(  # noqa: PLR0917 - what a walk depe
             assert sorted(found) == sorted(expected)
             floors.advance(claim.jobs[:claimed], reach=0, took=0)
             conn.execute("DELETE FROM holdfast.job")
+
+
+STRETCHES = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b"]),  # queue
+        st.sampled_from(["k", "l"]),  # kind
+        st.sampled_from([0, 5]),  # priority
+        st.sampled_from([None, "x", "y", "each"]),  # order key; each: every job has its own
+        st.integers(1, 30),  # jobs that became due one after another
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@given(
+    stretches=STRETCHES,
+    slots=st.tuples(st.integers(1, 20), st.integers(1, 20)),
+    limit=st.integers(1, 30),
+    windows=st.none() | st.builds(Windows, st.sampled_from([1, 2, 4, 8]), st.integers(0, WINDOWS - 1)),
+    floors=st.none() | st.builds(Floors),
+    held=st.booleans(),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_claim_takes_no_more_than_it_is_asked_for(  # noqa: PLR0917 - what a claim depends on
+    connect: Connect,
+    stretches: list[tuple[str, str, int, str | None, int]],
+    slots: tuple[int, int],
+    limit: int,
+    windows: Windows | None,
+    floors: Floors | None,
+    held: bool,
+) -> None:
+    """Followers of an order key are parked, and others taken in their place: never more than those."""
+    with connect() as conn, connect() as other, conn.transaction(force_rollback=True):
+        if held:
+            other.execute("SELECT pg_advisory_lock(hashtext('holdfast.order_key'), hashtext('y'))")
+        worker = Worker(conn, "k", "l", queues=["a", "b"])
+        for place, (queue, kind, level, key, jobs) in enumerate(stretches):
+            fill(
+                conn,
+                jobs,
+                queue=queue,
+                kind=kind,
+                priority=str(level),
+                available_at=f"now() - interval '1 hour' + ({place * 100} + n) * interval '1 second'",
+                order_key="NULL" if key is None else f"'{key}'" if key != "each" else f"'{place} ' || n",
+                order_seq="NULL" if key is None else str(place * 100) + " + n",
+            )
+        for _ in range(3):
+            wanted = dict(zip("ab", slots, strict=True))
+            statement = claim_jobs(worker.id, wanted, worker.leases, limit=limit, windows=windows, floors=floors)
+            claim = run_sync(conn, statement)
+            if floors is not None:
+                floors.advance(claim.jobs, reach=0, took=0)
+            taken = Counter(one.queue for one in claim.jobs)
+            assert taken.total() <= limit
+            assert all(taken[queue] <= most for queue, most in wanted.items())
+            keys = [one.order_key for one in claim.jobs if one.order_key is not None]
+            assert len(keys) == len(set(keys))
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])

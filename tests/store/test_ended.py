@@ -11,12 +11,12 @@ from holdfast._store.chain import chain_ends
 from holdfast._store.job import get_job
 from holdfast._store.search import replay_job
 from tests.engine.test_maintenance import add_day
-from tests.traps.workers import number
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
     import psycopg
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 ENDED = """
 INSERT INTO holdfast.{}

@@ -14,11 +14,11 @@ from holdfast._model.codec import JsonCodec
 from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_job, enqueue_jobs
-from tests.traps.plans import explained
-from tests.traps.workers import Worker, enqueue, job, number
+from tests.kit.plans import explained
+from tests.kit.workers import Worker, enqueue, job, number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
     from tools.postgres import Server
 
 COLUMNS = (

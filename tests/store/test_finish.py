@@ -13,7 +13,7 @@ from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job
-from tests.traps.workers import (
+from tests.kit.workers import (
     CANCELLED,
     COMPLETED,
     FAILED,
@@ -30,7 +30,7 @@ from tests.traps.workers import (
 
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 HISTORY = (
     "status::text, attempt, max_attempts, priority, queue, kind, payload::text, headers::text, result::text, "

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast._store.claim import CHEAP, MOST_LANES, REACHES, SHARE_OF_TIME, SHARED_FROM, Floors, Lane
 from holdfast._store.lease import ReapFloor
+from tests.kit.clock import Clock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 NOTHING: list[Any] = []
@@ -19,13 +20,6 @@ class Taken(NamedTuple):
     kind: str
     available_at: datetime
     id: int = 1
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def learn(floors: Floors, *taken: Taken, reach: float = REACHES[0], took: float = 0.001) -> None:
@@ -66,7 +60,7 @@ def test_the_lanes_that_were_quiet_longest_are_forgotten() -> None:
 
 
 def test_a_cheap_look_at_everything_needs_no_floors() -> None:
-    floors = Floors(clock=Clock())
+    floors = Floors(clock=Clock(1000.0))
     learn(floors, Taken("q", 0, "k", NOON), reach=REACHES[-1], took=CHEAP)
     assert floors.reach() == REACHES[-1]
     assert floors.lanes(REACHES[-1], ["q"], None) == []
@@ -76,7 +70,7 @@ def test_a_cheap_look_at_everything_needs_no_floors() -> None:
 
 
 def test_a_look_at_everything_that_is_cheaper_than_all_the_floors_needs_none() -> None:
-    floors = Floors(clock=Clock())
+    floors = Floors(clock=Clock(1000.0))
     learn(floors, *(Taken("q", 0, f"k{number}", NOON) for number in range(100)), reach=REACHES[-1], took=0.003)
     assert floors.reach() == REACHES[-1]
     assert floors.lanes(REACHES[-1], ["q"], None) == []
@@ -92,7 +86,7 @@ def test_a_look_at_everything_that_is_cheaper_than_all_the_floors_needs_none() -
 
 
 def test_the_first_look_reaches_everything_and_so_does_the_first_after_a_drop() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     floors = Floors(clock=clock)
     assert floors.reach() == REACHES[-1]
     learn(floors, Taken("q", 0, "k", NOON), reach=REACHES[-1], took=60)
@@ -104,7 +98,7 @@ def test_the_first_look_reaches_everything_and_so_does_the_first_after_a_drop() 
 
 def test_a_costly_full_look_does_not_put_off_the_narrow_ones() -> None:
     """A job that commits a second late must not wait until ten seconds of sweeping have been made up for."""
-    clock = Clock()
+    clock = Clock(1000.0)
     floors = Floors(clock=clock)
     learn(floors, reach=REACHES[-1], took=10)
     clock.now += 1
@@ -118,7 +112,7 @@ def test_a_costly_full_look_does_not_put_off_the_narrow_ones() -> None:
 @given(st.lists(st.sampled_from([0.0005, 0.004, 0.05]), min_size=4, max_size=4), st.floats(0.001, 0.2))
 def test_no_tier_takes_more_than_a_twentieth_of_the_time(extra: list[float], pause: float) -> None:
     assert SHARE_OF_TIME <= 1 / 20
-    clock = Clock()
+    clock = Clock(1000.0)
     floors = Floors(clock=clock)
     costs: dict[float, float] = {REACHES[0]: 0.0005}
     for wider, more in zip(REACHES[1:], extra, strict=True):
@@ -139,7 +133,7 @@ def test_no_tier_takes_more_than_a_twentieth_of_the_time(extra: list[float], pau
 
 
 def test_the_reaper_begins_below_its_last_pass_and_now_and_then_from_the_first() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     floor = ReapFloor(clock=clock)
     assert floor.since() == "-infinity"
     floor.advance(NOON, whole=True, took=0.01)

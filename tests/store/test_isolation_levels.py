@@ -24,14 +24,14 @@ from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.job import retry_job
 from holdfast._store.lease import Held, release_strays, report_progress
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
-from tests.traps.mutation import open_trap
-from tests.traps.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
+from tests.kit.mutation import open_trap
+from tests.kit.workers import FAILED, Worker, drain, enqueue, expire_leases, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
     Call: TypeAlias = Callable[[psycopg.Connection[Any]], object]
 
@@ -289,6 +289,11 @@ def renew(stage: Stage) -> Call:
     return lambda conn: stage.as_worker(conn).renew([head])
 
 
+def shorten(stage: Stage) -> Call:
+    stage.head()
+    return lambda conn: conn.execute("SELECT holdfast.shorten_leases()")
+
+
 def report(stage: Stage) -> Call:
     head = stage.head()
     return lambda conn: run_sync(
@@ -296,51 +301,25 @@ def report(stage: Stage) -> Call:
     )
 
 
-def repair(stage: Stage) -> Call:
+def release(stage: Stage) -> Call:
     chain = stage.enqueue()
     stage.await_chain(chain)
     stage.do("UPDATE holdfast.job SET awaited = NULL")
     stage.worker.end(stage.worker.claim())
-    return lambda conn: conn.execute("SELECT * FROM holdfast.repair_blockers(0, 100)")
+    stage.do("SELECT holdfast.repair_blockers(0, 100)")
+    return lambda conn: conn.execute("SELECT holdfast.release_waiters(100)")
 
 
-ELSEWHERE = "'6b9b0a5e-3c1f-4d55-9f06-7a8c1a1a0001'::uuid"
-
-
-def depart(stage: Stage, key: str | None = None) -> str:
-    """Let a job leave for another database; return its batch as a literal."""
-    made = stage.enqueue(order_key=key)
-    stage.do(f"SELECT holdfast.depart_jobs({ELSEWHERE}, 'x', NULL, NULL, {made - 1}, {made}, 1)")
-    return f"'{number(stage.worker.conn, 'SELECT id FROM holdfast.departure')}'::uuid"
-
-
-def leave(stage: Stage) -> Call:
-    made = stage.enqueue(order_key="a")
-    call = f"SELECT holdfast.depart_jobs({ELSEWHERE}, 'x', NULL, NULL, 0, {made}, 1)"
-    return lambda conn: conn.execute(call.encode())
-
-
-def arrive(stage: Stage) -> Call:
-    batch = depart(stage)
-    body = f"(SELECT body::text FROM holdfast.departure WHERE id = {batch})"
-    return lambda conn: conn.execute(f"SELECT holdfast.arrive_jobs({batch}, {ELSEWHERE}, {body})".encode())
-
-
-def call_back(stage: Stage) -> Call:
-    batch = depart(stage)
-    return lambda conn: conn.execute(f"SELECT holdfast.call_back_jobs({batch})".encode())
-
-
-def release(stage: Stage) -> Call:
-    batch = depart(stage, "a")
-    stage.do(f"SELECT holdfast.mark_arrived({batch}, '{{1}}', '{{1}}', '{{1}}')")
-    stopped = "(SELECT stopped_at FROM holdfast.order_stop)"
-    return lambda conn: conn.execute(f"SELECT holdfast.release_key('a', {stopped})".encode())
+def set_back(stage: Stage) -> Call:
+    stage.enqueue()
+    stage.do("INSERT INTO holdfast.landmark VALUES (now() + interval '1 day', 100)")
+    return lambda conn: conn.execute("SELECT holdfast.set_back_jobs(0, 100)")
 
 
 CASES: dict[str, list[Case]] = {
     "claim_jobs": [Case("refused", claim_behind, end_first)],
     "claim_suspects": [Case("refused", claim_suspect, end_first)],
+    "set_back_jobs": [Case("right", set_back, nothing)],
     "complete_jobs": [
         Case("refused", finish_awaited, name_more),
         Case("right", finish_plain, lambda stage: stage.await_chain(stage.enqueue())),
@@ -349,6 +328,7 @@ CASES: dict[str, list[Case]] = {
     "release_strays": [Case("right", release_head)],
     "reap_jobs": [Case("refused", reap_head)],
     "renew_leases": [Case("right", renew)],
+    "shorten_leases": [Case("right", shorten)],
     "report_progress": [Case("right", report)],
     "complete_job": [Case("refused", complete_head)],
     "complete_batch": [Case("refused", complete_head_of_batch)],
@@ -373,11 +353,7 @@ CASES: dict[str, list[Case]] = {
         Case("refused", replace_after, nothing, strands=False),
     ],
     "enqueue_group": [Case("right", enqueue_group, nothing)],
-    "repair_blockers": [Case("right", repair, nothing)],
-    "depart_jobs": [Case("refused", leave, nothing, strands=False)],
-    "arrive_jobs": [Case("refused", arrive, nothing, strands=False)],
-    "call_back_jobs": [Case("refused", call_back, nothing, strands=False)],
-    "release_key": [Case("refused", release, Stage.park, strands=False)],
+    "release_waiters": [Case("right", release, nothing)],
 }
 # Called by the others only, in whose cases they take part.
 PARTS = {
@@ -386,6 +362,7 @@ PARTS = {
     "settle_jobs",
     "settle_apart",
     "settle_batch",
+    "settle_in_parts",
     "settle_patiently",
     "leave_jobs",
     "give_back_jobs",
@@ -393,8 +370,8 @@ PARTS = {
     "hold_chains",
     "hold_named_chains",
     "name_blockers",
-    "await_chains",
     "check_following",
+    "end_chains",
     "update_waiters",
     "promote_jobs",
 }

@@ -8,11 +8,11 @@ from holdfast._model.job import Progress
 from holdfast._model.work import Lease
 from holdfast._store.lease import ClaimAnswer, Held, release_strays, renew_leases, report_progress
 from holdfast._store.search import cancel_job
-from tests.traps.plans import explained
-from tests.traps.workers import RELEASED, Worker, enqueue, expire_leases, job, number
+from tests.kit.plans import explained
+from tests.kit.workers import RELEASED, Worker, enqueue, expire_leases, job, number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_each_lease_is_renewed_by_its_own_length(connect: Connect) -> None:

@@ -6,10 +6,10 @@ from holdfast._drivers import run_sync
 from holdfast._model.new_job import OrderKey
 from holdfast._store.claim import claim_jobs
 from holdfast._store.search import resume_order_key
-from tests.traps.workers import FAILED, RELEASED, Worker, drain, enqueue, fill, job, number, statuses
+from tests.kit.workers import FAILED, RELEASED, Worker, drain, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_one_at_a_time_in_the_order_enqueued(connect: Connect) -> None:

@@ -8,12 +8,12 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.errors import InvalidJob
 from holdfast._store.worker import ensure_partitions
-from tests.traps.workers import number
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "event", "delivery")
 AHEAD = 14

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from holdfast._drivers import run_sync
 from holdfast._engine.jobs.complete import NOTE_LIMIT
 from holdfast._model.job import Progress
-from holdfast._store.chain import read_chain
+from holdfast._store.job import read_chain
 from holdfast._store.lease import Held, report_progress
-from tests.traps.workers import RETRIED, Worker, enqueue, job, number
+from tests.kit.workers import RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_it_is_in_the_row_while_the_attempt_lasts(connect: Connect) -> None:
@@ -20,13 +20,13 @@ def test_it_is_in_the_row_while_the_attempt_lasts(connect: Connect) -> None:
     held = Held(first, claimed.token)
     assert run_sync(worker.conn, report_progress(worker.id, {held: Progress(0.25, "page 1")})) == {held}
     (line,) = run_sync(worker.conn, read_chain(first))
-    assert (line.progress, line.progress_note) == (0.25, "page 1")
+    assert line.progress == Progress(0.25, "page 1")
     assert run_sync(worker.conn, report_progress(worker.id, {held: Progress(7, "x" * 999)})) == {held}
     (line,) = run_sync(worker.conn, read_chain(first))
-    assert (line.progress, line.progress_note) == (1, "x" * NOTE_LIMIT)
+    assert line.progress == Progress(1, "x" * NOTE_LIMIT)
     worker.end([claimed], RETRIED)
     (line,) = run_sync(worker.conn, read_chain(first))
-    assert (line.progress, line.progress_note) == (None, None)
+    assert line.progress is None
 
 
 def test_many_at_once_and_only_ones_own(connect: Connect) -> None:

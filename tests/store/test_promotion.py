@@ -12,9 +12,9 @@ from holdfast._model.job import Completed, Released, Rescheduled, Retried
 from holdfast._model.unique import Unique
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.sleeper import look_ahead, record_sleep, worker_channel
-from tests.traps.plans import buffers
-from tests.traps.sessions import held_snapshot
-from tests.traps.workers import FAILURE, Worker, enqueue, fill, job, number, pass_time
+from tests.kit.plans import buffers
+from tests.kit.sessions import held_snapshot
+from tests.kit.workers import FAILURE, Worker, enqueue, fill, job, number, pass_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._store.claim import Claim
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 HOUR = timedelta(hours=1)
 NARROW = REACHES[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 import pytest
@@ -11,9 +11,6 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._model.errors import InvalidEvent, InvalidJob
 from holdfast._store.statement import Statement
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Connection = psycopg.Connection[Any]
 
@@ -117,11 +114,6 @@ CALLS: dict[str, tuple[type[Exception], str]] = {
 }
 
 
-@pytest.fixture
-def conn(connect: Callable[..., Connection]) -> Connection:
-    return connect()
-
-
 def refused(conn: Connection, call: str, error: type[Exception], rule: str) -> None:
     with pytest.raises(error) as caught:
         run_sync(conn, Statement(f"SELECT holdfast.{call}".replace("%", "%%"), {}, len))
@@ -195,21 +187,6 @@ DOORS: dict[str, dict[str, str]] = {
     "replay_subscription": {"subscription": "1", "since": "now()", "after": "NULL"},
     "repartition_subscription": {"subscription": "1", "parts": "2"},
     "rebase_subscription": {"subscription": "1"},
-    "depart_jobs": {
-        "destination": "gen_random_uuid()",
-        "place": "'p'",
-        "queues": "'{}'",
-        "kinds": "NULL",
-        "since": "0",
-        "last": "1",
-        "most": "1",
-    },
-    "arrive_jobs": {"departure": "gen_random_uuid()", "source": "gen_random_uuid()", "body": "'[]'"},
-    "refuse_arrival": {"departure": "gen_random_uuid()", "source": "gen_random_uuid()"},
-    "mark_arrived": {"departure": "gen_random_uuid()", "ids": "'{}'", "new_ids": "'{}'", "chains": "'{}'"},
-    "call_back_jobs": {"departure": "gen_random_uuid()"},
-    "confirm_arrivals": {"departures": "'{}'"},
-    "release_key": {"key": "'k'", "stopped": "now()"},
 }
 
 NEVER: dict[str, list[str]] = {

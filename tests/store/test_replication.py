@@ -11,7 +11,7 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._store.chain import delete_chains
 from holdfast._store.maintenance import TallySpan, delete_replays, delete_sleepers, delete_workers, fold_tallies
-from tests.ops.shop import enqueue, make_app, tick
+from tests.kit.shop import enqueue, make_app, tick
 from tools.postgres import Server
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 
 from holdfast._store.schema import check, migrate, migrations, missing_roles
-from tests.databases import clone, drop_left
+from tests.kit.databases import clone, drop_left
 from tools.postgres import Server
 
 if TYPE_CHECKING:

@@ -16,11 +16,12 @@ from holdfast._drivers import run_sync
 from holdfast._ops.caller import Person, Role
 from holdfast._ops.requests import Before, ChainSearch, DeadLetterSearch, JobSearch
 from holdfast._ops.service import Service
-from holdfast._store.chain import list_chains, read_chain
+from holdfast._store.chain import list_chains
+from holdfast._store.job import read_chain
 from holdfast._store.schema import check, migrate, missing_roles
-from tests.cli.commands import holdfast
-from tests.cli.pooler import pooler
-from tests.ops.shop import Paid, enqueue, make_app, tick
+from tests.kit.commands import holdfast
+from tests.kit.pooler import pooler
+from tests.kit.shop import Paid, enqueue, make_app, tick
 from tests.store.shadows import cast_shadows
 
 if TYPE_CHECKING:
@@ -142,8 +143,8 @@ async def test_an_operator_calls_no_shadow(login: Callable[[str], str], attacker
     await look(login("holdfast_operator"))
     url = login("holdfast_operator")
     for command in ("jobs", "queues", "runners", "events"):
-        said = await asyncio.to_thread(holdfast, command, "list", database=url)
-        assert said.status == 0, said
+        output = await asyncio.to_thread(holdfast, command, "list", database=url)
+        assert output.status == 0, output
     assert called(attacker) == []
 
 

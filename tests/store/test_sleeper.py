@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from holdfast._drivers import run_sync
 from holdfast._store.sleeper import look_ahead, others_ended, record_sleep
-from tests.traps.workers import enqueue, job
+from tests.kit.workers import enqueue, job
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_a_look_before_the_record_is_within_the_horizon(connect: Connect) -> None:

@@ -17,10 +17,10 @@ from holdfast._store.statement import (
     text_array,
     value,
 )
-from tests.traps.workers import number
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 _PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 

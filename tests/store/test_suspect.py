@@ -12,7 +12,7 @@ from holdfast._drivers import run_sync
 from holdfast._store.claim import claim_jobs
 from holdfast._store.lease import isolate_worker, next_suspect
 from holdfast._store.search import cancel_job
-from tests.traps.workers import (
+from tests.kit.workers import (
     COMPLETED,
     FAILURE,
     RELEASED,
@@ -29,7 +29,7 @@ from tests.traps.workers import (
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def lose(worker: Worker, jobs: list[ClaimedJob]) -> None:
@@ -78,14 +78,33 @@ def test_lost_alone_it_is_the_culprit(connect: Connect) -> None:
     for _ in range(2):
         lose(worker, worker.claim_suspects())
     assert statuses(worker.conn) == {culprit: "failed"}
-    told = worker.conn.execute("SELECT last_error_code, last_error FROM holdfast.job_failed").fetchone()
-    assert told == ("crashed_alone", "the worker's process ended while this job ran alone, 2 times")
+    reported = worker.conn.execute("SELECT last_error_code, last_error FROM holdfast.job_failed").fetchone()
+    assert reported == ("crashed_alone", "the worker's process ended while this job ran alone, 2 times")
     codes = worker.conn.execute("SELECT error_code FROM holdfast.attempt ORDER BY attempt").fetchall()
     assert codes == [("lease_expired",), ("crashed_alone",), ("crashed_alone",)]
 
     again = number(worker.conn, "SELECT holdfast.replay_job(%s)", culprit)
     assert ordinary(worker) == [], "a person lets it run again: apart, from the first"
     assert [taken.id for taken in worker.claim_suspects()] == [again]
+
+
+def test_one_whose_outcome_was_not_written_yet_is_not_the_culprit(connect: Connect) -> None:
+    """Its handler had ended when its worker claimed the next: whichever of the two leases ends first."""
+    worker = Worker(connect())
+    innocent, culprit = enqueue(worker.conn, job(max_attempts=2), job(max_attempts=2))
+    lose(worker, worker.claim())
+    ran = worker.claim_suspects()
+    killed = worker.claim_suspects()
+    lose(worker, ran)
+    assert number(worker.conn, "SELECT attempt FROM holdfast.job WHERE id = %s", innocent) == 1
+    lose(worker, killed)
+    assert statuses(worker.conn) == {innocent: "pending", culprit: "failed"}
+
+    (third,) = enqueue(worker.conn, job(max_attempts=2))
+    lose(worker, worker.claim())
+    both = [*worker.claim_suspects(), *worker.claim_suspects()]
+    lose(worker, both)
+    assert statuses(worker.conn) == {innocent: "pending", culprit: "failed", third: "failed"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from threading import Barrier
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +10,19 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.errors import DuplicateJob
+from holdfast._model.new_job import Envelope, NewJob
 from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.search import cancel_job
-from tests.traps.sessions import add_gate, await_waiting, background, held_at_gate
-from tests.traps.workers import COMPLETED, RETRIED, Worker, drain, job, number, statuses
+from tests.kit.sessions import add_gate, await_waiting, background, held_at_gate
+from tests.kit.workers import COMPLETED, RETRIED, Worker, drain, job, number, statuses
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._model.job import Handle
     from holdfast._model.unique import OnConflict
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 DAY = timedelta(days=1)
 # Windows lie end to end: the longer, the less likely that a test runs across the end of one.
@@ -213,8 +214,10 @@ def test_a_job_that_will_not_run_gives_up_its_key(connect: Connect, policy: OnCo
         first = put(conn, 1)
         worker.claim()
     else:
-        first = put(conn, 1, order_key="o", expires=LONG_AGO if doom == "expired" else None)
-    if doom != "expired":
+        first = put(conn, 1, order_key="o")
+    if doom == "expired":
+        conn.execute("UPDATE holdfast.job SET expires_at = %s WHERE id = %s", [LONG_AGO, first.id])
+    else:
         assert run_sync(conn, cancel_job(first.id)) == "requested"
     second = put(conn, 2, on_conflict=policy)
     assert (second.created, second.id != first.id) == (True, True)
@@ -239,7 +242,7 @@ def test_a_job_that_runs_past_its_time_holds_its_key(connect: Connect, policy: O
 
 def test_jobs_of_one_call_that_are_too_late_are_one(connect: Connect) -> None:
     conn = connect()
-    late = [job(unique=Unique("a"), expires=LONG_AGO) for _ in range(20)]
+    late = [NewJob[Any](Envelope("k", unique=Unique("a"), expires=LONG_AGO), "{}") for _ in range(20)]
     handles = run_sync(conn, enqueue_jobs(late))
     assert [handle.created for handle in handles] == [True] + [False] * 19
 
@@ -322,3 +325,18 @@ def test_a_payload_that_says_unique_key_is_only_a_payload(connect: Connect) -> N
     text = '{"unique_key":"a"}'
     handles = run_sync(conn, enqueue_jobs([job(payload=text), job(payload=text)]))
     assert [handle.created for handle in handles] == [True, True]
+
+
+def test_a_cancelled_job_keeps_its_window(connect: Connect) -> None:
+    conn = connect()
+    first = put(conn, 1, window=WINDOW)
+    run_sync(conn, cancel_job(first.id))
+    again = put(conn, 2, window=WINDOW)
+    assert (again.id, again.created) == (first.id, False)
+
+
+def test_windows_are_those_of_the_clock_and_not_of_the_first_job(connect: Connect) -> None:
+    conn = connect()
+    put(conn, 1, window=timedelta(days=1))
+    (row,) = conn.execute("SELECT ends_at AT TIME ZONE 'UTC' FROM holdfast.unique_window").fetchall()
+    assert row[0].time() == time(0)

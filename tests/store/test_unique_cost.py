@@ -5,7 +5,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from bench.cpu import cpu_seconds
 from holdfast._drivers import run_sync
 from holdfast._engine.runner import Budget, Tick
 from holdfast._engine.runners import maintenance
@@ -14,13 +13,14 @@ from holdfast._engine.runners.maintenance import Maintenance
 from holdfast._model.unique import Unique
 from holdfast._store.maintenance import delete_windows
 from holdfast._store.statement import statements
-from tests.traps.workers import enqueue, job, number
+from labs.bench.cpu import cpu_seconds
+from tests.kit.workers import enqueue, job, number
 
 if TYPE_CHECKING:
     import psycopg
     import pytest
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 MANY = 16_000
 

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from holdfast._drivers import run_sync
 from holdfast._store.sleeper import RECORD_SECONDS, end_sleep, look_ahead, others_ended, record_sleep, worker_channel
-from tests.traps.workers import Worker, enqueue, job, number
+from tests.kit.workers import Worker, enqueue, job, number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_a_sleeper_is_a_row_per_queue_that_ends_by_itself(connect: Connect) -> None:
@@ -78,6 +78,6 @@ def test_the_record_of_a_killed_worker_does_not_swallow_a_wake_up(connect: Conne
     for worker in (9, 7, 8, 8):  # 8 lies down last, twice, and is killed
         run_sync(conn, record_sleep(worker, ["default"], ["k"]))
     enqueue(conn, job())
-    woken = {heard.channel for heard in listening.notifies(timeout=5, stop_after=2)}
+    woken = {received.channel for received in listening.notifies(timeout=5, stop_after=2)}
     assert woken == {"holdfast_7", "holdfast_8"}
     assert list(listening.notifies(timeout=0)) == []

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from holdfast._drivers import run_sync
 from holdfast._store.chain import chain_ends, complete_chain
 from holdfast._store.sleeper import forget_watcher, others_ended, watch_chains, watch_horizon
-from tests.traps.workers import enqueue, job, number
+from tests.kit.workers import enqueue, job, number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_a_look_before_the_record_is_within_the_horizon(connect: Connect) -> None:

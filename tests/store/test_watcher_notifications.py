@@ -12,18 +12,13 @@ from holdfast._store.lease import Held, report_progress
 from holdfast._store.maintenance import delete_watchers
 from holdfast._store.search import cancel_job
 from holdfast._store.sleeper import chain_channel, forget_watcher, others_ended, watch_chains, watch_horizon
-from tests.traps.plans import explained, table_scans
-from tests.traps.workers import FAILED, Worker, enqueue, expire_leases, job, number
+from tests.kit.plans import explained, table_scans
+from tests.kit.workers import FAILED, Worker, enqueue, expire_leases, job, number
 
 if TYPE_CHECKING:
     import psycopg
 
-    from tests.traps.workers import Connect
-
-
-@pytest.fixture
-def worker(connect: Connect) -> Worker:
-    return Worker(connect())
+    from tests.kit.workers import Connect
 
 
 def listen(connect: Connect, name: str) -> psycopg.Connection[Any]:
@@ -32,7 +27,7 @@ def listen(connect: Connect, name: str) -> psycopg.Connection[Any]:
     return conn
 
 
-def heard(conn: psycopg.Connection[Any], *, limit: int) -> list[str]:
+def received(conn: psycopg.Connection[Any], *, limit: int) -> list[str]:
     """The notifications, once so many have arrived."""
     return sorted(notice.payload for notice in conn.notifies(timeout=20, stop_after=limit))
 
@@ -61,7 +56,7 @@ def test_a_watcher_is_notified_of_the_end(worker: Worker, connect: Connect, how:
                 run_sync(worker.conn, complete_job(worker.id, Held(chain, taken[chain].token)))
             case _:
                 run_sync(worker.conn, delete_chains([chain]))
-    assert heard(me, limit=1) == [f"ended {chain}"]
+    assert received(me, limit=1) == [f"ended {chain}"]
     assert run_sync(worker.conn, chain_ends([chain, other])).keys() >= {chain}
 
 
@@ -73,7 +68,7 @@ def test_a_chain_is_watched_by_its_first_job(worker: Worker, connect: Connect) -
     (claimed,) = worker.claim()
     run_sync(worker.conn, report_progress(worker.id, {Held(claimed.id, claimed.token): Progress(0.4, "page 12")}))
     worker.end([claimed])
-    assert heard(me, limit=2) == [f"ended {chain}", f"progress {chain} 0.4 page 12"]
+    assert received(me, limit=2) == [f"ended {chain}", f"progress {chain} 0.4 page 12"]
 
 
 def test_a_record_lasts_ten_seconds_and_is_forgotten(worker: Worker) -> None:

@@ -26,12 +26,12 @@ from holdfast._store.claim import (
     Windows,
     claim_jobs,
 )
-from tests.traps.workers import Worker, enqueue, fill, job, number
+from tests.kit.workers import Worker, enqueue, fill, job, number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 ALL = set(range(WINDOWS))
 

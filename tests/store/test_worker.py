@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from holdfast._drivers import run_sync
 from holdfast._store.worker import beat_worker, read_queues, register_worker, stop_worker
-from tests.traps.mutation import open_trap
-from tests.traps.workers import number
+from tests.kit.mutation import open_trap
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_what_a_worker_says_of_itself(connect: Connect) -> None:

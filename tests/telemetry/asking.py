@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.plain_http import NO_AUTHORITIES
+from tests.kit.plain_http import NO_AUTHORITIES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,40 +16,40 @@ if TYPE_CHECKING:
 PATIENCE = 60.0
 
 
-class Said(NamedTuple):
+class Output(NamedTuple):
     status: int
     text: str
     json: Any
     media_type: str
 
 
-def ask(port: int, path: str, **headers: str) -> Said:
+def ask(port: int, path: str, **headers: str) -> Output:
     address = f"http://127.0.0.1:{port}{path}"
     answer = httpx.get(address, headers=headers, timeout=10, trust_env=False, verify=NO_AUTHORITIES)
     media_type = answer.headers.get("content-type", "")
-    return Said(answer.status_code, answer.text, answer.json() if "json" in media_type else None, media_type)
+    return Output(answer.status_code, answer.text, answer.json() if "json" in media_type else None, media_type)
 
 
-def sample(said: Said, name: str, **labels: str) -> float | None:
+def sample(reply: Output, name: str, **labels: str) -> float | None:
     """Return the sum of the series with this name and these labels; None when there is none."""
     found = [
         one.value
-        for family in text_string_to_metric_families(said.text)
+        for family in text_string_to_metric_families(reply.text)
         for one in family.samples
         if one.name == name and labels.items() <= one.labels.items()
     ]
     return sum(found) if found else None
 
 
-def wait_until(port: int, path: str, condition: Callable[[Said], object]) -> Said:
+def wait_until(port: int, path: str, condition: Callable[[Output], object]) -> Output:
     """Ask again and again until the answer is as wanted."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            said = ask(port, path)
-            if condition(said):
-                return said
+            reply = ask(port, path)
+            if condition(reply):
+                return reply
         except httpx.TransportError as exc:
-            said = Said(0, repr(exc), None, "")
-        assert time.monotonic() < deadline, (said.status, said.text[-2000:])
+            reply = Output(0, repr(exc), None, "")
+        assert time.monotonic() < deadline, (reply.status, reply.text[-2000:])
         time.sleep(0.02)

@@ -33,7 +33,7 @@ class Span(NamedTuple):
     """Trace and span of each."""
     attributes: dict[str, Any]
     status: int
-    said: str
+    answer: str
     """What the status says."""
 
 
@@ -144,7 +144,7 @@ def _span(span: Any) -> Span:
         links=[(link.trace_id.hex(), link.span_id.hex()) for link in span.links],
         attributes=_attributes(span.attributes),
         status=span.status.code,
-        said=span.status.message,
+        answer=span.status.message,
     )
 
 

@@ -16,13 +16,13 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client import CollectorRegistry
 
-from bench.load import KIND, PAYLOAD, load_jobs
-from bench.noise import median_error
 from holdfast import Holdfast, Job
 from holdfast._engine.report.transition import EndedBatch, Transitions
 from holdfast._model.job import Completed
 from holdfast._store.claim import ClaimedJob
 from holdfast.telemetry import Telemetry, instrument
+from labs.bench.load import KIND, PAYLOAD, load_jobs
+from labs.bench.noise import median_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,8 +104,8 @@ def test_a_measured_worker_is_as_quick(
     cost = median(on.cpu_per_job - off.cpu_per_job for off, on in pairs) * 1e6
     with capsys.disabled():
         rates = [median(pair[measured].rate for pair in pairs) for measured in (False, True)]
-        said = f"{rates[0]:,.0f} jobs a second without, {rates[1]:,.0f} with; ratio {ratio:.3f} ± {error:.3f}"
-        print(f"\n{way.__name__}: {said}; {cost:.2f} µs of CPU a job")  # noqa: T201 - a measurement
+        answer = f"{rates[0]:,.0f} jobs a second without, {rates[1]:,.0f} with; ratio {ratio:.3f} ± {error:.3f}"
+        print(f"\n{way.__name__}: {answer}; {cost:.2f} µs of CPU a job")  # noqa: T201 - a measurement
     assert ratio >= LEAST
     assert error < 0.03, "too few slices to say anything"
 

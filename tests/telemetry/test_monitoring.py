@@ -16,7 +16,7 @@ from tools.prometheus import promtool
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MONITORING = Path(__file__).parents[2] / "monitoring"
+MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 RULES = MONITORING / "prometheus" / "holdfast.rules.yml"
 DASHBOARD = MONITORING / "grafana" / "holdfast.json"
 
@@ -56,9 +56,9 @@ def test_only_series_of_a_database_are_grouped_by_it_and_the_page_names_the_othe
         if not series <= by_database:
             assert "database" not in rule["expr"], rule["alert"]
             unnamed.add(rule["alert"])
-    paragraphs = (RULES.parents[2] / "docs" / "how-to" / "metrics.md").read_text().split("\n\n")
-    [told] = [paragraph for paragraph in paragraphs if paragraph.startswith("The metrics of a worker cover all")]
-    assert set(re.findall(r"`(Holdfast\w+)`", told)) == unnamed
+    paragraphs = (RULES.parents[3] / "docs" / "how-to" / "metrics.md").read_text().split("\n\n")
+    [reported] = [paragraph for paragraph in paragraphs if paragraph.startswith("The metrics of a worker cover all")]
+    assert set(re.findall(r"`(Holdfast\w+)`", reported)) == unnamed
 
 
 def test_every_expression_of_the_dashboard_is_one(tmp_path: Path) -> None:

@@ -19,16 +19,16 @@ from holdfast._ops.service import Service
 from holdfast._relay.sinks.nats import NatsSink
 from holdfast._telemetry.metrics import FLEET, PROCESS
 from holdfast.telemetry import instrument
-from tests.engine.pace import AT_ONCE, PATIENT
-from tests.engine.waiting import until
-from tests.relay.conftest import stream
+from tests.kit.nats import stream
+from tests.kit.pace import AT_ONCE, PATIENT
+from tests.kit.waiting import until
 from tests.telemetry.letter import Letter
 from tests.telemetry.receiver import Receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
     from tools.nats import NatsServer
 
 CONSUMER, PRODUCER, OK, ERROR = 5, 4, 0, 2
@@ -92,7 +92,7 @@ async def test_a_trace_runs_from_the_request_through_every_attempt_to_the_sink(
         assert span.attributes["messaging.operation.type"] == "process"
     assert len({asked[0], first.trace, second.trace}) == 3
     assert (first.attributes["holdfast.outcome"], first.status) == ("retry", ERROR)
-    assert (first.attributes["error.type"], first.said) == ("ValueError", "the tape is empty, password=***")
+    assert (first.attributes["error.type"], first.answer) == ("ValueError", "the tape is empty, password=***")
     assert (second.attributes["holdfast.outcome"], second.status) == ("completed", OK)
 
     sent = {message.subject: message.headers["traceparent"].split("-")[1:3] for message in messages}

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from prometheus_client import REGISTRY
 from prometheus_client.exposition import generate_latest
 
-from tests.engine.pace import PATIENT
-from tests.engine.waiting import until
+from tests.kit.pace import PATIENT
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     import pytest
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "metrics.md"
 

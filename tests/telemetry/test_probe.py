@@ -16,11 +16,11 @@ from holdfast._cli.arguments import Address
 from holdfast._cli.probe import probed
 from holdfast._model.settings import Settings
 from holdfast._telemetry.metrics import PROCESS
-from tests.cli.commands import Running, holdfast
-from tests.databases import clone, drop_left
-from tests.engine.waiting import until
+from tests.kit.commands import Running, holdfast
+from tests.kit.databases import clone, drop_left
+from tests.kit.waiting import until
+from tests.kit.workers import enqueue, job
 from tests.telemetry.asking import ask, sample, wait_until
-from tests.traps.workers import enqueue, job
 from tools.ports import free_port
 
 if TYPE_CHECKING:
@@ -46,12 +46,12 @@ def test_a_worker_serves_its_own_metrics(database: str, shop: Path, connect: Con
     port = free_port()
     enqueue(connect(), *(job("order.pack", queue="packing") for _ in range(7)))
     with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop) as worker:
-        worker.hear(f"listening on http://127.0.0.1:{port}")
-        said = wait_until(
-            port, "/metrics", lambda said: sample(said, "holdfast_processed_total", outcome="completed") == 7
+        worker.wait_for_line(f"listening on http://127.0.0.1:{port}")
+        answer = wait_until(
+            port, "/metrics", lambda answer: sample(answer, "holdfast_processed_total", outcome="completed") == 7
         )
-        assert said.media_type.startswith("text/plain; version=")
-        families = {family.name: family for family in text_string_to_metric_families(said.text)}
+        assert answer.media_type.startswith("text/plain; version=")
+        families = {family.name: family for family in text_string_to_metric_families(answer.text)}
         assert {i.prometheus.removesuffix("_total") for i in PROCESS} <= families.keys()
         [up] = families["holdfast_worker_up"].samples
         assert up.value == 1
@@ -60,9 +60,9 @@ def test_a_worker_serves_its_own_metrics(database: str, shop: Path, connect: Con
         assert open_metrics.media_type.startswith("application/openmetrics-text")
         assert open_metrics.text.endswith("# EOF\n")
         assert ask(port, "/live")[:1] == (200,)
-        said = wait_until(port, "/ready", lambda said: said.status == 200)
-        loops = {loop["loop"]: loop for loop in said.json.pop("loops")}
-        assert said.json == {"ready": True, "problems": []}
+        answer = wait_until(port, "/ready", lambda answer: answer.status == 200)
+        loops = {loop["loop"]: loop for loop in answer.json.pop("loops")}
+        assert answer.json == {"ready": True, "problems": []}
         assert {"claimer", "finisher", "reaper", "heartbeat", "runner maintenance"} <= loops.keys()
         assert all(loop["running"] and loop["ends"] == 0 for loop in loops.values())
         assert ask(port, "/else").status == 404
@@ -75,8 +75,8 @@ def test_the_registry_of_the_application_is_the_one_that_is_served(database: str
     with Running(
         "worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, SHOP_INSTRUMENTED="1"
     ):
-        said = wait_until(port, "/metrics", lambda said: "holdfast_worker_up{" in said.text)
-        assert "python_info" in said.text
+        answer = wait_until(port, "/metrics", lambda answer: "holdfast_worker_up{" in answer.text)
+        assert "python_info" in answer.text
 
 
 def test_each_of_several_processes_has_the_next_port(database: str, shop: Path) -> None:
@@ -86,8 +86,8 @@ def test_each_of_several_processes_has_the_next_port(database: str, shop: Path) 
     ) as worker:
         pids = set()
         for place in range(3):
-            said = wait_until(port + place, "/metrics", lambda said: "holdfast_worker_up{" in said.text)
-            pids |= {line.rpartition(":")[2].split('"')[0] for line in said.text.splitlines() if "worker_up{" in line}
+            answer = wait_until(port + place, "/metrics", lambda answer: "holdfast_worker_up{" in answer.text)
+            pids |= {line.rpartition(":")[2].split('"')[0] for line in answer.text.splitlines() if "worker_up{" in line}
         assert len(pids) == 3
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
@@ -97,15 +97,15 @@ def test_a_loop_that_stands_still_is_not_alive_and_says_so(database: str, shop: 
     """The metrics are still there, because that is when people look at them."""
     port = free_port()
     with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, **SHORT):
-        wait_until(port, "/ready", lambda said: said.status == 200)
+        wait_until(port, "/ready", lambda answer: answer.status == 200)
         enqueue(connect(), job("order.block", '{"seconds": 3600}'))
-        dead = wait_until(port, "/live", lambda said: said.status == 503)
+        dead = wait_until(port, "/live", lambda answer: answer.status == 503)
         assert dead.json["live"] is False
         assert "stood still" in dead.json["text"]
         assert ask(port, "/metrics").status == 200
-        wait_until(port, "/ready", lambda said: "no_reaper" in [one["code"] for one in said.json["problems"]])
+        wait_until(port, "/ready", lambda answer: "no_reaper" in [one["code"] for one in answer.json["problems"]])
         # The claimer may stand still for longest before it counts as stalled: other loops are named before it.
-        wait_until(port, "/ready", lambda said: "claimer" in {one["loop"] for one in said.json["problems"]})
+        wait_until(port, "/ready", lambda answer: "claimer" in {one["loop"] for one in answer.json["problems"]})
 
 
 def test_a_worker_that_cannot_reach_its_database_is_alive_and_not_ready(
@@ -115,16 +115,16 @@ def test_a_worker_that_cannot_reach_its_database_is_alive_and_not_ready(
     with clone(server, template) as database:
         running = Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop, **SHORT)
         running.__enter__()
-        wait_until(port, "/ready", lambda said: said.status == 200)
+        wait_until(port, "/ready", lambda answer: answer.status == 200)
     drop_left(server)
     try:
         # On a slow machine the reaper's last pass may seem long ago before the database does.
-        said = wait_until(
-            port, "/ready", lambda said: [p["code"] for p in said.json["problems"]] == ["database_unreachable"]
+        answer = wait_until(
+            port, "/ready", lambda answer: [p["code"] for p in answer.json["problems"]] == ["database_unreachable"]
         )
-        assert said.status == 503
-        assert said.json["problems"][0]["deployment_blocker"] is False
-        assert said.json["problems"][0]["database"] == database.rpartition("/")[2]
+        assert answer.status == 503
+        assert answer.json["problems"][0]["deployment_blocker"] is False
+        assert answer.json["problems"][0]["database"] == database.rpartition("/")[2]
         assert ask(port, "/live").status == 200
     finally:
         running.__exit__()
@@ -139,26 +139,28 @@ def test_one_of_several_databases_that_goes_away_leaves_the_worker_ready(
             listed = {"HOLDFAST_DATABASE_URL": f"eu={database} us={other}"}
             command = ("worker", "shop:app", "--http", f"127.0.0.1:{port}")
             stack.enter_context(Running(*command, database=None, cwd=shop, **SHORT, **listed))
-            wait_until(port, "/ready", lambda said: said.status == 200 and not said.json["problems"])
+            wait_until(port, "/ready", lambda answer: answer.status == 200 and not answer.json["problems"])
         drop_left(server)
         away = [("us", "database_unreachable")]
-        said = wait_until(
-            port, "/ready", lambda said: [(p["database"], p["code"]) for p in said.json["problems"]] == away
+        answer = wait_until(
+            port, "/ready", lambda answer: [(p["database"], p["code"]) for p in answer.json["problems"]] == away
         )
-        assert (said.status, said.json["ready"]) == (200, True)
+        assert (answer.status, answer.json["ready"]) == (200, True)
         enqueue(connect(), job("order.pack", queue="packing"))
-        wait_until(port, "/metrics", lambda said: sample(said, "holdfast_processed_total", outcome="completed") == 1)
+        wait_until(
+            port, "/metrics", lambda answer: sample(answer, "holdfast_processed_total", outcome="completed") == 1
+        )
 
 
 def test_a_worker_that_stops_is_no_longer_ready(database: str, shop: Path, connect: Connect) -> None:
     port = free_port()
     with Running("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop) as worker:
-        wait_until(port, "/ready", lambda said: said.status == 200)
+        wait_until(port, "/ready", lambda answer: answer.status == 200)
         enqueue(connect(), job("order.wait"))
-        wait_until(port, "/metrics", lambda said: sample(said, "holdfast_held") == 1)
+        wait_until(port, "/metrics", lambda answer: sample(answer, "holdfast_held") == 1)
         worker.signal(signal.SIGTERM)
-        said = wait_until(port, "/ready", lambda said: said.status == 503)
-        assert said.json["problems"][0]["code"] == "stopping"
+        answer = wait_until(port, "/ready", lambda answer: answer.status == 503)
+        assert answer.json["problems"][0]["code"] == "stopping"
         worker.signal(signal.SIGTERM)
         assert worker.ended() == 0
 
@@ -166,16 +168,16 @@ def test_a_worker_that_stops_is_no_longer_ready(database: str, shop: Path, conne
 def test_a_port_that_is_taken_is_refused_in_one_line(database: str, shop: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        said = holdfast("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop)
-    assert said.status == 1
-    assert said.err == f"holdfast worker: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        answer = holdfast("worker", "shop:app", "--http", f"127.0.0.1:{port}", database=database, cwd=shop)
+    assert answer.status == 1
+    assert answer.err == f"holdfast worker: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
 def test_addresses_that_are_none_are_refused(database: str, shop: Path) -> None:
     for wrong in ("9464", ":9464", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:x"):
-        said = holdfast("worker", "shop:app", "--http", wrong, database=database, cwd=shop)
-        assert said.status == 2, wrong
-        assert "write HOST:PORT" in said.err
+        answer = holdfast("worker", "shop:app", "--http", wrong, database=database, cwd=shop)
+        assert answer.status == 2, wrong
+        assert "write HOST:PORT" in answer.err
     last = holdfast("worker", "shop:app", "--http", "127.0.0.1:65535", "--processes", "2", database=database, cwd=shop)
     assert (last.status, last.err) == (1, "holdfast worker: 127.0.0.1:65535: there is no port 65536\n")
 
@@ -189,8 +191,8 @@ async def test_what_answers_is_kept_running(role: str, caplog: pytest.LogCapture
             before = kept.ends
             kept.strike(RuntimeError("struck"))
             await until(lambda: kept.ends > before and kept.running and kept.struck is None)  # noqa: B023 - called here
-            said = await asyncio.to_thread(wait_until, port, "/live", lambda said: said.status == 200)
-            assert said.status == 200
+            answer = await asyncio.to_thread(wait_until, port, "/live", lambda answer: answer.status == 200)
+            assert answer.status == 200
         assert not any(kept.vitals.broken for kept in probe.keeper.loops)
     assert "a loop of the worker ended, and is started again" in caplog.text
     with socket.create_server(("127.0.0.1", port)):

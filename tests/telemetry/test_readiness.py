@@ -13,17 +13,18 @@ import pytest
 from holdfast._engine.jobs.finish import Finisher
 from holdfast._engine.jobs.heartbeat import Vitals
 from holdfast._engine.keeper import LoopVitals
-from holdfast._ops.health import Trouble, said_worker_ready, troubles_of_worker
-from tests.engine.pace import QUICK, ms
-from tests.engine.waiting import until
+from holdfast._ops.health import Trouble, troubles_of_worker, worker_ready_response
+from tests.kit.pace import QUICK, ms
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast import Holdfast, Job
     from holdfast._engine.attempt import Attempt
+    from holdfast._engine.link import Link
     from holdfast._engine.worker import Worker
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 HEARTBEAT = timedelta(seconds=10)
 LEASE = timedelta(seconds=60)
@@ -75,7 +76,7 @@ def test_a_database_that_is_away_explains_the_rest() -> None:
 
 
 def test_the_answer_has_every_loop_by_name() -> None:
-    answer = said_worker_ready([], [healthy(WELL)], [WELL._replace(name="hook note", ends=1)])
+    answer = worker_ready_response([], [healthy(WELL)], [WELL._replace(name="hook note", ends=1)])
     assert answer.status_code == 200
     assert json.loads(bytes(answer.body))["loops"] == [
         {"loop": "hook note", "database": None, "running": True, "turned": 1.0, "ends": 1},
@@ -86,20 +87,20 @@ def test_the_answer_has_every_loop_by_name() -> None:
 def test_one_of_several_databases_in_trouble_leaves_the_worker_ready() -> None:
     away = Trouble(code="database_unreachable", text="The database has not answered for 60 s.", database="us")
     eu, us = healthy(WELL)._replace(database="eu"), healthy(WELL)._replace(database="us")
-    answer = said_worker_ready([away], [eu, us], [])
-    said = json.loads(bytes(answer.body))
-    assert (answer.status_code, said["ready"]) == (200, True)
-    assert [(one["code"], one["database"]) for one in said["problems"]] == [("database_unreachable", "us")]
+    answer = worker_ready_response([away], [eu, us], [])
+    reply = json.loads(bytes(answer.body))
+    assert (answer.status_code, reply["ready"]) == (200, True)
+    assert [(one["code"], one["database"]) for one in reply["problems"]] == [("database_unreachable", "us")]
     all_away = [away, away.model_copy(update={"database": "eu"})]
-    assert said_worker_ready(all_away, [eu, us], []).status_code == 503
-    assert said_worker_ready([away], [us], []).status_code == 503, "the only one"
+    assert worker_ready_response(all_away, [eu, us], []).status_code == 503
+    assert worker_ready_response([away], [us], []).status_code == 503, "the only one"
 
 
 def test_a_loop_of_the_worker_itself_is_in_the_way_of_all_databases() -> None:
     loop = WELL._replace(name="hook note", running=False, ends=1)
     vitals = [healthy(WELL)._replace(database=name) for name in ("eu", "us")]
     found = list(troubles_of_worker(vitals, [loop], heartbeat=HEARTBEAT, reap_interval=LEASE, lease=LEASE))
-    assert said_worker_ready(found, vitals, [loop]).status_code == 503
+    assert worker_ready_response(found, vitals, [loop]).status_code == 503
 
 
 async def test_a_finisher_that_writes_nothing_is_not_ready(
@@ -108,9 +109,9 @@ async def test_a_finisher_that_writes_nothing_is_not_ready(
     """It lives, and turns no more: everything else about the worker looks well."""
     go, write = asyncio.Event(), Finisher._write
 
-    async def hang(self: Finisher, batch: Sequence[Attempt]) -> None:
+    async def hang(self: Finisher, batch: Sequence[Attempt], link: Link) -> None:
         await go.wait()
-        await write(self, batch)
+        await write(self, batch, link)
 
     monkeypatch.setattr(Finisher, "_write", hang)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.cli.commands import Running
+from tests.kit.commands import Running
+from tests.kit.workers import enqueue, job
 from tests.telemetry.asking import wait_until
 from tests.telemetry.test_monitoring import RULES
-from tests.traps.workers import enqueue, job
 from tools.ports import free_port
 from tools.prometheus import Prometheus
 
@@ -33,7 +33,7 @@ def test_prometheus_has_what_two_processes_did(database: str, shop: Path, connec
     conn = connect()
     with Running("worker", "shop:app", "--processes", "2", "--http", f"127.0.0.1:{port}", database=database, cwd=shop):
         for place in range(2):
-            wait_until(port + place, "/ready", lambda said: said.status == 200)
+            wait_until(port + place, "/ready", lambda answer: answer.status == 200)
         targets = [f"127.0.0.1:{port + place}" for place in range(2)]
         with Prometheus(targets, rules=[RULES]) as prometheus:
             prometheus.wait_for("count(holdfast_worker_up == 1) == 2")

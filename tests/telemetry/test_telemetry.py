@@ -20,14 +20,14 @@ from holdfast._model.settings import Settings
 from holdfast._telemetry.metrics import PROCESSED, RUNNER_COUNTS, TICKS
 from holdfast._telemetry.telemetry import MOST_FIELDS
 from holdfast.telemetry import Telemetry, instrument
-from tests.engine.pace import AT_ONCE, PATIENT, QUICK, ms
-from tests.engine.waiting import until
+from tests.kit.pace import AT_ONCE, PATIENT, QUICK, ms
+from tests.kit.waiting import until
 from tests.telemetry.letter import Letter
 
 if TYPE_CHECKING:
     from holdfast._engine.report.transition import Transition
     from holdfast._engine.runner import Counts, Tick
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 
 @pytest.fixture
@@ -185,9 +185,9 @@ async def test_listeners_receive_each_job_beside_an_observer(
     app: Holdfast, ledger: Ledger, registry: CollectorRegistry
 ) -> None:
     """A listener gets single jobs, an observer batches, and neither gets a job twice."""
-    told: list[Transition] = []
+    reported: list[Transition] = []
     instrument(app, registry=registry)
-    app.listeners.append(told.append)
+    app.listeners.append(reported.append)
 
     @app.job("quick")
     async def quick(job: Job[Any]) -> None: ...
@@ -195,8 +195,8 @@ async def test_listeners_receive_each_job_beside_an_observer(
     ids = ledger.enqueue(*(quick.new() for _ in range(5)))
     async with app.worker(id="w", **PATIENT):
         await until(lambda: ledger.completed() == 5)
-    assert sorted(t.job for t in told if t.name == "job_claimed" and t.job) == ids
-    assert sorted(t.job for t in told if t.name == "job_completed" and t.job) == ids
+    assert sorted(t.job for t in reported if t.name == "job_claimed" and t.job) == ids
+    assert sorted(t.job for t in reported if t.name == "job_completed" and t.job) == ids
     assert value(registry, "holdfast_processed_total", queue="default", kind="quick", outcome="completed") == 5
 
 
@@ -230,12 +230,12 @@ async def test_a_batch_is_many_attempts(app: Holdfast, ledger: Ledger, registry:
 
 async def test_events_that_became_jobs_are_counted(app: Holdfast, ledger: Ledger, registry: CollectorRegistry) -> None:
     instrument(app, registry=registry)
-    said = app.event("said", dict[str, int])
+    posted = app.event("said", dict[str, int])
 
-    @app.on(said, name="heard", start="beginning")
-    async def heard(job: Job[Any], event: Event[dict[str, int]]) -> None: ...
+    @app.on(posted, name="heard", start="beginning")
+    async def received(job: Job[Any], event: Event[dict[str, int]]) -> None: ...
 
-    app.sync.publish_many(ledger.conn, [said.new({"n": n}) for n in range(7)])
+    app.sync.publish_many(ledger.conn, [posted.new({"n": n}) for n in range(7)])
     async with app.worker(id="w", **PATIENT):
         await until(lambda: ledger.completed() == 7)
     assert value(registry, "holdfast_relay_published_total", subscription="heard") == 7

@@ -15,15 +15,15 @@ from holdfast._logs import log as logs
 from holdfast._logs.log import carry_trace, current_trace, trace_in
 from holdfast._model.new_job import Envelope, NewJob
 from holdfast.telemetry import instrument
-from tests.engine.pace import PATIENT
-from tests.engine.waiting import until
+from tests.kit.pace import PATIENT
+from tests.kit.waiting import until
 from tests.telemetry import cpu
 from tests.telemetry.letter import Letter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.engine.ledger import Ledger
+    from tests.kit.ledger import Ledger
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OTHER = "00-11111111111111111111111111111111-2222222222222222-00"
@@ -88,14 +88,14 @@ async def test_what_a_job_makes_belongs_to_its_trace(
     app: Holdfast, database: str, ledger: Ledger, lines: list[logging.LogRecord]
 ) -> None:
     """Without any span in the worker: by what the job carries."""
-    said = app.event("said", dict[str, int])
+    posted = app.event("said", dict[str, int])
 
     @app.job("first")
     async def first(job: Job[Any]) -> Any:
         logging.getLogger("shop").warning("first")
         async with await psycopg.AsyncConnection.connect(database) as conn:
             await app.enqueue(conn, plain.new())
-            await app.publish(conn, said.new({}))
+            await app.publish(conn, posted.new({}))
         return Continue(second.new())
 
     @app.job("second")
@@ -113,9 +113,9 @@ async def test_what_a_job_makes_belongs_to_its_trace(
     assert headers(ledger, "second") == [{"traceparent": TRACE}]
     assert headers(ledger, "plain") == [None, {"traceparent": TRACE}, {"traceparent": TRACE}]
     assert ledger.rows("SELECT trace FROM holdfast.event") == [(TRACE,)]
-    told = [(line.message, getattr(line, "trace", None)) for line in lines]
+    reported = [(line.message, getattr(line, "trace", None)) for line in lines]
     of_trace = TRACE[3:35]
-    assert sorted(told, key=str) == [("first", of_trace), *[("plain", of_trace)] * 2, ("plain", None)]
+    assert sorted(reported, key=str) == [("first", of_trace), *[("plain", of_trace)] * 2, ("plain", None)]
 
 
 @pytest.mark.parametrize("given", [{}, {"tenant": "7"}, {"tenant": "7", "traceparent": OTHER}])
@@ -166,7 +166,7 @@ async def test_each_of_a_batch_keeps_its_own_trace(app: Holdfast, ledger: Ledger
 async def test_a_handler_in_a_process_of_its_own_has_the_trace(
     database: str, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cpu.app, "url", database)
+    monkeypatch.setenv("HOLDFAST_DATABASE_URL", database)
     made = ledger.enqueue_one(cpu.trace.new().options(headers={"traceparent": TRACE}))
     none = ledger.enqueue_one(cpu.trace.new())
     async with cpu.app.worker(queues={"default": 1}, **PATIENT):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.db import connection, models, transaction
 
 from holdfast import Holdfast, Job, Retry
-from tests.django_config import configure
+from tests.kit.django_config import configure
 
 configure()
 

@@ -46,7 +46,7 @@ class Story:
     def jobs(self) -> list[NewJob[Any]]:
         return [self.first, self.second, self.later, self.fails]
 
-    async def tell(self, kit: Testing) -> None:
+    async def report(self, kit: Testing) -> None:
         conn: Any = kit.connection
         for job in self.jobs:
             await self.app.enqueue(conn, job)
@@ -60,7 +60,7 @@ class Story:
         assert (await self.app.enqueue(conn, self.later)).created
         await kit.assert_enqueued(self.later, times=1)
 
-    def tell_sync(self, kit: Testing) -> None:
+    def report_sync(self, kit: Testing) -> None:
         conn: Any = kit.connection
         for job in self.jobs:
             self.app.sync.enqueue(conn, job)

@@ -121,27 +121,27 @@ async def test_the_given_options_are_compared(app: Holdfast, conn: Conn, kit: Te
 
 
 @pytest.fixture
-def said(kit: Testing) -> Any:
-    async def said(job: NewJob[Any]) -> str:
+def output(kit: Testing) -> Any:
+    async def output(job: NewJob[Any]) -> str:
         with pytest.raises(AssertionError) as caught:
             await kit.assert_enqueued(job)
         return str(caught.value)
 
-    return said
+    return output
 
 
-async def test_a_failure_lists_what_is_there_instead(app: Holdfast, conn: Conn, said: Any) -> None:
+async def test_a_failure_lists_what_is_there_instead(app: Holdfast, conn: Conn, output: Any) -> None:
     charge = charging(app)
     refund = app.declare("refund", dict[str, int])
     expected = charge.new(7).options(priority=0, delay=HOUR)
-    assert await said(expected) == (
+    assert await output(expected) == (
         'charge {"amount":7,"note":""}, priority=0, delay=1:00:00 was enqueued 0 times, not once.\n'
         "No job of any kind is in this database."
     )
     await app.enqueue_many(conn, [refund.new({"n": n}) for n in range(3)])
-    assert (await said(charge.new(7))).splitlines()[1:] == ["Nothing of its kind, but:", "  refund: 3"]
+    assert (await output(charge.new(7))).splitlines()[1:] == ["Nothing of its kind, but:", "  refund: 3"]
     first, second = [await app.enqueue(conn, charge.new(n).options(priority=n)) for n in (7, 8)]
-    assert (await said(expected)).splitlines()[1:] == [
+    assert (await output(expected)).splitlines()[1:] == [
         "Of its kind there are:",
         f'  job {first.id}, pending: {{"amount":7,"note":""}}, but priority=7, but delay=0:00:00',
         f'  job {second.id}, pending: {{"amount":8,"note":""}}, but amount=8, but priority=8, but delay=0:00:00',
@@ -149,11 +149,11 @@ async def test_a_failure_lists_what_is_there_instead(app: Holdfast, conn: Conn, 
     ]
 
 
-async def test_the_most_similar_job_is_listed_first(app: Holdfast, conn: Conn, said: Any) -> None:
+async def test_the_most_similar_job_is_listed_first(app: Holdfast, conn: Conn, output: Any) -> None:
     charge = charging(app)
     jobs = [charge.new(8, note="b"), charge.new(9), charge.new(7, note="b")]
     handles = [await app.enqueue(conn, job) for job in jobs]
-    lines = (await said(charge.new(7))).splitlines()[2:]
+    lines = (await output(charge.new(7))).splitlines()[2:]
     assert [line.partition(": ")[2].partition("}")[2] for line in lines] == [
         ", but amount=9",
         ', but note="b"',
@@ -171,10 +171,10 @@ async def test_a_job_enqueued_without_the_kinds_unique_key_is_found(app: Holdfas
     await kit.assert_enqueued(bill.new(7).options(unique="other"), times=0)
 
 
-async def test_a_failure_is_bounded(app: Holdfast, conn: Conn, said: Any) -> None:
+async def test_a_failure_is_bounded(app: Holdfast, conn: Conn, output: Any) -> None:
     charge = charging(app)
     await app.enqueue_many(conn, [charge.new(n, note="x" * 10_000) for n in range(30)])
-    text = await said(charge.new(99, note="y" * 10_000))
+    text = await output(charge.new(99, note="y" * 10_000))
     assert len(text.splitlines()) == 13
     assert text.endswith("… and 20 more")
     assert len(text) < 4_000
@@ -205,3 +205,13 @@ async def test_another_applications_kind_is_refused(kit: Testing) -> None:
 
 async def test_pytest_does_not_take_it_for_a_test() -> None:
     assert Testing.__test__ is False
+
+
+async def test_calls_are_known_until_they_are_awaited(app: Holdfast, kit: Testing) -> None:
+    forgotten = kit.enqueued(charging(app))
+    await kit.drain()
+    assert [place.rpartition(" line ")[0] for place in kit.unawaited] == [
+        "enqueued() at tests/testing/test_assert_enqueued.py"
+    ]
+    await forgotten
+    assert kit.unawaited == []

@@ -48,7 +48,7 @@ async def test_psycopg(database: str, level: str) -> None:
         await conn.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
         async with conn.transaction():
             story = Story()
-            await story.tell(Testing(story.app, conn))
+            await story.report(Testing(story.app, conn))
         await conn.rollback()
 
 
@@ -59,7 +59,7 @@ async def test_asyncpg(database: str, level: Any) -> None:
     await transaction.start()
     async with conn.transaction():
         story = Story()
-        await story.tell(Testing(story.app, conn))
+        await story.report(Testing(story.app, conn))
     await transaction.rollback()
     await conn.close()
 
@@ -69,7 +69,7 @@ async def test_a_connection_of_sqlalchemy(sa_conn: Any, level: str) -> None:
     await sa_conn.execution_options(isolation_level=level)
     async with sa_conn.begin() as transaction:
         story = Story()
-        await story.tell(Testing(story.app, sa_conn))
+        await story.report(Testing(story.app, sa_conn))
         await transaction.rollback()
 
 
@@ -79,7 +79,7 @@ async def test_an_async_session_of_sqlalchemy(sa_conn: Any) -> None:
         AsyncSession(bind=sa_conn, join_transaction_mode="create_savepoint") as session,
     ):
         story = Story()
-        await story.tell(Testing(story.app, session))
+        await story.report(Testing(story.app, session))
         await session.commit()
         await transaction.rollback()
 
@@ -90,7 +90,7 @@ def test_sync_psycopg(database: str, level: str) -> None:
         conn.execute(f"SET TRANSACTION ISOLATION LEVEL {level}".encode())
         with conn.transaction():
             story = Story()
-            story.tell_sync(Testing(story.app, conn))
+            story.report_sync(Testing(story.app, conn))
         conn.rollback()
 
 
@@ -105,7 +105,7 @@ def sync_conn(database: str) -> Iterator[sa.Connection]:
 def test_a_session_of_sqlalchemy(sync_conn: sa.Connection) -> None:
     with sync_conn.begin() as transaction, Session(sync_conn, join_transaction_mode="create_savepoint") as session:
         story = Story()
-        story.tell_sync(Testing(story.app, session))
+        story.report_sync(Testing(story.app, session))
         session.commit()
         transaction.rollback()
 
@@ -220,10 +220,12 @@ async def test_the_wrong_verb_says_which_is_right(database: str) -> None:
     with psycopg.connect(database) as conn:
         kit = Testing(story.app, conn)
         for verb in (kit.drain, lambda: kit.run_job(story.first), lambda: kit.assert_enqueued(story.first)):
-            with pytest.raises(UnsupportedConnection, match=r"use the same verb of \.sync"):
+            with pytest.raises(UnsupportedConnection, match=r"write holdfast\.sync\.\w+\(…\), without await"):
                 await verb()
     async with await psycopg.AsyncConnection.connect(database) as other:
         kit = Testing(story.app, other)
         for wrong in (kit.sync.drain, lambda: kit.sync.assert_enqueued(story.first)):
-            with pytest.raises(UnsupportedConnection, match=r"without \.sync, and await it"):
+            with pytest.raises(UnsupportedConnection, match=r"write await holdfast\.\w+\(…\)") as refused:
                 wrong()
+            ours = [entry for entry in refused.traceback if "_testing" in str(entry.path)]
+            assert len(ours) == 1, "which pytest hides"

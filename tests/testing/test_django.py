@@ -13,7 +13,7 @@ from django.test import TestCase
 from holdfast._model.kind import Kind
 from holdfast.contrib.django._application import FreshConnections
 from holdfast.testing import Testing
-from tests.django_config import connected
+from tests.kit.django_config import connected
 from tests.testing.invoices import Invoice, app, charge, create_tables, pay, send_receipt
 from tests.testing.story import Story
 
@@ -66,7 +66,7 @@ class InvoiceTests(TestCase):
 
     def test_the_whole_story(self) -> None:
         story = Story()
-        story.tell_sync(Testing(story.app, connection))
+        story.report_sync(Testing(story.app, connection))
 
 
 def test_a_test_case_with_the_django_integration(monkeypatch: pytest.MonkeyPatch) -> None:

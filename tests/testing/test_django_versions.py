@@ -40,5 +40,5 @@ def test_the_test_kit_and_the_integration(tmp_path: Path, django: str, python: s
     run(inside, "-m", "pip", "install", "--quiet", f"django{django}", ROOT, *NEEDED)
     version = run(inside, "-c", "import django; print(django.__version__)").strip()
     assert version.startswith(django.removeprefix("~=").removesuffix("0"))
-    told = run(inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/testing/test_django.py")
-    assert "4 passed" in told
+    reported = run(inside, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/testing/test_django.py")
+    assert "4 passed" in reported

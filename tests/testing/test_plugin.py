@@ -64,6 +64,26 @@ def test_the_fixture_uses_the_users_application_and_connection(pytester: pytest.
     pytester.runpytest_subprocess(*STRICT).assert_outcomes(passed=2)
 
 
+def test_a_verb_that_is_never_awaited_fails_the_test(pytester: pytest.Pytester, database: str) -> None:
+    pytester.makeconftest(CONFTEST.replace("DATABASE", database))
+    pytester.makepyfile(
+        """
+        from conftest import double
+
+        def test_one(holdfast):
+            holdfast.assert_enqueued(double.new(21))
+        """
+    )
+    ran = pytester.runpytest_subprocess("-p", "no:asyncio")
+    ran.assert_outcomes(passed=1, errors=1, warnings=1)
+    ran.stdout.fnmatch_lines(
+        [
+            "never awaited, so it did nothing: assert_enqueued() at *_awaited_fails_the_test.py line 4",
+            "*RuntimeWarning: coroutine 'Testing.assert_enqueued' was never awaited*",
+        ]
+    )
+
+
 def test_the_state_can_be_given(pytester: pytest.Pytester, database: str) -> None:
     state = "\n@pytest.fixture\ndef holdfast_state():\n    return 3\n"
     pytester.makeconftest(CONFTEST.replace("DATABASE", database) + state)

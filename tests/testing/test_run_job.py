@@ -126,13 +126,13 @@ async def test_a_paused_queue_does_not_keep_it(app: Holdfast, conn: Conn, kit: T
 
 
 async def test_the_handler_of_a_subscription_is_given_an_event(app: Holdfast, conn: Conn, kit: Testing) -> None:
-    said = app.event("said", dict[str, int])
+    posted = app.event("said", dict[str, int])
 
-    @app.on(said, name="hear", start="beginning")
-    async def hear(job: Job[None], event: Event[dict[str, int]]) -> int:
+    @app.on(posted, name="hear", start="beginning")
+    async def listen(job: Job[None], event: Event[dict[str, int]]) -> int:
         return event.payload["n"]
 
-    await app.publish(conn, said.new({"n": 1}))
+    await app.publish(conn, posted.new({"n": 1}))
     assert len(await kit.drain()) == 0, "events are not read"
     event = Event(1, "said", {"n": 2}, published_at=datetime.now(UTC))
-    assert (await kit.run_job(hear.new(event))).result == 2
+    assert (await kit.run_job(listen.new(event))).result == 2

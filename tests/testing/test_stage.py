@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 async def test_fail_reschedule_and_busy(app: Holdfast, conn: Conn, kit: Testing, way: str) -> None:
     @app.job("say")
     async def say(job: Job[None], what: str) -> Fail | Reschedule | Busy:
-        said: dict[str, Fail | Reschedule | Busy] = {
+        output: dict[str, Fail | Reschedule | Busy] = {
             "fail": Fail("no"),
             "again": Reschedule(timedelta(minutes=5)),
             "busy": Busy(timedelta(minutes=5)),
         }
         if way == "raised":
-            raise said[what]
-        return said[what]
+            raise output[what]
+        return output[what]
 
     handles: list[Handle[Any]] = [await app.enqueue(conn, say.new(what)) for what in ("fail", "again", "busy")]
     failing, again, busy = handles
@@ -181,19 +181,19 @@ async def test_a_transaction_that_a_handler_broke_does_not_hide_why(database: st
 
 
 async def test_a_handler_that_hangs_is_stopped(app: Holdfast, conn: Conn, kit: Testing) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
 
     @app.job("hang")
     async def hang(job: Job[None]) -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            told.append(job.signal.reason)
+            reported.append(job.signal.reason)
 
     handle = await app.enqueue(conn, hang.new())
     with pytest.raises(AssertionError, match=rf"hang \(job {handle.id}\) was still running"):
         await kit.drain(timeout=timedelta(seconds=3))
-    assert told == [AbortReason.timeout]
+    assert reported == [AbortReason.timeout]
 
 
 async def test_max_runtime_ends_an_attempt_as_in_a_worker(app: Holdfast, conn: Conn, kit: Testing) -> None:

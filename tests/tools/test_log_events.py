@@ -81,5 +81,5 @@ def test_outages_have_a_line_for_their_begin_and_their_end(table: str) -> None:
 
 def test_fields_that_a_variable_holds_are_listed(table: str) -> None:
     [row] = [row for row in table.splitlines() if row.startswith("| an attempt failed |")]
-    assert "`attempt`" in row
+    assert "`why`" in row
     assert "`error`" in row

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.order import LONG, long_first
+from tests.kit.order import LONG, long_first
 
 ROOT = Path(__file__).parents[2]
 

@@ -23,7 +23,7 @@ def test_the_page_keeps_the_results_of_parts_that_were_not_run_again() -> None:
     assert prove.written(prove.page(both)) == both
 
 
-def test_the_page_in_the_docs_is_one_that_this_tool_writes() -> None:
+def test_the_committed_page_is_one_that_this_tool_writes() -> None:
     text = prove.PAGE.read_text()
     assert prove.written(text), "no result is committed"
     assert prove.page(prove.written(text)) == text

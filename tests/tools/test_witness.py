@@ -19,7 +19,7 @@ FEW_PLUGINS = "-p no:schemathesis -p no:hypothesispytest -p no:anyio -p no:rando
 TESTS = """
 import os, signal, time
 from pathlib import Path
-from tests.standstill import WITNESS
+from tests.kit.standstill import WITNESS
 
 def frozen(config):
     witness = config.stash[WITNESS]
@@ -75,10 +75,10 @@ def test_what_failed_in_a_standstill_is_run_again_once(tmp_path: Path, side_by_s
             folder = tmp_path / str(attempt)
             folder.mkdir()
             started = time.monotonic()
-            said = _run(folder, side_by_side)
+            output = _run(folder, side_by_side)
             if not witness.longest(since=started):
                 break  # no standstill but those that the tests made
-    assert said == {
+    assert output == {
         "test_fails_in_a_standstill": ("PASSED", 2, True),
         "test_fails_in_every_standstill": ("FAILED", 2, True),
         "test_fails": ("FAILED", 1, False),
@@ -90,7 +90,7 @@ def _run(folder: Path, options: list[str]) -> dict[str, tuple[str, int, bool]]:
     """Return of each test its verdict, how often it ran, and whether the summary says so."""
     (folder / "test_it.py").write_text(TESTS)
     ended = subprocess.run(  # noqa: S603 - pytest, on the file above
-        [sys.executable, "-m", "pytest", "-rfp", "-p", "tests.standstill", "-p", "no:cacheprovider", *options],
+        [sys.executable, "-m", "pytest", "-rfp", "-p", "tests.kit.standstill", "-p", "no:cacheprovider", *options],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_ADDOPTS": FEW_PLUGINS},
         capture_output=True,

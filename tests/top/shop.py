@@ -14,7 +14,7 @@ from holdfast import Event, Holdfast, Job
 from holdfast._model.kind import Kind
 from holdfast._model.retry import Retry
 from holdfast._model.schedule import Every
-from tests.engine.pace import PATIENT, ms
+from tests.kit.pace import PATIENT, ms
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

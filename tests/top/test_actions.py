@@ -11,22 +11,15 @@ from holdfast._model.schedule import Every
 from holdfast._store.schedule import list_schedules, register_schedules
 from holdfast._store.search import replay_job
 from tests.cli.auditing import audited
-from tests.engine.pace import ms
-from tests.engine.waiting import until
+from tests.kit.pace import ms
+from tests.kit.waiting import until
+from tests.kit.workers import COMPLETED, FAILED, Worker, enqueue, job, number, statuses
 from tests.top.watching import WHO, watching
-from tests.traps.workers import COMPLETED, FAILED, Worker, enqueue, job, number, statuses
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import psycopg
 
     from tests.top.watching import Watched
-
-
-@pytest.fixture
-def conn(connect: Callable[..., psycopg.Connection[Any]]) -> psycopg.Connection[Any]:
-    return connect()
 
 
 async def asked(watched: Watched, key: str, question: str) -> None:
@@ -78,7 +71,7 @@ async def test_retry_a_dead_letter(database: str, conn: psycopg.Connection[Any])
         await asked(watched, "r", f"Retry job {dead}, k?")
         await watched.press("y")
         await until(lambda: watched.column("status") == ["pending", "failed"])
-        assert watched.told == ["1 job retried"]
+        assert watched.reported == ["1 job retried"]
     assert number(conn, "SELECT replay_of FROM holdfast.job") == dead
     assert audited(conn) == [(WHO.name, "jobs.retry", str(dead), 1)]
 
@@ -89,10 +82,10 @@ async def test_what_cannot_be_retried_is_not_even_asked_for(database: str, conn:
     worker.end(worker.claim(), COMPLETED)
     async with watching(database, "7") as watched:
         await watched.press("r")
-        await until(lambda: len(watched.told) == 1)
+        await until(lambda: len(watched.reported) == 1)
         await watched.press("c")
-        await until(lambda: len(watched.told) == 2)
-        assert watched.told == [
+        await until(lambda: len(watched.reported) == 2)
+        assert watched.reported == [
             f"retry is for jobs that are failed: {done} is completed",
             f"cancel is for jobs that are pending or blocked or processing: {done} is completed",
         ]
@@ -119,7 +112,7 @@ async def test_redrive_a_group_of_dead_letters(database: str, conn: psycopg.Conn
         await asked(watched, "r", "Retry 3 dead letters of k that failed with Broken?")
         await watched.press("y")
         await until(lambda: watched.column("kind") == ["other"])
-        assert watched.told == ["3 jobs retried"]
+        assert watched.reported == ["3 jobs retried"]
     assert number(conn, "SELECT count(*) FROM holdfast.job WHERE kind = 'k' AND replay_of IS NOT NULL") == 3
     assert audited(conn) == [(WHO.name, "jobs.retry", None, 3)]
 
@@ -132,8 +125,8 @@ async def test_jobs_redriven_meanwhile_are_not_redriven_again(database: str, con
         await until(lambda: watched.column("jobs") == ["1"])
         run_sync(conn, replay_job(dead))
         await watched.press("r")
-        await until(lambda: watched.told)
-        assert watched.told == ["retry of k that failed with Broken: there is none any more"]
+        await until(lambda: watched.reported)
+        assert watched.reported == ["retry of k that failed with Broken: there is none any more"]
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 1
     assert audited(conn) == []
 

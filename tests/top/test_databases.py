@@ -15,24 +15,18 @@ from holdfast._ops.service import Service
 from holdfast._top.database import DatabaseScreen
 from holdfast._top.databases import DatabasesScreen
 from holdfast._top.screen import ShownDatabase
-from tests.databases import clone, create_template
-from tests.engine.waiting import until
+from tests.kit.databases import clone, create_template
+from tests.kit.waiting import until
+from tests.kit.workers import enqueue, job
 from tests.top.shop import shop
-from tests.top.watching import SMALL, WHO, Heard, Watched
-from tests.traps.workers import enqueue, job
-from tools.postgres import Server
+from tests.top.watching import SMALL, WHO, RecordingTop, Watched
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from tools.postgres import Server
+
 NOWHERE = "postgresql://me:hush@127.0.0.1:1/nowhere"
-
-
-@pytest.fixture
-def own_server(server_version: int) -> Iterator[Server]:
-    """A server that may be stopped."""
-    with Server(server_version) as server:
-        yield server
 
 
 @pytest.fixture
@@ -57,7 +51,7 @@ async def listing(
         for name, url in urls.items():
             service = await stack.enter_async_context(Service(url, connections=1))
             watched.append(ShownDatabase(service, f"{name}@test", name, name == draining))
-        top = Heard(watched, WHO, **{"interval": 0.2, **options})
+        top = RecordingTop(watched, WHO, **{"interval": 0.2, **options})
         pilot = await stack.enter_async_context(top.run_test(size=size))
         assert isinstance(top.view, DatabasesScreen)
         top.view.patience = patience
@@ -147,7 +141,7 @@ async def test_one_that_is_down_is_reported_beside_the_others(two: dict[str, str
 async def test_one_without_a_schema_says_so(server: Server, two: dict[str, str]) -> None:
     with clone(server, "template0") as empty:
         async with listing({**two, "new": empty}) as watched:
-            await until(lambda: "run `holdfast migrate`" in row(watched, "new").get("says", ""))
+            await until(lambda: "run `holdfast migrate`" in row(watched, "new").get("message", ""))
             await until(lambda: row(watched, "eu").get("due") == "2")
             await watched.press("down", "enter")
             await until(lambda: isinstance(watched.top.view, DatabaseScreen) and watched.screen.trouble is not None)

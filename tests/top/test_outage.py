@@ -10,21 +10,15 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.databases import create_template
-from tests.engine.waiting import until
+from tests.kit.databases import create_template
+from tests.kit.waiting import until
+from tests.kit.workers import FAILED, Worker, enqueue, job
 from tests.top.watching import watching
-from tests.traps.workers import FAILED, Worker, enqueue, job
-from tools.postgres import Server
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-
-@pytest.fixture
-def own_server(server_version: int) -> Iterator[Server]:
-    """A server that may be stopped."""
-    with Server(server_version) as server:
-        yield server
+    from tools.postgres import Server
 
 
 @pytest.mark.parametrize(
@@ -43,8 +37,8 @@ async def test_a_restart_of_the_database_is_survived(own_server: Server, crash: 
         await watched.press("p")
         await until(lambda: "Pause the queue mail?" in watched.text)
         await watched.press("y")
-        await until(lambda: len(watched.told) > 0)
-        assert "cannot be reached" in watched.told[0]
+        await until(lambda: len(watched.reported) > 0)
+        assert "cannot be reached" in watched.reported[0]
         own_server.start()
         with psycopg.connect(database, autocommit=True) as conn:
             enqueue(conn, job(queue="pdf"))
@@ -128,9 +122,9 @@ async def test_a_viewer_sees_that_it_may_not_act(
             assert watched.column("status") == ["failed"]
             assert "(looking only)" in watched.text
             await watched.press("r")
-            await until(lambda: len(watched.told) > 0)
-            assert "may look, and not act" in watched.told[0]
-            assert "holdfast_operator" in watched.told[0]
+            await until(lambda: len(watched.reported) > 0)
+            assert "may look, and not act" in watched.reported[0]
+            assert "holdfast_operator" in watched.reported[0]
     finally:
         conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(user)))
 

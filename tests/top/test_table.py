@@ -9,9 +9,9 @@ import pytest
 from textual.widgets.data_table import ColumnKey
 
 from holdfast._top.grid import Grid
-from tests.engine.waiting import until
+from tests.kit.waiting import until
+from tests.kit.workers import FAILED, Worker, enqueue, job
 from tests.top.watching import watching
-from tests.traps.workers import FAILED, Worker, enqueue, job
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._top.cell import LIGHT, TONES
 from holdfast._top.database import SHEETS
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.top.shop import shop
 from tests.top.watching import watching
 
@@ -86,7 +86,9 @@ async def test_relays(busy: Shop, database: str) -> None:
 
 async def test_dead_letters(busy: Shop, database: str) -> None:
     async with watching(database, "6") as watched:
-        await row(watched, "kind", "invoice.render", error="ValueError", jobs="2", queue="default", says="no template")
+        await row(
+            watched, "kind", "invoice.render", error="ValueError", jobs="2", queue="default", message="no template"
+        )
         await watched.press("enter")
         await until(
             lambda: watched.screen.grid.table.name == "jobs" and watched.column("status") == ["failed", "failed"]

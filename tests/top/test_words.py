@@ -17,7 +17,7 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "output"),
     [
         (0, "0ms"),
         (0.0123, "12ms"),
@@ -31,24 +31,24 @@ NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
         (86_400 * 365, "365d 0h"),
     ],
 )
-def test_durations(seconds: float, said: str) -> None:
-    assert wording.span(seconds) == said
-    assert len(said) <= 7
+def test_durations(seconds: float, output: str) -> None:
+    assert wording.span(seconds) == output
+    assert len(output) <= 7
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "output"),
     [(0, "0"), (9_999, "9,999"), (10_000, "10.0k"), (1_234_567, "1.2M"), (9_999_999_999, "10.0G"), (10**15, "1000.0T")],
 )
-def test_counts(count: int, said: str) -> None:
-    assert wording.compact(count) == said
+def test_counts(count: int, output: str) -> None:
+    assert wording.compact(count) == output
 
 
 @pytest.mark.parametrize(
-    ("part", "whole", "said"), [(0, 0, "0%"), (1, 1_000_000, "0.1%"), (3, 200, "1.5%"), (1, 2, "50%"), (7, 7, "100%")]
+    ("part", "whole", "output"), [(0, 0, "0%"), (1, 1_000_000, "0.1%"), (3, 200, "1.5%"), (1, 2, "50%"), (7, 7, "100%")]
 )
-def test_shares(part: int, whole: int, said: str) -> None:
-    assert wording.share(part, whole) == said
+def test_shares(part: int, whole: int, output: str) -> None:
+    assert wording.share(part, whole) == output
 
 
 def test_times() -> None:
@@ -87,11 +87,11 @@ def test_bars_start_at_nought_and_show_whatever_is_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "theme"),
+    ("output", "theme"),
     [("15;0", DARK), ("0;15", LIGHT), ("0;default;15", LIGHT), ("", DARK), ("0;7", LIGHT), ("x", DARK)],
 )
-def test_the_theme_follows_the_terminal(said: str, theme: str) -> None:
-    assert theme_of({"COLORFGBG": said}) == theme
+def test_the_theme_follows_the_terminal(output: str, theme: str) -> None:
+    assert theme_of({"COLORFGBG": output}) == theme
 
 
 @pytest.mark.parametrize("theme", THEMES, ids=lambda theme: theme.name)

@@ -10,7 +10,7 @@ from holdfast._ops.service import Service
 from holdfast._top.application import Top
 from holdfast._top.database import DatabaseScreen
 from holdfast._top.screen import ShownDatabase
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -21,20 +21,20 @@ WHO = Person("cli:tester", Role.DEVELOPER)
 SMALL = (80, 24)
 
 
-class Heard(Top):
+class RecordingTop(Top):
     """Keeps the messages shown to the user; on the screen they disappear after a while."""
 
     def __init__(self, *given: Any, **options: Any) -> None:
         super().__init__(*given, **options)
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     def notify(self, message: str, **options: Any) -> None:
-        self.told.append(message)
+        self.reported.append(message)
         super().notify(message, **options)
 
 
 class Watched(NamedTuple):
-    top: Heard
+    top: RecordingTop
     pilot: Pilot[None]
 
     @property
@@ -62,8 +62,8 @@ class Watched(NamedTuple):
         return "\n".join(strip.text for strip in self.top.screen._compositor.render_strips())
 
     @property
-    def told(self) -> list[str]:
-        return self.top.told
+    def reported(self) -> list[str]:
+        return self.top.reported
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
@@ -83,7 +83,7 @@ async def watching(
 ) -> AsyncIterator[Watched]:
     """Yield it when it has looked for the first time and these keys were pressed."""
     async with Service(database, connections=1) as service:
-        top = Heard([ShownDatabase(service, "shop@test")], WHO, **{"interval": 0.2, **options})
+        top = RecordingTop([ShownDatabase(service, "shop@test")], WHO, **{"interval": 0.2, **options})
         async with top.run_test(size=size) as pilot:
             watched = Watched(top, pilot)
             watched.screen.patience = patience

@@ -16,7 +16,7 @@ import psycopg
 from holdfast._drivers import run_sync
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import Held
-from tests.traps.workers import COMPLETED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job, number
+from tests.kit.workers import COMPLETED, RELEASED, RETRIED, Worker, enqueue, expire_leases, job, number
 
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -11,18 +12,18 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._model.job import Completed
-from holdfast._store.chain import read_blockers, repair_blockers
+from holdfast._store.chain import read_blockers, release_waiters, repair_blockers
 from holdfast._store.claim import claim_jobs
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import Held
-from tests.traps.mutation import open_trap
-from tests.traps.plans import buffers
-from tests.traps.sessions import await_waiting, background
-from tests.traps.workers import COMPLETED, Worker, enqueue, fill, job, number, statuses
+from tests.kit.mutation import open_trap
+from tests.kit.plans import buffers
+from tests.kit.sessions import await_waiting, background
+from tests.kit.workers import COMPLETED, Worker, enqueue, fill, job, number, statuses
 
 if TYPE_CHECKING:
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def test_two_finishers_at_once_count_down_twice(connect: Connect) -> None:
@@ -76,7 +77,7 @@ def test_a_chain_that_goes_on_while_it_is_named(connect: Connect) -> None:
         return statuses(conn)[waiter]
 
     assert name_meanwhile() == "blocked"
-    open_trap(conn, "await_chains", ("FOR round IN 1..100 LOOP", "FOR round IN 1..1 LOOP"))
+    open_trap(conn, "name_blockers", ("FOR round IN 1..100 LOOP", "FOR round IN 1..1 LOOP"))
     with pytest.raises(psycopg.errors.SerializationFailure):
         name_meanwhile()
 
@@ -98,6 +99,7 @@ def test_an_old_snapshot_misses_waiters(connect: Connect) -> None:
     handler.execute("COMMIT")
     assert statuses(conn)[late] == "blocked", "though the chain has ended"
     assert run_sync(conn, repair_blockers()).repaired == 1
+    assert run_sync(conn, release_waiters()) == 1
     assert statuses(conn)[late] == "pending"
 
 
@@ -116,6 +118,40 @@ def test_the_last_link_of_a_long_chain_costs_what_the_first_did(connect: Connect
     assert cost[links] < cost[30] * 1.5
     assert number(conn, "SELECT count(*) FROM holdfast.job_history WHERE chain_id = %s", chain) == links
     assert number(conn, "SELECT count(*) FROM holdfast.job") == 1
+
+
+@pytest.mark.parametrize("crowd", ["waits before it", "is due before it", "waits for it"])
+def test_a_chain_that_enters_a_crowded_key_costs_what_it_does_in_an_empty_one(connect: Connect, crowd: str) -> None:
+    """Whether a job would wait for itself is found out without a look at every job of its key, or at every waiter."""
+    conn = connect()
+    worker = Worker(conn)
+    chain, gate = enqueue(conn, job(), job(delay=timedelta(days=1)))
+    (claimed,) = worker.claim()
+    enqueue(conn, job("late", after=[chain]), *[job("late", after=[gate], order_key="full") for _ in range(3)])
+    following = finish_jobs(worker.id, [Ending(claimed, Completed(None, job(order_key="full").as_json()))])
+    cost: dict[int, int] = {}
+    for jobs in (10, 100_000):
+        key = "NULL" if crowd == "waits for it" else "'full'"
+        waits = "NULL" if crowd == "is due before it" else "1"
+        status = "'pending'" if crowd == "is due before it" else "'blocked'"
+        fill(
+            conn,
+            jobs,
+            kind="many",
+            order_key=key,
+            order_seq="currval('holdfast.job_id_seq')",
+            blockers_left=waits,
+            status=status,
+        )
+        if waits == "1":
+            conn.execute(
+                "INSERT INTO holdfast.blocker (job_id, chain_id, ordinal) "
+                "SELECT id, %s, 1 FROM holdfast.job WHERE kind = 'many' ON CONFLICT DO NOTHING",
+                [chain if crowd == "waits for it" else gate],
+            )
+        conn.execute("ANALYZE holdfast.job, holdfast.blocker")
+        cost[jobs] = buffers(conn, following)
+    assert cost[100_000] < cost[10] * 2
 
 
 def test_waiting_jobs_do_not_slow_the_claims_of_others(connect: Connect) -> None:

@@ -9,15 +9,15 @@ import pytest
 from holdfast._model.work import Lease
 from holdfast._store.claim import claim_jobs
 from holdfast._store.lease import ClaimAnswer
-from tests.traps.mutation import forget_settings, let_claims_take_their_time, open_trap
-from tests.traps.plans import buffers, explained, table_scans
-from tests.traps.workers import COMPLETED, EVERYTHING, RETRIED, Worker, enqueue, fill, job, number
+from tests.kit.mutation import forget_settings, let_claims_take_their_time, open_trap
+from tests.kit.plans import buffers, explained, table_scans
+from tests.kit.workers import COMPLETED, EVERYTHING, RETRIED, Worker, enqueue, fill, job, number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._store.statement import Statement
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 SLOTS = 5
 ALIEN = 20_000

@@ -12,10 +12,10 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.lease import ClaimAnswer
-from tests.traps.mutation import open_trap
-from tests.traps.plans import explained
-from tests.traps.sessions import await_waiting, background
-from tests.traps.workers import (
+from tests.kit.mutation import open_trap
+from tests.kit.plans import explained
+from tests.kit.sessions import await_waiting, background
+from tests.kit.workers import (
     CANCELLED,
     COMPLETED,
     FAILED,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 def lock(conn: psycopg.Connection[Any], claimed: ClaimedJob) -> None:

@@ -14,15 +14,15 @@ from holdfast._model.unique import Unique
 from holdfast._store.chain import complete_chain
 from holdfast._store.finish import Ending, complete_job, finish_jobs
 from holdfast._store.lease import ClaimAnswer, Held
-from tests.traps.mutation import open_trap
-from tests.traps.sessions import await_waiting, background
-from tests.traps.workers import COMPLETED, Worker, drain, enqueue, expire_leases, job, number, statuses
+from tests.kit.mutation import open_trap
+from tests.kit.sessions import await_waiting, background
+from tests.kit.workers import COMPLETED, Worker, drain, enqueue, expire_leases, job, number, statuses
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 INNOCENT = 50
 GOING_ON = Completed(None, job("n", unique=Unique("u")).as_json())

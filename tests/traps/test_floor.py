@@ -14,17 +14,17 @@ from holdfast._model.retry import Retry
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.lease import ReapFloor, reap_jobs
-from tests.traps.mutation import open_trap
-from tests.traps.plans import buffers
-from tests.traps.sessions import held_snapshot
-from tests.traps.workers import EVERYTHING, FAILURE, Worker, enqueue, expire_leases, fill, job, number
+from tests.kit.mutation import open_trap
+from tests.kit.plans import buffers
+from tests.kit.sessions import held_snapshot
+from tests.kit.workers import EVERYTHING, FAILURE, Worker, enqueue, expire_leases, fill, job, number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 NARROW = REACHES[0]
 

@@ -13,10 +13,10 @@ from holdfast._model.new_job import OrderKey
 from holdfast._store.claim import REACHES, Floors, claim_jobs
 from holdfast._store.finish import Ending, finish_jobs
 from holdfast._store.search import cancel_job, replay_job, resume_order_key
-from tests.traps.mutation import open_trap
-from tests.traps.plans import buffers
-from tests.traps.sessions import held_snapshot
-from tests.traps.workers import (
+from tests.kit.mutation import open_trap
+from tests.kit.plans import buffers
+from tests.kit.sessions import held_snapshot
+from tests.kit.workers import (
     CANCELLED,
     COMPLETED,
     EVERYTHING,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._model.job import Outcome
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 LEAVING: dict[str, Outcome] = {"completed": COMPLETED, "failed": FAILED, "cancelled": CANCELLED}
 COMING_BACK: dict[str, Outcome] = {"retried": RETRIED, "rescheduled": RESCHEDULED, "released": RELEASED}

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.kit.mutation import open_trap
+from tests.kit.workers import statuses
 from tests.traps.crowd import Crowd
-from tests.traps.mutation import open_trap
-from tests.traps.workers import statuses
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 
 @pytest.fixture

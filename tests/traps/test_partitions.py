@@ -11,12 +11,12 @@ from holdfast._drivers import run_sync
 from holdfast._model.errors import HoldfastError
 from holdfast._store.search import cancel_job
 from holdfast._store.worker import ensure_partitions
-from tests.traps.mutation import open_trap
-from tests.traps.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number
+from tests.kit.mutation import open_trap
+from tests.kit.workers import COMPLETED, FAILED, RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
     from holdfast._model.job import Outcome
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "event", "delivery")
 

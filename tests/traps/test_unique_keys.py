@@ -10,12 +10,12 @@ import psycopg
 import pytest
 
 from holdfast._model.unique import Unique
-from tests.traps.mutation import open_trap
-from tests.traps.sessions import GATE, add_gate, await_waiting
-from tests.traps.workers import enqueue, job, number
+from tests.kit.mutation import open_trap
+from tests.kit.sessions import GATE, add_gate, await_waiting
+from tests.kit.workers import enqueue, job, number
 
 if TYPE_CHECKING:
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 KEYS = 300
 

@@ -8,16 +8,16 @@ import pytest
 
 from holdfast._drivers import run_sync
 from holdfast._store.enqueue import enqueue_job, enqueue_jobs
-from tests.traps.mutation import forget_settings, open_trap
-from tests.traps.plans import buffers
-from tests.traps.sessions import add_gate, held_at_gate, held_snapshot
-from tests.traps.workers import RETRIED, Worker, enqueue, job, number
+from tests.kit.mutation import forget_settings, open_trap
+from tests.kit.plans import buffers
+from tests.kit.sessions import add_gate, held_at_gate, held_snapshot
+from tests.kit.workers import RETRIED, Worker, enqueue, job, number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
     from holdfast._store.statement import Statement
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 # Both ways in: for one job, and for many.
 WAYS: dict[str, Statement[Any]] = {"enqueue": enqueue_job(job()), "enqueue_jobs": enqueue_jobs([job()])}
@@ -40,7 +40,7 @@ class Sleeper:
             [seconds, self.worker.id, queue, list(self.worker.leases)],
         )
 
-    def heard(self) -> list[tuple[str, str]]:
+    def received(self) -> list[tuple[str, str]]:
         """Return what was notified so far: `own` or `all`, and the queue."""
         self.conn.execute("SELECT 1")  # a server sends what is due with its next answer
         return [
@@ -56,10 +56,10 @@ def test_a_worker_that_falls_asleep_during_the_insert_is_woken(connect: Connect,
         with held_at_gate(keeper, user, lambda: run_sync(user, WAYS[way])):
             sleeper = Sleeper(connect)
             assert sleeper.worker.claim() == []
-        heard = sleeper.heard()
+        received = sleeper.received()
         keeper.execute("DELETE FROM holdfast.sleeper")
         keeper.execute("DELETE FROM holdfast.job")
-        return heard == [("own", "default")]
+        return received == [("own", "default")]
 
     add_gate(connect())
     assert woken()
@@ -79,7 +79,7 @@ def test_a_worker_that_falls_asleep_during_the_insert_is_woken(connect: Connect,
 @both_ways
 @pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
 def test_an_old_snapshot_tells_everybody(connect: Connect, way: str, level: str) -> None:
-    def heard() -> list[tuple[str, str]]:
+    def received() -> list[tuple[str, str]]:
         user = connect()
         user.execute(f"BEGIN ISOLATION LEVEL {level}".encode())
         user.execute("SELECT 1")
@@ -87,54 +87,58 @@ def test_an_old_snapshot_tells_everybody(connect: Connect, way: str, level: str)
         run_sync(user, WAYS[way])
         user.execute("COMMIT")
         user.execute("DELETE FROM holdfast.sleeper")
-        return sleeper.heard()
+        return sleeper.received()
 
-    assert heard() == [("all", "default")]
+    assert received() == [("all", "default")]
     open_trap(connect(), way, (ISOLATED, "false"))
-    assert heard() == []
+    assert received() == []
 
 
 @both_ways
 def test_expired_sleepers_are_ignored(connect: Connect, way: str) -> None:
     awake = Sleeper(connect, seconds=-1)
     run_sync(connect(), WAYS[way])
-    assert awake.heard() == []
+    assert awake.received() == []
     open_trap(connect(), "wake_sleepers", ("s.until > clock AND", ""))
     open_trap(connect(), way, ("FROM holdfast.sleeper WHERE until > clock", "FROM holdfast.sleeper"))
     run_sync(connect(), WAYS[way])
-    assert awake.heard() == [("own", "default")]
+    assert awake.received() == [("own", "default")]
 
 
 def test_one_notification_for_a_whole_transaction(connect: Connect) -> None:
     sleeper = Sleeper(connect, "k", "m")
     user = connect()
     enqueue(user, *[job(kind) for kind in ("k", "m") for _ in range(500)])
-    assert sleeper.heard() == [("own", "default")]
+    assert sleeper.received() == [("own", "default")]
     with user.transaction():
         for _ in range(3):
             enqueue(user, job())
-    assert sleeper.heard() == [("own", "default")]
+    assert sleeper.received() == [("own", "default")]
     # The trap: a notification that names what it is about is never the same as the last.
     open_trap(connect(), "wake_sleepers", (", given.queue);\n", ", given.queue || random());\n"))
     with user.transaction():
         for _ in range(3):
             enqueue(user, job())
-    assert len(sleeper.heard()) == 3
+    assert len(sleeper.received()) == 3
 
 
 def test_two_sleepers_are_woken_and_they_serve_the_kind(connect: Connect) -> None:
-    def heard() -> list[str]:
+    def received() -> list[str]:
         right = [Sleeper(connect, "k") for _ in range(3)]
         wrong = Sleeper(connect, "m", seconds=20)
         far = Sleeper(connect, "k", queue="other", seconds=30)
         enqueue(connect(), job("k"))
-        names = {"k": [note for one in right for note in one.heard()], "m": wrong.heard(), "other": far.heard()}
+        names = {
+            "k": [note for one in right for note in one.received()],
+            "m": wrong.received(),
+            "other": far.received(),
+        }
         connect().execute("DELETE FROM holdfast.sleeper")
         return [name for name, notes in names.items() for _ in notes]
 
-    assert heard() == ["k", "k"]
+    assert received() == ["k", "k"]
     open_trap(connect(), "wake_sleepers", ("AND given.kind = ANY (s.kinds)", ""))
-    assert heard() == ["k", "m"], "somebody who has no use for the job was woken in vain"
+    assert received() == ["k", "m"], "somebody who has no use for the job was woken in vain"
 
 
 def test_what_comes_back_wakes_too(connect: Connect) -> None:
@@ -143,12 +147,12 @@ def test_what_comes_back_wakes_too(connect: Connect) -> None:
     claimed = worker.claim()
     sleeper = Sleeper(connect)
     worker.end([claimed[0]], RETRIED)
-    assert sleeper.heard() == [("own", "default")]
+    assert sleeper.received() == [("own", "default")]
     worker.end([claimed[1]])
-    assert sleeper.heard() == [("own", "default")], "promoted"
+    assert sleeper.received() == [("own", "default")], "promoted"
     open_trap(connect(), "settle_batch", ("ids || successors", "ids"))
     worker.end([taken for taken in worker.claim() if taken.order_key])
-    assert sleeper.heard() == []
+    assert sleeper.received() == []
 
 
 def leave_dead_sleepers(conn: Connection[Any], rows: int) -> None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.traps.mutation import open_trap
-from tests.traps.workers import number
+from tests.kit.mutation import open_trap
+from tests.kit.workers import number
 
 if TYPE_CHECKING:
     from psycopg import Connection
 
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 ENDED = {
     "reader": "SELECT clock_timestamp(), n, '{t}' FROM generate_series(1, 5000) AS n",
@@ -76,9 +76,9 @@ def test_no_sleeper_is_searched_when_all_records_have_ended(
         begin(conn)
         other.execute(f"INSERT INTO holdfast.{table} {ENDED[table]}".encode())
         conn.execute(act.encode())
-        said: str | None = number(conn, "SELECT current_setting('test.looked', true)")
+        output: str | None = number(conn, "SELECT current_setting('test.looked', true)")
         conn.execute("ROLLBACK")
-        return said == "yes"
+        return output == "yes"
 
     assert not looked()
     look = f"EXISTS (SELECT FROM holdfast.{table} WHERE until > {{}})"

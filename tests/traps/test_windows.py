@@ -13,13 +13,13 @@ import pytest
 from holdfast._drivers import run_sync
 from holdfast._store import claim as window
 from holdfast._store.claim import Windows, claim_jobs
-from tests.traps.mutation import open_trap
-from tests.traps.sessions import GATE, await_waiting, background
-from tests.traps.workers import Worker, fill, number
+from tests.kit.mutation import open_trap
+from tests.kit.sessions import GATE, await_waiting, background
+from tests.kit.workers import Worker, fill, number
 
 if TYPE_CHECKING:
     from holdfast._store.claim import Claim
-    from tests.traps.workers import Connect
+    from tests.kit.workers import Connect
 
 JOBS = 4_000
 SESSIONS = 12

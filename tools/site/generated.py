@@ -1,4 +1,4 @@
-"""Pages and parts of pages that are made of code: the Python API, the HTTP API and the log events.
+"""Pages and parts of pages that are made of code: the Python API, the HTTP API, the log events, the layers.
 
 A page has the marker `<!-- generated: NAME -->` where a part belongs.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._ops.openapi import document
 from holdfast._ops.routes import ROUTES
+from tools import layers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -35,7 +36,7 @@ def modules() -> str:
 
 def filled(markdown: str) -> str:
     """Return the page with its generated parts."""
-    parts = {"http-api": http_api, "log-events": log_events, "modules": modules}
+    parts = {"layers": layers.picture, "http-api": http_api, "log-events": log_events, "modules": modules}
     return _MARKER.sub(lambda match: parts[match[1]](), markdown)
 
 

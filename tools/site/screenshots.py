@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.browser.chromium import chromium
+from tests.kit.chromium import chromium
 from tools.picture import packed
 from tools.site.check import SITE
 

@@ -31,14 +31,14 @@ export function RunsPage({ name }: { name: string }) {
     <Page
       title={name}
       trail={<a href={to("runners")}>Runners</a>}
-      note={`Its newest runs, at most ${MOST}. One that had nothing to do leaves none.`}
+      note={`Its newest runs, at most ${MOST}. Of those that had nothing to do, the last of a day.`}
       aside={<Refresh />}
     >
       <Loaded of={runs} skeleton={<Bones rows={8} />}>
         {({ runs: lines }) =>
           lines.length === 0 ? (
             <Notice icon="runners" title="No runs yet">
-              <p>It has not run, or never had anything to do.</p>
+              <p>It has not run.</p>
             </Notice>
           ) : (
             <Table caption={`Runs of ${name}`} columns={COLUMNS} rows={lines} id={(run) => run.id} />

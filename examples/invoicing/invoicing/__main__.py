@@ -111,7 +111,6 @@ def _set_defaults(port: int) -> None:
         "SESSION_SECRET": secrets.token_urlsafe(32),
         "WORKER_API_SERVICE_TOKEN": secrets.token_urlsafe(32),
         "WORKER_API_BASE_URL": f"http://127.0.0.1:{port}",
-        "PDF_RENDER_CONCURRENCY": "2",
     }.items():
         os.environ.setdefault(name, value)
 

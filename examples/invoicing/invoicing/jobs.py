@@ -3,6 +3,7 @@
 `holdfast worker invoicing.jobs:app` runs them all. Every handler may run twice, and leaves the same as if it ran once.
 """
 
+import os
 from dataclasses import dataclass
 from datetime import date, timedelta
 from email.message import EmailMessage
@@ -19,6 +20,9 @@ from .pdf import html
 from .services import Services, open_services
 from .storage import Pdf, pdf_key
 from .tables import Document, EmailDelivery, Invoice, InvoiceStatus, LedgerEntry, TaxSnapshot, load_invoice
+
+# A browser is heavy: a worker renders two PDFs at once.
+os.environ.setdefault("PDF_RENDER_CONCURRENCY", "2")
 
 app = Holdfast(lifespan=open_services)
 

@@ -11,7 +11,7 @@ from psycopg import sql
 
 from examples.invoicing.invoicing.migrate import migrate
 from examples.invoicing.tests.site import API_ROLE, Mailbox, Office, Site
-from tests.browser.chromium import program
+from tests.kit.chromium import program
 from tools.ports import free_port
 from tools.postgres import Server
 from tools.seaweedfs import SeaweedFS
@@ -81,7 +81,6 @@ def make_site(
             "INVOICE_STORE_ENDPOINT": object_store.url,
             "INVOICE_BUCKET": name.replace("_", "-"),
             "CHROMIUM": chromium,
-            "PDF_RENDER_CONCURRENCY": "2",
             **object_store.environment,
             **QUICK,
         }

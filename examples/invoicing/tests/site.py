@@ -20,8 +20,8 @@ import httpx
 import psycopg
 from aiosmtpd.controller import Controller
 
-from tests.cli.commands import PATIENCE, Running, environment, holdfast
-from tests.plain_http import NO_AUTHORITIES
+from tests.kit.commands import PATIENCE, Running, environment, holdfast
+from tests.kit.plain_http import NO_AUTHORITIES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from aiosmtpd.smtp import SMTP, Envelope, Session
 
-    from tests.cli.commands import Said
+    from tests.kit.commands import Output
 
 EXAMPLE = Path(__file__).parent.parent
 APP = "invoicing.jobs:app"
@@ -117,7 +117,7 @@ class Site:
         web = ("-m", "uvicorn", "--factory", "invoicing.web:create", "--port", port, *GRACEFUL)
         database = self.database.replace("postgres@", f"{API_ROLE}@")
         with Running(database=database, cwd=release, program=web, **self._environment(**variables)) as running:
-            [line] = running.hear("running on")
+            [line] = running.wait_for_line("running on")
             self.address = str(line["message"]).partition("running on ")[2].split()[0]
             self.serving = running
             yield running
@@ -125,7 +125,7 @@ class Site:
     @contextmanager
     def worker(self, release: Path = EXAMPLE, **variables: str) -> Iterator[Running]:
         with Running("worker", APP, database=self.database, cwd=release, **self._environment(**variables)) as running:
-            running.hear("worker started")
+            running.wait_for_line("worker started")
             yield running
 
     def command(self, *arguments: str) -> str:
@@ -138,13 +138,13 @@ class Site:
         assert ended.returncode == 0, ended.stderr
         return ended.stdout.strip()
 
-    def run(self, *arguments: str) -> Said:
+    def run(self, *arguments: str) -> Output:
         """Run a command of Holdfast."""
-        said = holdfast(*arguments, database=self.database, cwd=EXAMPLE)
-        assert said.status == 0, said.err
-        return said
+        output = holdfast(*arguments, database=self.database, cwd=EXAMPLE)
+        assert output.status == 0, output.err
+        return output
 
-    def tick(self, **variables: str) -> Said:
+    def tick(self, **variables: str) -> Output:
         """Run every runner once, as a cron job does."""
         return holdfast("tick", APP, "--json", database=self.database, cwd=EXAMPLE, **self._environment(**variables))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from obstore.store import S3Store
 
 from examples.invoicing.tests.site import issued
-from tests.seeds.statement import MODES, Document
+from tests.kit.statement import MODES, Document
 
 if TYPE_CHECKING:
     from email.message import EmailMessage
@@ -37,9 +37,9 @@ KINDS = [
 modes = Document(MODES)
 
 
-@modes.says("an invoice's mail is sent once: a delivery record, an idempotency key, and no second sending")
-@modes.says("an invoice's PDF has one storage key, and is not rendered again when it is ready")
-@modes.says("the tax snapshot is an upsert by its natural key")
+@modes.states("an invoice's mail is sent once: a delivery record, an idempotency key, and no second sending")
+@modes.states("an invoice's PDF has one storage key, and is not rendered again when it is ready")
+@modes.states("the tax snapshot is an upsert by its natural key")
 async def test_a_job_that_runs_twice_leaves_what_one_run_leaves(office: Office) -> None:
     site, to = office.site, "twice@example.org"
     async with site.user() as client:

@@ -10,8 +10,9 @@ import httpx
 import pytest
 
 from examples.invoicing.invoicing.documents import longest_wait
-from examples.invoicing.tests.site import API_ROLE, issued
-from tests.seeds.statement import MODES, Document
+from examples.invoicing.tests.site import API_ROLE, APP, EXAMPLE, issued
+from tests.kit.commands import holdfast
+from tests.kit.statement import MODES, Document
 
 if TYPE_CHECKING:
     from examples.invoicing.tests.site import Office
@@ -31,9 +32,22 @@ JOBS = "/api/settings/events/api/jobs"
 modes = Document(MODES)
 
 
-@modes.says("the wait endpoint renders nothing itself: it ensures that the render is enqueued, once")
-@modes.says("the wait endpoint answers 200 with READY and a download address when the PDF is ready")
-@modes.says("waiting for a PDF makes no tight loop of queries")
+@pytest.mark.parametrize(
+    ("given", "pdfs"),
+    [
+        modes.case("PDF_RENDER_CONCURRENCY is 2 when it is not set: the application of the PDFs says so", {}, 2),
+        modes.case("PDF_RENDER_CONCURRENCY wins over that", {"PDF_RENDER_CONCURRENCY": "5"}, 5),
+    ],
+)
+def test_two_pdfs_are_rendered_at_once(given: dict[str, str], pdfs: int) -> None:
+    output = holdfast("check", APP, "--json", database=None, cwd=EXAMPLE, **given)
+    [found] = [each for each in output.json["settings"] if each["name"] == "HOLDFAST_QUEUE_CONCURRENCY"]
+    assert found["value"] == f"pdf={pdfs}"
+
+
+@modes.states("the wait endpoint renders nothing itself: it ensures that the render is enqueued, once")
+@modes.states("the wait endpoint answers 200 with READY and a download address when the PDF is ready")
+@modes.states("waiting for a PDF makes no tight loop of queries")
 async def test_many_who_wait_for_one_invoice_cost_one_render(office: Office) -> None:
     site, waiters = office.site, 200
     async with site.user() as client:
@@ -59,7 +73,7 @@ async def test_many_who_wait_for_one_invoice_cost_one_render(office: Office) -> 
     await _is_the_pdf_of(ready, invoice)
 
 
-@modes.says("the wait endpoint answers 202 with PENDING, retryAfterMs and Retry-After when its time is up")
+@modes.states("the wait endpoint answers 202 with PENDING, retryAfterMs and Retry-After when its time is up")
 async def test_a_wait_that_is_too_short_is_answered_with_202(office: Office) -> None:
     site, waiters = office.site, 50
     async with site.user() as client:
@@ -75,7 +89,7 @@ async def test_a_wait_that_is_too_short_is_answered_with_202(office: Office) -> 
     assert {answer.headers["Retry-After"] for answer in answers} == {"2"}
 
 
-@modes.says("waiting for a PDF stops when the client disconnects")
+@modes.states("waiting for a PDF stops when the client disconnects")
 async def test_a_client_that_disconnects_frees_its_wait(office: Office) -> None:
     site = office.site
     async with site.user() as client:
@@ -91,7 +105,7 @@ async def test_a_client_that_disconnects_frees_its_wait(office: Office) -> None:
                 await asyncio.to_thread(site.wait_for, WATCHED, 0)
 
 
-@modes.says("the wait endpoint answers 422 with INVOICE_PDF_RENDER_FAILED when the render has failed")
+@modes.states("the wait endpoint answers 422 with INVOICE_PDF_RENDER_FAILED when the render has failed")
 async def test_a_render_that_failed_is_answered_with_422_until_it_is_retried(office: Office) -> None:
     site, to = office.site, "failing@example.org"
     async with site.user() as client:
@@ -114,7 +128,7 @@ async def test_a_render_that_failed_is_answered_with_422_until_it_is_retried(off
     await asyncio.to_thread(site.mailbox.wait_for, to)
 
 
-@modes.says("waitMs is 15000 by default, and 30000 at most")
+@modes.states("waitMs is 15000 by default, and 30000 at most")
 @pytest.mark.parametrize(("given", "seconds"), [(None, 15), (0, 0.001), (-5, 0.001), (20_000, 20), (90_000, 30)])
 def test_the_time_of_a_wait_is_bounded(given: int | None, seconds: float) -> None:
     wait = longest_wait() if given is None else longest_wait(given)

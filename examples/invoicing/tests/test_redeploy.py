@@ -152,8 +152,8 @@ async def test_nothing_is_lost(site: Site, release_before: Path, number: int) ->
         assert await asyncio.to_thread(newer.ended) == 0
         third = load.start("third")
         while not (second.done() and third.done()):
-            said = await asyncio.to_thread(site.tick)
-            assert said.status == 0, said.err
+            output = await asyncio.to_thread(site.tick)
+            assert output.status == 0, output.err
         await asyncio.gather(second, third)
         while site.value(LIVE):
             assert (await asyncio.to_thread(site.tick)).status == 0

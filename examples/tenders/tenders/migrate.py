@@ -15,8 +15,8 @@ from tenders.config import Config
 
 # Two processes that migrate at the same time take turns.
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('tenders.migrate', 0))"
-_TABLE = "CREATE TABLE IF NOT EXISTS tenders_migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
-_MARK = "INSERT INTO tenders_migration (name) VALUES (%s) ON CONFLICT DO NOTHING"
+TABLE = "CREATE TABLE IF NOT EXISTS tenders_migration (name text PRIMARY KEY, applied_at timestamptz DEFAULT now())"
+MARK = "INSERT INTO tenders_migration (name) VALUES (%s) ON CONFLICT DO NOTHING"
 
 
 def migrate(url: str) -> list[str]:
@@ -31,8 +31,8 @@ def migrate(url: str) -> list[str]:
         for script in scripts:
             with conn.transaction():
                 conn.execute(_LOCK)
-                conn.execute(_TABLE)
-                if conn.execute(_MARK, [script.name]).rowcount:
+                conn.execute(TABLE)
+                if conn.execute(MARK, [script.name]).rowcount:
                     conn.execute(script.read_bytes())
                     applied.append(script.name)
     return applied

@@ -32,11 +32,11 @@ def matches(preferences: Preferences, licitacion: Licitacion) -> bool:
     """Return whether the owner wants to know of this tender. An amount that is not known is large enough."""
     if not preferences.enabled:
         return False
-    said = f"{licitacion.nombre or ''} {licitacion.descripcion or ''}"
+    text = f"{licitacion.nombre or ''} {licitacion.descripcion or ''}"
     return (
         _one_of(preferences.regiones, licitacion.region)
         and _one_of(preferences.rubros, licitacion.rubro)
-        and _one_of(preferences.palabras, said)
+        and _one_of(preferences.palabras, text)
         and (
             preferences.monto_minimo is None or licitacion.monto is None or licitacion.monto >= preferences.monto_minimo
         )

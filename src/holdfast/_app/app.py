@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from holdfast._engine.application import Application, MakeRelaying
+    from holdfast._engine.application import Application, MakeRelaying, Middleware
     from holdfast._engine.runner import Runner
     from holdfast._engine.wake.carriers import Carrier
     from holdfast._engine.worker import Worker
@@ -100,33 +101,41 @@ class Holdfast(Registry, Client):
             near = suggestion(name, (known for known in dir(type(self)) if not known.startswith("_")))
             raise AttributeError(f"app.{name}: there is no such method{f': {near}' if near else ''}")
 
-    def worker(
+    def worker(  # noqa: PLR0913 - one keyword per option
         self,
         *,
         id: str | None = None,  # noqa: A002 - the usual name
         queues: Mapping[str, int] | None = None,
+        kinds: Iterable[str] | None = None,
+        middlewares: Sequence[Middleware] = (),
         poll_interval: Duration | None = None,
         next_job_delay: Mapping[str, Duration] | None = None,
         **settings: Any,
     ) -> Worker:
         """Return a worker for this application: `async with app.worker(queues={"default": 10}): …`.
 
-        `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `poll_interval`: the longest
-        pause when idle. Default: the settings'. `next_job_delay`: by queue, the pause of a slot between two jobs.
-        Default: none. Durations are in seconds or timedeltas. `settings`: fields of `Settings`; they win over the
-        environment.
+        `id`: the worker's name. `queues`: concurrency by queue. Default: the settings'. `kinds`: the names of the only
+        kinds to run. Default: all that have a handler. `middlewares`: of this worker alone, inside those of the
+        application. Default: none. `poll_interval`: the longest pause when idle. Default: the settings'.
+        `next_job_delay`: by queue, the pause of a slot between two jobs. Default: none. Durations are in seconds or
+        timedeltas. `settings`: fields of `Settings`; they win over the environment.
         """
-        loaded = Settings.load(os.environ, **settings)
-        return self._worker(loaded, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
+        part = _part(application_of(self, Settings.load(os.environ, **settings)), kinds, middlewares)
+        # A process that only enqueues does not import the engine, which is half of the package.
+        from holdfast._engine.worker import Worker
+
+        return Worker(part, id=id, queues=queues, poll_interval=poll_interval, next_job_delay=next_job_delay)
 
     @asynccontextmanager
-    async def embedded_worker(
+    async def embedded_worker(  # noqa: PLR0913 - one keyword per option
         self,
         _web: object = None,
         /,
         *,
         id: str | None = None,  # noqa: A002 - the usual name
         queues: Mapping[str, int] | None = None,
+        kinds: Iterable[str] | None = None,
+        middlewares: Sequence[Middleware] = (),
         poll_interval: Duration | None = None,
         next_job_delay: Mapping[str, Duration] | None = None,
         **settings: Any,
@@ -141,10 +150,11 @@ class Holdfast(Registry, Client):
         if not loaded.worker_enabled:
             yield
             return
-        from holdfast._engine.worker import START_SECONDS
+        from holdfast._engine.served import START_SECONDS
+        from holdfast._engine.worker import Worker
 
-        async with self._worker(
-            loaded,
+        async with Worker(
+            _part(application_of(self, loaded), kinds, middlewares),
             id=id,
             queues=queues,
             poll_interval=poll_interval,
@@ -177,12 +187,6 @@ class Holdfast(Registry, Client):
         from holdfast._app.archiving import archive_runners
 
         return archive_runners(settings, self.archives)
-
-    def _worker(self, loaded: Settings, **options: Any) -> Worker:
-        # A process that only enqueues does not import the engine, which is half of the package.
-        from holdfast._engine.worker import Worker
-
-        return Worker(application_of(self, loaded), **options)
 
 
 def _checked_imports(given: object) -> tuple[str, ...]:
@@ -242,3 +246,17 @@ def application_of(app: Holdfast, settings: Settings, *, url: str | None = None)
         archive=app.archive_runners(settings),
         archive_names=app.archive_names(settings),
     )
+
+
+def _part(application: Application, kinds: Iterable[str] | None, middlewares: Sequence[Middleware]) -> Application:
+    """Return what a worker of these kinds runs, with these middlewares inside the application's."""
+    if middlewares:
+        application = replace(application, middlewares=[*application.middlewares, *middlewares])
+    if kinds is None:
+        return application
+    names, known = list(kinds), application.kinds
+    if isinstance(kinds, str) or not names:
+        raise ValueError(f'kinds: expected a list of names such as ["receipt.send"], got {kinds!r:.60}')
+    if unknown := [str(name) for name in names if name not in known]:
+        raise ValueError(f"kinds: no handler is registered for {', '.join(unknown)}; there are {', '.join(known)}")
+    return replace(application, kinds={name: known[name] for name in names})

@@ -111,12 +111,12 @@ def check_event(event: object, function: str) -> None:
     if isinstance(event, NewEvent):
         return
     if isinstance(event, NewJob):
-        said = "this is a job: use app.enqueue(conn, job)"
+        problem = "this is a job: use app.enqueue(conn, job)"
     elif isinstance(event, Topic):
-        said = f"{event.name} is a topic, not an event: call its .new(payload) and give what it returns"
+        problem = f"{event.name} is a topic, not an event: call its .new(payload) and give what it returns"
     else:
-        said = f"expected an event, got {type_name(event)}: make one with its topic's .new(payload)"
-    raise TypeError(f"{function}: {said}")
+        problem = f"expected an event, got {type_name(event)}: make one with its topic's .new(payload)"
+    raise TypeError(f"{function}: {problem}")
 
 
 def given_id(chain: HasResult[Any] | int, parameter: str = "chain") -> int:

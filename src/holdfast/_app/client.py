@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.new_job import Continue, NewJob
     from holdfast._model.schedule import Schedule
-    from holdfast._store.chain import Chain, ChainLine, Completion
-    from holdfast._store.job import JobInfo, Rescheduling, RetryResult
+    from holdfast._store.chain import ChainLine, Completion
+    from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
 
@@ -60,13 +60,18 @@ class Client:
         self._watchers = Watchers()
 
     @property
-    def url(self) -> str | None:
-        """The address of the database, of several the first; None: that of the settings."""
-        return self._verbs.url
+    def url(self) -> str:
+        """The address of the database, of several the first. Raises SettingsError if code and settings name none."""
+        return self.databases.first
 
     @url.setter
     def url(self, url: str | None) -> None:
-        self._verbs.url = url
+        self._verbs.use(url)
+
+    @property
+    def has_own_database(self) -> bool:
+        """Whether the code names the database, or several; otherwise the settings do."""
+        return self._verbs.has_own
 
     @property
     def databases(self) -> Databases:
@@ -119,7 +124,7 @@ class Client:
         """Cancel a waiting job, or ask the worker that runs it to stop.
 
         Returns `cancelled`, `requested` (a worker runs it, or it leaves its order key in its turn) or `not_found` (it
-        has ended or does not exist). Raises JobMoved if it is in another database.
+        has ended or does not exist).
         """
         return await run(conn, self._verbs.cancel(job))
 
@@ -160,10 +165,7 @@ class Client:
         return await run(conn, resume_queue(queue))
 
     async def resume_order_key(self, conn: AsyncConnection, key: str) -> bool:
-        """Unblock an order key that a failed job blocked, and skip that job; return False if no failed job blocked it.
-
-        A key whose jobs have moved to another database stays held until `holdfast move` releases it.
-        """
+        """Unblock an order key that a failed job blocked, and skip that job; return False if none blocked it."""
         return await run(conn, resume_order_key(key))
 
     async def list_schedules(self, conn: AsyncConnection, *, limit: int = 1000) -> list[ScheduleLine]:
@@ -243,8 +245,7 @@ class Client:
 
         A handle encodes the result by the type that the handler declares. With an id, the type is unknown and the
         result must be JSON-serializable as it is. If a worker runs the job, that attempt is aborted with
-        `already_completed`. The transaction of `conn` must be READ COMMITTED. Raises JobMoved if the chain is in
-        another database.
+        `already_completed`. The transaction of `conn` must be READ COMMITTED.
         """
         return await run(conn, self._verbs.complete_chain(chain, result))
 

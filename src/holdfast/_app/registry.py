@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from holdfast._model.codec import JsonCodec
     from holdfast._model.duration import Duration
     from holdfast._model.job import Job
-    from holdfast._model.schedule import Schedule
+    from holdfast._model.schedule import Missed, Schedule
     from holdfast._model.unique import Unique
     from holdfast._model.work import Lease
     from holdfast._relay.message import Message, Sink
@@ -257,7 +257,7 @@ class Registry:
         return MappingProxyType(self._schedules)
 
     @explained("app.runner")
-    def runner(
+    def runner(  # noqa: PLR0913 - one keyword per option
         self,
         name: str,
         *,
@@ -265,6 +265,7 @@ class Registry:
         singleton: bool = False,
         max_runtime: Duration | None = None,
         at_start: bool | None = None,
+        missed: Missed = "run",
     ) -> Callable[[F], F]:
         """Register a function, `async def` or plain, that is called periodically with a `Tick` and returns counts.
 
@@ -273,7 +274,8 @@ class Registry:
         `max_runtime`: of one tick in background mode, in seconds or a timedelta. Default: the time of a whole one-shot
         tick, 480 seconds.
         `at_start`: run once when the schedule is first stored, before its first slot. Default: True for `Every`, False
-        for `Cron`.
+        for `Cron`. `missed`: whether a slot that could not start within a minute, because no worker ran or the last run
+        took longer, is run once, late, or skipped. Default: `run`.
         """
         check_registered_name("app.runner", name)
 
@@ -285,6 +287,7 @@ class Registry:
                 singleton=singleton,
                 max_runtime=longest_run(max_runtime),
                 at_start=at_start,
+                missed=missed,
             )
             self._add_runner(runner)
             return function
@@ -301,6 +304,7 @@ class Registry:
         singleton: bool = True,
         timeout: Duration | None = None,
         at_start: bool | None = None,
+        missed: Missed = "run",
     ) -> None:
         """Register a runner that calls a service: POST {HOLDFAST_API_BASE_URL}{path}, which responds with JSON counts.
 
@@ -310,15 +314,19 @@ class Registry:
         check_registered_name("app.http_runner", name)
         limit = HTTP_TIMEOUT if timeout is None else as_timedelta("timeout", timeout, least=MORE_THAN_ZERO)
         call = HttpCall(path, timeout=limit)
-        self._add_runner(Runner(name, call.tick, every=every, singleton=singleton, at_start=at_start))
+        self._add_runner(Runner(name, call.tick, every=every, singleton=singleton, at_start=at_start, missed=missed))
 
     @explained("app.schedule")
-    def schedule(self, name: str, job: NewJob[Any], *, every: Schedule) -> None:
-        """Enqueue this job once per slot of a schedule, however many workers run."""
+    def schedule(self, name: str, job: NewJob[Any], *, every: Schedule, missed: Missed = "run") -> None:
+        """Enqueue this job once per slot of a schedule, however many workers run.
+
+        `missed`: whether the job of a slot that passed more than a minute ago, because no worker ran, is enqueued once,
+        late, or not at all (`skip`). Default: `run`.
+        """
         check_registered_name("app.schedule", name)
         check_new_job(job, "app.schedule")
         self._check_name_free(name)
-        self._schedules[name] = PeriodicJob(name, job, every=every)
+        self._schedules[name] = PeriodicJob(name, job, every=every, missed=missed)
 
     @explained("app.on_failure")
     def on_failure(self, hook: H) -> H:

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from holdfast._model.job import Handle, HasResult, Job
     from holdfast._model.new_job import Continue, NewJob
     from holdfast._model.schedule import Schedule
-    from holdfast._store.chain import Chain, ChainLine, Completion
-    from holdfast._store.job import JobInfo, Rescheduling, RetryResult
+    from holdfast._store.chain import ChainLine, Completion
+    from holdfast._store.job import Chain, JobInfo, Rescheduling, RetryResult
     from holdfast._store.schedule import Running, ScheduleLine
     from holdfast._store.search import Cancellation
 

@@ -22,6 +22,7 @@ from holdfast._app.arguments import (
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.address import check_address
+from holdfast._model.child import refuse_in_child
 from holdfast._model.databases import Databases, databases_of, named
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
@@ -30,10 +31,10 @@ from holdfast._model.job import Handle
 from holdfast._model.new_job import LAST_ID, LONGEST_DELAY, Continue, check_new_job
 from holdfast._model.option import check_time
 from holdfast._model.settings import Settings, SettingsError
-from holdfast._store.chain import Chain, Completion, complete_chain, delete_chains, moved_chain, read_chain, result_of
+from holdfast._store.chain import Completion, complete_chain, delete_chains, result_of
 from holdfast._store.enqueue import EnqueuedJob, enqueue_group, enqueue_job, enqueue_jobs
 from holdfast._store.event import publish_event, publish_events
-from holdfast._store.job import RetryResult, get_job, job_info, reschedule_job, retry_job
+from holdfast._store.job import Chain, RetryResult, get_job, read_chain, reschedule_job, retry_job
 from holdfast._store.schema import migrate
 from holdfast._store.search import Cancellation, cancel_job
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from holdfast._model.event import NewEvent
     from holdfast._model.job import HasResult, Job
     from holdfast._model.new_job import NewJob
-    from holdfast._store.chain import ChainEnd, ChainJob
+    from holdfast._store.chain import ChainEnd
     from holdfast._store.job import JobInfo, Rescheduling, RetryRow
     from holdfast._store.statement import Statement
 
@@ -76,27 +77,12 @@ class Verbs:
         listeners: list[Listener],
         carrier: Carrier | None = None,
     ) -> None:
-        if isinstance(url, Databases):
-            self._url: str | None = url.first
-            self._databases: Databases | None = url
-        else:
-            self.url = url
+        self._databases: Databases | None = url if isinstance(url, Databases) else _one(url)
         self._codec = codec
         self._listeners = listeners
         self._carrier = carrier
         self._loaded: Settings | None = None
         self._file: DatabasesFile | None = None
-
-    @property
-    def url(self) -> str | None:
-        """The address of the database, of several the first; None: that of the settings."""
-        return self._url
-
-    @url.setter
-    def url(self, url: str | None) -> None:
-        if url is not None:
-            check_address(url)
-        self._url, self._databases = url, named([url]) if url else None
 
     @property
     def databases(self) -> Databases:
@@ -116,15 +102,22 @@ class Verbs:
         """Whether the application names its databases itself."""
         return self._databases is not None
 
+    def use(self, url: str | None) -> None:
+        """Use the database at this address from now on; None: that of the settings."""
+        self._databases = _one(url)
+
     def enqueue(self, job: NewJob[R]) -> Statement[Handle[R]]:
+        refuse_in_child("app.enqueue")
         check_new_job(job, "app.enqueue")
         return enqueue_job(job).then(partial(self._enqueued_one, [job]))
 
     def enqueue_many(self, jobs: Sequence[NewJob[R]]) -> Statement[list[Handle[R]]]:
+        refuse_in_child("app.enqueue_many")
         listed = listed_jobs("app.enqueue_many", jobs)
         return enqueue_jobs(listed).then(partial(self._enqueued, listed))
 
     def enqueue_group(self, jobs: Sequence[NewJob[Any]], last: NewJob[R]) -> Statement[Handle[R]]:
+        refuse_in_child("app.enqueue_group")
         listed = listed_jobs("app.enqueue_group", jobs)
         check_new_job(last, "app.enqueue_group")
         statement = enqueue_group(listed, last) if listed else enqueue_job(last)
@@ -137,15 +130,16 @@ class Verbs:
         return statement.then(lambda lost: [job for job, attempt in attempts.items() if attempt in lost])
 
     def publish(self, event: NewEvent) -> Statement[int]:
+        refuse_in_child("app.publish")
         check_event(event, "app.publish")
         return publish_event(event)
 
     def publish_many(self, events: Sequence[NewEvent]) -> Statement[list[int]]:
+        refuse_in_child("app.publish_many")
         return publish_events(listed_events("app.publish_many", events))
 
     def get_job(self, job: Handle[Any] | int) -> Statement[JobInfo[Any] | None]:
-        decode = self._decode(job)
-        return get_job(_job_id(job)).then(lambda row: None if row is None else job_info(row, decode))
+        return get_job(_job_id(job), self._decode(job))
 
     def cancel(self, job: Handle[Any] | int) -> Statement[Cancellation]:
         return cancel_job(_job_id(job)).then(partial(self._cancelled, _job_id(job)))
@@ -164,7 +158,8 @@ class Verbs:
         return reschedule_job(_job_id(job), due=at, delay=span)
 
     def get_chain(self, chain: Handle[Any] | int) -> Statement[Chain[Any] | None]:
-        return read_chain(_id(chain)).then(partial(self._chain, chain))
+        id_ = _id(chain)
+        return read_chain(id_, self._decode(chain)).then(lambda jobs: Chain(id_, jobs) if jobs else None)
 
     def delete_chains(self, chains: Iterable[Handle[Any] | int], *, cascade: bool) -> Statement[list[int]]:
         if isinstance(chains, Handle | int | str) or not isinstance(chains, Iterable):
@@ -187,7 +182,7 @@ class Verbs:
 
     def migrate(self, url: str | None) -> list[str]:
         address, _ = self._address(url)
-        with psycopg.connect(address, autocommit=True, prepare_threshold=None) as conn:
+        with psycopg.connect(address, autocommit=True, prepare_threshold=None, client_encoding="UTF8") as conn:
             return migrate(conn)
 
     async def wake(self, *queues: str) -> bool:
@@ -231,11 +226,6 @@ class Verbs:
         given: Handle[Any] = Handle(row.made, row.made, created=created) if isinstance(job, int) else job
         return RetryResult(row.answer, replace(given, id=row.made, chain_id=row.chain_id or row.made, created=created))
 
-    def _chain(self, chain: Handle[Any] | int, jobs: Sequence[ChainJob]) -> Chain[Any] | None:
-        if (moved := moved_chain(_id(chain), jobs)) is not None:
-            raise moved
-        return Chain(_id(chain), tuple(jobs), self._decode(chain)) if jobs else None
-
     def _decode(self, chain: HasResult[Any] | int) -> Callable[[str | None], Any]:
         decode = None if isinstance(chain, int) else chain.decode
         return decode or (lambda text: self._codec.decode(text or "null"))
@@ -257,6 +247,12 @@ class Verbs:
         if self._loaded is None:
             self._loaded = Settings.load(os.environ)
         return self._loaded
+
+
+def _one(url: str | None) -> Databases | None:
+    if url is not None:
+        check_address(url)
+    return named([url]) if url else None
 
 
 def _id(chain: HasResult[Any] | int) -> int:

@@ -12,11 +12,12 @@ In the order in which a row passes through them:
     incomplete.py   explains why a file with more rows than the database is not replaced
     location.py     opens the object store, and names the objects
     child.py        is the process that exports and verifies periods
-    rests.py        lets an export in the background rest while others need the machine or the server
+    throttle.py     slows an export in the background while other sessions are active on the server
     export.py       has periods exported and verified in that process, and records each step
     cleanup.py      drops what is verified and no longer to be kept
+    recorded.py     opens a file only if it is what its record says
     restore.py      loads a file into a table
-    filesystem.py   shows the bucket to Arrow as files
+    filesystem.py   shows objects to Arrow as files
     search.py       finds a job, an event, or the answer of a query, in the files
     runners.py      builds the ticks of the runners `cleanup` and `archiveExport`
 """

@@ -8,14 +8,13 @@ error. When standard input ends, the process that started it has died or needs i
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import queue
 import sys
 import threading
 import time
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,25 +23,25 @@ import psycopg
 
 from holdfast._archive import parquet, stream
 from holdfast._archive.incomplete import Incomplete, explain
-from holdfast._archive.location import ArchiveError, Location, is_missing, manifest_name, translated
+from holdfast._archive.location import ArchiveError, Location, manifest_name, translated
 from holdfast._archive.manifest import Manifest
-from holdfast._archive.rests import Rests
+from holdfast._archive.throttle import ExportThrottle
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
 from holdfast._store.archive import EXPORTS, least_rows
 from holdfast._store.own_tables import PeriodRows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from obstore.store import ObjectStore
+
+    from holdfast._store.archive import Export
 
 NICE = 10
 # The lowest priority.
 NICEST = 19
 # Of Linux: the share of a session, which is divided between its processes only then.
 _SESSION = Path("/proc/self/autogroup")
-# Bytes of a part of an upload, and of a piece of a download.
+# Bytes of a part of an upload.
 PART = 8 * 1024 * 1024
 # Seconds between two lines at most.
 ALIVE_SECONDS = 5.0
@@ -69,12 +68,12 @@ def serve(request: dict[str, Any]) -> None:
     try:
         store = Location(**request["location"]).open(create=True)
         with translated():
-            _say(uploaded=export(request, store))
+            _report(uploaded=export(request, store))
             verified = verify(store, manifest_name(request["object"]))
     except Exception as exc:  # noqa: BLE001 - the parent records it
-        _say(last=True, error=Failure.of(exc).text, incomplete=isinstance(exc, Incomplete))
+        _report(last=True, error=Failure.of(exc).text, incomplete=isinstance(exc, Incomplete))
     else:
-        _say(last=True, verified=verified)
+        _report(last=True, verified=verified)
 
 
 def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
@@ -85,12 +84,12 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     with _connected(request) as conn, ExitStack() as ends:
         columns = stream.read_columns(conn, rows)
         metadata = {"holdfast": json.dumps(request["about"])}
-        rests = Rests(ends.enter_context(_connected(request))) if request["background"] else None
+        throttle = ExportThrottle(ends.enter_context(_connected(request))) if request["background"] else None
 
         def on_rows(done: int) -> None:
-            _say(rows=done)
-            if rests is not None:
-                rests.take()
+            _report(rows=done)
+            if throttle is not None:
+                throttle.wait()
 
         while True:
             upload = obstore.open_writer(store, name, buffer_size=PART, max_concurrency=2)
@@ -122,39 +121,42 @@ def export(request: dict[str, Any], store: ObjectStore) -> dict[str, Any]:
     return {key: getattr(manifest, key) for key in ("object", "rows", "bytes", "min_id", "max_id", "checksum")}
 
 
-def verify(store: ObjectStore, manifest: str) -> dict[str, Any]:
+def verify(store: ObjectStore, manifest: str, record: Export | None = None) -> dict[str, Any]:
     """Read a file back and compare it with its manifest: size, checksum, and the number of rows that it declares.
 
+    `record`: of the database, which the manifest must repeat. Default: none is there yet, the file was just written.
     Raises ArchiveError with the difference. An error of the object store is raised as it is.
     """
-    import obstore
     import pyarrow.parquet as pq
 
     from holdfast._archive.filesystem import open_file
+    from holdfast._archive.recorded import check, parsing, read_manifest
 
-    told = Manifest.parse(_get(store, manifest), name=manifest)
-    if told.object is None:
+    described = read_manifest(store, manifest)
+    for what in ("object", "rows", "bytes", "checksum"):
+        recorded = getattr(record, what, None)
+        if recorded is not None and getattr(described, what) != recorded:
+            raise ArchiveError(f"{what}: {getattr(described, what)} in the bucket, and {recorded} in the record")
+    if described.object is None:
         return {"object": None, "rows": 0, "bytes": 0, "checksum": None, "etag": None}
-    with _present(told.object):
-        found = obstore.head(store, told.object)
-    digest, size, etag = hashlib.sha256(), found["size"], found.get("e_tag")
-    if size != told.bytes:
-        raise ArchiveError(f"{told.object} has {size:,} bytes, and its manifest says {told.bytes:,}")
-    # In pieces: a request has a time limit, and a file may be large.
-    for start in range(0, size, PART):
-        digest.update(obstore.get_range(store, told.object, start=start, end=min(size, start + PART)))
-    if digest.hexdigest() != told.checksum:
-        raise ArchiveError(f"{told.object} has another checksum than its manifest says")
-    rows = pq.ParquetFile(open_file(store, told.object)).metadata.num_rows
-    if rows != told.rows:
-        raise ArchiveError(f"{told.object} has {rows:,} rows, and its manifest says {told.rows:,}")
-    if obstore.head(store, told.object).get("e_tag") != etag:
-        raise ArchiveError(f"{told.object} was replaced while it was read")
-    return {"object": told.object, "rows": rows, "bytes": size, "checksum": told.checksum, "etag": etag}
+    found = check(store, described)
+    with parsing(described.object):
+        rows = pq.ParquetFile(open_file(found)).metadata.num_rows
+    if rows != described.rows:
+        raise ArchiveError(f"{described.object} has {rows:,} rows, and its manifest says {described.rows:,}")
+    return {
+        "object": described.object,
+        "rows": rows,
+        "bytes": found.size,
+        "checksum": described.checksum,
+        "etag": found.etag,
+    }
 
 
 def _connected(request: dict[str, Any]) -> psycopg.Connection[Any]:
-    return psycopg.connect(request["url"], autocommit=True, application_name=EXPORTS, prepare_threshold=None)
+    return psycopg.connect(
+        request["url"], autocommit=True, application_name=EXPORTS, client_encoding="UTF8", prepare_threshold=None
+    )
 
 
 def _check_replaced(conn: psycopg.Connection[Any], request: dict[str, Any], rows: int) -> None:
@@ -169,24 +171,6 @@ def _check_replaced(conn: psycopg.Connection[Any], request: dict[str, Any], rows
     if rows < least:
         starts_on = date.fromisoformat(days["starts_on"])
         raise Incomplete(explain(about["source"], starts_on, found=rows, rows=least))
-
-
-def _get(store: ObjectStore, name: str) -> bytes:
-    import obstore
-
-    with _present(name):
-        return bytes(obstore.get(store, name).bytes())
-
-
-@contextmanager
-def _present(name: str) -> Iterator[None]:
-    """Raise ArchiveError if an object is not in the bucket."""
-    try:
-        yield
-    except FileNotFoundError as exc:
-        if not is_missing(exc):
-            raise
-        raise ArchiveError(f"{name} is not in the bucket") from None
 
 
 def _give_way(background: bool) -> None:  # noqa: FBT001 - as in the request
@@ -213,10 +197,10 @@ def _report_alive() -> None:
     while True:
         time.sleep(ALIVE_SECONDS)
         _serving.wait()
-        _say()
+        _report()
 
 
-def _say(*, last: bool = False, **line: Any) -> None:
+def _report(*, last: bool = False, **line: Any) -> None:
     """Write a line, unless the last one of the request was written."""
     with _line:
         if _serving.is_set():

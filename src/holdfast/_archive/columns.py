@@ -82,5 +82,4 @@ def encoding_of(columns: Sequence[FileColumn]) -> dict[str, Any]:
 
 
 def columns_of(schema: pa.Schema) -> list[FileColumn]:
-    """Return the columns of a file."""
     return [FileColumn(field.name, (field.metadata or {}).get(b"postgresql", b"text").decode()) for field in schema]

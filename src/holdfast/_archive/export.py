@@ -49,7 +49,7 @@ SILENCE = 60.0
 on_step: Callable[[str], None] | None = None
 
 
-class Taken(ArchiveError):  # noqa: N818 - names describe what happened
+class ExportTaken(ArchiveError):  # noqa: N818 - names describe what happened
     """Another process exports this period, or has done so.
 
     Cure: None is needed. `holdfast archive status` shows its progress.
@@ -88,20 +88,20 @@ class Exporter:
         """Export and verify one period, and return its file.
 
         `keep_ms`: how long a month of a table is kept from then on. `on_rows`: called with the number of rows so far.
-        Raises Taken if another process exports it, and ArchiveError if it failed; its record says why.
+        Raises ExportTaken if another process exports it, and ArchiveError if it failed; its record says why.
         """
         token = await run(self._conn, start_export(period))
         if token is None:
-            raise Taken(f"{period.source} of {period.starts_on} is exported by another process, or is verified")
+            raise ExportTaken(f"{period.source} of {period.starts_on} is exported by another process, or is verified")
         _step("started")
         try:
             return await self._follow(period, token, keep_ms=keep_ms, on_rows=on_rows or (lambda _: None))
         except (Exception, asyncio.CancelledError) as exc:
             # The record of a stopped export is released too, so that the next process need not wait for its lease.
-            said = "the export was stopped" if isinstance(exc, asyncio.CancelledError) else Failure.of(exc).text
+            reason = "the export was stopped" if isinstance(exc, asyncio.CancelledError) else Failure.of(exc).text
             with suppress(Exception):
                 incomplete = isinstance(exc, Incomplete)
-                await run(self._conn, record_export_error(period, token, said, incomplete=incomplete))
+                await run(self._conn, record_export_error(period, token, reason, incomplete=incomplete))
             raise
 
     async def _follow(
@@ -154,7 +154,7 @@ class Exporter:
 
     async def _record(self, statement: Any, period: Period) -> None:
         if not await run(self._conn, statement):
-            raise Taken(f"{period.source} of {period.starts_on} was taken over by another process")
+            raise ExportTaken(f"{period.source} of {period.starts_on} was taken over by another process")
 
     def _request(self, period: Period, token: int, identity: str) -> dict[str, Any]:
         family = period.source in FAMILIES

@@ -137,7 +137,6 @@ def is_missing(exc: Exception) -> bool:
 
 
 def is_no_bucket(exc: Exception) -> bool:
-    """Return whether the bucket does not exist."""
     return "<Code>NoSuchBucket</Code>" in str(exc)
 
 

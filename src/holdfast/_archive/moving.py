@@ -39,12 +39,13 @@ from holdfast._store.own_tables import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
     from datetime import date
 
     from psycopg.rows import TupleRow
 
     from holdfast._archive.tables import Archive
+    from holdfast._store.catalog import TypeName
 
     Connection = psycopg.AsyncConnection[Any]
 
@@ -214,7 +215,7 @@ async def _prepare(conn: Connection, archive: Archive) -> list[str]:
     return list(types)
 
 
-async def _create(conn: Connection, archive: Archive, types: dict[str, str]) -> None:
+async def _create(conn: Connection, archive: Archive, types: Mapping[str, TypeName]) -> None:
     """Create a table that holds the months, with an index by which a month is exported in the order of ids."""
     # IF NOT EXISTS asks for the right to create schemas also where there is one.
     if not await run(conn, schema_exists(SCHEMA)):
@@ -235,5 +236,5 @@ async def _explained(archive: Archive) -> AsyncIterator[None]:
     try:
         yield
     except (psycopg.ProgrammingError, psycopg.DataError, psycopg.IntegrityError, psycopg.NotSupportedError) as exc:
-        said = exc.diag.message_primary or type(exc).__name__
-        raise ArchiveError(f"Archive of {archive.source}: {said}") from exc
+        reason = exc.diag.message_primary or type(exc).__name__
+        raise ArchiveError(f"Archive of {archive.source}: {reason}") from exc

@@ -40,7 +40,7 @@ class Unfit(Exception):  # noqa: N818 - names describe what happened
         self.columns = frozenset(columns)
 
 
-class Written(NamedTuple):
+class WrittenRows(NamedTuple):
     rows: int
     min_id: int | None
     max_id: int | None
@@ -81,7 +81,7 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
     *,
     metadata: dict[str, str],
     on_rows: Callable[[int], None],
-) -> Written:
+) -> WrittenRows:
     """Write the rows into `file`. `on_rows` is called with the number of rows so far, after each row group.
 
     One thread receives rows while another converts, compresses and uploads them. Raises Unfit for columns that must be
@@ -124,7 +124,7 @@ def write(  # noqa: PLR0913 - a source, a target, and what is written
             waiting = thread.submit(convert, chunk)
         if waiting is not None:
             finish(waiting)
-    return Written(done, least, greatest)
+    return WrittenRows(done, least, greatest)
 
 
 def parse(chunk: bytearray, schema: pa.Schema) -> pa.Table:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from holdfast._archive import moving
 from holdfast._archive.cleanup import drop_days, drop_months
-from holdfast._archive.export import Exporter, Taken
+from holdfast._archive.export import Exporter, ExportTaken
 from holdfast._archive.incomplete import Incomplete
 from holdfast._archive.location import ArchiveError
 from holdfast._archive.months import closed_months
@@ -26,26 +26,8 @@ if TYPE_CHECKING:
 
     from holdfast._archive.location import Location
     from holdfast._archive.tables import Archive
+    from holdfast._engine.runner import Tick
     from holdfast._store.archive import Period
-
-    class Budget(Protocol):
-        @property
-        def over(self) -> bool: ...
-
-    class Signal(Protocol):
-        @property
-        def aborted(self) -> bool: ...
-
-    class Tick(Protocol):
-        """The part of a runner's tick that is used here."""
-
-        @property
-        def budget(self) -> Budget: ...
-        @property
-        def signal(self) -> Signal: ...
-        @property
-        def counts(self) -> Mapping[str, int]: ...
-        def count(self, name: str, more: int = 1) -> None: ...
 
 
 log = Log(__name__)
@@ -131,7 +113,7 @@ class ArchiveRunners:
                     break
                 try:
                     upload = await exporter.export(period, keep_ms=keep_ms)
-                except Taken:
+                except ExportTaken:
                     continue
                 except Exception as exc:
                     if conn.closed or conn.broken:
@@ -148,8 +130,8 @@ class ArchiveRunners:
                     tick.count("rows_exported", upload.rows)
                     tick.count("bytes_exported", upload.bytes)
         if broken:
-            said = "; ".join(f"{p.source} of {p.starts_on}: {Failure.of(exc).text}" for p, exc in broken[:5])
-            raise HoldfastError(f"{len(broken)} exports failed: {said}")
+            reasons = "; ".join(f"{p.source} of {p.starts_on}: {Failure.of(exc).text}" for p, exc in broken[:5])
+            raise HoldfastError(f"{len(broken)} exports failed: {reasons}")
         return tick.counts
 
     async def periods(self, conn: psycopg.AsyncConnection[Any]) -> AsyncIterator[tuple[Period, int | None]]:

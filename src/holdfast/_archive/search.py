@@ -1,18 +1,17 @@
-"""Finds rows in the files of the archive: one job with its attempts, one event, or the answer of a query."""
+"""Finds rows in the files of the archive: one job with its attempts, or one event."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._archive.location import ArchiveError, translated
-from holdfast._distribution import needed
-from holdfast._store.archive import FAMILIES, ID_COLUMN
+from holdfast._store.archive import ID_COLUMN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     from obstore.store import ObjectStore
 
+    from holdfast._archive.filesystem import ObjectReader
     from holdfast._store.archive import Export
 
 
@@ -33,14 +32,20 @@ def find(store: ObjectStore, exports: Iterable[Export], id_: int) -> list[Found]
 
 
 def _rows(store: ObjectStore, export: Export, column: str, id_: int) -> list[dict[str, Any]]:
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
-
     from holdfast._archive.filesystem import ObjectReader
+    from holdfast._archive.recorded import check_quickly, parsing
 
     if export.object is None:
         return []
-    reader = ObjectReader(store, export.object)
+    reader = ObjectReader(check_quickly(store, export))
+    with parsing(export.object):
+        return _rows_in(reader, column, id_)
+
+
+def _rows_in(reader: ObjectReader, column: str, id_: int) -> list[dict[str, Any]]:
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
     file = pq.ParquetFile(reader)
     place = file.schema_arrow.get_field_index(column)
     rows: list[dict[str, Any]] = []
@@ -63,56 +68,3 @@ def _span(group: Any) -> tuple[int, int]:
     starts = [column.dictionary_page_offset or column.data_page_offset for column in columns]
     ends = [start + column.total_compressed_size for start, column in zip(starts, columns, strict=True)]
     return min(starts), max(ends)
-
-
-def query(store: ObjectStore, exports: Sequence[Export], text: str) -> Any:
-    """Run a query of SQL over the files with DuckDB, and return its result.
-
-    Each source is a table: `job_history`, `job_failed`, `attempt`, `event`, `delivery`, `run`, or `"public.tenders"`.
-    DuckDB asks Arrow for the columns and row groups that a query needs, so the others are not fetched. It can reach
-    neither other files nor the network. Raises ArchiveError if the query fails.
-    """
-    with needed("a query of the archive", "duckdb"):
-        import duckdb
-
-    by_source: dict[str, list[Export]] = {}
-    for export in exports:
-        if export.object is not None:
-            by_source.setdefault(export.source, []).append(export)
-    connection = duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"})
-    try:
-        for source, files in by_source.items():
-            with translated():
-                connection.register(source, _dataset(store, source, files))
-        return connection.execute(text)
-    except duckdb.Error as exc:
-        known = ", ".join(f'"{source}"' if "." in source else source for source in sorted(by_source))
-        raise ArchiveError(f"the query failed: {exc}\nTables of the archive: {known or 'none'}") from exc
-
-
-def _dataset(store: ObjectStore, source: str, files: Sequence[Export]) -> Any:
-    """Return the files of a source as one table, with the columns that any of them has: null where a file lacks one."""
-    import pyarrow as pa
-    import pyarrow.dataset as ds
-    import pyarrow.parquet as pq
-    from pyarrow.fs import PyFileSystem
-
-    from holdfast._archive.filesystem import BucketFiles, open_file
-
-    # The files of a family have the same columns if its schema had the same version.
-    differing = {file.schema_version: file for file in files}.values() if source in FAMILIES else files
-    schemas = [pq.read_schema(open_file(store, str(file.object))) for file in differing]
-    # Only the columns are to fit together, and not their types in PostgreSQL or the description of the file.
-    plain = [pa.schema([field.remove_metadata() for field in schema]) for schema in schemas]
-    # A column that is text in one file, since a value was no other, is text in all.
-    texts = {field.name for schema in plain for field in schema if pa.types.is_string(field.type)}
-    plain = [
-        pa.schema([field.with_type(pa.string()) if field.name in texts else field for field in schema])
-        for schema in plain
-    ]
-    try:
-        schema = pa.unify_schemas(plain, promote_options="permissive")
-    except pa.ArrowTypeError as exc:
-        raise ArchiveError(f"the files of {source} do not fit together: query fewer of them: {exc}") from exc
-    names = [str(file.object) for file in files]
-    return ds.dataset(names, schema=schema, filesystem=PyFileSystem(BucketFiles(store)), format="parquet")

@@ -8,5 +8,5 @@ In the order in which a question passes through them:
     resources.py  computes how much of each resource a load uses
     ceiling.py    finds the largest load that fits, and the resource that gives out first
 
-`python -m bench costs` measures the costs anew and writes `costs.json`.
+`python -m labs.bench costs` measures the costs anew and writes `costs.json`.
 """

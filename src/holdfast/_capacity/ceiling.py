@@ -53,7 +53,6 @@ class Ceiling(NamedTuple):
 
 
 def find_ceiling(plan: Deployment, costs: Costs) -> Ceiling:
-    """Find the ceiling of every resource."""
     room = plan.connections // per_worker(plan, costs)
     served = plan.served_by(min(plan.workers, room))
     lines = []

@@ -50,8 +50,6 @@ class Idle(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """All measured costs."""
-
     machine: str
     payloads: tuple[int, ...]
     steps: Mapping[str, StepCost]
@@ -74,7 +72,7 @@ class Costs:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the costs of a JSON text as `python -m bench costs` writes it. Times in it are microseconds."""
+        """Return the costs of a JSON text as `python -m labs.bench costs` writes it. Times in it are microseconds."""
         found = json.loads(text)
         return cls(
             machine=found["machine"],

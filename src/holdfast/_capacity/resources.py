@@ -52,12 +52,10 @@ def demands(plan: Deployment, costs: Costs) -> list[Demand]:
 
 
 def connections(plan: Deployment, costs: Costs) -> float:
-    """Return the connections of all workers."""
     return plan.workers * per_worker(plan, costs)
 
 
 def per_worker(plan: Deployment, costs: Costs) -> int:
-    """Return the connections of one worker."""
     return costs.connections + (costs.relay_connections if plan.events else 0)
 
 

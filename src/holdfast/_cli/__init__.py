@@ -14,9 +14,9 @@ A `run` that returns a number means that status.
 # arguments.py   parses the parts that commands share: actions, numbers, addresses
 # parser.py      parses the words of a call, and answers a wrong one in one line
 # table.py       prints tables and JSON
-# finding.py     the result of one check
+# check_result.py the result of one check
 # pooler.py      finds out whether a pooler answers, and whether notifications arrive
-# needs.py       checks every feature that Holdfast needs from a server
+# server_features.py checks every feature that Holdfast needs from a server
 # progress.py    shows how far a command is
 # bucket.py      finds the bucket of the archive and the files in it
 # process.py     handles log, signals, event loop and exit of a process that runs handlers
@@ -37,8 +37,6 @@ A `run` that returns a number means that status.
 # queues.py      lists and controls queues
 # runners.py     lists and controls schedules and runs
 # importing.py   makes jobs or events of rows of another table, in batches
-# mover.py       moves waiting jobs to another database, a batch at a time
-# move.py        moves jobs, and reports what is left
 # import_outbox.py  imports the rows of another table, or previews that
 # archive.py     shows the state of the archive, and ends the keeping of days for it
 # archive_export.py exports closed days and months
@@ -49,7 +47,6 @@ A `run` that returns a number means that status.
 # top.py         opens the terminal dashboard
 # capacity.py    computes what a deployment can bear
 # check.py       prints all settings and checks the databases
-# completion.py  prints shell completion scripts
 
 from __future__ import annotations
 
@@ -60,7 +57,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._cli.parser import Parser
 from holdfast._cli.session import CommandError
-from holdfast._distribution import version
+from holdfast._distribution import needed, version
 from holdfast._model.errors import HoldfastError
 from holdfast._model.settings import SettingsError
 
@@ -80,7 +77,6 @@ _COMMANDS = {
     "events": "look at subscriptions; pause, replay, skip, rebase or delete one; release parked events",
     "queues": "look at queues; pause, resume, drain or set one",
     "runners": "look at schedules and runs; pause, resume or trigger one",
-    "move": "move waiting jobs to another database, exactly once",
     "import-outbox": "make jobs or events of the rows of another table, once each; a preview by default",
     "archive": "look at the archive; export, verify, restore or search its files",
     "retention": "look at how many days history is kept, or set it",
@@ -89,9 +85,8 @@ _COMMANDS = {
     "top": "watch and act in the terminal",
     "capacity": "compute what a deployment can bear, and what gives out first",
     "check": "print every setting and its source, and check the databases",
-    "completion": "print shell completion",
 }
-_OF_AN_APPLICATION = ("worker", "dev", "tick", "move", "import-outbox", "serve", "check")
+_OF_AN_APPLICATION = ("worker", "dev", "tick", "import-outbox", "serve", "check")
 # The exit status of a shell for a program that SIGINT ended.
 _INTERRUPTED = 130
 
@@ -108,18 +103,22 @@ def run_process() -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    if "_ARGCOMPLETE" in os.environ:
+        # Set by the shell that asks for completions: argcomplete prints them and ends the process.
+        with needed("completion", "cli"):
+            import_module("argcomplete").autocomplete(_parser(os.environ["COMP_LINE"].split()))
     words = sys.argv[1:] if argv is None else argv
     called = next((word for word in words if word in _COMMANDS), None)
-    arguments = _parser(_COMMANDS if called == "completion" else [called]).parse(words)
+    arguments = _parser([called]).parse(words)
     try:
         status = arguments.run(arguments) or 0
         sys.stdout.flush()
     except CommandError as stop:
-        return _said(arguments, str(stop), stop.status)
+        return _fail(arguments, str(stop), stop.status)
     except SettingsError as error:
-        return _said(arguments, _settings(error), 1)
+        return _fail(arguments, _settings(error), 1)
     except HoldfastError as error:
-        return _said(arguments, str(error), 1)
+        return _fail(arguments, str(error), 1)
     except BrokenPipeError:  # `| head` closed the pipe; Python would print an error at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
@@ -141,7 +140,6 @@ def _parser(called: Collection[str | None] = _COMMANDS) -> Parser:
     """Return the tree of commands. Only the called commands are loaded with their options."""
     parser = Parser(prog="holdfast", description="Jobs and events that commit with your data.")
     parser.add_argument("--version", action="version", version=f"holdfast {version()}")
-    parser.set_defaults(tree=parser)
     commands = parser.add_subparsers(dest="command", metavar="command", required=True)
     for name, help_ in _COMMANDS.items():
         own = commands.add_parser(name, help=help_)
@@ -158,6 +156,6 @@ def _settings(error: SettingsError) -> str:
     return f"the settings are refused: {error.problems[0]}" if len(error.problems) == 1 else str(error)
 
 
-def _said(arguments: argparse.Namespace, message: str, status: int) -> int:
+def _fail(arguments: argparse.Namespace, message: str, status: int) -> int:
     print(f"holdfast {arguments.command}: {message}", file=sys.stderr)
     return status

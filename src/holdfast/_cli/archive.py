@@ -15,7 +15,7 @@ from holdfast._cli import arguments as args
 from holdfast._cli import bucket, session, table
 from holdfast._drivers import run_sync
 from holdfast._model.settings import Settings
-from holdfast._ops.caller import written
+from holdfast._ops.caller import audit_entry
 from holdfast._store.archive import archive_totals, read_retention, set_archived, unfinished_exports
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     source(own, None)
     own.add_argument("day", type=args.day, metavar="DAY", help="e.g. 2026-03-14; of a month, any day of it")
     own.add_argument("--into", default=None, metavar="TABLE", help="default: archive.SOURCE_YYYYMMDD, a new table")
-    own = add("query", "find a job or an event in the files, or run a query over them")
+    own.add_argument("--identity", default=None, metavar="ID", help="of a lost database: the first folder of its files")
+    own = add("query", "find a job or an event in the files")
     asked = own.add_mutually_exclusive_group(required=True)
     id_ = args.whole(1, args.LARGEST_ID, "an id")
     asked.add_argument("--job", type=id_, default=None, metavar="ID", help="its row, its attempts, and their files")
     asked.add_argument("--event", type=id_, default=None, metavar="ID", help="its row, and the answers of webhooks")
-    asked.add_argument("--sql", default=None, metavar="QUERY", help="of DuckDB; each source is a table")
     own.add_argument("--since", type=args.day, default=None, metavar="DAY", help="only files from this day on")
     own.add_argument("--until", type=args.day, default=None, metavar="DAY", help="only files up to this day, inclusive")
     own = add("disable", "no longer keep days until they are archived")
@@ -162,7 +162,7 @@ def _disable(arguments: argparse.Namespace) -> None:
     )
     with session.opened(arguments) as conn, session.bounded(conn):
         run_sync(conn, set_archived(archived=False))
-        run_sync(conn, written(session.person(), "archive.disable"))
+        run_sync(conn, audit_entry(session.person(), "archive.disable"))
     if arguments.json:
         table.print_json({"action": "disable", "archived": False})
         return

@@ -6,15 +6,14 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast._archive.export import Exporter, Taken
+from holdfast._archive.export import Exporter, ExportTaken
 from holdfast._archive.runners import ArchiveRunners
-from holdfast._cli import arguments as args
 from holdfast._cli import bucket, load, session, table
 from holdfast._cli.progress import ProgressLine
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run
 from holdfast._logs.failure import Failure
-from holdfast._ops.caller import written
+from holdfast._ops.caller import audit_entry
 from holdfast._ops.wording import counted
 from holdfast._store.archive import (
     FAMILIES,
@@ -43,8 +42,6 @@ _COLUMNS = ("source", "period", "rows", "size", "result")
 
 
 class _Done(NamedTuple):
-    """The result of one period."""
-
     period: Period
     rows: int | None = None
     bytes: int | None = None
@@ -96,7 +93,7 @@ async def _export_all(exporter: Exporter, chosen: Chosen, line: ProgressLine) ->
         show(0)
         try:
             upload = await exporter.export(period, keep_ms=keep_ms, on_rows=show)
-        except Taken as taken:
+        except ExportTaken as taken:
             done.append(_Done(period, error=None, taken=bool(taken)))
         except Exception as exc:  # noqa: BLE001 - the others are exported all the same
             done.append(_Done(period, error=Failure.of(exc).text))
@@ -113,7 +110,7 @@ async def _check_source(conn: psycopg.AsyncConnection[Any], source: str | None, 
         raise CommandError(f"SOURCE: {source} is a table of the application: give --app module:attribute", status=2)
     known = [*FAMILIES, *declared]
     more = "; for a table of the application give --app module:attribute" if "." in source and not declared else ""
-    raise CommandError(f"SOURCE: nothing is archived as {source}: {args.meant(source, known)}{more}", status=2)
+    raise CommandError(f"SOURCE: nothing is archived as {source}: {session.meant(source, known)}{more}", status=2)
 
 
 async def _keep_days(arguments: argparse.Namespace, conn: psycopg.AsyncConnection[Any]) -> None:
@@ -121,7 +118,7 @@ async def _keep_days(arguments: argparse.Namespace, conn: psycopg.AsyncConnectio
     detail = {"source": arguments.source, "day": None if arguments.day is None else arguments.day.isoformat()}
     off = not any(line.archived for line in await run(conn, read_retention()))
     async with conn.transaction():
-        await run(conn, written(session.person(), "archive.export", detail=detail))
+        await run(conn, audit_entry(session.person(), "archive.export", detail=detail))
         if off:
             await run(conn, set_archived(archived=True))
     if off and not arguments.json:
@@ -199,14 +196,14 @@ def _result(done: _Done) -> str:
 
 
 def _print(done: Sequence[_Done], location: Location) -> None:
-    says = {"verified": "verified", "taken": "exported by another process"}
+    labels = {"verified": "verified", "taken": "exported by another process"}
     lines = [
         (
             one.period.source,
             bucket.period(one.period),
             None if one.rows is None else f"{one.rows:,}",
             bucket.size(one.bytes),
-            f"failed: {one.error}" if one.error else says[_result(one)],
+            f"failed: {one.error}" if one.error else labels[_result(one)],
         )
         for one in done
     ]

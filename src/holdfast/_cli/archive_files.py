@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._archive.child import verify as read_back
@@ -11,12 +10,11 @@ from holdfast._archive.location import ArchiveError, BucketUnavailable, manifest
 from holdfast._archive.restore import TargetTable
 from holdfast._archive.restore import restore as load_file
 from holdfast._archive.search import find
-from holdfast._archive.search import query as query_files
 from holdfast._cli import bucket, session, table
 from holdfast._cli.progress import ProgressLine
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
-from holdfast._ops.caller import written
+from holdfast._ops.caller import audit_entry
 from holdfast._ops.wording import counted
 from holdfast._store.archive import FAMILIES, JOB_FAMILIES, exports_with_id, find_export
 from holdfast._store.catalog import table_exists
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
     from holdfast._archive.location import Location
+    from holdfast._archive.manifest import Manifest
     from holdfast._archive.search import Found
     from holdfast._store.archive import Export
 
@@ -42,8 +41,10 @@ _UNREAD = 3
 _TABLE = re.compile(r"(?:([a-z_][a-z0-9_$]*)\.)?([a-z_][a-z0-9_$]*)")
 # Files that a search for an id reads at most.
 _MOST_FILES = 10_000
-# Rows of a query that are printed.
-_MOST_ROWS = 1_000
+# Parts of a period that are looked for. Each is an export of rows that came after the one before was dropped.
+_MOST_PARTS = 1_000
+# Files of `verify` above which only those that differ are printed.
+_MOST_SHOWN = 1_000
 _ATTEMPTS = ("attempt", "outcome", "ended", "ran ms", "worker", "error", "file")
 _DELIVERIES = ("subscription", "attempt", "status", "answered", "answer", "file")
 
@@ -107,7 +108,7 @@ def _read_all(location: Location, identity: str, exports: Sequence[Export], prog
 def _print_read(found: Sequence[_Read], location: Location) -> None:
     bad = [one for one in found if one.difference or one.not_read]
     columns = ("source", "period", "rows", "size", "result")
-    shown = found if len(found) <= _MOST_ROWS else bad[:_MOST_ROWS]
+    shown = found if len(found) <= _MOST_SHOWN else bad[:_MOST_SHOWN]
     table.print_table(columns, [(*_about(one.export), one.result) for one in shown])
     differing, unread = sum(one.difference is not None for one in found), sum(one.not_read is not None for one in found)
     read = f"{counted(len(found) - unread, 'file')} read from {location.address}"
@@ -141,15 +142,13 @@ def _difference(store: ObjectStore, identity: str, export: Export) -> str | None
     name = export.object or object_name(identity, export.source, export.starts_on, export.part, monthly=monthly)
     try:
         with translated():
-            found = read_back(store, manifest_name(name))
+            found = read_back(store, manifest_name(name), export)
     except BucketUnavailable:
         raise
     except ArchiveError as exc:
         return str(exc)
-    for what in ("object", "rows", "bytes", "checksum", "etag"):
-        recorded = getattr(export, what)
-        if recorded is not None and found[what] != recorded:
-            return f"{what}: {found[what]} in the bucket, and {recorded} in the record"
+    if export.etag is not None and found["etag"] != export.etag:
+        return f"etag: {found['etag']} in the bucket, and {export.etag} in the record"
     return None
 
 
@@ -157,33 +156,63 @@ def restore(arguments: argparse.Namespace) -> None:
     """Load all parts of a period into a table, in one transaction."""
     location = bucket.find()
     with session.opened(arguments) as conn:
-        bucket.check_source(conn, arguments.source)
-        exports = bucket.whole_files(conn, source=arguments.source, since=arguments.day, until=arguments.day)
-        if not exports:
-            raise _not_archived(conn, arguments.source, arguments.day)
-        target = _target(conn, arguments, exports[0])
+        files = _by_manifests(location.open(), arguments) if arguments.identity else _by_records(conn, arguments)
+        first = files[0]
+        target = _target(conn, arguments, first)
         store = location.open()
+        detail = {"source": first.source, "starts_on": first.starts_on.isoformat()}
+        if arguments.identity:
+            detail["identity"] = arguments.identity
         with ProgressLine(arguments) as line, translated(), conn.transaction():
-            run_sync(conn, written(session.person(), "archive.restore", target=".".join(target), detail=_day(exports)))
-            rows = sum(load_file(conn, store, export, target, on_rows=_rows_of(line, export)) for export in exports)
+            run_sync(conn, audit_entry(session.person(), "archive.restore", target=".".join(target), detail=detail))
+            rows = sum(load_file(conn, store, file, target, on_rows=_rows_of(line, file)) for file in files)
+    period = f"{first.source} {bucket.period(first)}"
     if arguments.json:
-        table.print_json({"source": arguments.source, "day": arguments.day, "table": ".".join(target), "rows": rows})
+        table.print_json({"source": first.source, "day": arguments.day, "table": ".".join(target), "rows": rows})
     elif not rows:
-        print(f"{arguments.source} {bucket.period(exports[0])}: has no rows, and no table was made")
+        print(f"{period}: has no rows, and no table was made")
     else:
-        print(f"{arguments.source} {bucket.period(exports[0])}: {counted(rows, 'row')} in the table {'.'.join(target)}")
+        print(f"{period}: {counted(rows, 'row')} in the table {'.'.join(target)}")
+        if arguments.identity:
+            print("The files are as their manifests say. No record of the database proves that these are the original.")
 
 
-def _rows_of(line: ProgressLine, export: Export) -> Callable[[int], None]:
-    says = f"rows of {export.source} {bucket.period(export)}"
-    return lambda done: line.show(done / max(1, export.rows or 0), f"{done:,} {says}")
+def _by_records(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> Sequence[Export]:
+    """Return the files of a period by their records in the database."""
+    bucket.check_source(conn, arguments.source)
+    exports = bucket.whole_files(conn, source=arguments.source, since=arguments.day, until=arguments.day)
+    if not exports:
+        raise _not_archived(conn, arguments.source, arguments.day)
+    return exports
 
 
-def _day(exports: Sequence[Export]) -> dict[str, Any]:
-    return {"source": exports[0].source, "starts_on": exports[0].starts_on.isoformat()}
+def _by_manifests(store: ObjectStore, arguments: argparse.Namespace) -> Sequence[Manifest]:
+    """Return the files of a period that a database with another identity has exported."""
+    from holdfast._archive.recorded import find_manifest
+
+    source, monthly = arguments.source, arguments.source not in FAMILIES
+    starts_on = arguments.day.replace(day=1) if monthly else arguments.day
+    found: list[Manifest] = []
+    with translated():
+        for part in range(1, _MOST_PARTS + 1):
+            name = manifest_name(object_name(arguments.identity, source, starts_on, part, monthly=monthly))
+            manifest = find_manifest(store, name)
+            if manifest is None:
+                break
+            if (manifest.source, manifest.starts_on, manifest.part) != (source, starts_on, part):
+                raise ArchiveError(f"{name} describes another period")
+            found.append(manifest)
+    if not found:
+        raise CommandError(f"{name} is not in the bucket: look there for the identity, the day and the source")
+    return found
 
 
-def _target(conn: psycopg.Connection[Any], arguments: argparse.Namespace, export: Export) -> TargetTable:
+def _rows_of(line: ProgressLine, export: Export | Manifest) -> Callable[[int], None]:
+    what = f"rows of {export.source} {bucket.period(export)}"
+    return lambda done: line.show(done / max(1, export.rows or 0), f"{done:,} {what}")
+
+
+def _target(conn: psycopg.Connection[Any], arguments: argparse.Namespace, export: Export | Manifest) -> TargetTable:
     if arguments.into is not None:
         found = _TABLE.fullmatch(arguments.into)
         if found is None:
@@ -212,16 +241,8 @@ def _not_archived(conn: psycopg.Connection[Any], source: str | None, day: Any) -
 
 
 def query(arguments: argparse.Namespace) -> None:
-    """Find a job or an event, or run a query."""
+    """Find a job or an event."""
     location = bucket.find()
-    if arguments.sql is not None:
-        session.require("duckdb", "duckdb")
-        _run_sql(arguments, location)
-    else:
-        _find(arguments, location)
-
-
-def _find(arguments: argparse.Namespace, location: Location) -> None:
     what, id_ = ("job", arguments.job) if arguments.job is not None else ("event", arguments.event)
     own, others = (JOB_FAMILIES, ("attempt",)) if what == "job" else (("event",), ("delivery",))
     since, until = arguments.since, arguments.until
@@ -310,49 +331,6 @@ def _print_deliveries(found: Sequence[Found]) -> None:
     names = ("subscription_id", "attempt", "status", "answered_at", "answer")
     rows = sorted(found, key=lambda one: one.row["answered_at"])
     table.print_table(_DELIVERIES, [(*(one.row[name] for name in names), one.export.object) for one in rows])
-
-
-def _run_sql(arguments: argparse.Namespace, location: Location) -> None:
-    import duckdb
-
-    with session.opened(arguments) as conn:
-        exports = bucket.whole_files(conn, since=arguments.since, until=arguments.until)
-    tables = sorted({export.source for export in exports if export.object is not None})
-    if not tables:
-        raise CommandError("no file of these days has rows: see `holdfast archive status`")
-    try:
-        with translated():
-            columns, rows = _answer(query_files(location.open(), exports, arguments.sql), every=arguments.json)
-    except (duckdb.Error, ArchiveError) as exc:
-        cause = exc.__cause__ if isinstance(exc, ArchiveError) else exc
-        if not isinstance(cause, duckdb.Error):
-            raise
-        names = ", ".join(name if name in FAMILIES else f'"{name}"' for name in tables)
-        said = str(cause).partition("\n")[0].rstrip(".!")
-        raise CommandError(f"--sql: {said}. The tables are {names}; correct the query") from exc
-    if arguments.json:
-        table.print_json([dict(zip(columns, row, strict=True)) for row in rows])
-        return
-    table.print_table(columns, rows[:_MOST_ROWS])
-    if len(rows) > _MOST_ROWS:
-        print(f"The first {_MOST_ROWS:,} rows. Write a LIMIT, or take all with --json.")
-
-
-def _answer(result: Any, *, every: bool) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """Return the columns and rows of a result of DuckDB; unless `every`, one row more than is printed.
-
-    Arrow makes times of it: DuckDB itself would need one more library for their zones.
-    """
-    with warnings.catch_warnings():
-        # It would rather have another call, which older versions do not have.
-        warnings.simplefilter("ignore")
-        reader = (getattr(result, "to_arrow_reader", None) or result.fetch_record_batch)(_MOST_ROWS + 1)
-    rows: list[tuple[Any, ...]] = []
-    for batch in reader:
-        rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        if len(rows) > _MOST_ROWS and not every:
-            break
-    return reader.schema.names, rows
 
 
 def _about(export: Export) -> tuple[object, ...]:

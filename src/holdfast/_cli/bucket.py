@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 from holdfast._archive.location import ArchiveError, Location, translated
-from holdfast._cli import arguments as args
 from holdfast._cli import session
 from holdfast._cli.session import CommandError
 from holdfast._model.settings import Settings
@@ -81,7 +80,7 @@ def check_source(conn: psycopg.Connection[Any], source: str, declared: Sequence[
     known = [*FAMILIES, *declared]
     known += [total.source for total in session.run(conn, archive_totals()) if total.source not in known]
     if source not in known:
-        raise CommandError(f"SOURCE: nothing is archived as {source}: {args.meant(source, known)}", status=2)
+        raise CommandError(f"SOURCE: nothing is archived as {source}: {session.meant(source, known)}", status=2)
 
 
 def whole_files(

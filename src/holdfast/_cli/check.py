@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast._archive.location import Location
-from holdfast._cli import bucket, load, needs, session, table
-from holdfast._cli.finding import Finding
+from holdfast._cli import bucket, load, server_features, session, table
+from holdfast._cli.check_result import Finding
 from holdfast._cli.pooler import listening, pooling
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
 from holdfast._distribution import missing
+from holdfast._engine.headroom import headroom
 from holdfast._engine.link import too_strict
-from holdfast._engine.pipeline import headroom
 from holdfast._engine.runner import left_out
 from holdfast._engine.worker import uncovered
 from holdfast._model.errors import HoldfastError
@@ -32,7 +32,7 @@ from holdfast._model.kind import Kind
 from holdfast._model.settings import Settings
 from holdfast._model.settings_table import SETTINGS
 from holdfast._model.work import Lease
-from holdfast._ops.wording import counted, span
+from holdfast._ops.wording import counted
 from holdfast._store import schema
 from holdfast._store.archive import read_retention
 from holdfast._store.inspect import (
@@ -44,7 +44,6 @@ from holdfast._store.inspect import (
     read_rights,
     read_server,
 )
-from holdfast._store.moving import count_held_keys, count_left_waiters, late_departures
 from holdfast._store.subscription import list_subscriptions
 from holdfast._store.worker import list_workers, read_queues, unserved
 
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from holdfast._app.app import Holdfast
-    from holdfast._cli.finding import Said
+    from holdfast._cli.check_result import CheckResult
     from holdfast._cli.session import Database
     from holdfast._store.inspect import ServerInfo
 
@@ -72,10 +71,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app) if arguments.app else None
-    given = {"database_urls": (app.url,) if app and app.url else None, "queue_concurrency": arguments.queues}
+    given = {
+        "database_urls": (app.url,) if app and app.has_own_database else None,
+        "queue_concurrency": arguments.queues,
+    }
     settings = Settings.load(os.environ, **given)
     if arguments.server:
-        findings = [*_databases(app, settings, needs.look, arguments.database)]
+        findings = [*_databases(app, settings, server_features.check, arguments.database)]
     else:
         findings = [
             *_coverage(app, arguments.queues),
@@ -90,7 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         if not arguments.server:
             _print(settings, app)
-        table.print_table(("verdict", "database of", "subject", "says"), findings)
+        table.print_table(("verdict", "database of", "subject", "message"), findings)
         if bad:
             print("\nSomething is missing." if arguments.server else "\nSomething is wrong.")
     return 1 if bad else 0
@@ -100,23 +102,23 @@ def _coverage(app: Holdfast | None, named: Iterable[str]) -> Iterator[Finding]:
     if app is None:
         return
     handled = {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
-    for says in uncovered(handled, named):
-        yield Finding("note", "-", "kinds", says)
+    for message in uncovered(handled, named):
+        yield Finding("note", "-", "kinds", message)
     for name, kind in sorted(handled.items()):
         if kind.envelope.max_attempts is None:
-            says = f"{name} has no limit of attempts: failing never makes a dead letter of its jobs"
-            yield Finding("note", "-", "kinds", says)
+            message = f"{name} has no limit of attempts: failing never makes a dead letter of its jobs"
+            yield Finding("note", "-", "kinds", message)
 
 
 def _settings(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
     """Check the settings against the application."""
     if app is not None:
-        for says in left_out(settings, [*app.runners, *app.archive_names(settings)]):
-            yield Finding("note", "-", "runners", says)
+        for message in left_out(settings, [*app.runners, *app.archive_names(settings)]):
+            yield Finding("note", "-", "runners", message)
     for name, kind in sorted(app.kinds.items()) if app is not None else ():
         if isinstance(kind, Kind) and kind.work.lease is not None:
-            for says in settings.too_long_for(f"kind {name}", kind.work.lease.duration):
-                yield Finding("wrong", "-", "settings", says)
+            for message in settings.too_long_for(f"kind {name}", kind.work.lease.duration):
+                yield Finding("wrong", "-", "settings", message)
 
 
 def _archive(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
@@ -137,7 +139,7 @@ def _archive(app: Holdfast | None, settings: Settings) -> Iterator[Finding]:
 def _databases(
     app: Holdfast | None,
     settings: Settings,
-    look: Callable[[Database, Settings], Iterator[Said]],
+    look: Callable[[Database, Settings], Iterator[CheckResult]],
     name: str | None,
 ) -> Iterator[Finding]:
     """Look at every database, or at that of this name, and continue with the next one where a look fails."""
@@ -150,8 +152,8 @@ def _databases(
     for database in found if name is None else [session.named(name, found)]:
         of = database.name if several else database.source
         try:
-            for verdict, subject, says in look(database, settings):
-                yield Finding(verdict, of, subject, says)
+            for verdict, subject, message in look(database, settings):
+                yield Finding(verdict, of, subject, message)
             if several:
                 yield Finding("note" if database.draining else "ok", of, "placement", _placement(database))
         except CommandError as stop:
@@ -175,12 +177,18 @@ def _placement(database: Database) -> str:
     return f"{takes}: nothing is left to do" if not jobs + events and database.draining else f"{takes}: {left}"
 
 
-def _database(database: Database, settings: Settings) -> Iterator[Said]:
+def _database(database: Database, settings: Settings) -> Iterator[CheckResult]:
     with session.connect_to(database) as conn, session.translated(conn):
         server = session.run(conn, read_server())
         major = server.version // 10_000
-        known = needs.OLDEST <= major <= needs.NEWEST
+        known = server_features.OLDEST <= major <= server_features.NEWEST
         yield "ok" if known else "note", "database", _address(conn, major, known=known)
+        encoding = schema.encoding(conn)
+        if encoding == "SQL_ASCII":
+            yield "wrong", "encoding", f"the database {schema.SQL_ASCII}"
+            return
+        if encoding not in {"UTF8", None}:
+            yield "note", "encoding", f"the database has {encoding}: texts with other characters are refused"
         try:
             schema.check(conn)
         except HoldfastError as error:
@@ -189,7 +197,6 @@ def _database(database: Database, settings: Settings) -> Iterator[Said]:
             yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
             yield _rights(conn, server)
             yield from _waiting(conn)
-            yield from _departed(conn, database)
             yield from _leases(conn, settings)
             yield from _kept_days(conn, settings)
         yield _roles(conn)
@@ -201,10 +208,10 @@ def _database(database: Database, settings: Settings) -> Iterator[Said]:
 
 def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
     where = f"{conn.info.user} at {conn.info.host}:{conn.info.port}, database {conn.info.dbname}, PostgreSQL {major}"
-    return where if known else f"{where}: Holdfast is tried with {needs.OLDEST} to {needs.NEWEST}"
+    return where if known else f"{where}: Holdfast is tried with {server_features.OLDEST} to {server_features.NEWEST}"
 
 
-def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> Said:
+def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> CheckResult:
     rights = session.run(conn, read_rights())
     if rights.work:
         return "ok", "rights", f"{server.user} may work"
@@ -212,11 +219,14 @@ def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> Said:
     return "wrong", "rights", f"{server.user} {may}: GRANT holdfast_worker TO {server.user}"
 
 
-def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
-    """Report due jobs without a worker and parked events, if this user may read them."""
+def _waiting(conn: psycopg.Connection[Any]) -> Iterator[CheckResult]:
+    """Report the live workers, due jobs without one and parked events, if this user may read them."""
     if not session.run(conn, read_rights()).look:
         return
-    for line in unserved(session.run(conn, read_census()), session.run(conn, list_workers(latest=0))):
+    workers = session.run(conn, list_workers(latest=0))
+    live = sum(worker.state == "live" for worker in workers)
+    yield "ok" if live else "note", "workers", f"{counted(live, 'live worker')}{'' if live else ': nothing runs'}"
+    for line in unserved(session.run(conn, read_census()), workers):
         due = counted(line.due, "due job")
         yield "note", "kinds", f"no live worker takes {line.kind} from the queue {line.queue}: {due}"
     parked: Counter[str] = Counter()
@@ -226,44 +236,28 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[Said]:
         yield "note", "events", f"{counted(events, 'parked event')} of {name}: holdfast events parked {name}"
 
 
-def _departed(conn: psycopg.Connection[Any], database: Database) -> Iterator[Said]:
-    """Report jobs that have left and not arrived, and what waits for jobs that have, if this user may read them."""
-    if not session.run(conn, read_rights()).look:
-        return
-    move = f"holdfast move --from {database.name or 'ADDRESS'} --to"
-    for late in session.run(conn, late_departures()):
-        batches = f"{counted(late.jobs, 'job')} in {late.batches:,} {'batch' if late.batches == 1 else 'batches'}"
-        left = f"{batches} left for {late.place} and did not arrive, the oldest {span(late.seconds)} ago"
-        yield "note", "moving", f"{left}: unless a move is running, go on with `{move} {late.place}`"
-    for held in session.run(conn, count_held_keys()):
-        keys = f"{counted(held.keys, 'order key')} held for {span(held.seconds)}, because jobs moved to {held.place}"
-        ends = f"when those have ended, release with `{move} {held.place}`, or with --back to move no more jobs"
-        yield "note", "moving", f"{keys}: {ends}"
-    for waiters in session.run(conn, count_left_waiters()):
-        waits = f"{counted(waiters.jobs, 'job')} waiting for chains that moved to {waiters.place}"
-        yield "note", "moving", f"{waits}: let them follow with `{move} {waiters.place}`"
-
-
-def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:
+def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[CheckResult]:
     """Check the leases that operators set on queues, if this user may read them."""
     if not session.run(conn, read_rights()).look:
         return
     for queue in session.run(conn, read_queues()):
         if queue.lease_ms is not None:
-            for says in settings.too_long_for(f"queue {queue.name}", timedelta(milliseconds=queue.lease_ms)):
-                yield "note", "leases", says
+            for message in settings.too_long_for(f"queue {queue.name}", timedelta(milliseconds=queue.lease_ms)):
+                yield "note", "leases", message
 
 
-def _kept_days(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Said]:
+def _kept_days(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[CheckResult]:
     """Warn of days that are kept for an archive that this worker does not have, if this user may read that."""
     if settings.archive_bucket or not session.run(conn, read_rights()).look:
         return
     if any(line.archived for line in session.run(conn, read_retention())):
-        says = "days are kept until they are archived, and no bucket is set: set HOLDFAST_ARCHIVE_BUCKET for a worker"
-        yield "note", "archive", f"{says}, or give the archive up with `holdfast archive disable`"
+        message = (
+            "days are kept until they are archived, and no bucket is set: set HOLDFAST_ARCHIVE_BUCKET for a worker"
+        )
+        yield "note", "archive", f"{message}, or give the archive up with `holdfast archive disable`"
 
 
-def _roles(conn: psycopg.Connection[Any]) -> Said:
+def _roles(conn: psycopg.Connection[Any]) -> CheckResult:
     roles = session.run(conn, list_roles())
     held = [role.name for role in roles if role.held]
     if missing := schema.missing_roles(conn):
@@ -271,14 +265,14 @@ def _roles(conn: psycopg.Connection[Any]) -> Said:
     return "ok", "roles", f"all there; this user has {', '.join(held) or 'none of them'}"
 
 
-def _isolation(conn: psycopg.Connection[Any]) -> Said:
-    said = too_strict(session.run(conn, read_isolation()))
-    return ("ok", "isolation", "READ COMMITTED by default") if said is None else ("wrong", "isolation", said)
+def _isolation(conn: psycopg.Connection[Any]) -> CheckResult:
+    problem = too_strict(session.run(conn, read_isolation()))
+    return ("ok", "isolation", "READ COMMITTED by default") if problem is None else ("wrong", "isolation", problem)
 
 
-def _connections(server: ServerInfo, settings: Settings) -> Said:
-    found = headroom(server, settings)
-    return "ok" if found.fits == "yes" else "wrong", "connections", found.says
+def _connections(server: ServerInfo, settings: Settings) -> CheckResult:
+    fits, message = headroom(server, settings)
+    return "ok" if fits == "yes" else "wrong", "connections", message
 
 
 def _application(app: Holdfast, settings: Settings) -> dict[str, list[str]]:
@@ -295,7 +289,6 @@ def _application(app: Holdfast, settings: Settings) -> dict[str, list[str]]:
 
 
 def _limits(app: Holdfast, settings: Settings) -> list[str]:
-    """Return the time limit of each handler."""
     lease = Lease(settings.lease.total_seconds())
     handled = {name: kind.work for name, kind in sorted(app.kinds.items()) if isinstance(kind, Kind)}
     return [

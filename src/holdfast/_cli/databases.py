@@ -25,8 +25,6 @@ SECONDS = 15.0
 
 
 class DatabaseAnswer(NamedTuple, Generic[T]):
-    """The answer of a database."""
-
     name: str
     """The name of the database; empty if the command is for one alone."""
     value: T

@@ -19,7 +19,7 @@ import psycopg
 from holdfast._cli import arguments as args
 from holdfast._cli import lines
 from holdfast._cli.lines import JobLines
-from holdfast._cli.serve import listen, shown
+from holdfast._cli.serve import shown
 from holdfast._cli.session import CommandError, require
 from holdfast._cli.worker import run_worker
 from holdfast._model.settings import Settings
@@ -84,11 +84,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _listen(port: int | None) -> socket.socket:
     try:
-        return listen("127.0.0.1", _PORT if port is None else port)
+        return args.Address("127.0.0.1", _PORT if port is None else port).bind()
     except CommandError:
         if port is not None:
             raise
-        return listen("127.0.0.1", 0)
+        return args.Address("127.0.0.1", 0).bind()
 
 
 def _set_environment(url: str) -> None:

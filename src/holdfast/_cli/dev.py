@@ -23,8 +23,8 @@ from holdfast._cli import arguments as args
 from holdfast._cli import lines, load, process, session
 from holdfast._cli.lines import JobLines, log
 from holdfast._cli.migrate import translated
-from holdfast._cli.reload import EVERY, Reloader, Watch, tell_ready
-from holdfast._cli.serve import listen, shown
+from holdfast._cli.reload import EVERY, Reloader, Watch, signal_ready
+from holdfast._cli.serve import shown
 from holdfast._cli.session import CommandError, require
 from holdfast._cli.worker import queues, run_worker
 from holdfast._logs import log as logs
@@ -88,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     if status:
         return status
     seconds = settings.shutdown_timeout.total_seconds() + process.GRACE_SECONDS + _KILL_SECONDS
-    with listen("127.0.0.1", arguments.port) as listening:
+    with args.Address("127.0.0.1", arguments.port).bind() as listening:
         asyncio.run(_keep(arguments, watch, listening, seconds))
     return 0
 
@@ -141,11 +141,11 @@ def _prepare(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _confirmed(conn: psycopg.Connection[Any], said: str) -> bool:
+def _confirmed(conn: psycopg.Connection[Any], question: str) -> bool:
     """Ask whether to migrate; without a terminal, nothing is changed."""
     if not sys.stdin.isatty():
         return False
-    print(said)
+    print(question)
     answer = input(f"Run it now, on {conn.info.dbname} at {conn.info.host}:{conn.info.port}? [y/N] ")
     return answer.strip().lower() in {"y", "yes"}
 
@@ -161,7 +161,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     beside = dashboard(app, None, socket.socket(fileno=listening), login)
     arguments.http, arguments.supervised = None, True
-    return run_worker(app, arguments, settings, beside=beside, started=partial(tell_ready, ready))
+    return run_worker(app, arguments, settings, beside=beside, started=partial(signal_ready, ready))
 
 
 def _first_line(file: int) -> bytes:

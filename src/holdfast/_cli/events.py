@@ -141,8 +141,8 @@ async def _replay(service: Service, arguments: argparse.Namespace) -> None:
     if first is None:
         table.print_done(arguments, "nothing was published since: nothing to hand over again", after=None)
     else:
-        says = f"hands over again what came after event {first}, and then goes on"
-        table.print_done(arguments, says, after=first)
+        message = f"hands over again what came after event {first}, and then goes on"
+        table.print_done(arguments, message, after=first)
 
 
 async def _skip(service: Service, arguments: argparse.Namespace) -> None:
@@ -195,8 +195,8 @@ async def _rebased(service: Service, name: str) -> int | None:
 
 async def _repartition(service: Service, arguments: argparse.Namespace) -> None:
     await _change(service, arguments, "repartition", partitions=arguments.partitions)
-    says = f"has {counted(arguments.partitions, 'partition')}; some events may be handed over again"
-    table.print_done(arguments, says)
+    message = f"has {counted(arguments.partitions, 'partition')}; some events may be handed over again"
+    table.print_done(arguments, message)
 
 
 async def _parked(service: Service, arguments: argparse.Namespace) -> None:
@@ -228,8 +228,8 @@ async def _release(service: Service, arguments: argparse.Namespace) -> None:
         if freed < _PIECE:
             break
     of = f" of the key {key}" if key is not None else ""
-    says = f"{counted(released, 'parked event')}{of} will be tried again, in order"
-    table.print_done(arguments, says if released else f"nothing{of} is parked", released=released)
+    message = f"{counted(released, 'parked event')}{of} will be tried again, in order"
+    table.print_done(arguments, message if released else f"nothing{of} is parked", released=released)
 
 
 async def _change(

@@ -20,7 +20,7 @@ from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
 from holdfast._model.codec import parse_json
 from holdfast._model.new_job import NewJob
-from holdfast._ops.caller import written
+from holdfast._ops.caller import audit_entry
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.wording import counted
 from holdfast._store import schema
@@ -120,7 +120,7 @@ def _preview(arguments: argparse.Namespace, importer: Importer) -> int:
 def _apply(arguments: argparse.Namespace, importer: Importer) -> int:
     options = {"to": importer.conversion.to, "map": dict(importer.conversion.names), "batch": importer.batch}
     with session.bounded(importer.conn):
-        entry = written(session.person(), "outbox.import", target=importer.table.source, detail=options)
+        entry = audit_entry(session.person(), "outbox.import", target=importer.table.source, detail=options)
         run_sync(importer.conn, entry)
     with _RowsLine(arguments, _importable(importer, importer.count()), "imported") as progress:
         tally = importer.apply(progress)
@@ -173,7 +173,7 @@ class _Columns:
 
     def find(self, option: str, name: str) -> OutboxColumn:
         if name not in self._columns:
-            meant = args.meant(name, list(self._columns))
+            meant = session.meant(name, list(self._columns))
             raise CommandError(f"{option}: {self.source} has no column {name}: {meant}", status=2)
         return self._columns[name]
 
@@ -183,7 +183,7 @@ def _columns(conn: psycopg.Connection[Any], given: str) -> _Columns:
     schema_name = schema_name if dot else "public"
     columns = session.run(conn, list_columns(schema_name, name))
     if not columns:
-        meant = args.meant(f"{schema_name}.{name}", session.run(conn, list_tables()))
+        meant = session.meant(f"{schema_name}.{name}", session.run(conn, list_tables()))
         raise CommandError(f"--table: there is no table {schema_name}.{name}: {meant}", status=2)
     return _Columns(schema_name, name, columns)
 
@@ -229,7 +229,7 @@ def _names(arguments: argparse.Namespace, app: Holdfast | None) -> dict[str, str
     what = "kind" if arguments.to == "job" else "topic"
     for name in names.values():
         if known is not None and name not in known:
-            raise CommandError(f"--map: the application has no {what} {name}: {args.meant(name, known)}", status=2)
+            raise CommandError(f"--map: the application has no {what} {name}: {session.meant(name, known)}", status=2)
     if app is None and not names and arguments.to == "job":
         raise CommandError("say what rows become: give the application, or --map TYPE=KIND", status=2)
     return names

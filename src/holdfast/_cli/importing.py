@@ -25,7 +25,7 @@ from holdfast._model.new_job import Envelope, NewJob
 from holdfast._store.enqueue import enqueue_jobs
 from holdfast._store.event import publish_events
 from holdfast._store.inspect import limit_time
-from holdfast._store.outbox import read_path, restore_path
+from holdfast._store.statement import read_path, restore_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,7 +45,7 @@ HEADER = "imported-from"
 _MOST_PASSES = 10
 _MOST_REFUSALS = 20
 _MOST_SAMPLES = 3
-_REFUSED = (InvalidJob, InvalidEvent, PayloadTooLarge, psycopg.DataError)
+_REFUSED = (InvalidJob, InvalidEvent, PayloadTooLarge, psycopg.DataError, psycopg.errors.RaiseException)
 
 
 class Imported(NamedTuple):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from holdfast._cli import table
 from holdfast._ops.wording import counted
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_waiting, read_worker
-from holdfast._store.moving import list_moved_blockers
 from holdfast._store.worker import is_served, list_workers, served_runtime
 
 if TYPE_CHECKING:
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 
     from holdfast._ops.service import Service
     from holdfast._store.inspect import AttemptRow, ReplayLine, WaitingRow, WorkerRow
-    from holdfast._store.moving import MovedBlocker
     from holdfast._store.worker import Runtime
 
 
@@ -27,7 +25,6 @@ class Story(NamedTuple):
     served: bool | None
     """Whether a live worker takes it; None if it does not wait."""
     waiting: WaitingRow | None
-    moved_blockers: Sequence[MovedBlocker]
     runtime: Runtime | None
     worker: WorkerRow | None
     attempts: Sequence[AttemptRow]
@@ -37,7 +34,6 @@ class Story(NamedTuple):
 
 
 async def read_story(service: Service, job_id: int) -> Story | None:
-    """Return the story of a job, or None if it does not exist."""
     async with service.reading() as transaction:
         read = transaction.run
         job = await read(read_job(job_id))
@@ -49,21 +45,18 @@ async def read_story(service: Service, job_id: int) -> Story | None:
         original = await read(read_job(job["replay_of"])) if job["replay_of"] else None
         replays = await read(list_replays(job_id))
         waiting = await read(read_waiting(job_id))
-        moved = await read(list_moved_blockers(job_id)) if waiting and waiting.blockers else []
         served = None
         if job["status"] == "pending":
             served = is_served(job["queue"], job["kind"], await read(list_workers(latest=0)))
         runtime = await read(served_runtime(job["kind"], job["queue"]))
-    return Story(job, served, waiting, moved, runtime, worker, attempts, original, replays)
+    return Story(job, served, waiting, runtime, worker, attempts, original, replays)
 
 
 def as_json(story: Story) -> dict[str, Any]:
-    """Return the story for machines."""
     return {
         "job": story.job,
         "served": story.served,
         "waiting": story.waiting and story.waiting._asdict(),
-        "moved_blockers": [chain._asdict() for chain in story.moved_blockers],
         "max_runtime": story.runtime and story.runtime._asdict(),
         "worker": story.worker and story.worker._asdict(),
         "attempts": [attempt._asdict() for attempt in story.attempts],
@@ -79,7 +72,7 @@ def print_story(story: Story, database: str) -> None:
     if job["max_attempts"] is None:
         fields["max_attempts"] = "no limit"
     table.print_table(("field", "value"), [(name, value) for name, value in fields.items() if value is not None])
-    for reason in _reasons(job, story.waiting, story.moved_blockers) if story.waiting is not None else ():
+    for reason in _reasons(job, story.waiting) if story.waiting is not None else ():
         print(f"\n{reason}")
     if story.served is False:
         print(f"\nNo live worker takes {job['kind']} from the queue {job['queue']}.")
@@ -111,22 +104,14 @@ def print_story(story: Story, database: str) -> None:
         table.print_table(("id", "status", "created"), story.replays)
 
 
-def _reasons(job: dict[str, Any], waiting: WaitingRow, moved: Sequence[MovedBlocker]) -> Iterator[str]:
-    """Yield why a job waits."""
+def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
     if waiting.due_at is not None:
         yield f"It is due at {table.text(waiting.due_at)}."
     if waiting.paused:
         yield f"The queue {job['queue']} is paused: holdfast queues resume {job['queue']}"
     if waiting.blockers is not None:
         yield f"It waits for the end of {counted(waiting.blockers, 'chain')}."
-    for chain in moved:
-        there = "" if chain.new_chain_id is None else f" as chain {chain.new_chain_id}"
-        gone = f"Chain {chain.chain_id} has moved to the database {chain.place}{there}"
-        yield f"{gone}: the job follows with the next `holdfast move` to {chain.place}."
-    if waiting.stopped_by == 0:
-        place = f"the database {waiting.moved_to}"
-        yield f"Jobs of its order key have moved to {place}: it follows them with the next `holdfast move`."
-    elif waiting.stopped_by is not None:
+    if waiting.stopped_by is not None:
         resume = f"holdfast jobs resume-key {shlex.quote(table.text(job['order_key']))}"
         yield f"Its order key is stopped by the dead letter {waiting.stopped_by}: retry that one, or {resume}"
     elif waiting.behind is not None:

@@ -16,9 +16,8 @@ from holdfast._cli.session import CommandError
 from holdfast._model.retry import tries
 from holdfast._ops.wording import counted
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
-from holdfast._store.inspect import MOST, STATUSES, Filter, list_jobs, read_job
-from holdfast._store.moving import find_moved, held_key
-from holdfast._store.search import MOST_ACTED_ON
+from holdfast._store.inspect import MOST, STATUSES, read_job
+from holdfast._store.search import MOST_ACTED_ON, Search
 
 if TYPE_CHECKING:
     import argparse
@@ -27,11 +26,9 @@ if TYPE_CHECKING:
     from holdfast._cli.databases import DatabaseAnswer, DatabaseAnswers
     from holdfast._cli.session import Database
     from holdfast._ops.requests import JobFilter
-    from holdfast._ops.responses.job import JobActionResult, JobLine
+    from holdfast._ops.responses.job import JobActionResult, JobLine, Looked
     from holdfast._ops.service import Service
-    from holdfast._store.inspect import JobRow
-    from holdfast._store.moving import Moved
-    from holdfast._store.search import Acted
+    from holdfast._store.search import ActionResult, JobRow
 
     Act: TypeAlias = Callable[[Sequence[Database], argparse.Namespace], Awaitable[int]]
 
@@ -127,15 +124,17 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 
 async def _list(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
-    which = Filter(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
+    from holdfast._ops.jobs import FoundJobs
+    from holdfast._ops.jobs import find as find_jobs
 
-    async def find(service: Service, _: Database) -> list[JobRow]:
+    which = Search(status=arguments.status, kind=arguments.kind, queue=arguments.queue, order_key=arguments.order_key)
+
+    async def find(service: Service, _: Database) -> FoundJobs:
         async with service.reading() as transaction:
-            found = [job for part in list_jobs(which, arguments.limit) for job in await transaction.run(part)]
-        return sorted(found, key=lambda job: job.id, reverse=True)[: arguments.limit]
+            return await find_jobs(transaction, which, limit=arguments.limit)
 
     answers = await ask_all(databases, find)
-    jobs = [(answer, job) for answer in answers.found for job in answer.value]
+    jobs = [(answer, job) for answer in answers.found for job in answer.value.jobs]
     if answers.several:
         jobs.sort(key=lambda one: (one[1].created_at, one[1].id), reverse=True)
     jobs = jobs[: arguments.limit]
@@ -147,7 +146,16 @@ async def _list(databases: Sequence[Database], arguments: argparse.Namespace) ->
             print(f"The newest {len(jobs)}. There may be more.")
     else:
         print("No such jobs.")
+    if not arguments.json and len(jobs) < arguments.limit:
+        for answer in answers.found:
+            if not answer.value.looked.complete:
+                print(f"{answer.name}: {_looked(answer.value.looked)}" if answer.name else _looked(answer.value.looked))
     return answers.status()
+
+
+def _looked(looked: Looked) -> str:
+    newest = counted(looked.jobs, "job")
+    return f"Looked at the newest {newest} alone, back to {table.text(looked.back_to)}: say more of them."
 
 
 def _line(job: JobRow | JobLine, id_: str) -> tuple[object, ...]:
@@ -179,21 +187,17 @@ async def _show(databases: Sequence[Database], arguments: argparse.Namespace) ->
 
 
 async def _missing(databases: Sequence[Database], wanted: JobId) -> CommandError:
-    """Return the error for a job that no database has: it has moved, may be in the archive, or does not exist."""
+    """Return the error for a job that no database has: it may be in the archive, or does not exist."""
 
-    async def ask(service: Service, database: Database) -> tuple[Moved | None, str | None]:
+    async def ask(service: Service, database: Database) -> str | None:
         files = await service.read(exports_with_id(JOB_FAMILIES, wanted.id, limit=1))
         which = f" --database {shlex.quote(database.name)}" if database.name else ""
-        query = f"`holdfast archive query --job {wanted.id}{which}`" if files else None
-        return await service.read(find_moved(wanted.id)), query
+        return f"`holdfast archive query --job {wanted.id}{which}`" if files else None
 
-    answers = [answer.value for answer in (await ask_all(databases, ask)).found]
-    moved = next((moved for moved, _ in answers if moved is not None), None)
-    queries = " or ".join(query for _, query in answers if query is not None)
+    answers = (await ask_all(databases, ask)).found
+    queries = " or ".join(answer.value for answer in answers if answer.value is not None)
     why = "does not exist: it was never committed, was deleted, or its history has expired. See `holdfast jobs list`"
-    if moved is not None:
-        why = moved.says
-    elif queries:
+    if queries:
         why = f"is no longer in the database, and may be in the archive: run {queries}"
     return CommandError(f"job {wanted} {why}")
 
@@ -216,7 +220,7 @@ async def _act_by_id(databases: Sequence[Database], arguments: argparse.Namespac
         table.print_json([answers.json(answer.name, one) for answer, one in done])
     else:
         for answer, one in done:
-            print(f"{answer.id(one['id'])}: {one['says']}")
+            print(f"{answer.id(one['id'])}: {one['message']}")
     return answers.status(1 if any(one["result"] == "refused" for _, one in done) else 0)
 
 
@@ -242,27 +246,26 @@ async def _unplaced(databases: Sequence[Database], id_: int) -> CommandError:
     return CommandError(f"{id_}: there are {len(databases)} databases: {which}", status=2)
 
 
-async def _result(service: Service, action: str, one: Acted, prefix: str) -> dict[str, Any]:
+async def _result(service: Service, action: str, one: ActionResult, prefix: str) -> dict[str, Any]:
     """Return what became of one job. `prefix`: stands before the id of a job, if there are several databases."""
     from holdfast._ops.actions import why
 
     match action, one.done, one.answer:
         case "retry", True, made:
-            result, says = "retried", f"runs again as job {prefix}{made}"
+            result, message = "retried", f"runs again as job {prefix}{made}"
         case _, True, "requested":
-            result, says = "requested", "will be cancelled: its worker was asked to stop, or it leaves in its turn"
+            result, message = "requested", "will be cancelled: its worker was asked to stop, or it leaves in its turn"
         case _, True, answer:
-            result = says = answer
+            result = message = answer
         case _, False, "not_failed" | "not_found":
             job = await service.read(read_job(one.id))
-            moved = await service.read(find_moved(one.id)) if job is None else None
             state = "does not exist, see `holdfast jobs list`" if job is None else f"is {job['status']}"
-            result, says = "refused", f"{state}: {_ONLY[action]}" if moved is None else moved.says
+            result, message = "refused", f"{state}: {_ONLY[action]}"
         case _ if one.answer.startswith("there is no chain "):
-            result, says = "refused", f"comes after other chains: {one.answer}"
+            result, message = "refused", f"comes after other chains: {one.answer}"
         case _:
-            result, says = "refused", why(one.answer).replace("`again`", "--again")
-    return {"id": one.id, "result": result, "says": says}
+            result, message = "refused", why(one.answer).replace("`again`", "--again")
+    return {"id": one.id, "result": result, "message": message}
 
 
 async def _resume_key(databases: Sequence[Database], arguments: argparse.Namespace) -> int:
@@ -271,7 +274,7 @@ async def _resume_key(databases: Sequence[Database], arguments: argparse.Namespa
     resumed = [answer.name for answer in answers.found if answer.value]
     if not resumed:
         answers.status()
-        raise await _not_resumed(databases, key)
+        raise CommandError(f"the order key {key} is not blocked: only a key that a failed job blocks must be resumed")
     if arguments.json:
         done = [answers.json(name, {"key": key, "action": arguments.action}) for name in resumed]
         table.print_json(done if answers.several else done[0])
@@ -281,22 +284,7 @@ async def _resume_key(databases: Sequence[Database], arguments: argparse.Namespa
     return answers.status()
 
 
-async def _not_resumed(databases: Sequence[Database], key: str) -> CommandError:
-    """Return the error for an order key that no failed job blocks: a move holds it, or nothing does."""
-    answers = await ask_all(databases, lambda service, _: service.read(held_key(key)))
-    held = next((answer for answer in answers.found if answer.value is not None), None)
-    if held is None:
-        return CommandError(f"the order key {key} is not blocked: only a key that a failed job blocks must be resumed")
-    where = f" in {held.name}" if held.name else ""
-    source = held.name or databases[0].name or "ADDRESS"
-    return CommandError(
-        f"the order key {key} is held{where} until its jobs that moved to the database {held.value} have ended: "
-        f"then `holdfast move --from {source} --to {held.value}` lets it go on"
-    )
-
-
 def _filter(arguments: argparse.Namespace) -> JobFilter | None:
-    """Return the filter, or None if none was given."""
     given = {name: value for name in ("status", *_FILTERS) if (value := getattr(arguments, name)) is not None}
     if not given:
         return None
@@ -328,11 +316,11 @@ def _print_results(action: str, answers: DatabaseAnswers[JobActionResult], limit
     if sample and all(answer.value.preview for answer in answers.found):
         answers.print_table(_COLUMNS, sample)
     for answer in answers.found:
-        for says in _says(action, answer, limit):
-            print(f"{answer.name}: {says}" if answer.name else says)
+        for message in _messages(action, answer, limit):
+            print(f"{answer.name}: {message}" if answer.name else message)
 
 
-def _says(action: str, answer: DatabaseAnswer[JobActionResult], limit: int) -> Iterator[str]:
+def _messages(action: str, answer: DatabaseAnswer[JobActionResult], limit: int) -> Iterator[str]:
     result = answer.value
     if not result.matched:
         yield "No such jobs."
@@ -344,5 +332,4 @@ def _says(action: str, answer: DatabaseAnswer[JobActionResult], limit: int) -> I
     if result.matched == limit and result.capped:
         yield "There may be more: repeat it, or raise --limit."
     elif not result.looked.complete:
-        newest = counted(result.looked.jobs, "job")
-        yield f"Looked at the newest {newest} alone, back to {table.text(result.looked.back_to)}: say more of them."
+        yield _looked(result.looked)

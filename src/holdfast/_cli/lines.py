@@ -16,6 +16,7 @@ from holdfast._logs import log as logs
 from holdfast._logs.log import HumanFormatter
 from holdfast._logs.masking import mask
 from holdfast._model.job import Fail, Failed, Retried
+from holdfast._ops.wording import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,9 +57,9 @@ class CompactFormatter(HumanFormatter):
         if record.name == log.name:
             return f"{clock} {record.getMessage()}"
         # Without the time, the level and the logger, with which the long form begins.
-        said = super().format(record).partition(": ")[2]
+        message = super().format(record).partition(": ")[2]
         who = record.name.removeprefix("holdfast.")
-        return f"{clock} {self.in_colour(_LEVELS.get(record.levelname, _DIM), f'{who:<9}')} {said}"
+        return f"{clock} {self.in_colour(_LEVELS.get(record.levelname, _DIM), f'{who:<9}')} {message}"
 
     def in_colour(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._coloured else text
@@ -116,7 +117,7 @@ class JobLines(Observer):
         parts = [
             self._in(colour, f"{mark} {_safe(claimed.kind):<20}"),
             self._in(_DIM, f"{f'#{claimed.id}':<8}"),
-            f"{duration(attempt.seconds):>8}",
+            f"{_took(attempt):>8}",
         ]
         if name != "job_completed":
             parts.append(self._in(colour, name.removeprefix("job_")))
@@ -126,7 +127,7 @@ class JobLines(Observer):
                 f"attempt {claimed.attempt}{limit}: {_safe(outcome.failure.code)}: {_safe(outcome.failure.text)}"
             )
         if isinstance(outcome, Retried):
-            parts.append(self._in(_DIM, f"again in {duration(outcome.delay.total_seconds())}"))
+            parts.append(self._in(_DIM, f"again in {span(outcome.delay.total_seconds())}"))
         return "  ".join(parts) + self._trace(outcome)
 
     def _trace(self, outcome: Outcome) -> str:
@@ -146,16 +147,5 @@ def _safe(text: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in mask(text))
 
 
-def duration(seconds: float | None) -> str:
-    """Return a duration for people.
-
-    >>> duration(0.0341), duration(2.5), duration(90), duration(None)
-    ('34 ms', '2.5 s', '1 min 30 s', '-')
-    """
-    if seconds is None:
-        return "-"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:  # noqa: PLR2004 - a minute
-        return f"{seconds:.1f} s".replace(".0 s", " s")
-    return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+def _took(attempt: Attempt) -> str:
+    return "-" if attempt.seconds is None else span(attempt.seconds)

@@ -14,7 +14,7 @@ from holdfast._app.app import Holdfast
 from holdfast._cli import session
 from holdfast._cli.session import CommandError, Database
 from holdfast._logs.failure import Failure
-from holdfast._model.databases import databases_of, split_name
+from holdfast._model.databases import databases_of, place_of, split_name
 from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,11 +34,11 @@ def load(name: str) -> Holdfast:
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     module_name, colon, attribute = name.partition(":")
-    if not colon or not module_name or not attribute:
-        raise CommandError(f"{name} does not name an application: write module:attribute, e.g. shop.jobs:app", status=2)
     if "/" in module_name or module_name.endswith(".py"):
         meant = module_name.removesuffix(".py").strip("./").replace("/", ".")
-        raise CommandError(f"{module_name} is a file, not a module: write {meant}:{attribute}", status=2)
+        raise CommandError(f"{module_name} is a file, not a module: write {meant}:{attribute or 'app'}", status=2)
+    if not colon or not module_name or not attribute:
+        raise CommandError(f"{name} does not name an application: write module:attribute, e.g. shop.jobs:app", status=2)
     app = _holdfast(_imported(module_name), attribute)
     for module in app.imports:
         _imported(module)
@@ -50,7 +50,7 @@ def databases(app: Holdfast | None, settings: Settings) -> list[Database]:
 
     An invalid address is refused here, and its text is not repeated.
     """
-    if app is not None and app.url:
+    if app is not None and app.has_own_database:
         found = session.of_databases("the application", app.databases)
     elif settings.databases_file is not None:
         found = session.of_databases(settings.label("databases_file"), databases_of(settings))
@@ -64,6 +64,18 @@ def databases(app: Holdfast | None, settings: Settings) -> list[Database]:
     for database in found:
         session.options(database.source, database.url)
     return found
+
+
+def elsewhere(app: Holdfast, settings: Settings) -> str:
+    """Return a warning if the environment names another database than the application, whose address wins."""
+    ours = {place_of(url) for url in app.databases.values()} if app.has_own_database else set()
+    theirs = {place_of(split_name(text)[1]) for text in settings.database_urls}
+    if not ours or not theirs or ours == theirs:
+        return ""
+    return (
+        f"this worker serves {', '.join(sorted(ours))}, the address in the code; {settings.label('database_urls')} "
+        f"names {', '.join(sorted(theirs))}, which commands without the application use, such as holdfast migrate"
+    )
 
 
 def choose(arguments: argparse.Namespace, app: Holdfast) -> None:

@@ -53,8 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
             skipped = arguments.skip_unreachable and isinstance(error, ConnectError)
             failed |= not skipped
             sys.stdout.flush()
-            said = f"skipped: {error}" if skipped else str(error)
-            print(f"holdfast migrate: {database.name}: {said}", file=sys.stderr)
+            reason = f"skipped: {error}" if skipped else str(error)
+            print(f"holdfast migrate: {database.name}: {reason}", file=sys.stderr)
     return 0 if reached and not failed else 1
 
 
@@ -98,4 +98,6 @@ def translated(conn: psycopg.Connection[Any]) -> Iterator[None]:
             "applied is not begun, and running this again goes on from there."
         ) from error
     except psycopg.Error as error:
-        raise CommandError(f"the database refused: {error.diag.message_primary or str(error).strip()}") from error
+        reason = error.diag.message_primary or str(error).strip()
+        hint = f". {error.diag.message_hint}" if error.diag.message_hint else ""
+        raise CommandError(f"the database refused: {reason}{hint}") from error

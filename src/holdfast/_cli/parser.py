@@ -13,10 +13,26 @@ if TYPE_CHECKING:
 
 _CHOICE = re.compile(r"argument (.+): invalid choice: (.+) \(choose from (.+?)\)")
 _REQUIRED = re.compile(r"the following arguments are required: (.+)")
+_ALIKE = 0.75
 _ONE_OF = re.compile(r"one of the arguments (.+) is required")
 _EXCLUDED = re.compile(r"argument ([^:]+): not allowed with argument (.+)")
 _ARGUMENT = re.compile(r"argument ([^:]+): (.+)", re.DOTALL)
 _EXAMPLES = {"APP": ", e.g. shop.jobs:app"}
+_THE_APP = "the application is named after the command: write holdfast worker shop.jobs:app"
+_SLOTS = "write --queues default=4, or set HOLDFAST_CONCURRENCY"
+# The options of other libraries' workers.
+_ELSEWHERE = {
+    "-A": _THE_APP,
+    "--app": _THE_APP,
+    "-c": _SLOTS,
+    "--concurrency": _SLOTS,
+    "-Q": "write --queues mail=4,default=10",
+    "-l": "write --log-level info",
+    "-B": "every worker runs the schedules, and each slot is run once",
+    "--beat": "every worker runs the schedules, and each slot is run once",
+    "-P": "each kind has its executor: write @app.job(…, executor=…)",
+    "--pool": "each kind has its executor: write @app.job(…, executor=…)",
+}
 
 
 class Parser(argparse.ArgumentParser):
@@ -28,6 +44,8 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse the words; an unknown option is an error of the command that got it."""
+        if words and words[0] in _ELSEWHERE:
+            self.refuse(words)
         found, unknown = self.parse_known_args(words)
         if unknown:
             found.called.refuse(unknown)
@@ -38,7 +56,8 @@ class Parser(argparse.ArgumentParser):
         word = unknown[0].partition("=")[0]
         options = [option for action in self._actions for option in action.option_strings]
         what = "option" if word.startswith("-") else "argument"
-        self.error(f"there is no {what} {word}: {self._advice(word, options if what == 'option' else ())}")
+        near = suggestion(word, options, likeness=_ALIKE) if what == "option" else ""
+        self.error(f"there is no {what} {word}: {near or _ELSEWHERE.get(word) or self._see_help()}")
 
     def error(self, message: str) -> NoReturn:
         """Print the error in plain words and exit with status 2."""
@@ -78,4 +97,7 @@ class Parser(argparse.ArgumentParser):
         )
 
     def _advice(self, word: str, known: Iterable[str]) -> str:
-        return suggestion(word, known, likeness=0.75) or f"see `{self.prog} --help`"
+        return suggestion(word, known, likeness=_ALIKE) or self._see_help()
+
+    def _see_help(self) -> str:
+        return f"see `{self.prog} --help`"

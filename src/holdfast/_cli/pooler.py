@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast._cli.finding import Said
+    from holdfast._cli.check_result import CheckResult
     from holdfast._model.settings import Settings
 
 Pooling: TypeAlias = Literal["none", "session", "transaction"]
@@ -39,7 +39,9 @@ def _session(conn: psycopg.Connection[Any]) -> int | None:
     return None if row is None else int(row[0])
 
 
-def listening(conn: psycopg.Connection[Any], other: psycopg.Connection[Any], how: Pooling, settings: Settings) -> Said:
+def listening(
+    conn: psycopg.Connection[Any], other: psycopg.Connection[Any], how: Pooling, settings: Settings
+) -> CheckResult:
     """Send a notification on one connection, and wait for it on the other."""
     if not settings.listen:
         return "note", "listen", f"off ({settings.label('listen')}): idle workers find jobs by polling"

@@ -65,20 +65,20 @@ class Probe:
         return 3 * self._settings.lease
 
     async def live(self, _: Request) -> Response:
-        from holdfast._ops.health import Live, said_live
+        from holdfast._ops.health import Live, live_response
 
         still = time.monotonic() - self._turned
         if still > self.longest.total_seconds():
-            return said_live(Live(live=False, text=f"The event loop has stood still for {still:.0f} s."))
-        return said_live(Live())
+            return live_response(Live(live=False, text=f"The event loop has stood still for {still:.0f} s."))
+        return live_response(Live())
 
     async def ready(self, _: Request) -> Response:
-        from holdfast._ops.health import Trouble, said_ready, said_worker_ready, troubles_of_worker
+        from holdfast._ops.health import Trouble, ready_response, troubles_of_worker, worker_ready_response
 
         if self._worker is None:
-            return said_ready([Trouble(code="starting", text="The worker has not been made yet.")])
+            return ready_response([Trouble(code="starting", text="The worker has not been made yet.")])
         if self._worker.stopping:
-            return said_ready([Trouble(code="stopping", text="The worker is stopping.")])
+            return ready_response([Trouble(code="stopping", text="The worker is stopping.")])
         vitals, loops = self._worker.vitals, self._worker.keeper.vitals
         found = troubles_of_worker(
             vitals,
@@ -87,7 +87,7 @@ class Probe:
             reap_interval=self._settings.reap_interval,
             lease=self._settings.lease,
         )
-        return said_worker_ready(list(found), vitals, loops)
+        return worker_ready_response(list(found), vitals, loops)
 
     async def metrics(self, request: Request) -> Response:
         from holdfast._ops.health import exposition

@@ -111,7 +111,7 @@ class Process:
 
     def end_within(self, seconds: float) -> None:
         """End the process after this many seconds plus the grace, if it still runs."""
-        self._alarm.ring_in(seconds + GRACE_SECONDS)
+        self._alarm.start(seconds + GRACE_SECONDS)
 
     def leave(self, status: int) -> None:
         """Return if nothing can keep Python from exiting. Otherwise end the process here."""
@@ -159,7 +159,7 @@ class Alarm:
         """Whether the countdown runs."""
         return self._thread is not None
 
-    def ring_in(self, seconds: float) -> None:
+    def start(self, seconds: float) -> None:
         """Start the countdown, or move its end."""
         self._at = time.monotonic() + seconds
         self._moved.set()
@@ -172,9 +172,9 @@ class Alarm:
             self._moved.clear()
             self._moved.wait(left)
         # A hanging thread may hold the log's lock.
-        said = threading.Thread(target=log.error, args=("not stopped in time: the process is ended",), daemon=True)
-        said.start()
-        said.join(_LAST_SECONDS)
+        last_line = threading.Thread(target=log.error, args=("not stopped in time: the process is ended",), daemon=True)
+        last_line.start()
+        last_line.join(_LAST_SECONDS)
         end(OVERDUE)
 
 

@@ -20,7 +20,7 @@ class ProgressLine:
     """Writes to standard error. On a terminal, the line has a bar, and is gone at the end. Nothing with --json."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self._quiet = arguments.json
+        self._is_hidden = arguments.json
         self._terminal = sys.stderr.isatty()
         self._last = time.monotonic()
 
@@ -28,15 +28,15 @@ class ProgressLine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._terminal and not self._quiet:
+        if self._terminal and not self._is_hidden:
             print(_CLEARED, end="", file=sys.stderr, flush=True)
 
-    def show(self, part: float, says: str) -> None:
+    def show(self, part: float, text: str) -> None:
         """Show how much is done, from 0 to 1, and some words, if the last line is old enough."""
-        if self._quiet or time.monotonic() < self._last + _PACE[0 if self._terminal else 1]:
+        if self._is_hidden or time.monotonic() < self._last + _PACE[0 if self._terminal else 1]:
             return
         self._last = time.monotonic()
-        line = f"{_CLEARED}{bar(part)} {says}" if self._terminal else says
+        line = f"{_CLEARED}{bar(part)} {text}" if self._terminal else text
         print(line, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
 
 

@@ -30,7 +30,7 @@ _COLUMNS = (
 )  # fmt: skip
 _OWN = "own"
 _OPTIONS = {"concurrency": "concurrency", "lease_ms": "lease", "rate": "rate"}
-_SAYS = {
+_MESSAGES = {
     "pause": "paused; what runs goes on, and each worker claims nothing more from its next heartbeat on",
     "resume": "goes on",
 }
@@ -119,7 +119,7 @@ def _line(queue: QueueLine) -> tuple[object, ...]:
 
 async def _pause(service: Service, arguments: argparse.Namespace) -> None:
     await service.act_on_queue(arguments.name, QueueAction(action=arguments.action), session.person())
-    table.print_done(arguments, _SAYS[arguments.action])
+    table.print_done(arguments, _MESSAGES[arguments.action])
 
 
 async def _set(service: Service, arguments: argparse.Namespace) -> None:
@@ -133,8 +133,8 @@ async def _set(service: Service, arguments: argparse.Namespace) -> None:
     kept = dict.fromkeys(_OPTIONS) if now is None else {name: getattr(now, name) for name in _OPTIONS}
     control = QueueControl.model_validate(kept | given)
     await service.set_queue(arguments.name, control, session.person())
-    says = ", ".join(f"{name} {_OWN if value is None else format(value, 'g')}" for name, value in control)
-    table.print_done(arguments, says, **control.model_dump())
+    message = ", ".join(f"{name} {_OWN if value is None else format(value, 'g')}" for name, value in control)
+    table.print_done(arguments, message, **control.model_dump())
 
 
 async def _drain(service: Service, arguments: argparse.Namespace) -> None:

@@ -15,8 +15,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from holdfast._cli.lines import duration, log
+from holdfast._cli.lines import log
 from holdfast._engine.supervisor import cause
+from holdfast._ops.wording import span
 
 if TYPE_CHECKING:
     from asyncio.subprocess import Process
@@ -115,7 +116,7 @@ class Reloader:
             return current
         if current is not None:
             _send(current, signal.SIGTERM)
-        log.info("reloaded in %s", duration(time.monotonic() - started))
+        log.info("reloaded in %s", span(time.monotonic() - started))
         return following
 
     async def _start(self) -> Process | None:
@@ -171,7 +172,7 @@ def _send(process: Process, number: signal.Signals) -> None:
         process.send_signal(number)
 
 
-def tell_ready(ready: int) -> None:
+def signal_ready(ready: int) -> None:
     """Report to the parent, from the started process, that it serves."""
     os.write(ready, _READY)
     os.close(ready)

@@ -103,12 +103,23 @@ def _line(name: str, schedule: ScheduleLine | None, run: RunRow | None, running:
     if run is not None:
         took = run.finished_at and run.finished_at - run.started_at
         ran = (run.started_at, took, run.outcome, run.error or counts(run.counts))
-    return (name, *when, _state(schedule, running), schedule and schedule.next_at, *ran)
+    return (
+        name,
+        *when,
+        _state(schedule, running),
+        schedule.next_at if schedule is not None and schedule.served else None,
+        *ran,
+    )
 
 
 def _state(schedule: ScheduleLine | None, running: Running | None) -> str | None:
-    states = [f"running since {table.text(running.since)} on worker {running.worker}"] if running else []
+    states = [f"running since {table.text(running.since)} on worker {running.worker_name}"] if running else []
     if schedule is None:
         return ", ".join(states) or None
-    flags = {"paused": schedule.paused, "triggered": schedule.triggered, "edited": schedule.edited}
+    flags = {
+        "paused": schedule.paused,
+        "triggered": schedule.triggered,
+        "edited": schedule.edited,
+        "no live worker declares it": not schedule.served,
+    }
     return ", ".join([*(name for name, true in flags.items() if true), *states]) or "waiting"

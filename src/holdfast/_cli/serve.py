@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 from datetime import timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -26,6 +25,7 @@ from holdfast._store.access import list_access_tokens
 
 if TYPE_CHECKING:
     import argparse
+    import socket
 
     from starlette.applications import Starlette
 
@@ -36,7 +36,6 @@ log = Log(__name__)
 
 _MOST_CONNECTIONS = 100
 _SHORTEST, _LONGEST = 0.1, 60.0
-_BACKLOG = 128
 _LARGEST_FILE = 262_144
 
 
@@ -91,10 +90,10 @@ def run(arguments: argparse.Namespace) -> None:
     databases = _databases(arguments, app, settings)
     application = _application(arguments, app, databases)
     process.start_log(arguments, settings)
-    with listen(arguments.host, arguments.port) as listening:
+    with args.Address(arguments.host, arguments.port).bind() as listening:
         _warn(arguments)
         print(f"Serving on {shown(listening)}", flush=True)
-        _tell_how_to_come_in(arguments, databases[0])
+        _print_login(arguments, databases[0])
         asyncio.run(_serve(application, listening, arguments))
 
 
@@ -175,21 +174,6 @@ def _read(option: str, path: Path) -> bytes:
         raise CommandError(f"{option}: cannot read {path}: {error.strerror}: give a file", status=2) from error
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a listening socket."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        # Negative if the name could not be resolved.
-        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-        raise CommandError(f"cannot listen on {host} port {port}: {why}") from error
-    # asyncio sets this only if a socket names its protocol, which this one does not. Without it a response in two parts
-    # waits 40 ms for the client's acknowledgement of the first.
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return listening
-
-
 def shown(listening: socket.socket) -> str:
     """Return the address that a browser opens."""
     host, port = listening.getsockname()[:2]
@@ -205,7 +189,7 @@ def _warn(arguments: argparse.Namespace) -> None:
         log.warning("served without TLS to other machines: put a proxy that speaks TLS before it")
 
 
-def _tell_how_to_come_in(arguments: argparse.Namespace, first: Database) -> None:
+def _print_login(arguments: argparse.Namespace, first: Database) -> None:
     """Print a hint if no access token exists. If the database is unreachable, warn and start anyway."""
     try:
         with session.opened_at(first) as conn:

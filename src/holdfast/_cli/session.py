@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import pwd
 import re
@@ -18,7 +17,9 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast._distribution import missing
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import Failure
+from holdfast._model.call import suggestion
 from holdfast._model.databases import Databases, databases_at, split_name
+from holdfast._model.scheme import scheme_problem
 from holdfast._ops.caller import Person, RequestRefused, Role
 from holdfast._store import schema
 from holdfast._store.inspect import limit_time
@@ -56,8 +57,6 @@ class ConnectError(CommandError):
 
 
 class Database(NamedTuple):
-    """A database that a command is for."""
-
     name: str
     """Its name in the list; empty for a single address without a name."""
     source: str
@@ -139,10 +138,13 @@ def not_found(refused: RequestRefused, name: str, known: Sequence[str]) -> Comma
     """Return the refusal, and if nothing has this name, the name that was meant."""
     if refused.code != "not_found":
         return CommandError(refused.message)
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known) or 'none'}"
-    said = refused.message.removesuffix(".")
-    return CommandError(f"{said[0].lower()}{said[1:]}: {meant}")
+    message = refused.message.removesuffix(".")
+    return CommandError(f"{message[0].lower()}{message[1:]}: {meant(name, known)}")
+
+
+def meant(name: str, known: Sequence[str]) -> str:
+    """Return the known name that is close to this one, as a question, or else the known names."""
+    return suggestion(name, known) or f"there are {', '.join(known[:20]) or 'none'}"
 
 
 def person() -> Person:
@@ -250,7 +252,6 @@ def chosen(arguments: argparse.Namespace) -> Database:
 
 
 def only(databases: Sequence[Database]) -> Database:
-    """Return the database if there is only one."""
     if len(databases) > 1:
         names = ", ".join(database.name for database in databases)
         source = databases[0].source.partition(",")[0]
@@ -272,7 +273,6 @@ def listed(arguments: argparse.Namespace) -> list[Database]:
 
 
 def of_environment() -> list[Database]:
-    """Return the databases that the environment names."""
     if path := os.environ.get(_FILE):
         return of_databases(_FILE, Databases.read(path))
     for source in _VARIABLES:
@@ -295,16 +295,13 @@ def of_databases(source: str, databases: Databases) -> list[Database]:
 
 
 def named(name: str, databases: Sequence[Database]) -> Database:
-    """Return the database of this name."""
     for database in databases:
         if database.name == name:
             return database
     known = [database.name for database in databases if database.name]
     if not known:
         raise CommandError(f"--database: {databases[0].source} gives the only database no name", status=2)
-    close = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {close[0]}?" if close else f"there are {', '.join(known[:20])}"
-    raise CommandError(f"there is no database {name}: {meant}", status=2)
+    raise CommandError(f"there is no database {name}: {meant(name, known)}", status=2)
 
 
 def options(source: str, url: str, **defaults: Any) -> dict[str, Any]:
@@ -312,13 +309,15 @@ def options(source: str, url: str, **defaults: Any) -> dict[str, Any]:
 
     `defaults`: options that the address may override.
     """
+    if problem := scheme_problem(url):
+        raise CommandError(f"the URL of {source} {problem}", status=2)
     try:
         given = conninfo_to_dict(url)
     except psycopg.ProgrammingError:  # its text repeats the address
         given = {}
     if not given or _is_misread(url, given):
         raise CommandError(f"cannot read the URL of {source}: it must look like {_SHAPE}", status=2)
-    return {"connect_timeout": 10, "application_name": "holdfast", **defaults, **given}
+    return {"connect_timeout": 10, "application_name": "holdfast", **defaults, **given, "client_encoding": "UTF8"}
 
 
 def _is_misread(url: str, given: dict[str, Any]) -> bool:

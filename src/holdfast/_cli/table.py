@@ -28,12 +28,12 @@ def print_json(value: object) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, default=_portable))
 
 
-def print_done(arguments: argparse.Namespace, says: str, **more: object) -> None:
+def print_done(arguments: argparse.Namespace, message: str, **more: object) -> None:
     """Print what an action did to the thing of this name."""
     if arguments.json:
         print_json({"name": arguments.name, "action": arguments.action, **more})
     else:
-        print(f"{arguments.name}: {says}")
+        print(f"{arguments.name}: {message}")
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
@@ -58,10 +58,10 @@ def text(value: object) -> str:
         case float():
             return f"{value:.3f}"
         case dict() | list():
-            said = json.dumps(value, ensure_ascii=False)
+            shown = json.dumps(value, ensure_ascii=False)
         case _:
-            said = str(value)
-    return plain(said, _LONGEST_CELL)
+            shown = str(value)
+    return plain(shown, _LONGEST_CELL)
 
 
 def is_colourful() -> bool:

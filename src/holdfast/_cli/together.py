@@ -36,8 +36,6 @@ _WHO = "dev"
 
 
 class LoginOnce(NamedTuple):
-    """A login that works once."""
-
     code: str
     secret: str
     """Signs sessions, so that they outlive a reload."""

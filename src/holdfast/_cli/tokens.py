@@ -15,7 +15,7 @@ from holdfast._cli import arguments as args
 from holdfast._cli import session, table
 from holdfast._cli.session import CommandError
 from holdfast._drivers import run_sync
-from holdfast._ops.caller import Role, Token, written
+from holdfast._ops.caller import Role, Token, audit_entry
 from holdfast._store.access import is_name_free, list_access_tokens, make_access_token, revoke_access_token
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _make(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> None:
             raise CommandError(f"a token of {name} is of use: revoke it first, or choose another name")
         expires = run_sync(conn, make_access_token(token.key, name=name, role=role, digest=token.digest, days=days))
         made = {"name": name, "role": role, "expires_at": expires}
-        run_sync(conn, written(by, "token.make", target=token.key, detail=made))
+        run_sync(conn, audit_entry(by, "token.make", target=token.key, detail=made))
     if arguments.json:
         table.print_json({"key": token.key, "name": name, "role": role, "expires_at": expires, "token": token.text})
         return
@@ -134,7 +134,7 @@ def _revoke(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> Non
     with session.bounded(conn):
         revoked = run_sync(conn, revoke_access_token(arguments.key))
         if revoked:
-            run_sync(conn, written(session.person(), "token.revoke", target=arguments.key))
+            run_sync(conn, audit_entry(session.person(), "token.revoke", target=arguments.key))
     if not revoked:
         raise CommandError(f"no token with the key {arguments.key} is of use: see `holdfast tokens list`")
     if arguments.json:

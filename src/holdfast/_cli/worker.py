@@ -72,6 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = Settings.load(os.environ)
     load.databases(app, settings)
     process.start_log(arguments, settings)
+    if warning := load.elsewhere(app, settings):
+        log.warning("%s", warning)
     if arguments.http is not None:
         require("ops", "starlette", "uvicorn")
         require("prometheus", "prometheus_client")

@@ -13,7 +13,7 @@ from holdfast._demo.shop import OrderPlaced, app, charge, order_placed
 NAMES = ("ada", "alan", "barbara", "dennis", "edsger", "frances", "grace", "ken", "leslie", "margaret", "niklaus")
 TABLE = "CREATE TABLE IF NOT EXISTS orders (id int PRIMARY KEY, customer text NOT NULL, amount int NOT NULL)"
 # Orders that are placed at once, so that there is something to see.
-WAITING_AT_THE_DOOR = 50
+FIRST_ORDERS = 50
 # Every minute there is a rush of so many seconds.
 RUSH_SECONDS = 8
 
@@ -25,7 +25,7 @@ async def buy(url: str) -> None:
         for order in count(1):
             async with conn.transaction():
                 await place(conn, order)
-            if order <= WAITING_AT_THE_DOOR:
+            if order <= FIRST_ORDERS:
                 continue
             rush = asyncio.get_running_loop().time() % 60 < RUSH_SECONDS
             await asyncio.sleep(random.expovariate(12 if rush else 3))

@@ -61,17 +61,17 @@ def temporary_postgres() -> Iterator[Callable[[], str]]:
     with subprocess.Popen(  # noqa: S603 - this module
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
     ) as keeper:
-        ends, says = cast("TextIO", keeper.stdin), cast("TextIO", keeper.stdout)
+        stdin, stdout = cast("TextIO", keeper.stdin), cast("TextIO", keeper.stdout)
 
         def address() -> str:
-            if not (url := says.readline().strip()):
+            if not (url := stdout.readline().strip()):
                 raise PostgresMissingError("the temporary PostgreSQL did not start: see above")
             return url
 
         try:
             yield address
         finally:
-            ends.close()
+            stdin.close()
             keeper.wait()
 
 
@@ -204,8 +204,8 @@ def _start(programs: Path, folder: Path, options: dict[str, Any]) -> tuple[subpr
         if _accepts(server, folder / "data" / "postmaster.pid"):
             return server, port
         _stop(server)
-    said = (folder / "log").read_text(errors="replace").strip()[-500:]
-    raise PostgresMissingError(f"the server did not start: {said}")
+    server_log = (folder / "log").read_text(errors="replace").strip()[-500:]
+    raise PostgresMissingError(f"the server did not start: {server_log}")
 
 
 def _accepts(server: subprocess.Popen[bytes], status: Path) -> bool:

@@ -45,6 +45,7 @@ _ADVICE = {
     "builtins.coroutine": ": await it first",
     "builtins.NoneType": ": open one, and give that",
 }
+_UNFIT = "a text has a character that cannot be stored: use a database and a connection with the encoding UTF8"
 # A library's error may wrap another's, which may wrap the server's.
 _DEPTH = 4
 
@@ -55,7 +56,7 @@ async def run(conn: AsyncConnection, statement: Statement[T]) -> T:
     try:
         return statement.read(await driver.fetch(conn, statement))
     except Exception as exc:
-        if (refusal := refused(exc)) is not None:
+        if (refusal := refused(exc) or _unfit(exc, statement)) is not None:
             raise refusal from exc
         raise
 
@@ -66,7 +67,7 @@ def run_sync(conn: SyncConnection, statement: Statement[T]) -> T:
     try:
         return statement.read(driver.fetch_sync(conn, statement))
     except Exception as exc:
-        if (refusal := refused(exc)) is not None:
+        if (refusal := refused(exc) or _unfit(exc, statement)) is not None:
             raise refusal from exc
         raise
 
@@ -144,6 +145,20 @@ def _translated(state: str, exc: object) -> HoldfastError | None:  # noqa: PLR09
         case "42P01" if '"holdfast.' in (_field(exc, "message_primary", "message") or ""):
             return SchemaOutdated()
     return None
+
+
+def _unfit(exc: BaseException, statement: Statement[Any]) -> HoldfastError | None:
+    """Return the error for a text that cannot be stored, because an encoding lacks one of its characters."""
+    if statement.unfit is None:
+        return None
+    state, found = _state(exc)
+    if state == "22P05":
+        why = _field(found, "message_primary", "message")
+    elif isinstance(exc, UnicodeEncodeError):
+        why = str(exc)
+    else:
+        return None
+    return statement.unfit(f"{_UNFIT}: {why}")
 
 
 def _broken_rule(exc: object) -> bool:

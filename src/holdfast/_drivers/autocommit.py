@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SAID = (
+_MESSAGE = (
     "this connection commits by itself, so what you enqueue or publish on it does not commit with your data: write "
     "{}, and use the connection inside. To silence this: "
     'warnings.filterwarnings("ignore", category=holdfast.AutocommitWarning)'
@@ -38,7 +38,7 @@ def _warn(conn: object) -> None:
     """Warn once for each line of the application, as Python does with warnings by default."""
     if (cure := driver_of(conn).outside_transaction(conn)) is not None and (frame := callers_frame()) is not None:
         warnings.warn_explicit(
-            _SAID.format(cure),
+            _MESSAGE.format(cure),
             AutocommitWarning,
             frame.f_code.co_filename,
             frame.f_lineno,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, TextClause, text
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
@@ -16,7 +16,7 @@ from holdfast._model.connection import USE_ASYNC, USE_SYNC
 from holdfast._model.errors import UnsupportedConnection
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from holdfast._store.statement import Row, Statement
 
@@ -29,28 +29,48 @@ _SYNC = (Session, Connection, scoped_session)
 async def fetch(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, _ASYNC):
         raise _unsupported(conn, "an AsyncSession or AsyncConnection", _SYNC, USE_SYNC)
-    result = await conn.execute(bound(statement.sql), dict(statement.params))
+    with _only_postgresql(conn):
+        result = await conn.execute(bound(statement.sql), dict(statement.params))
     return [tuple(row) for row in result.all()]
 
 
 def fetch_sync(conn: Any, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, _SYNC):
         raise _unsupported(conn, "a Session or Connection", _ASYNC, USE_ASYNC)
-    return [tuple(row) for row in conn.execute(bound(statement.sql), dict(statement.params)).all()]
+    with _only_postgresql(conn):
+        result = conn.execute(bound(statement.sql), dict(statement.params))
+    return [tuple(row) for row in result.all()]
 
 
 def outside_transaction(conn: Any) -> str | None:
     """Return what to write if a statement on this connection commits by itself; None if it does not."""
     with suppress(SQLAlchemyError, AttributeError):  # not a connection: the statement is refused later
-        if isinstance(conn, async_scoped_session | scoped_session):
-            conn = conn()
-        found: Any = conn.sync_session if isinstance(conn, AsyncSession) else conn
-        # A session is asked for its engine, because its connection may not be open yet.
-        bind: Any = found.get_bind() if isinstance(found, Session) else getattr(found, "sync_connection", found)
+        bind = _bind(conn)
         level = None if bind is None else bind.get_execution_options().get("isolation_level")
         if (level or getattr(bind.dialect, "_on_connect_isolation_level", None)) == "AUTOCOMMIT":
             return "`isolation_level` other than AUTOCOMMIT in the engine"
     return None
+
+
+def _bind(conn: Any) -> Any:
+    """Return the engine of a session, whose connection may not be open yet, or the connection."""
+    if isinstance(conn, async_scoped_session | scoped_session):
+        conn = conn()
+    found: Any = conn.sync_session if isinstance(conn, AsyncSession) else conn
+    return found.get_bind() if isinstance(found, Session) else getattr(found, "sync_connection", found)
+
+
+@contextmanager
+def _only_postgresql(conn: Any) -> Iterator[None]:
+    """Explain the error that another database gives for our SQL."""
+    try:
+        yield
+    except DBAPIError as exc:
+        if (name := _bind(conn).dialect.name) != "postgresql":
+            raise UnsupportedConnection(
+                f"conn: this connection is to {name}, and Holdfast needs PostgreSQL: give one to its database"
+            ) from exc
+        raise
 
 
 @lru_cache(maxsize=256)

@@ -5,11 +5,16 @@ Attempts contain no SQL; loops contain no handlers. In the order in which a job 
     application.py   holds everything that the application registers, its databases and its settings
     supervisor.py    keeps several worker processes running
     worker.py        owns the slots, the handlers and the databases that are served; starts and stops them
-    served.py        starts and stops one database, also while the worker runs: its pipeline, relays and runners
-    pipeline.py      connects to one database, registers the worker there, and starts serving
-    address.py       connects to the hosts of a URL, with timeouts
+    served.py        starts and stops databases, also while the worker runs
+    pipeline.py      is the life of a worker in one database: connect, check, register, serve, stop
+    session.py       holds what all parts there share: connections, row, held jobs, queue control
+    own_row.py       is the row under which the worker is known there
     link.py          runs statements on one connection, and reconnects after failures
-    serving.py       joins all parts that serve one database: claim, run, finish, renew, reap
+    address.py       connects to the hosts of a URL, with timeouts
+    server_refusal.py tells refusals that no retry changes from outages
+    headroom.py      compares the connections of a process with what the server allows
+    registration.py  writes the row: at the start, again if it is lost, and at the end
+    serving.py       puts the parts that serve one database together: claim, run, finish, renew, reap
     keeper.py        starts loops and threads, and restarts those that fail
     wake/            sleeps while nothing is due, and wakes up on a notification
     jobs/            takes a job from the claim to its written outcome

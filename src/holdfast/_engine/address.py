@@ -38,7 +38,7 @@ async def connect(
 
 def watched(params: dict[str, Any], seconds: float | None = None) -> dict[str, Any]:
     """Return the connection parameters with our timeouts where there are none. `seconds`: for all hosts together."""
-    params = CONNECT | params
+    params = CONNECT | params | {"client_encoding": "UTF8"}
     if seconds is not None:
         hosts = 1 + str(params.get("hostaddr") or params.get("host") or "").count(",")
         share = max(SHORTEST_CONNECT, int(seconds / hosts))
@@ -100,3 +100,11 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def database_of(url: str) -> str:
+    """Return only the database name: the URL may contain a password."""
+    try:
+        return str(conninfo_to_dict(url).get("dbname") or "")
+    except psycopg.ProgrammingError:
+        return ""

@@ -12,10 +12,10 @@ from holdfast._model.codec import JsonCodec
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from holdfast._engine.keeper import Keeper
     from holdfast._engine.report.hook import Hook
     from holdfast._engine.report.transition import Listener, Transitions
     from holdfast._engine.runner import Budget, PeriodicJob, Runner
+    from holdfast._engine.session import Session
     from holdfast._engine.wake.carriers import Carrier
     from holdfast._model.databases import Databases
     from holdfast._model.job import Job
@@ -66,15 +66,15 @@ class Application:
 
 
 class Relaying(AbstractAsyncContextManager["Relaying"], Protocol):
-    """Reads the event log of one database while its `async with` block runs."""
+    """Reads the event log of one database while its `async with` block runs.
+
+    A protocol, as `MakeRelaying` is, since `_relay`, which implements them, uses the engine.
+    """
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Events delivered so far, by subscription."""
+        """Events delivered so far, by subscription. It is one object, which changes."""
         ...
-
-    def wake(self) -> None:
-        """Look now: an event was published."""
 
     async def drain(self, budget: Budget) -> Mapping[str, int]:
         """Deliver the available events once, without the block."""
@@ -82,14 +82,6 @@ class Relaying(AbstractAsyncContextManager["Relaying"], Protocol):
 
 
 class MakeRelaying(Protocol):
-    def __call__(
-        self,
-        url: str,
-        *,
-        worker: Callable[[], int],
-        heard: Callable[[], bool],
-        transitions: Transitions,
-        keeper: Keeper | None = None,
-    ) -> Relaying:
-        """`worker()`: the id of the worker's row, or 0. `heard()`: whether notifications arrive."""
+    def __call__(self, session: Session, transitions: Transitions) -> Relaying:
+        """Make the relays of one database."""
         ...

@@ -1,13 +1,9 @@
-"""One attempt at a job, from the claim until its outcome is written; those that wait for a slot; their deadlines."""
+"""One attempt at a job, from the claim until its outcome is written."""
 
 from __future__ import annotations
 
-import asyncio
-import math
-from collections import deque
 from dataclasses import KW_ONLY, dataclass, field
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from holdfast._drivers import run, run_sync
 from holdfast._model.errors import AbortReason, AbortSignal
@@ -15,7 +11,8 @@ from holdfast._store.finish import Ending
 from holdfast._store.lease import Held
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    import asyncio
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
     from holdfast._model.connection import AsyncConnection, SyncConnection
@@ -28,14 +25,20 @@ if TYPE_CHECKING:
 
 
 class AttemptOwner(Protocol):
-    """The part of a worker that an attempt needs, for one database."""
+    """The part of a worker that an attempt needs, for one database.
 
-    worker: int
-    """The id of the worker's row."""
+    A protocol, since `jobs/complete.py`, which implements it, works on attempts.
+    """
+
     schema: str
     """The identity of the database's schema."""
     database: str
     """The name of the database."""
+
+    @property
+    def worker(self) -> int:
+        """The id of the worker's row."""
+        ...
 
     @property
     def label(self) -> str:
@@ -113,6 +116,10 @@ class Attempt(Ending):
         return self.task is not None
 
     @property
+    def lane(self) -> ReadyLane:
+        return self.claimed.queue, self.kind.work.in_process
+
+    @property
     def longest(self) -> float:
         """The maximum runtime of the handler in seconds."""
         return self.kind.work.longest(self.lease)
@@ -123,8 +130,9 @@ class Attempt(Ending):
             self.cancel()
 
     @property
-    def schema(self) -> str:
-        return self.completer.schema
+    def idempotency_key(self) -> str:
+        parts = ("holdfast", self.completer.schema, self.claimed.created, self.claimed.id)
+        return ":".join(str(part) for part in parts if part)
 
     @property
     def database(self) -> str:
@@ -146,115 +154,5 @@ class Attempt(Ending):
             self.task.cancel()
 
 
-class ReadyJobs:
-    """The ready jobs of one database, ordered by queue, then by priority, then by claim."""
-
-    def __init__(
-        self, ended: Callable[[Attempt, Outcome | None], None], give_back: Callable[[Sequence[Attempt]], None]
-    ) -> None:
-        """`ended(attempt, outcome)`: a handler has ended; `give_back(attempts)`: these will not start here."""
-        self.ended = ended
-        self.give_back = give_back
-        self.tasks: set[asyncio.Task[None]] = set()
-        """The handlers that run."""
-        self._queues: dict[str, dict[int, deque[Attempt]]] = {}
-
-    def __bool__(self) -> bool:
-        """Whether any job waits."""
-        return any(self._queues.values())
-
-    def add(self, attempt: Attempt) -> None:
-        claimed = attempt.claimed
-        levels = self._queues.setdefault(claimed.queue, {})
-        if (waiting := levels.get(claimed.priority)) is None:
-            waiting = levels[claimed.priority] = deque()
-            if len(levels) > 1:
-                self._queues[claimed.queue] = dict(sorted(levels.items()))
-        waiting.append(attempt)
-
-    def take(self, may_start: Callable[[str], bool]) -> Attempt | None:
-        """Take the next job of the queue whose turn it is, among those that may start a job."""
-        for queue, levels in self._queues.items():
-            if levels and may_start(queue):
-                level, waiting = next(iter(levels.items()))
-                attempt = waiting.popleft()
-                if not waiting:
-                    del levels[level]
-                if len(self._queues) > 1:
-                    self._queues[queue] = self._queues.pop(queue)
-                return attempt
-        return None
-
-    def take_more(self, first: Attempt, limit: int) -> list[Attempt]:
-        """Take more jobs of the same queue, priority and kind, in their order."""
-        levels = self._queues[first.claimed.queue]
-        waiting = levels.get(first.claimed.priority, deque())
-        more = list(islice((attempt for attempt in waiting if attempt.kind is first.kind), limit))
-        if more:
-            taken = set(more)
-            levels[first.claimed.priority] = left = deque(attempt for attempt in waiting if attempt not in taken)
-            if not left:
-                del levels[first.claimed.priority]
-        return more
-
-    @property
-    def queues(self) -> list[str]:
-        """The queues that have waiting jobs."""
-        return [queue for queue, levels in self._queues.items() if levels]
-
-    def take_all(self, queues: Iterable[str]) -> list[Attempt]:
-        """Remove and return all jobs of these queues. They have not started."""
-        found = [self._queues.pop(queue, {}) for queue in queues]
-        return [attempt for levels in found for waiting in levels.values() for attempt in waiting]
-
-    def take_old(self, queue: str, since: int) -> list[Attempt]:
-        """Remove and return the jobs of the queue that have waited since that check or longer."""
-        old, levels = [], self._queues[queue]
-        for level, waiting in list(levels.items()):
-            while waiting and waiting[0].held_since <= since:
-                old.append(waiting.popleft())
-            if not waiting:
-                del levels[level]
-        return old
-
-
-# A timer may fire this many seconds early.
-EARLY = 0.005
-# Deadlines within this many seconds of each other are checked together.
-SPACING = 0.02
-
-
-class Deadlines:
-    """One timer for all attempts, set to the first deadline: a timer per attempt would cost every job.
-
-    The heartbeat checks deadlines too: it does not renew leases past their deadline, and its thread fires signals
-    while a handler blocks the event loop.
-    """
-
-    def __init__(self, held: Sequence[Mapping[Held, Attempt]], clock: Callable[[], float]) -> None:
-        self._held = held
-        self._clock = clock
-        self._timer: asyncio.TimerHandle | None = None
-        self.next = math.inf
-        """When the next check is, by the monotonic clock."""
-
-    def ring_at(self, deadline: float) -> None:
-        """Check at this time, which is before the next planned check."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self.next = deadline
-        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - self._clock()), self._ring)
-
-    def _ring(self) -> None:
-        self._timer, self.next = None, math.inf
-        now = self._clock()
-        first = math.inf
-        for attempt in [attempt for held in self._held for attempt in held.values()]:
-            if (deadline := attempt.deadline) is None or attempt.signal.aborted:
-                continue
-            if deadline <= now + EARLY:
-                attempt.abort(AbortReason.timeout)
-            elif deadline < first:
-                first = deadline
-        if first < self.next:
-            self.ring_at(max(first, now + SPACING))
+ReadyLane: TypeAlias = tuple[str, bool]
+"""Jobs of a queue that wait for the same: for a slot, or, if the second is true, for a slot and a process."""

@@ -24,6 +24,7 @@ Role: TypeAlias = Literal[
     "claimer",
     "isolation",
     "finisher",
+    "finisher apart",
     "reaper",
     "progress",
     "heartbeat",
@@ -37,6 +38,7 @@ Role: TypeAlias = Literal[
     "relay",
     "partition",
     "hook",
+    "process",
 ]
 """Every loop and thread of a worker. `heartbeat` and `probe` are threads."""
 
@@ -163,13 +165,14 @@ class Kept:
 class Keeper:
     """Starts the loops and threads of a worker. An exception in one of them is logged, and it is restarted."""
 
-    def __init__(self, worker: str = "", *, on_broken: Callable[[str], None] = lambda _: None, **extra: str) -> None:
-        """`on_broken(name)`: a loop fails repeatedly. It is still restarted, with growing pauses.
+    def __init__(self, worker: str = "", broken: asyncio.Event | None = None, **extra: str) -> None:
+        """`broken`: set when a loop fails repeatedly. It is still restarted, with growing pauses.
 
         `extra`: fields of its log lines, in addition to the worker.
         """
         self._extra = {name: value for name, value in {"worker": worker, **extra}.items() if value}
-        self._on_broken = on_broken
+        self._broken = broken
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._kept: list[Kept] = []
 
     @property
@@ -188,6 +191,7 @@ class Keeper:
 
         `once`: do not restart it, because the caller does.
         """
+        self._loop = asyncio.get_running_loop()
         kept = Kept(role, detail, once=once)
         self._kept.append(kept)
         self._begin(kept, run)
@@ -197,7 +201,7 @@ class Keeper:
         """Run this in a thread, and restart it when it ends before `Kept.stop` was called."""
         kept = Kept(role, "")
         self._kept.append(kept)
-        loop = asyncio.get_running_loop()
+        self._loop = loop = asyncio.get_running_loop()
         kept.thread = threading.Thread(
             target=self._keep_thread, args=(kept, run, loop), name=f"holdfast-{role}", daemon=True
         )
@@ -296,7 +300,9 @@ class Keeper:
         log.error("a loop of the worker ended, and is started again", extra={**extra, "again_in": rest}, exc_info=error)
         if kept.in_a_row == MOST_ENDS:
             log.critical("a loop of the worker cannot go on", extra=extra)
-            self._on_broken(kept.name)
+            if self._broken is not None and self._loop is not None:
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(self._broken.set)
         return rest
 
 

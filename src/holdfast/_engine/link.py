@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import socket
@@ -18,7 +19,7 @@ from holdfast import _drivers as drivers
 from holdfast._engine.address import connect
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import WrongIsolation
-from holdfast._store.inspect import read_isolation
+from holdfast._store.inspect import is_read_only, read_isolation
 from holdfast._store.statement import names_nothing, pin_names
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ MANY_FAILURES = 10
 LONG_PAUSE = 3.0
 # A severed statement fails within this many seconds.
 ABANDON_SECONDS = 0.5
+# A statement that shares the connection with outcomes is given up after this many seconds.
+SHORT_SECONDS = 2.0
 # Before a statement is severed, the server gets this many seconds to cancel it.
 CANCEL_SECONDS = 0.25
 # The server is unreachable, in recovery or read-only: all of these are temporary.
@@ -53,10 +56,14 @@ class GivenUp(psycopg.OperationalError):
 class Link:
     """Runs statements one at a time. After a failure the next statement reconnects."""
 
-    def __init__(self, url: str, *, timeout: float) -> None:
-        """`timeout`: seconds after which a statement without an answer counts as lost."""
+    def __init__(self, url: str, *, timeout: float, usual: float = math.inf) -> None:
+        """`timeout`: seconds after which a statement without an answer counts as lost.
+
+        `usual`: the limit of statements that are given no other. Default: the timeout.
+        """
         self._url = url
         self._timeout = timeout
+        self._usual = usual
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._pooled = False
         self._abandoned = False
@@ -65,8 +72,12 @@ class Link:
         self._lock = asyncio.Lock()
         self._asked_at: float | None = None
         self._lost = False
-        self.unanswered = False
+        self.unanswered: bool = False
         """Whether the last statement ended without an answer. It may still take effect."""
+        self.cut_off: bool = False
+        """Whether the last statement lost its connection before its time was up."""
+        self.openings: int = 0
+        """How many connections it has opened, each maybe to another server."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -74,20 +85,23 @@ class Link:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def run(self, statement: Statement[T]) -> T:
-        return await self.run_with(lambda conn: self._ask(conn, statement))
+    async def run(self, statement: Statement[T], *, seconds: float | None = None) -> T:
+        """Run the statement, and give it up after `seconds`, if that is less than the timeout of the link."""
+        return await self.run_with(lambda conn: self._ask(conn, statement), seconds=seconds)
 
     async def run_in_turn(self, make: Callable[[], Statement[T]]) -> T:
         """Run the statement that `make()` returns. It is called once all earlier statements have ended."""
         return await self.run_with(lambda conn: self._ask(conn, make()))
 
-    async def run_with(self, function: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]]) -> T:
-        """Run a function that takes a connection."""
+    async def run_with(
+        self, function: Callable[[psycopg.AsyncConnection[Any]], Awaitable[T]], *, seconds: float | None = None
+    ) -> T:
+        """Run a function that takes a connection. `seconds`: see `run`."""
         async with self._lock:
             self._asked_at = time.monotonic()
             try:
                 conn = await self._connected()
-                timer = self._give_up_after(self._timeout)
+                timer = self._give_up_after(min(seconds or self._usual, self._timeout))
                 try:
                     answer = await function(conn)
                 finally:
@@ -98,6 +112,7 @@ class Link:
                 idle = self._conn is not None and self._conn.info.transaction_status is TransactionStatus.IDLE
                 self.unanswered = self._conn is not None and not idle
                 given_up = self._giving_up is not None
+                self.cut_off = self.unanswered and not given_up
                 self._lost = not idle or given_up or isinstance(exc, psycopg.errors.ReadOnlySqlTransaction)
                 if self._lost:
                     await self.close()
@@ -106,7 +121,7 @@ class Link:
                     raise asyncio.CancelledError from exc
                 raise
             else:
-                self._lost = self.unanswered = False
+                self._lost = self.unanswered = self.cut_off = False
                 if self._giving_up is not None:
                     await self.close()  # the request to cancel may still be under way, and must not reach the next one
                 return answer
@@ -114,6 +129,11 @@ class Link:
                 self._asked_at = None
                 if on_statement is not None:
                     on_statement()
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection. If not, the next statement opens one, maybe to another server."""
+        return self._conn is not None and not self._conn.closed
 
     @property
     def busy(self) -> bool:
@@ -125,8 +145,9 @@ class Link:
         return self._lost or (self._asked_at is not None and time.monotonic() - self._asked_at > seconds)
 
     async def probe(self) -> None:
-        """Run a statement that costs nothing, to test whether the server answers."""
-        await self.run_with(behind_pooler)
+        """Raise if the database does not answer or cannot be written. After a lost connection it uses a new one."""
+        if await self.run(is_read_only()):
+            raise psycopg.errors.ReadOnlySqlTransaction("the server is read-only")
 
     def doubt(self, seconds: float) -> None:
         """Give up a statement that has waited for `seconds`: the server answers on no other connection either."""
@@ -181,7 +202,7 @@ class Link:
     async def _connected(self) -> psycopg.AsyncConnection[Any]:
         if self._abandoned:
             raise GivenUp("the connection was given up")
-        if self._conn is None or self._conn.closed:
+        if self._conn is None or not self.connected:
             try:
                 async with asyncio.timeout(self._timeout) as self._connecting:
                     conn = self._conn = await connect(self._url, seconds=self._timeout)
@@ -193,31 +214,38 @@ class Link:
                     conn.prepare_threshold = None
                 else:
                     await drivers.run(conn, pin_names(local=False))
+            self.openings += 1
         return self._conn
 
 
 class Links:
-    """A worker's two connections to the database `name`: claims do not wait for outcomes that are being written."""
+    """A worker's connections to the database `name`: claims do not wait for outcomes that are being written.
+
+    A third one, `apart`, is open only while there are outcomes that could not be written.
+    """
 
     def __init__(self, url: str, *, name: str, timeout: float) -> None:
         self.url = url
         self.name = name
-        self.claim = Link(url, timeout=timeout)
-        self.finish = Link(url, timeout=timeout)
+        self.timeout = timeout
+        self.claim: Link = Link(url, timeout=timeout)
+        self.finish: Link = Link(url, timeout=timeout, usual=SHORT_SECONDS)
+        self.apart: Link = Link(url, timeout=timeout)
+        self._all = (self.claim, self.finish, self.apart)
 
     def doubt(self, seconds: float) -> None:
-        """Give up statements on both that have waited for `seconds`."""
-        self.claim.doubt(seconds)
-        self.finish.doubt(seconds)
+        """Give up statements that have waited for `seconds`."""
+        for link in self._all:
+            link.doubt(seconds)
 
     def hurry(self, seconds: float) -> None:
-        """Limit every statement on both to `seconds` from now on, including current ones."""
-        for link in (self.claim, self.finish):
+        """Limit every statement to `seconds` from now on, including current ones."""
+        for link in self._all:
             link.hurry(seconds)
 
     async def abandon(self) -> None:
-        """Sever current statements, let waiting ones fail, and close both for good."""
-        await asyncio.gather(self.claim.abandon(), self.finish.abandon())
+        """Sever current statements, let waiting ones fail, and close all for good."""
+        await asyncio.gather(*(link.abandon() for link in self._all))
 
 
 @contextmanager
@@ -298,7 +326,7 @@ class Outage:
         self._message = message
         self._extra = extra
         self._failing_since = 0.0
-        self._said: dict[str, float] = {}
+        self._last_logged: dict[str, float] = {}
         self.failures = 0
 
     @property
@@ -313,8 +341,8 @@ class Outage:
             self._failing_since = now
         self.failures += 1
         error = type(exc).__name__
-        if now - self._said.get(error, -SAY_EVERY) >= SAY_EVERY and not isinstance(exc, GivenUp):
-            self._said[error] = now
+        if now - self._last_logged.get(error, -SAY_EVERY) >= SAY_EVERY and not isinstance(exc, GivenUp):
+            self._last_logged[error] = now
             extra = {**self._extra, "error": error, "why": Failure.of(exc).text, "failures": self.failures}
             self._log.warning(self._message, extra=extra, exc_info=traceback_for(exc))
         return pause(self.failures - 1)
@@ -325,7 +353,7 @@ class Outage:
             extra = {**self._extra, "failures": self.failures, "seconds": round(self.seconds, 1)}
             self._log.info("%s: it works again", self._message, extra=extra)
             self.failures = 0
-            self._said.clear()
+            self._last_logged.clear()
 
 
 def too_strict(found: IsolationLevels) -> str | None:
@@ -340,6 +368,6 @@ def too_strict(found: IsolationLevels) -> str | None:
 
 async def check_isolation(conn: psycopg.AsyncConnection[Any]) -> None:
     """Raise if the default isolation level is too strict. Setting it here would not work through a pooler."""
-    said = too_strict(await drivers.run(conn, read_isolation()))
-    if said is not None:
-        raise WrongIsolation(f"{conn.info.dbname}: {said}")
+    problem = too_strict(await drivers.run(conn, read_isolation()))
+    if problem is not None:
+        raise WrongIsolation(f"{conn.info.dbname}: {problem}")

@@ -13,12 +13,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from holdfast._engine.keeper import Keeper
-from holdfast._engine.link import LOST
+from holdfast._engine.link import LOST, Links
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.transition import Ticked, Transitions
 from holdfast._engine.runners.builtin import MINUTE, OUTLASTED, UNLIMITED, assemble, summary
 from holdfast._engine.runners.database import open_runner_database
 from holdfast._engine.runners.ticker import Limits
+from holdfast._engine.session import Session
 from holdfast._engine.worker import Worker
 from holdfast._logs.failure import Failure
 
@@ -121,9 +122,8 @@ class RelayOnce:
     """Makes one pass over the event log of a database."""
 
     def __init__(self, make: MakeRelaying, database: RunnerDatabase, transitions: Transitions) -> None:
-        self._relaying = make(
-            database.url, worker=lambda: database.worker, heard=lambda: False, transitions=transitions
-        )
+        links = Links(database.url, name=database.name, timeout=MINUTE.total_seconds())
+        self._relaying = make(Session(links, database.row, Keeper(transitions.worker)), transitions)
 
     async def tick(self, tick: Tick) -> Counts:
         before = Counter(self._relaying.counts)

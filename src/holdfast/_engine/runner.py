@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from holdfast._engine.keeper import in_thread
 from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import AbortSignal, HoldfastError
-from holdfast._model.schedule import Every, check_schedule
+from holdfast._model.schedule import Every, check_missed, check_schedule
 from holdfast._model.work import check_option
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from holdfast._model.duration import Duration
     from holdfast._model.new_job import NewJob
-    from holdfast._model.schedule import Schedule
+    from holdfast._model.schedule import Missed, Schedule
     from holdfast._model.settings import Settings
 
 Counts: TypeAlias = Mapping[str, int]
@@ -168,6 +168,8 @@ class Runner:
     """In background mode. Defaults to the time of a whole one-shot tick."""
     at_start: bool | None = None
     """Run it when its schedule is first stored, before its first slot. Defaults to True for an interval."""
+    missed: Missed = "run"
+    """Whether a slot that could not start within a minute runs late or is skipped."""
     grace: float = 0.0
     """Seconds that it may take to end when stopped, if longer than usual."""
     runs_on: bool = False
@@ -194,6 +196,9 @@ class Runner:
             self.at_start = isinstance(self.every, Every)
         elif self.every is None:
             raise ValueError("at_start: only a runner with a schedule has a first start, give every= too")
+        check_missed(self.missed)
+        if self.missed != "run" and self.every is None:
+            raise ValueError("missed: only a runner with a schedule has slots, give every= too")
         self.is_async = inspect.iscoroutinefunction(self.function)
 
     def __repr__(self) -> str:
@@ -223,19 +228,27 @@ class PeriodicJob:
     job: NewJob[Any]
     _: KW_ONLY
     every: Schedule
+    missed: Missed = "run"
 
     def __post_init__(self) -> None:
         check_name(self.name)
         check_schedule(self.every)
+        check_missed(self.missed)
         unique = self.job.envelope.unique
         if unique is not None and unique.on_conflict == "raise":
             raise ValueError(f"{self.name}: a periodic job that raises on a conflict would stop its schedule")
 
 
 def check_name(name: object) -> None:
-    if not isinstance(name, str) or not name.isprintable() or not 1 <= len(name.encode()) <= NAME_LIMIT or "," in name:
-        said = f"a name is text of 1 to {NAME_LIMIT} bytes without commas or control characters"
-        raise ValueError(f"{name!r:.60}: {said}")
+    if (
+        not isinstance(name, str)
+        or not name.isprintable()
+        or not 1 <= len(name.encode()) <= NAME_LIMIT
+        or name.startswith("-")
+        or "," in name
+    ):
+        rule = f"a name is text of 1 to {NAME_LIMIT} bytes without commas, control characters or a minus in front"
+        raise ValueError(f"{name!r:.60}: {rule}")
 
 
 def checked(counts: object) -> Counts:
@@ -249,19 +262,19 @@ def checked(counts: object) -> Counts:
 def selected(
     wanted: tuple[str, ...] | None, registered: Collection[str], *, label: str = "HOLDFAST_TICK_RUNNERS"
 ) -> list[str]:
-    """Return the runner names in order: `wanted`, else `outbox`, the application's, then the other built-in ones.
+    """Return the runner names in order: those `wanted`, else `outbox` and the application's; then the built-in ones.
 
+    A wanted name with a minus is left out: a list from before Holdfast does not name the reaper, and must not end it.
     `registered`: the names of the runners that the application and its archive add. `label`: the name under which
     `wanted` was set, for the message that refuses it.
     """
     first, *others = BUILT_IN
-    if wanted is None:
-        return [first, *registered, *others]
-    unknown = [name for name in wanted if name not in registered and name not in BUILT_IN]
-    if unknown:
+    named = [name for name in wanted or () if not name.startswith("-")]
+    off = [name[1:] for name in wanted or () if name.startswith("-")]
+    if unknown := [name for name in (*named, *off) if name not in registered and name not in BUILT_IN]:
         known = ", ".join([*BUILT_IN, *registered])
         raise HoldfastError(f"{label}: no runner is named {', '.join(unknown)}; there are {known}")
-    return list(wanted)
+    return [name for name in dict.fromkeys([*(named or [first, *registered]), *others]) if name not in off]
 
 
 # The consequence where no worker runs a built-in runner.

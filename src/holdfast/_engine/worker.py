@@ -7,27 +7,31 @@ import os
 import secrets
 import socket
 import time
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
-from holdfast._engine import served
+from holdfast._engine import pipeline
 from holdfast._engine.jobs.dispatch import Dispatcher
 from holdfast._engine.jobs.executor import Executors
 from holdfast._engine.jobs.handlers import Handlers
+from holdfast._engine.jobs.loop_watch import LoopWatch
+from holdfast._engine.jobs.processes import Processes
 from holdfast._engine.jobs.slots import slots_of
 from holdfast._engine.keeper import Keeper, in_thread
 from holdfast._engine.report.hook import Hooks
 from holdfast._engine.report.job_log import JobLog
 from holdfast._engine.report.transition import Transitions
 from holdfast._engine.runner import Budget, left_out
-from holdfast._engine.served import ServedDatabase, ServedDatabases
+from holdfast._engine.served import ServedDatabases
 from holdfast._engine.serving import WorkerParts
+from holdfast._engine.session import Sharing
 from holdfast._logs.log import Log
 from holdfast._model.call import type_name
-from holdfast._model.databases import Databases
+from holdfast._model.child import refuse_in_child
+from holdfast._model.databases import Databases, place_of
 from holdfast._model.databases_file import SETTLE_SECONDS, DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import HoldfastError
@@ -50,10 +54,10 @@ log = Log(__name__)
 
 # For this long after its start, in seconds, a worker assumes that a payload it cannot read is for another version.
 DEPLOY_GRACE = 600.0
-# With several databases, the start waits this many seconds for each; a later one is served once it answers.
-START_SECONDS = 1.5
 # Seconds between two looks at the file of databases.
 FOLLOW_SECONDS = 2.0
+# The log names at most this many databases.
+MOST_PLACES = 5
 
 
 class Worker:
@@ -86,59 +90,65 @@ class Worker:
         self._application = application = replace(application, settings=settings)
         self._has_background = background
         self._runners = application.selected if background else []
-        self._relays = application.relays if "relay" in self._runners else None
         self._given_queues = tuple(queues or ())
         self._stack = AsyncExitStack()
-        self._started_at = time.monotonic()
         self._entered = False
         self.stopping: bool = False
         """Whether a stop was asked for."""
         self._stopped = False
         self._stop_lock = asyncio.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.keeper: Keeper = Keeper(self.id, on_broken=self._break)
         self.broken: asyncio.Event = asyncio.Event()
         """Set when a loop fails repeatedly and this process should be replaced."""
+        self.keeper: Keeper = Keeper(self.id, self.broken)
         self._hooks = Hooks(
             self.keeper, on_failure=application.failure_hooks, on_dead_letter=application.dead_letter_hooks
         )
         self._job_log = JobLog(self.id)
         self._transitions = Transitions(self.id, [self._job_log, self._hooks, *application.listeners])
         slots = slots_of(kinds, settings, queues=queues, next_job_delay=next_job_delay or {})
-        self._executors = Executors(max(1, slots.concurrency))
+        in_process = [kind for kind in kinds.values() if kind.work.in_process]
+        modules = sorted({kind.handler.__module__ for kind in in_process})
+        self._processes = Processes(slots, modules, self.keeper)
+        self._starts_processes = "outbox" in self._runners and any(
+            kind.envelope.queue in slots.queues for kind in in_process
+        )
+        self._executors = Executors(max(1, slots.concurrency), self._processes)
         self._handlers = Handlers(
             codec=application.codec,
             executors=self._executors,
             middlewares=application.middlewares,
             worker=self.id,
             retry=settings.retry,
-            new=lambda: time.monotonic() - self._started_at < DEPLOY_GRACE,
-            grace=lambda: DEPLOY_GRACE,
+            grace=DEPLOY_GRACE,
             spans=self._transitions.spans,
         )
         self._dispatcher = Dispatcher(slots, self._handlers)
-        self._patience = patience
-        self._parts = WorkerParts(
+        self._processes.on_change = self._dispatcher.changed
+        parts = WorkerParts(
             name=self.id,
             application=replace(application, settings=_polling(settings, poll_interval)),
             dispatcher=self._dispatcher,
             transitions=self._transitions,
+            loop_watch=LoopWatch(),
             claiming="outbox" in self._runners,
-            relaying=self._relays is not None,
+            relays=application.relays if "relay" in self._runners else None,
+            has_runners=background,
             reaping_others="reaper" in self._runners,
-            lending=lambda: self._served.several,
-            on_broken=self._break,
+            sharing=Sharing(),
+            broken=self.broken,
         )
-        self._served = ServedDatabases(application.databases, self._make_served)
+        self._served = ServedDatabases(application.databases, parts, patience=patience)
 
     async def __aenter__(self) -> Self:
+        refuse_in_child("app.worker")
         if self._entered:
             raise HoldfastError("a worker runs once: for another run, call app.worker() again")
         self._entered = True
-        self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             self._handlers.state = await stack.enter_async_context(self._application.lifespan())
             await stack.enter_async_context(self._executors)
+            if self._starts_processes:
+                self._processes.start()
             await stack.enter_async_context(self._hooks)
             stack.push_async_callback(self._served.close)
             try:
@@ -155,9 +165,11 @@ class Worker:
         self._transitions.tell("worker_started")
         queues, kinds = ",".join(self._dispatcher.slots.queues), self._application.kinds
         if self._has_background:
-            for said in left_out(self._application.settings, self._application.runner_names):
-                log.warning("%s", said, extra={"worker": self.id})
-        log.info("worker started", extra={"worker": self.id, "queues": queues, "kinds": len(kinds)})
+            for problem in left_out(self._application.settings, self._application.runner_names):
+                log.warning("%s", problem, extra={"worker": self.id})
+        places = [place_of(url) for url in self._application.databases.values()]
+        shown = ", ".join(places[:MOST_PLACES]) + (", …" if len(places) > MOST_PLACES else "")
+        log.info("worker started", extra={"worker": self.id, "at": shown, "queues": queues, "kinds": len(kinds)})
         for lacking in uncovered(kinds, self._given_queues) if "outbox" in self._runners else ():
             log.warning(lacking, extra={"worker": self.id})
         return self
@@ -169,6 +181,9 @@ class Worker:
 
         def __exit__(self, *_: object) -> None: ...
 
+        def __await__(self) -> NoReturn:
+            raise TypeError("a worker is not awaited: write `async with app.worker(): …`, and it runs inside the block")
+
     async def __aexit__(self, *_: object) -> None:
         try:
             await self.stop()
@@ -177,19 +192,6 @@ class Worker:
             self._job_log.sum_up()
             self._transitions.tell("worker_stopped")
             log.info("worker stopped", extra={"worker": self.id, **self.counts})
-
-    def _make_served(self, name: str, url: str, *, several: bool, added: bool) -> ServedDatabase:
-        limited = self._patience is None and (several or added)
-        return ServedDatabase(
-            name,
-            url,
-            self._parts,
-            patience=START_SECONDS if limited else self._patience,
-            keeps_trying=lambda: added or self._served.several,
-            relays=self._relays,
-            has_runners=self._has_background,
-            state=lambda: self._handlers.state,
-        )
 
     async def serve(self, databases: Databases) -> None:
         """Serve exactly these databases from now on: `await worker.serve(Databases.read(path))`.
@@ -228,7 +230,7 @@ class Worker:
     @property
     def pipelines(self) -> list[Pipeline]:
         """One for each database that is served, in order."""
-        return [served.pipeline for served in self._served.now]
+        return self._served.now
 
     @property
     def _serving(self) -> list[Serving]:
@@ -248,12 +250,7 @@ class Worker:
     @property
     def loops(self) -> list[Kept]:
         """All loops and threads of this worker."""
-        return [*self.keeper.loops, *(kept for pipeline in self.pipelines for kept in pipeline.keeper.loops)]
-
-    def _break(self, _name: str) -> None:
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self.broken.set)
+        return [*self.keeper.loops, *(kept for pipeline in self.pipelines for kept in pipeline.session.keeper.loops)]
 
     async def drain(self, items: int, *, seconds: float, ends: float) -> dict[str, int]:
         """Claim and run at most `items` due jobs, start none after `seconds`, and return the counts.
@@ -279,22 +276,22 @@ class Worker:
     async def _run_on(self, ends: float) -> int:
         """Start nothing more and wait for running jobs. Abort those that still run at `ends`; return how many."""
         for serving in self._serving:
-            serving.attempts.give_back_waiting()
+            serving.intake.give_back_waiting()
         outlasted = 0
         if not await self._dispatcher.drained(max(0.0, ends - time.monotonic())):
             budget = self._application.settings.tick_overall_max / timedelta(milliseconds=1)
             label = self._application.settings.label("tick_overall_max")
             why = f"the job still ran at the end of its one-shot tick, after {budget:g} ms: {label}"
-            outlasted = sum(serving.held_jobs.outlasted(why) for serving in self._serving)
+            outlasted = sum(serving.held_jobs.abort_overdue(why) for serving in self._serving)
             log.warning("jobs still ran when the time of the tick was up", extra={"jobs": outlasted, "ms": budget})
-            await self._dispatcher.drained(served.ABORT_GRACE)
+            await self._dispatcher.drained(pipeline.ABORT_GRACE)
             for serving in self._serving:
-                serving.attempts.give_up_running()
+                serving.intake.give_up_running()
         await self._flush()
         return outlasted
 
     async def _flush(self) -> None:
-        await asyncio.gather(*(serving.flush(served.FLUSH_SECONDS) for serving in self._serving))
+        await asyncio.gather(*(serving.flush(pipeline.FLUSH_SECONDS) for serving in self._serving))
 
     async def _claim_due(self, items: int, until: float) -> list[BaseException]:
         """Claim from all databases concurrently: each gets a share of the items, then what the others did not use."""

@@ -151,13 +151,13 @@ def _validation_text(exc: ValidationError) -> str:
         where = ".".join(
             str(part) if str(part).isidentifier() or isinstance(part, int) else "[…]" for part in error["loc"]
         )
-        said = error["msg"]
+        message = error["msg"]
         for value in (error.get("input"), *error.get("ctx", {}).values()):
             if error["type"] in {"value_error", "assertion_error", "union_tag_invalid"} and isinstance(
                 value, str | int | float
             ):
-                said = re.sub(rf"(?<!\w){re.escape(str(value))}(?!\w)", "…", said)
-        shown.append(f"{where}: {said}" if where else said)
+                message = re.sub(rf"(?<!\w){re.escape(str(value))}(?!\w)", "…", message)
+        shown.append(f"{where}: {message}" if where else message)
     if len(errors) > _SHOWN_ERRORS:
         shown.append("…")
     return f"{exc.title}: {'; '.join(shown)}"

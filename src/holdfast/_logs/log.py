@@ -1,7 +1,7 @@
 """Log lines that name the job they belong to, as text or JSON, through Python's standard logging.
 
 Importing this module changes nothing. Programs (`holdfast worker`) call `configure`. An application with its own
-logging adds `ContextFilter()` to its handlers and finds `job`, `kind`, `chain`, `worker` and `trace` on every record.
+logging adds `ContextFilter()` to its handlers and finds `job`, `kind`, `attempt` and the other fields on every record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Format = Literal["auto", "human", "json"]
 FORMATS = ("auto", "human", "json")
 LEVELS = ("debug", "info", "warning", "error", "critical")
 TRACEPARENT = "traceparent"
-FIELDS = ("job", "kind", "chain", "worker", "trace", "database")
+FIELDS = ("job", "kind", "chain", "worker", "attempt", "trace", "database")
 TEXT_LIMIT = 16_000
 COMPLAIN_SECONDS = 60.0
 
@@ -42,6 +42,7 @@ class Fields(TypedDict, total=False):
     kind: str
     chain: int
     worker: int | str
+    attempt: int
     trace: str
     """The trace id, without span ids."""
     database: str
@@ -56,7 +57,7 @@ _carried: ContextVar[str | None] = ContextVar("holdfast.trace.carried", default=
 
 # uvicorn repeats each message, with colours, in `color_message`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message", *FIELDS}
-_WRITTEN = ("time", "level", "logger", "message", "exception", "stack")
+_OWN_FIELDS = ("time", "level", "logger", "message", "exception", "stack")
 _LONGEST_NUMBER = 10**18
 _READ = 65_536
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
@@ -66,13 +67,13 @@ _COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICA
 _DIM = "2"
 
 
-class Said(str):
+class FieldsText(str):
     """The fields of a line as text, for formatters that print only the message. Our formatters leave it out."""
 
     __slots__ = ()
 
     @classmethod
-    def of(cls, extra: Mapping[str, object] | None) -> Said:
+    def of(cls, extra: Mapping[str, object] | None) -> FieldsText:
         """Join the context fields and those of the line: `job=7 kind=receipt.send error=OSError`."""
         fields = {**(extra or {}), **context.get()}
         names = [*(name for name in FIELDS if name in fields), *(name for name in fields if name not in FIELDS)]
@@ -95,9 +96,9 @@ class Log(logging.LoggerAdapter[logging.Logger]):
             return
         kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
         try:
-            if said := Said.of(kwargs.get("extra")):
+            if fields := FieldsText.of(kwargs.get("extra")):
                 # All lines of one kind share a template, because tools group by it.
-                msg, args = f"{msg if args else str(msg).replace('%', '%%')}: %s", (*args, said)
+                msg, args = f"{msg if args else str(msg).replace('%', '%%')}: %s", (*args, fields)
             self.logger.log(level, msg, *args, **kwargs)
         except BaseException:  # noqa: BLE001 - not even a handler's SystemExit may end a worker
             self._complain()
@@ -174,7 +175,7 @@ class HumanFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        said = " ".join(
+        line = " ".join(
             [
                 self._in(_DIM, _time(record)),
                 self._in(_COLOURS.get(record.levelname, "0"), f"{record.levelname:<8}"),
@@ -183,7 +184,7 @@ class HumanFormatter(logging.Formatter):
             ]
         )
         below = "\n".join(filter(None, (_exception(record), _lines(record.stack_info or ""))))
-        return "\n    ".join([said, *below.splitlines()])
+        return "\n    ".join([line, *below.splitlines()])
 
     def _in(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
@@ -237,7 +238,7 @@ def _time(record: logging.LogRecord) -> str:
 def _message(record: logging.LogRecord) -> str:
     """Return the message without the fields, which are written separately."""
     match record.args:
-        case (*args, Said()):
+        case (*args, FieldsText()):
             return str(record.msg).removesuffix(": %s") % tuple(args)
     return record.getMessage()
 
@@ -250,7 +251,7 @@ def _fields(record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
     for name, value in own.items():
         if name not in _STANDARD:
             hidden = isinstance(value, str) and is_secret(name)
-            yield f"extra_{name}" if name in _WRITTEN else name, MASK if hidden else value
+            yield f"extra_{name}" if name in _OWN_FIELDS else name, MASK if hidden else value
 
 
 def _exception(record: logging.LogRecord) -> str:
@@ -298,8 +299,8 @@ def _plain(value: object) -> Any:
     if isinstance(value, str):
         return _masked(value)
     try:
-        said = json.dumps(value, default=_text, allow_nan=False)
-        return mask_value(json.loads(said)) if len(said) <= TEXT_LIMIT else _text(value)
+        text = json.dumps(value, default=_text, allow_nan=False)
+        return mask_value(json.loads(text)) if len(text) <= TEXT_LIMIT else _text(value)
     except (TypeError, ValueError, RecursionError):
         return _text(value)
 

@@ -117,14 +117,14 @@ def _masked_by_name(text: str) -> str:
         at = named.end()
         if not is_secret(named[1]) or (value := _VALUE.match(text, at)) is None:
             continue
-        if _is_told(named[1], named[2], value[0]):
+        if _is_shown(named[1], named[2], value[0]):
             continue
         kept += [text[done:at], value[1] or "", MASK]
         done = at = value.end()
     return "".join(kept) + text[done:]
 
 
-def _is_told(name: str, sign: str, value: str) -> bool:
+def _is_shown(name: str, sign: str, value: str) -> bool:
     """Return whether a value is prose and not a secret: `token: expired`, or the port of a host, as in `auth:5432`."""
     if sign.strip() != ":" or plain_name(name).endswith(_PASSWORDS):
         return False

@@ -2,6 +2,7 @@
 
 settings_table.py  lists the settings: name, unit, default and meaning
 settings.py        reads and checks the settings
+scheme.py          finds what is wrong with the scheme of an address
 address.py         checks the address of a database
 databases.py       holds several databases by name, reads them from a file, and places a key in one of them
 databases_file.py  reads the file of databases again whenever it has changed
@@ -11,6 +12,7 @@ batch_kind.py      holds a handler that takes several jobs in one call
 work.py            holds how the jobs of a kind are run: their lease, their longest runtime, and where
 codec.py           converts payloads and results to JSON text and back, by their declared types
 json_numbers.py    finds numbers that JSON does not have
+json_values.py     finds what cannot be serialized, and sets that would arrive as lists
 new_job.py         holds a validated job and its options before it is enqueued
 unique.py          holds the unique key of a job, given or made from its arguments
 option.py          checks the values of options: text, numbers, choices, times, headers
@@ -21,5 +23,6 @@ event.py           holds topics and events
 schedule.py        computes when recurring work runs
 call.py            explains calls with wrong arguments, and finds the line of the caller
 duration.py        converts durations, seconds or timedeltas, and refuses others
+child.py           refuses what a process must not do while it imports the application
 errors.py          defines the errors that Holdfast raises, and the signal that asks a handler to stop
 """

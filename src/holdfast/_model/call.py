@@ -83,7 +83,7 @@ def misfit(
     for unknown in (given for given in kwargs if given not in known):
         advice = hints.get(unknown) or suggestion(unknown, known) or f"it takes {', '.join(known) or 'no arguments'}"
         return f"{name}: there is no parameter {unknown}: {advice}"
-    cure = f"write {name}({', '.join(map(written, parameters))})"
+    cure = f"write {name}({', '.join(map(parameter_text, parameters))})"
     if len(args) > len(positional) and not any(parameter.kind is _Parameter.VAR_POSITIONAL for parameter in parameters):
         count = "1 argument" if len(args) == 1 else f"{len(args)} arguments"
         return f"{name}: {count} by position, and it takes {len(positional)}: {cure}"
@@ -97,7 +97,7 @@ def misfit(
     return f"{name}: the argument {', '.join(missing)} is missing: {cure}"
 
 
-def written(parameter: inspect.Parameter) -> str:
+def parameter_text(parameter: inspect.Parameter) -> str:
     """Return a parameter as it is written in a call: `to`, `copies=…`, `*topics`."""
     if _is_rest(parameter):
         return str(parameter).partition(":")[0]

@@ -19,6 +19,7 @@ from holdfast._logs.failure import Failure
 from holdfast._model.errors import HoldfastError, InvalidJob, PayloadTooLarge
 from holdfast._model.job import Busy, Fail, Reschedule
 from holdfast._model.json_numbers import find_lost, find_non_finite, keep_non_finite
+from holdfast._model.json_values import find_unserializable, find_untyped_set
 from holdfast._model.new_job import Continue
 
 if TYPE_CHECKING:
@@ -149,16 +150,19 @@ def as_json_data(kind: str, adapter: TypeAdapter[A], value: A, *, strict: bool) 
 
     `strict`: also when a part of it is not of its declared type. Pydantic does not validate the fields of an instance.
     """
+    valid: Any = None
     try:
         valid = adapter.validate_python(value)
         data = adapter.dump_python(valid, mode="json", by_alias=True, warnings="error" if strict else False)
-        lost = find_lost(adapter, valid, data)
+        unfit = find_lost(adapter, valid, data) or find_untyped_set(adapter, valid, data)
     except ValueError as exc:
+        if (found := find_unserializable(valid)) is not None:
+            raise InvalidJob(f"{kind}: {found}") from None
         if strict and isinstance(exc, PydanticSerializationError):  # its text repeats the value
             raise InvalidJob(f"{kind}: it has a value that is not of the type it is declared with") from None
         raise invalid(kind, exc) from None
-    if lost is not None:
-        raise InvalidJob(f"{kind}: {lost}")
+    if unfit is not None:
+        raise InvalidJob(f"{kind}: {unfit}")
     return data
 
 
@@ -297,7 +301,7 @@ def _result(hint: Any) -> Any:
     elif get_origin(hint) is Awaitable:
         (hint,) = get_args(hint)
     kept = [member for member in _members(hint) if member not in _SIGNALS]
-    results = [(get_args(member) or [Any])[0] if _goes_on(member) else member for member in kept]
+    results = [(get_args(member) or [Any])[0] if _is_continue(member) else member for member in kept]
     real = [NoneType if result in {NoReturn, Never, None} else result for result in results]
     return Union[tuple(real)] if real else NoneType  # noqa: UP007 - built at run time
 
@@ -306,5 +310,5 @@ def _is_plain(member: Any) -> bool:
     return member is Any or (isinstance(member, type) and member in _PLAIN)
 
 
-def _goes_on(member: Any) -> bool:
+def _is_continue(member: Any) -> bool:
     return member is Continue or get_origin(member) is Continue

@@ -196,6 +196,20 @@ def _name_of(url: str) -> str:
     return (name if _NAME.match(name) else f"{_MADE_UP}-{name}".rstrip("-"))[:_LONGEST_NAME]
 
 
+def place_of(url: str) -> str:
+    """Return where an address leads, without user, password and options.
+
+    >>> place_of("postgresql://me:hush@db.internal/shop")
+    'db.internal:5432/shop'
+    """
+    parts = _parts(url)
+    if service := parts.get("service"):
+        return f"service {service}"
+    host = parts.get("host") or parts.get("hostaddr") or "localhost"
+    host = "localhost" if host in {"127.0.0.1", "::1"} else host
+    return f"{host}:{parts.get('port') or 5432}/{parts.get('dbname') or parts.get('user') or ''}"
+
+
 def _parts(url: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(url)
@@ -273,5 +287,5 @@ def _toml(path: str | PathLike[str]) -> dict[str, Any]:
         raise SettingsError([f"{path}: cannot be read: {error.strerror or type(error).__name__}"]) from None
     except (ValueError, RecursionError) as error:
         # The text of the parser names the line and column, and nothing of the line.
-        said = "not UTF-8" if isinstance(error, UnicodeDecodeError) else mask(str(error))
-        raise SettingsError([f"{path}: not TOML: {said}"]) from None
+        reason = "not UTF-8" if isinstance(error, UnicodeDecodeError) else mask(str(error))
+        raise SettingsError([f"{path}: not TOML: {reason}"]) from None

@@ -54,7 +54,11 @@ def as_timedelta(  # noqa: PLR0913 - one keyword per rule
 
 
 def _message(name: str, got: str, least: timedelta, limit: timedelta, others: str) -> str:
-    span = f"more than 0 to {_written(limit)}" if least == MORE_THAN_ZERO else f"{_written(least)} to {_written(limit)}"
+    span = (
+        f"more than 0 to {_span_text(limit)}"
+        if least == MORE_THAN_ZERO
+        else f"{_span_text(least)} to {_span_text(limit)}"
+    )
     return f"{name}: expected seconds or a timedelta{others}, from {span}, like 30 or timedelta(minutes=5), got {got}"
 
 
@@ -67,7 +71,7 @@ def _beyond(seconds: float) -> str:
     return "above 10^15" if seconds > 0 else "below -10^15"
 
 
-def _written(span: timedelta) -> str:
+def _span_text(span: timedelta) -> str:
     if span >= DAY:
         return "1 day" if span == DAY else f"{span / DAY:g} days"
     if not span:

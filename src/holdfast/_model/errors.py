@@ -7,7 +7,6 @@
     ├── DuplicateJob            existing_id
     ├── AlreadyReplayed         replay_id: a job is replaying this dead letter, or has completed it
     ├── ChainFailed             chain_id, status, error_code, error: the chain did not complete
-    ├── JobMoved                job_id, place, moved_id: it is in another database
     ├── ChainAwaited            waiters: jobs of other chains wait for a chain that was to be deleted
     ├── WrongIsolation          the operation needs a READ COMMITTED transaction
     ├── NoTransaction           a message was received on an autocommit connection, outside of a transaction
@@ -129,8 +128,8 @@ class ChainFailed(HoldfastError):
     def __init__(
         self, chain_id: int, status: str | None = None, error_code: str | None = None, error: str | None = None
     ) -> None:
-        said = ": ".join(filter(None, (error_code, error)))
-        super().__init__(f"chain {chain_id} {status or 'did not complete'}{f' ({said})' if said else ''}")
+        detail = ": ".join(filter(None, (error_code, error)))
+        super().__init__(f"chain {chain_id} {status or 'did not complete'}{f' ({detail})' if detail else ''}")
         self.chain_id = chain_id
         self.status = status
         """`failed`, `cancelled` or `not_found`."""
@@ -139,25 +138,6 @@ class ChainFailed(HoldfastError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.chain_id, self.status, self.error_code, self.error)
-
-
-class JobMoved(HoldfastError):
-    """The job, or the chain, has moved to another database.
-
-    Cure: Ask the database `place` for the job or chain `moved_id`.
-    """
-
-    def __init__(self, job_id: int, place: str, moved_id: int | None = None) -> None:
-        there = f"has moved to the database {place}, as {moved_id}"
-        super().__init__(f"{job_id} {f'is being moved to the database {place}' if moved_id is None else there}")
-        self.job_id = job_id
-        self.place = place
-        """The name that `holdfast move` gave the database."""
-        self.moved_id = moved_id
-        """Its id there. None: it has not arrived."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.job_id, self.place, self.moved_id)
 
 
 class ChainAwaited(HoldfastError):

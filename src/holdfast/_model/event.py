@@ -130,8 +130,8 @@ class Subscriber(Kind[P, T_co]):
         event = job.get("event") if isinstance(job, dict) else None
         if not isinstance(event, dict):
             return payload
-        said = _JSON.encode(event.get("payload"))
-        return json.dumps(job | {"event": event | {"payload": json.loads(self.codec.plain(said))}})
+        encoded = _JSON.encode(event.get("payload"))
+        return json.dumps(job | {"event": event | {"payload": json.loads(self.codec.plain(encoded))}})
 
 
 @contextmanager
@@ -140,5 +140,5 @@ def _as_event(topic: str) -> Iterator[None]:
     try:
         yield
     except InvalidJob as exc:
-        said = str(exc)
-        raise InvalidEvent(said if said.startswith(topic) else f"{topic}: {said}") from None
+        message = str(exc)
+        raise InvalidEvent(message if message.startswith(topic) else f"{topic}: {message}") from None

@@ -83,15 +83,13 @@ class Progress(NamedTuple):
     """At most 200 characters; longer notes are cut."""
 
 
-ORIGIN = "holdfast-origin"
-"""The header of a job that was moved: the identity of the database where it was enqueued, its id there, its id here."""
-
-
 class Run(Protocol):
     """The services that a worker provides to the job it runs."""
 
     @property
-    def schema(self) -> str: ...
+    def signal(self) -> AbortSignal: ...
+    @property
+    def idempotency_key(self) -> str: ...
     @property
     def database(self) -> str: ...
     @property
@@ -108,7 +106,7 @@ class Job(Generic[S_co]):
     'holdfast:7'
     """
 
-    __slots__ = ("_idempotency_key", "_run", "attempt", "chain_id", "headers", "id", "kind", "signal", "state", "token")
+    __slots__ = ("_run", "attempt", "chain_id", "headers", "id", "kind", "signal", "state", "token")
 
     def __init__(  # noqa: PLR0913 - one keyword per attribute
         self,
@@ -120,8 +118,6 @@ class Job(Generic[S_co]):
         token: int = 0,
         chain_id: int | None = None,
         headers: Mapping[str, str] = _NO_HEADERS,
-        signal: AbortSignal | None = None,
-        idempotency_key: str | None = None,
         run: Run | None = None,
     ) -> None:
         self.id: int = id
@@ -135,9 +131,8 @@ class Job(Generic[S_co]):
         self.chain_id: int = id if chain_id is None else chain_id
         """The id of the chain's first job."""
         self.headers: Mapping[str, str] = headers
-        self.signal: AbortSignal = AbortSignal() if signal is None else signal
+        self.signal: AbortSignal = AbortSignal() if run is None else run.signal
         """Fires with the reason when this attempt should stop."""
-        self._idempotency_key = idempotency_key
         self._run = run
 
     def __repr__(self) -> str:
@@ -155,22 +150,14 @@ class Job(Generic[S_co]):
     def idempotency_key(self) -> str:
         """A key that is the same for every attempt, and that no other job has, also none of another database.
 
-        It consists of the identity of the schema and the job's id: `holdfast:5f0c…:7`. A job that was moved to another
-        database keeps its key.
+        It consists of the identity of the schema, the time when the job was enqueued, and its id, which a database that
+        was restored from a backup gives again: `holdfast:5f0c…:1767225600000000:7`.
         """
-        if self._idempotency_key is not None:
-            return self._idempotency_key
-        if (origin := self.headers.get(ORIGIN)) is not None:
-            # A job that continues the chain of a moved one inherits the header: it has another id, and its own key.
-            before, _, new_id = origin.rpartition(":")
-            if new_id == str(self.id):
-                return f"holdfast:{before}"
-        schema = "" if self._run is None else self._run.schema
-        return f"holdfast:{schema}:{self.id}" if schema else f"holdfast:{self.id}"
+        return f"holdfast:{self.id}" if self._run is None else self._run.idempotency_key
 
     @property
     def log(self) -> logging.Logger:
-        """A logger that adds this job, its kind, its chain and the worker to every line."""
+        """A logger whose lines carry this job, as those of any logger do while the handler runs."""
         return logging.getLogger("holdfast.job")
 
     @property

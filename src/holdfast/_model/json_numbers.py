@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
     from pydantic import TypeAdapter
 
-_SCALARS = frozenset({str, int, float, bool, type(None)})
+SCALARS = frozenset({str, int, float, bool, type(None)})
 _SEQUENCES = (list, tuple, set, frozenset)
 _CONTAINERS = frozenset({dict, list})
 # The attribute of pydantic's models and dataclasses.
-_SERIALIZER = "__pydantic_serializer__"
+SERIALIZER = "__pydantic_serializer__"
 _LONGEST_PATH = 100
 
 
@@ -37,7 +37,7 @@ def find_non_finite(data: object, path: str = "") -> NonFinite | None:
     """Return the first such number in plain JSON data, or None."""
     if isinstance(data, float):
         return None if math.isfinite(data) else NonFinite(path, data)
-    return next((found for name, part in _parts(data) if (found := find_non_finite(part, _join(path, name)))), None)
+    return next((found for name, part in _parts(data) if (found := find_non_finite(part, join_path(path, name)))), None)
 
 
 def keep_non_finite(adapter: TypeAdapter[Any]) -> None:
@@ -68,7 +68,7 @@ def _lost(kept: object, data: object, path: str) -> NonFinite | None:
         return None
     for inner, (name, part) in zip(_members(kept), _parts(data), strict=False):
         # A path is written only where it may be needed.
-        if (part is None or type(part) in _CONTAINERS) and (found := _lost(inner, part, _join(path, name))):
+        if (part is None or type(part) in _CONTAINERS) and (found := _lost(inner, part, join_path(path, name))):
             return found
     return None
 
@@ -76,7 +76,7 @@ def _lost(kept: object, data: object, path: str) -> NonFinite | None:
 def _has_models(values: Iterable[object]) -> bool:
     for value in values:
         type_ = type(value)
-        if type_ not in _SCALARS and (hasattr(type_, _SERIALIZER) or _has_models(_members(value))):
+        if type_ not in SCALARS and (hasattr(type_, SERIALIZER) or _has_models(_members(value))):
             return True
     return False
 
@@ -96,7 +96,7 @@ def _members(value: object) -> Iterable[object]:
         return value.values()
     if isinstance(value, _SEQUENCES):
         return value
-    if hasattr(type(value), _SERIALIZER) or hasattr(type(value), "__dataclass_fields__"):
+    if hasattr(type(value), SERIALIZER) or hasattr(type(value), "__dataclass_fields__"):
         return getattr(value, "__dict__", {}).values()
     return ()
 
@@ -108,5 +108,5 @@ def _parts(data: object) -> Iterator[tuple[object, object]]:
         yield from enumerate(data)
 
 
-def _join(path: str, name: object) -> str:
+def join_path(path: str, name: object) -> str:
     return f"{path}.{name}" if path else str(name)

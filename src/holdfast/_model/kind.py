@@ -22,7 +22,7 @@ from typing import (
 from pydantic import ConfigDict, TypeAdapter
 
 from holdfast._logs.failure import Failure
-from holdfast._model.call import explained, suggestion, written
+from holdfast._model.call import explained, parameter_text, suggestion, type_name
 from holdfast._model.codec import Result, adapter_of, as_json_data, check_secrets, from_json, hints_of
 from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.handler import check_importable, is_async, parameters_of
@@ -87,7 +87,7 @@ class Kind(Generic[P, T_co]):
         self.takes_job: bool
         self.parameters: dict[str, inspect.Parameter]
         self.takes_job, self.parameters = parameters_of(handler)
-        if work.executor == "process":
+        if work.in_process:
             check_importable(self.name, handler, is_async=self.is_async)
         self._upgrades: dict[int, Upgrade] = {}
         self._unique = unique_of(unique)
@@ -121,14 +121,14 @@ class Kind(Generic[P, T_co]):
                 raise
             raise TypeError(
                 f"{self.name}: calling a kind runs its handler, and the arguments do not fit. To make a job, "
-                f"write {self._written()}"
+                f"write {self._example_call()}"
             ) from None
         return result
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            cure = f": to enqueue a job, write app.enqueue(conn, {self._written()})" if name in _ELSEWHERE else ""
+            cure = f": to enqueue a job, write app.enqueue(conn, {self._example_call()})" if name in _ELSEWHERE else ""
             raise AttributeError(f"the kind {self.name} has no {name}{cure}", name=name, obj=self)
 
     # The overloads are here and not where the handler is registered: there, an Any among a handler's parameters would
@@ -170,12 +170,12 @@ class Kind(Generic[P, T_co]):
         if len(args) > len(self._positional):
             taken = len(self._positional)
             raise InvalidJob(
-                f"{self.name}: {len(args)} arguments by position, and it takes {taken}: write {self._written()}"
+                f"{self.name}: {len(args)} arguments by position, and it takes {taken}: write {self._example_call()}"
             )
         given: dict[str, object] = dict(zip(self._positional, args, strict=False))
         if not given.keys().isdisjoint(kwargs):
             twice = ", ".join(sorted(given.keys() & kwargs))
-            raise InvalidJob(f"{self.name}: {twice} given twice: write {self._written()}")
+            raise InvalidJob(f"{self.name}: {twice} given twice: write {self._example_call()}")
         given.update(kwargs)
         try:
             value = as_json_data(self.name, self._adapter, given, strict=False)
@@ -188,18 +188,18 @@ class Kind(Generic[P, T_co]):
         """Raise InvalidJob for an argument that the handler does not have, and for one that is missing."""
         for unknown in (name for name in given if name not in self.parameters):
             if unknown in OPTIONS:
-                cure = f"it is an option of the job: write {self._written()}.options({unknown}=…)"
+                cure = f"it is an option of the job: write {self._example_call()}.options({unknown}=…)"
             else:
-                cure = suggestion(unknown, self.parameters) or f"write {self._written()}"
+                cure = suggestion(unknown, self.parameters) or f"write {self._example_call()}"
             raise InvalidJob(f"{self.name}: the handler has no parameter {unknown}: {cure}")
         for name, parameter in self.parameters.items():
             if parameter.default is parameter.empty and name not in given:
-                raise InvalidJob(f"{self.name}: the argument {name} is missing: write {self._written()}")
+                raise InvalidJob(f"{self.name}: the argument {name} is missing: write {self._example_call()}")
 
-    def _written(self) -> str:
+    def _example_call(self) -> str:
         """Return the call that makes a job, for messages: `mail.new(to, copies=…)`."""
         own = getattr(self.handler, "__name__", "kind")
-        return f"{own}.new({', '.join(written(parameter) for parameter in self.parameters.values())})"
+        return f"{own}.new({', '.join(parameter_text(parameter) for parameter in self.parameters.values())})"
 
     def envelope_of(self, arguments: Mapping[str, object]) -> Envelope:
         """Return the options of a job with these JSON arguments: the kind's, and the key if they make one."""
@@ -245,6 +245,7 @@ class Kind(Generic[P, T_co]):
 
         `id`: as in the handle that `enqueue` returned. It must be the first job of its chain. Nothing is looked up.
         """
+        _check_id(self.name, id)
         return Handle(id, id, created=False, decode=self.read_result, encode=self.returns.plain)
 
     def read_result(self, text: str | None) -> Any:
@@ -345,6 +346,7 @@ class DeclaredKind(Generic[A]):
 
     def handle(self, id: int, /) -> Handle[object]:  # noqa: A002 - the usual name
         """Return a handle for a job of this kind from its id. Its result is plain JSON."""
+        _check_id(self.name, id)
         return Handle(id, id, created=False)
 
     @cached_property
@@ -376,6 +378,11 @@ def _with_key(envelope: Envelope, unique: Unique | None, arguments: Mapping[str,
 
 def _with_attempts(envelope: Envelope) -> Envelope:
     return replace(envelope, max_attempts=read_retry(os.environ).max_attempts)
+
+
+def _check_id(kind: str, given: object) -> None:
+    if type(given) is not int:
+        raise TypeError(f"{kind}.handle: expected the id of a job, which is a whole number, got {type_name(given)}")
 
 
 def _field(parameter: inspect.Parameter) -> Any:

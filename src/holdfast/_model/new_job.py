@@ -6,7 +6,7 @@ import inspect
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, get_args
 
@@ -275,16 +275,30 @@ def check_new_job(job: object, function: str) -> None:
     name = getattr(job, "name", None)
     if inspect.iscoroutine(job):
         job.close()
-        said = f"{job.__name__}(…) calls the handler: write {job.__name__}.new(…), which makes a job"
+        problem = f"{job.__name__}(…) calls the handler: write {job.__name__}.new(…), which makes a job"
     elif callable(getattr(job, "new", None)) and isinstance(name, str):
-        said = f"{name} is a {type(job).__name__}, not a job: call its .new(…) and give what it returns"
+        problem = f"{name} is a {type(job).__name__}, not a job: call its .new(…) and give what it returns"
     elif type(job).__name__ == "NewEvent":
-        said = "this is an event: use app.publish(conn, event)"
+        problem = "this is an event: use app.publish(conn, event)"
     elif hasattr(job, "cursor"):
-        said = f"expected a job, got {type(job).__name__}: the connection comes first, then the job"
+        problem = f"expected a job, got {type(job).__name__}: the connection comes first, then the job"
     else:
-        said = f"expected a job, got {type_name(job)}: make one with a kind's .new(…)"
-    raise TypeError(f"{function}: {said}")
+        problem = f"expected a job, got {type_name(job)}: make one with a kind's .new(…)"
+    raise TypeError(f"{function}: {problem}")
+
+
+def check_result(kind: str, result: object) -> None:
+    """Raise InvalidJob for what a handler returns by mistake in place of its result."""
+    if isinstance(result, NewJob):
+        raise InvalidJob(
+            f"{kind}: a job was returned: to run {result.kind} next in this chain, return Continue(job); to run it "
+            "beside, enqueue it and return something else"
+        )
+    if inspect.iscoroutine(result):
+        result.close()
+        raise InvalidJob(
+            f"{kind}: the coroutine {result.__name__}(…) was returned, not its result: write await before it"
+        )
 
 
 def _chosen(given: T | Omitted, now: T) -> T:
@@ -298,7 +312,15 @@ def _delay(given: Duration | Omitted | None) -> timedelta | None:
 
 
 def _expires(given: Duration | datetime | None) -> timedelta | datetime | None:
-    if given is None or isinstance(given, datetime):
+    if given is None:
+        return None
+    if isinstance(given, datetime):
+        # Only here, and by this clock, which the time was probably computed with: a job that is read back, or enqueued
+        # later, may have expired meanwhile.
+        if given.utcoffset() is not None and given <= datetime.now(UTC):
+            raise InvalidJob(
+                f"expires: {given.isoformat()} has passed: such a job would never start. Give a later time"
+            )
         return given
     return as_timedelta(
         "expires", given, least=MILLISECOND, limit=LONGEST_DELAY, others=" or a datetime", error=InvalidJob

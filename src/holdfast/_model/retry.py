@@ -20,6 +20,7 @@ MAX_ATTEMPTS = 1000
 _BASE = timedelta(seconds=5)
 _MAXIMUM = timedelta(seconds=120)
 _JITTER = timedelta(milliseconds=500)
+_SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 # After this many doublings every factor above 1.0001 has reached the maximum.
 _LAST_EXPONENT = 1_000_000
@@ -42,11 +43,11 @@ class Retry:
     """Attempts in all, 1 to 1000. None: no limit, so failures never make the job a dead letter. Default: 3."""
     _: KW_ONLY
     base: timedelta = _BASE
-    """Delay after the first failure. Default: 5 seconds."""
+    """Delay after the first failure. Default: 5 seconds, or `maximum` if that is shorter."""
     factor: float = 2.0
     """The number by which the delay is multiplied after each failure, at least 1. Default: 2."""
     maximum: timedelta = _MAXIMUM
-    """Longest delay, before jitter. Default: 120 seconds."""
+    """Longest delay, before jitter. Default: 120 seconds, or `base` if that is longer."""
     jitter: timedelta = _JITTER
     """Largest random addition to each delay, uniformly distributed. Default: 500 ms."""
     steps: tuple[timedelta, ...] = ()
@@ -56,9 +57,9 @@ class Retry:
         self,
         max_attempts: int | None = 3,
         *,
-        base: Duration = _BASE,
+        base: Duration | None = None,
         factor: float = 2.0,
-        maximum: Duration = _MAXIMUM,
+        maximum: Duration | None = None,
         jitter: Duration = _JITTER,
         steps: Iterable[Duration] = (),
     ) -> None:
@@ -70,11 +71,12 @@ class Retry:
         number: Any = factor
         if not isinstance(number, int | float) or not (math.isfinite(number) and number >= 1):
             raise ValueError(f"factor: expected a finite number, at least 1, got {number!r:.40}")
+        first, longest = _limits(base, maximum)
         fields = {
             "max_attempts": max_attempts,
-            "base": as_timedelta("base", base),
+            "base": first,
             "factor": factor,
-            "maximum": as_timedelta("maximum", maximum),
+            "maximum": longest,
             "jitter": as_timedelta("jitter", jitter),
             "steps": tuple(as_timedelta(f"steps[{i}]", step) for i, step in enumerate(steps)),
         }
@@ -130,6 +132,20 @@ class Retry:
         except OverflowError:
             growth = math.inf
         return round(min(base * growth, maximum)) if base else 0
+
+
+def _limits(base: Duration | None, maximum: Duration | None) -> tuple[timedelta, timedelta]:
+    """Return the first and the longest delay. The default of one follows the other, as in the settings."""
+    first = None if base is None else as_timedelta("base", base)
+    longest = None if maximum is None else as_timedelta("maximum", maximum)
+    if first is None:
+        return (_BASE, _MAXIMUM) if longest is None else (min(_BASE, longest), longest)
+    if longest is None:
+        return first, max(first, _MAXIMUM)
+    if first > longest:
+        one, other = (f"{delay / _SECOND:.15g} s" for delay in (first, longest))
+        raise ValueError(f"base, maximum: the first delay, {one}, is longer than the longest, {other}: correct one")
+    return first, longest
 
 
 def tries(attempt: int, max_attempts: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import KW_ONLY, dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 from zoneinfo import ZoneInfo
 
 import cronsim
@@ -25,6 +25,9 @@ _TEXT_LIMIT = 200
 _EVERY = re.compile(r"every ([0-9]{1,8})(?:\.([0-9]{1,3}))?s")
 _SECOND = timedelta(seconds=1)
 _DAY = timedelta(days=1)
+_MOST_SLOTS = 4096
+_slots: dict[str, tuple[datetime, datetime]] = {}
+"""By schedule: a time, and the first slot after it."""
 
 
 class InvalidSchedule(HoldfastError, ValueError):  # noqa: N818 - names describe what happened
@@ -135,18 +138,25 @@ class Cron:
         try:
             times: Iterator[datetime] = cronsim.CronSim(self.expression, wall)
         except cronsim.CronSimError as error:
-            said = str(error).lower()
-            raise InvalidSchedule(f"{self.expression!r}: {said}: write it like '30 2 * * 1-5'") from error
+            reason = str(error).lower()
+            raise InvalidSchedule(f"{self.expression!r}: {reason}: write it like '30 2 * * 1-5'") from error
         return times
 
 
 Schedule = Every | Cron
+Missed: TypeAlias = Literal["run", "skip"]
 
 
 def check_schedule(every: object) -> None:
     """Raise a TypeError that shows the right spelling unless `every` is a schedule."""
     if not isinstance(every, Every | Cron):
         raise TypeError(f'every: write every=Every(3600) or every=Cron("0 2 * * *"), not {type(every).__name__}')
+
+
+def check_missed(missed: object) -> None:
+    """Raise a ValueError with the choices unless `missed` is one of them."""
+    if missed not in get_args(Missed):
+        raise ValueError(f"missed: expected one of {', '.join(get_args(Missed))}, got {missed!r:.40}")
 
 
 def parse(text: str) -> Schedule:
@@ -162,6 +172,17 @@ def parse(text: str) -> Schedule:
         raise InvalidSchedule(f"{_shown(text)}: an interval is written in seconds, like 'every 120s' or 'every 0.25s'")
     *fields, last = text.split() or [""]
     return Cron(" ".join(fields), tz=last) if len(fields) == _FIELDS else Cron(text)
+
+
+def next_slot(text: str, now: datetime) -> datetime:
+    """Return the first slot after `now`. To search a crontab for each look at a thousand schedules takes too long."""
+    since, at = _slots.get(text, (now, now))
+    if not since <= now < at:
+        at = parse(text).next(now)
+        if len(_slots) == _MOST_SLOTS:
+            _slots.clear()
+        _slots[text] = now, at
+    return at
 
 
 def _aware(at: datetime) -> datetime:

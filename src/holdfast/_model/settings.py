@@ -15,6 +15,7 @@ from holdfast._model.call import type_name
 from holdfast._model.duration import MILLISECOND, or_timedelta
 from holdfast._model.errors import HoldfastError, meaning_of
 from holdfast._model.retry import Retry
+from holdfast._model.scheme import ADDRESS_SHAPE, scheme_problem
 from holdfast._model.settings_table import FOLLOWS, QUEUE_ALIASES, RULES, SETTINGS
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ _BY_FIELD = {setting.field: setting for setting in SETTINGS}
 _EMPTY: dict[Unit, Any] = {"addresses": (), "queues": {}}
 _TRUTH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
-ADDRESS_SHAPE = "postgresql://user:password@host:port/dbname"
 _ADDRESS = re.compile(r"(?:[a-z][a-z0-9_-]{0,62}=)?postgres(?:ql)?://\S+|(?!.*://).*\w\s*=.*", re.DOTALL)
 
 
@@ -96,10 +96,6 @@ class Settings:
     retry: Retry
     api_base_url: str | None
     api_service_token: str | None
-    retention_completed: int | None
-    retention_failed: int | None
-    retention_events: int | None
-    retention_runs: int | None
     archive_bucket: str | None
     archive_region: str | None
     archive_endpoint: str | None
@@ -141,7 +137,7 @@ class Settings:
 
         Raises `SettingsError` for explicit values that are too long for a lease.
         """
-        if problems := [said for name, lease in leases.items() for said in self.too_long_for(name, lease)]:
+        if problems := [problem for name, lease in leases.items() for problem in self.too_long_for(name, lease)]:
             raise SettingsError(problems)
         shortest = min([self.lease, *leases.values()])
         if shortest == self.lease:
@@ -155,9 +151,9 @@ class Settings:
         for left, right, agree, rule in RULES:
             explicit = right == "lease" and left in {"shutdown_timeout", "reap_interval"} and self._given(left)
             if explicit and not agree(value := getattr(self, left), lease):
-                written = _written(_BY_FIELD[left], {left: value})
+                value_text = _value_text(_BY_FIELD[left], {left: value})
                 limit = f"the lease of {name} ({lease / MILLISECOND:.15g})"
-                yield f"{self.label(left)} ({written}) must be {rule} {limit}"
+                yield f"{self.label(left)} ({value_text}) must be {rule} {limit}"
 
     def label(self, name: str) -> str:
         """Return the name under which the field `name` was set, for messages: a variable, or the argument."""
@@ -170,7 +166,7 @@ class Settings:
         """Return every setting, in the order of the table."""
         values, sources = self._values(), self.sources
         return [
-            SettingRow(known.name, _written(known, values), sources[known.name], known.meaning) for known in SETTINGS
+            SettingRow(known.name, _value_text(known, values), sources[known.name], known.meaning) for known in SETTINGS
         ]
 
     def __repr__(self) -> str:
@@ -339,12 +335,14 @@ _TYPES: dict[Unit, type] = {
 def _problems(values: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
     """Yield a problem for each invalid value, then for each pair of valid values that conflict."""
     table = _BY_FIELD
-    wrong = {name: said for name in values if (said := next(_faults(table[name], values[name]), ""))}
-    for name, said in wrong.items():
-        yield f"{_label(table[name], sources)} {said}"
+    wrong = {name: problem for name in values if (problem := next(_faults(table[name], values[name]), ""))}
+    for name, problem in wrong.items():
+        yield f"{_label(table[name], sources)} {problem}"
     for left, right, agree, rule in RULES:
         if {left, right} <= values.keys() - wrong.keys() and not agree(values[left], values[right]):
-            one, other = (f"{_label(table[name], sources)} ({_written(table[name], values)})" for name in (left, right))
+            one, other = (
+                f"{_label(table[name], sources)} ({_value_text(table[name], values)})" for name in (left, right)
+            )
             yield f"{one} must be {rule} {other}"
 
 
@@ -367,7 +365,8 @@ def _faults(setting: Setting, value: Any) -> Iterator[str]:
     elif setting.unit == "names" and not value:
         yield "must name at least one"
     elif setting.unit == "addresses" and not all(map(_ADDRESS.fullmatch, value)):
-        yield f"must be like {ADDRESS_SHAPE}, several separated by spaces"
+        shape = f"must be like {ADDRESS_SHAPE}, several separated by spaces"
+        yield next(filter(None, map(scheme_problem, value)), shape)
     elif setting.unit == "word" and value not in setting.words:
         yield f"must be one of {', '.join(setting.words)}, not {_cut(value)}"
     elif kind is str and not value.isprintable():
@@ -384,7 +383,7 @@ def _label(setting: Setting, sources: Mapping[str, str]) -> str:
     return setting.name if source == _DEFAULT or "," in source else source.split()[-1]
 
 
-def _written(setting: Setting, values: Mapping[str, Any]) -> str:
+def _value_text(setting: Setting, values: Mapping[str, Any]) -> str:
     """Return a value in the form of its environment variable, secrets masked."""
     value = values[setting.field]
     if value is None or value in ((), {}):

@@ -21,8 +21,6 @@ _MANY = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One line of the table."""
-
     name: str
     field: str
     unit: Unit
@@ -50,7 +48,8 @@ SETTINGS = (
     Setting("HOLDFAST_WORKER_ENABLED", "worker_enabled", "true or false", "false", "run a worker in this web process",
             ("OUTBOX_WORKER_ENABLED",)),
     Setting("HOLDFAST_TICK_RUNNERS", "tick_runners", "names", "",
-            "the runners, in order; unset: `outbox`, then the others as registered", ("WORKER_TICK_RUNNERS",)),
+            "the runners, in order; the built-in ones follow, except those with a minus: `-relay`",
+            ("WORKER_TICK_RUNNERS",)),
     Setting("HOLDFAST_TICK_OVERALL_MAX_MS", "tick_overall_max", "ms", "480000", "time for a one-shot tick",
             ("WORKER_TICK_OVERALL_MAX_MS",)),
     Setting("HOLDFAST_TICK_RUNNER_MAX_MS", "tick_runner_max", "ms", "60000", "time for each of its runners",
@@ -64,9 +63,9 @@ SETTINGS = (
     Setting("HOLDFAST_BUSY_DELAY_MS", "busy_delay", "ms", "250",
             "pause after a pass that did something; a wake-up cuts it short", ("WORKER_BUSY_LOOP_DELAY_MS",), lowest=0),
     Setting("HOLDFAST_IDLE_MIN_MS", "idle_min", "ms", "1000", "first pause when idle, then doubled",
-            ("WORKER_IDLE_BACKOFF_MIN_MS", "OUTBOX_WORKER_POLL_MS")),
+            ("WORKER_IDLE_BACKOFF_MIN_MS",)),
     Setting("HOLDFAST_IDLE_MAX_MS", "idle_max", "ms", "30000", "longest pause when idle",
-            ("WORKER_IDLE_BACKOFF_MAX_MS",)),
+            ("WORKER_IDLE_BACKOFF_MAX_MS", "OUTBOX_WORKER_POLL_MS")),
     Setting("HOLDFAST_JITTER_MS", "jitter", "ms", "500", "added at random to both pauses",
             ("WORKER_IDLE_BACKOFF_JITTER_MS",), lowest=0),
     Setting("HOLDFAST_ERROR_BACKOFF_MS", "error_backoff", "ms", "30000", "pause after a tick that failed",
@@ -101,16 +100,6 @@ SETTINGS = (
             ("WORKER_API_BASE_URL",)),
     Setting("HOLDFAST_API_SERVICE_TOKEN", "api_service_token", "secret", "", "sent by them as `x-service-token`",
             ("WORKER_API_SERVICE_TOKEN",)),
-    Setting("HOLDFAST_RETENTION_COMPLETED", "retention_completed", "number", "",
-            "days that completed and cancelled jobs are kept; unset: as the database says, 14 at first",
-            lowest=2, highest=36_500),
-    Setting("HOLDFAST_RETENTION_FAILED", "retention_failed", "number", "",
-            "days that failed jobs are kept; unset: as the database says, 90 at first", lowest=2, highest=36_500),
-    Setting("HOLDFAST_RETENTION_EVENTS", "retention_events", "number", "",
-            "days that events are kept; unset: as the database says, 7 at first", lowest=2, highest=36_500),
-    Setting("HOLDFAST_RETENTION_RUNS", "retention_runs", "number", "",
-            "days that the runs of runners are kept; unset: as the database says, 30 at first",
-            lowest=2, highest=36_500),
     Setting("HOLDFAST_ARCHIVE_BUCKET", "archive_bucket", "text", "",
             "where closed days are archived: a bucket, or s3://, gs://, az:// or file:// and a folder",
             ("ARCHIVE_BUCKET",)),
@@ -162,6 +151,7 @@ FOLLOWS: tuple[tuple[str, str, Callable[[timedelta, timedelta], timedelta]], ...
     ("shutdown_timeout", "lease", min),
     ("idle_max", "idle_min", max),
     ("idle_min", "idle_max", min),
+    ("jitter", "idle_max", lambda default, longest: min(default, longest / 10)),
     ("retry.maximum", "retry.base", max),
     ("retry.base", "retry.maximum", min),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import ClassVar, Literal, get_args
 
@@ -71,6 +71,8 @@ class Work:
     """Where a plain function runs. Default: in a thread of the worker."""
     batch: int | None = None
     """The most jobs that a batch handler takes in one call. Default: None, it is not a batch handler."""
+    in_process: bool = field(init=False, repr=False)
+    """Whether the handler runs in a process of its own. A field, because it is read several times for each job."""
 
     def __post_init__(self) -> None:
         check_option("retry", self.retry, Retry, "Retry(max_attempts=5)")
@@ -79,6 +81,7 @@ class Work:
             raise ValueError(f"executor: expected one of {', '.join(get_args(Executor))}, got {self.executor!r:.40}")
         if self.batch is not None and (type(self.batch) is not int or not 1 <= self.batch <= MOST_IN_A_BATCH):
             raise ValueError(f"size: expected a whole number from 1 to {MOST_IN_A_BATCH}, got {self.batch!r:.40}")
+        object.__setattr__(self, "in_process", self.executor == "process")
 
     def limit(self, lease: Lease) -> dict[str, int]:
         """Return the setting that limits the handler's time, in milliseconds. `lease`: used if the kind has none."""

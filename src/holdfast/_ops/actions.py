@@ -5,13 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from holdfast._ops.caller import RequestRefused, written
+from holdfast._ops.caller import RequestRefused, audit_entry
 from holdfast._ops.jobs import find_asked, line, narrowed, search_of
 from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
-from holdfast._store.moving import find_moved_jobs
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
-from holdfast._store.search import Acted, Search, act_on_jobs, find_named_jobs, read_clock
+from holdfast._store.search import ActionResult, Search, act_on_jobs, find_named_jobs, read_clock
 from holdfast._store.subscription import (
     clear_subscription,
     delete_subscription,
@@ -33,8 +32,7 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction
-    from holdfast._store.moving import Moved
-    from holdfast._store.search import FoundJob
+    from holdfast._store.search import JobRow
     from holdfast._store.statement import Statement
 
 # The statuses that each action applies to.
@@ -92,7 +90,9 @@ async def cancel_waiting(
     return await _acted(pool, action, by, redaction, transitions, statuses=("blocked", "pending"))
 
 
-async def act_on_named(pool: Connections, action: JobAction, by: Person, transitions: Transitions) -> list[Acted]:
+async def act_on_named(
+    pool: Connections, action: JobAction, by: Person, transitions: Transitions
+) -> list[ActionResult]:
     """Act on jobs by their ids, in this order. `why` explains an answer that is not done."""
     ids = dict.fromkeys(action.ids or ())
     done = {one.id: one for one in await _act(pool, action, ids, by, transitions)}
@@ -119,30 +119,18 @@ async def _acted(  # noqa: PLR0913 - the dependencies of an action
         matched=len(matched.jobs) if action.preview else len(jobs),
         capped=matched.capped,
         done=sum(one.done for one in acted),
-        refused=await _explained(pool, refused),
+        refused=[RefusedJob(id=one.id, why=why(one.answer)) for one in refused],
         sample=[line(job) for job in matched.jobs[:_SAMPLE]],
         looked=matched.looked,
         at=matched.at,
     )
 
 
-async def _explained(pool: Connections, refused: Sequence[Acted]) -> list[RefusedJob]:
-    """Return why these jobs were left alone, and of a job that has moved, where it is."""
-    absent = [one.id for one in refused if one.answer in ("not_found", "not_failed")]
-    moved: dict[int, Moved] = {}
-    if absent:
-        async with pool.reading() as transaction:
-            moved = await transaction.run(find_moved_jobs(absent))
-    return [
-        RefusedJob(id=one.id, why=f"it {moved[one.id].says}" if one.id in moved else why(one.answer)) for one in refused
-    ]
-
-
 class _Matched(NamedTuple):
     """The jobs an action applies to, and the named jobs it does not apply to."""
 
-    jobs: list[FoundJob]
-    refused: list[Acted]
+    jobs: list[JobRow]
+    refused: list[ActionResult]
     looked: Looked
     at: datetime
     capped: bool
@@ -165,16 +153,18 @@ async def _matched(pool: Connections, action: JobAction, statuses: tuple[str, ..
 
 async def _named(
     transaction: Transaction, action: JobAction, statuses: tuple[str, ...]
-) -> tuple[list[FoundJob], list[Acted]]:
+) -> tuple[list[JobRow], list[ActionResult]]:
     """Return the named jobs the action applies to, in their current state, and a reason for each of the others."""
     ids = list(dict.fromkeys(action.ids or ()))
     found = await transaction.run(find_named_jobs(ids)) if action.preview else {}
     fitting = {id_: job for id_, job in found.items() if job.status in statuses}
     left = [id_ for id_ in ids if id_ not in fitting] if action.preview else []
-    return list(fitting.values()), [Acted(id_, done=False, answer=_unfit(action, found.get(id_))) for id_ in left]
+    return list(fitting.values()), [
+        ActionResult(id_, done=False, answer=_unfit(action, found.get(id_))) for id_ in left
+    ]
 
 
-def _unfit(action: JobAction, job: FoundJob | None) -> str:
+def _unfit(action: JobAction, job: JobRow | None) -> str:
     if action.action == "retry":
         return "not_failed"
     return job.status if job is not None and job.status in ("processing", "blocked") else "not_found"
@@ -182,10 +172,10 @@ def _unfit(action: JobAction, job: FoundJob | None) -> str:
 
 async def _find(
     transaction: Transaction, action: JobAction, which: Search, statuses: tuple[str, ...], redaction: Redaction
-) -> tuple[list[FoundJob], bool, Looked]:
+) -> tuple[list[JobRow], bool, Looked]:
     # A filter does not replay a dead letter whose replay already exists. Naming it by id does.
     which = Search(**{name: getattr(which, name) for name in Search.__dataclass_fields__} | {"replayed": False})
-    found: list[FoundJob] = []
+    found: list[JobRow] = []
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
         text = None if action.filter is None else action.filter.text
@@ -201,13 +191,13 @@ async def _find(
 
 async def _act(
     pool: Connections, action: JobAction, jobs: Mapping[int, datetime | None], by: Person, transitions: Transitions
-) -> list[Acted]:
+) -> list[ActionResult]:
     """Act in parts, each with its own transaction and an audit entry with its ids in that transaction.
 
     If one part is refused, the parts before it stay done and the rest is not tried.
     """
     ids = list(jobs)
-    acted: list[Acted] = []
+    acted: list[ActionResult] = []
     detail = action.model_dump(mode="json", include={"filter", "at"}, exclude_none=True)
     for begin in range(0, len(ids), _AT_ONCE):
         try:
@@ -218,13 +208,15 @@ async def _act(
                 if done or not begin:
                     only = done if len(done) == 1 else ids
                     target = str(only[0]) if len(only) == 1 else None
-                    line_ = written(by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail)
+                    line_ = audit_entry(
+                        by, f"jobs.{action.action}", target=target, jobs=len(done), ids=done, detail=detail
+                    )
                     await transaction.run(line_)
                 replays = await _replays(transaction, part) if action.action == "retry" and transitions else []
         except RequestRefused as refused:
             if not acted:
                 raise
-            return acted + [Acted(id_, done=False, answer=refused.message) for id_ in ids[begin:]]
+            return acted + [ActionResult(id_, done=False, answer=refused.message) for id_ in ids[begin:]]
         acted += part
         transitions.enqueued(replays, "replay")
         for one in part:
@@ -233,7 +225,7 @@ async def _act(
     return acted
 
 
-async def _replays(transaction: Transaction, acted: Sequence[Acted]) -> list[EnqueuedJob]:
+async def _replays(transaction: Transaction, acted: Sequence[ActionResult]) -> list[EnqueuedJob]:
     """Return the jobs created by a retry, read with one statement."""
     dead = {int(one.answer): one.id for one in acted if one.done}
     made = await transaction.run(find_named_jobs(list(dead))) if dead else {}
@@ -252,7 +244,7 @@ async def change_schedule(pool: Connections, name: str, action: ScheduleChange, 
     async with pool.writing() as transaction:
         if not await transaction.run(_SCHEDULE[action](name)):
             raise RequestRefused(404, "not_found", f"No schedule is named {name}.")
-        await transaction.run(written(by, f"runner.{action}", target=name))
+        await transaction.run(audit_entry(by, f"runner.{action}", target=name))
 
 
 async def change_subscription(
@@ -272,7 +264,7 @@ async def change_subscription(
             makes_jobs = f"{name} makes jobs, and those are shared already: only a relay is cut"
             raise RequestRefused(409, "makes_jobs", makes_jobs)
         detail = {key: value for key, value in given.items() if key != "limit" and value is not None}
-        await transaction.run(written(by, f"subscription.{action}", target=name, detail=detail))
+        await transaction.run(audit_entry(by, f"subscription.{action}", target=name, detail=detail))
     return result if action in ("replay", "release", "rebase") else None
 
 

@@ -141,7 +141,7 @@ def _databases(app: Holdfast | None, url: str | Databases | None, settings: Sett
         return url
     if url:
         return named([url])
-    if app is not None and app.url:
+    if app is not None and app.has_own_database:
         return app.databases
     if not settings.database_urls and settings.databases_file is None:
         raise SettingsError(["no database: give operations() an address, or set HOLDFAST_DATABASE_URL"])
@@ -204,8 +204,6 @@ install Node and run <code>HOLDFAST_DASHBOARD=require pip install .</code>, whic
 
 @dataclass(frozen=True, slots=True)
 class DashboardFile:
-    """A file, ready to be sent."""
-
     data: bytes
     packed: bytes | None
     """The data compressed with gzip; None if that saves nothing."""

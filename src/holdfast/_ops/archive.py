@@ -65,8 +65,6 @@ class FoundInFiles(NamedTuple):
 
 
 class FileSearch(NamedTuple):
-    """The search for the rows of a job in files."""
-
     job_id: int
     files: Sequence[Export]
     ends: float

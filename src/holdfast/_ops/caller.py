@@ -35,7 +35,7 @@ class Person:
     """The client's address."""
 
 
-def written(by: Person, action: str, **what: Any) -> Statement[int]:
+def audit_entry(by: Person, action: str, **what: Any) -> Statement[int]:
     """Return the statement that records an action in the audit. For `what`, see `record_audit`."""
     return record_audit(by.name, by.role, action, credential=by.credential, address=by.address, **what)
 
@@ -152,10 +152,10 @@ class Shares:
     """
 
     def __init__(self, connections: int) -> None:
-        everybody, viewers = max(1, connections - 1), max(1, connections - 2)
-        self._everybody = asyncio.Semaphore(everybody)
+        all_callers, viewers = max(1, connections - 1), max(1, connections - 2)
+        self._all = asyncio.Semaphore(all_callers)
         self._viewers = asyncio.Semaphore(viewers)
-        self._limit = {role: max(1, (viewers if role is Role.VIEWER else everybody) - 1) for role in Role}
+        self._limit = {role: max(1, (viewers if role is Role.VIEWER else all_callers) - 1) for role in Role}
         self._own: dict[tuple[Role, str], asyncio.Semaphore] = {}
         self._asking: Counter[tuple[Role, str]] = Counter()
 
@@ -167,7 +167,7 @@ class Shares:
             raise _too_many()
         self._asking[key] += 1
         own = self._own.setdefault(key, asyncio.Semaphore(self._limit[by.role]))
-        lanes = [own, self._viewers, self._everybody] if by.role is Role.VIEWER else [own, self._everybody]
+        lanes = [own, self._viewers, self._all] if by.role is Role.VIEWER else [own, self._all]
         taken: list[asyncio.Semaphore] = []
         try:
             try:

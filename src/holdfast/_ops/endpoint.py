@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 log = Log(__name__)
 
-ANYBODY = Person("anybody", Role.VIEWER)
+ANONYMOUS = Person("anybody", Role.VIEWER)
 _JSON = "application/json"
-_SAID = {404: ("not_found", "Not found."), 405: ("wrong_method", "Only reading is allowed here.")}
+_MESSAGES = {404: ("not_found", "Not found."), 405: ("wrong_method", "Only reading is allowed here.")}
 
 
 class Endpoint:
@@ -63,7 +63,7 @@ class Endpoint:
     async def _answer(self, request: Request, route: Route) -> Response:
         check_length(request.headers.get("content-length"))
         operations = self._operations
-        by = ANYBODY if route.role is None else await operations.access.allowed(request, route.role)
+        by = ANONYMOUS if route.role is None else await operations.access.allowed(request, route.role)
         path = read_path(request)
         database = operations.database(path.pop("database", None))
         call = Call(
@@ -75,14 +75,14 @@ class Endpoint:
             query=None if route.query is None else read_query(request, route.query),
             body=None if route.body is None else await read_body(request, route.body),
         )
-        if route.role is None or route.takes_turns:
+        if route.role is None or route.limits_itself:
             return await _answered(route, call)
         # Login and logout have no role, so their answer with its cookie is never stored under an idempotency key.
         key = None if request.method in SAFE else key_of(request)
         async with database.opened.shares.turn(by):
             if key is None:
                 return await _answered(route, call)
-            asked = digest(request.method, request.url.path, call.body)
+            asked = digest(request, call.body)
             return await once(database.service, by, key, asked, lambda: _answered(route, call))
 
     def _refused_method(self) -> Response:
@@ -119,13 +119,13 @@ async def _answered(route: Route, call: Call) -> Response:
 
 
 def refusal(exc: RequestRefused) -> Response:
-    said = Refusal(error=exc.code, message=exc.message)
+    answer = Refusal(error=exc.code, message=exc.message)
     headers = {}
     if exc.status == 401:  # noqa: PLR2004 - HTTP 401 Unauthorized
         headers["WWW-Authenticate"] = 'Bearer realm="holdfast"'
     if exc.retry_after is not None:
         headers["Retry-After"] = str(exc.retry_after)
-    return Response(said.model_dump_json(), exc.status, headers, _JSON)
+    return Response(answer.model_dump_json(), exc.status, headers, _JSON)
 
 
 def _refused_unread(exc: RequestRefused, scope: Scope) -> Response:
@@ -138,7 +138,7 @@ def _refused_unread(exc: RequestRefused, scope: Scope) -> Response:
 
 async def refused_by_starlette(_: Request, exc: Exception) -> Response:
     status = exc.status_code if isinstance(exc, HTTPException) else 500
-    code, message = _SAID.get(status, ("refused", "This cannot be answered."))
+    code, message = _MESSAGES.get(status, ("refused", "This cannot be answered."))
     response = refusal(RequestRefused(status, code, message))
     response.headers.update(getattr(exc, "headers", None) or {})
     return response
@@ -232,6 +232,6 @@ async def _repeated(service: Service, who: str, key: str, request: str) -> Respo
     return Response(found.answer, headers={REPEATED: "true"}, media_type="application/json")
 
 
-def digest(method: str, path: str, body: BaseModel | None) -> str:
-    said = "" if body is None else body.model_dump_json()
-    return hashlib.sha256(f"{method} {path} {said}".encode()).hexdigest()
+def digest(request: Request, body: BaseModel | None) -> str:
+    text = "" if body is None else body.model_dump_json()
+    return hashlib.sha256(f"{request.method} {request.url.path}?{request.url.query} {text}".encode()).hexdigest()

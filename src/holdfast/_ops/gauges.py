@@ -87,8 +87,6 @@ class Gauges:
 
 
 class Measured(NamedTuple):
-    """One reading of a database."""
-
     ready: Readiness
     overview: Overview
     subscriptions: Subscriptions

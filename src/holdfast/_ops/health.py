@@ -92,7 +92,7 @@ class WorkerReady(Ready):
 
 async def live() -> Response:
     """Answer 200: a process that answers is alive."""
-    return said_live(Live())
+    return live_response(Live())
 
 
 def exposition(registry: CollectorRegistry, accept: str) -> Response:
@@ -102,23 +102,25 @@ def exposition(registry: CollectorRegistry, accept: str) -> Response:
     return PlainTextResponse(body, media_type=media_type)
 
 
-def said_live(found: Live) -> Response:
+def live_response(found: Live) -> Response:
     return Response(found.model_dump_json(), 200 if found.live else 503, media_type=_JSON)
 
 
-def said_ready(problems: Sequence[Trouble], databases: Collection[str] = ()) -> Response:
+def ready_response(problems: Sequence[Trouble], databases: Collection[str] = ()) -> Response:
     """Answer for these databases, by name; without names, every problem counts."""
-    return _said(Ready(ready=_is_ready(problems, databases), problems=list(problems)))
+    return _response(Ready(ready=_is_ready(problems, databases), problems=list(problems)))
 
 
-def said_worker_ready(problems: Sequence[Trouble], vitals: Sequence[Vitals], loops: Sequence[LoopVitals]) -> Response:
+def worker_ready_response(
+    problems: Sequence[Trouble], vitals: Sequence[Vitals], loops: Sequence[LoopVitals]
+) -> Response:
     """Answer for one worker. `loops` are those that belong to no single database."""
     turns = [_turn(loop) for loop in loops] + [_turn(loop, of.database) for of in vitals for loop in of.loops]
     ready = _is_ready(problems, [of.database for of in vitals])
-    return _said(WorkerReady(ready=ready, problems=list(problems), loops=turns))
+    return _response(WorkerReady(ready=ready, problems=list(problems), loops=turns))
 
 
-def _said(found: Ready) -> Response:
+def _response(found: Ready) -> Response:
     return Response(found.model_dump_json(), 200 if found.ready else 503, media_type=_JSON)
 
 
@@ -211,7 +213,8 @@ async def troubles(service: Service, interval: float) -> list[Trouble]:
 def _troubles_of_fleet(found: Readiness, interval: float) -> Iterator[Trouble]:
     longest = REAP_INTERVALS * interval
     if not found.live:
-        yield Trouble(code="no_worker", text="No worker is alive: start one with `holdfast worker`.")
+        text = "No worker is alive: start one with `holdfast worker`."
+        yield Trouble(code="no_worker", text=text, deployment_blocker=True)
     elif (found.reaped is None or found.reaped > longest) and (found.started or 0.0) > longest:
         yield Trouble(
             code="no_reaper",
@@ -247,7 +250,7 @@ class Probes:
         A database is queried at most once a second, because this endpoint needs no authentication.
         """
         found = await asyncio.gather(*(self._troubles(name, service) for name, service in services.items()))
-        return said_ready([trouble for troubles in found for trouble in troubles], services)
+        return ready_response([trouble for troubles in found for trouble in troubles], services)
 
     async def _troubles(self, name: str, service: Service) -> list[Trouble]:
         newest = self._newest.setdefault(name, NewestReading(patience=PATIENCE_SECONDS if name else None))

@@ -20,9 +20,9 @@ from holdfast._ops.responses.job import (
     Looked,
 )
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
-from holdfast._store.chain import read_blockers, read_chain
+from holdfast._store.chain import read_blockers
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker
-from holdfast._store.moving import find_moved
+from holdfast._store.job import read_chain
 from holdfast._store.search import (
     AFTER_ALL,
     Search,
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Transaction
     from holdfast._ops.redaction import Redaction, Shown
     from holdfast._ops.requests import JobFilter
-    from holdfast._store.chain import ChainJob
-    from holdfast._store.search import FoundJob, Scan
+    from holdfast._store.job import JobInfo
+    from holdfast._store.search import JobRow, Scan
 
 
 # Together 50,000: at most so many jobs are scanned per table in one search.
@@ -58,7 +58,7 @@ _PAGE = 200
 class FoundJobs(NamedTuple):
     """Jobs, newest first, and the id to continue from."""
 
-    jobs: list[FoundJob]
+    jobs: list[JobRow]
     next: int | None
     looked: Looked
 
@@ -79,7 +79,7 @@ async def find(
     if which.created_from or which.created_until:
         span = await transaction.run(read_landmarks(which.created_from, which.created_until))
     span = Span(span.least, min(span.before, before or AFTER_ALL))
-    found: list[FoundJob] = []
+    found: list[JobRow] = []
     seen, back_to = 0, None
     for look in LOOKS:
         wanted = limit + 1 - len(found)
@@ -115,7 +115,7 @@ async def find_text(
     The extent of the scan does not depend on hidden values, so the answer reveals nothing about them.
     """
     ends = time.monotonic() + TEXT_SECONDS
-    found: list[FoundJob] = []
+    found: list[JobRow] = []
     seen, back_to = 0, None
     while True:
         page = await find(transaction, which, limit=_PAGE, before=before)
@@ -162,11 +162,11 @@ def narrowed(which: Search, status: str) -> Search:
     return replace(which, status=status)
 
 
-def line(job: FoundJob) -> JobLine:
+def line(job: JobRow) -> JobLine:
     return JobLine.model_validate(job._asdict())
 
 
-def _showing(jobs: list[FoundJob], payloads: Mapping[int, str], shows: Callable[[str, str], bool]) -> list[FoundJob]:
+def _showing(jobs: list[JobRow], payloads: Mapping[int, str], shows: Callable[[str, str], bool]) -> list[JobRow]:
     return [job for job in jobs if job.id in payloads and shows(job.kind, payloads[job.id])]
 
 
@@ -188,8 +188,6 @@ def _earliest(known: datetime | None, looks: list[Scan]) -> datetime | None:
 
 MOST_NODES = 200
 _MOST_ANCESTORS = 20
-# The status of a job that is in another database, of which nothing else is known here.
-_MOVED = "moved"
 _SAME = (
     "id", "status", "kind", "queue", "priority", "attempt", "max_attempts", "created_at", "available_at", "order_key",
     "unique_key", "replay_of",
@@ -246,8 +244,6 @@ async def read_archived(
 
 async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefused:
     """Return why a job, or a chain with its first job, is not in the database."""
-    if (moved := await transaction.run(find_moved(job_id))) is not None:
-        return RequestRefused(404, "moved", f"{what.capitalize()} {moved.says}.")
     files = await transaction.run(exports_with_id(JOB_FAMILIES, job_id, limit=1))
     if files:
         ask = f"GET /api/archive/jobs/{job_id}"
@@ -279,45 +275,38 @@ def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
 
 
 async def read_graph(transaction: Transaction, chain_id: int, redaction: Redaction) -> ChainGraph:
-    jobs = [
-        job for job in sorted(await transaction.run(read_chain(chain_id, limit=MOST_NODES))) if job.status != _MOVED
-    ]
+    jobs = await transaction.run(read_chain(chain_id, limit=MOST_NODES))
     if not jobs:
         # A chain has the id of its first job.
         raise await _gone(transaction, f"chain {chain_id}", chain_id)
-    nodes = {job.id: _node(job, chain_id) for job in jobs}
+    nodes = {job.id: _node(job, job.chain_id, job.progress and job.progress.fraction) for job in jobs}
     edges = [ChainEdge(source=job.id, target=job.next_id, kind="next") for job in jobs if job.next_id]
     edges += [ChainEdge(source=job.replay_of, target=job.id, kind="replay") for job in jobs if job.replay_of]
     complete = len(jobs) < MOST_NODES
     for job_id, blockers in (await transaction.run(read_blockers(list(nodes)))).items():
         complete = complete and len(blockers) <= _MOST_ANCESTORS
         for blocker in blockers[:_MOST_ANCESTORS]:
-            for job in sorted(await transaction.run(read_chain(blocker.chain_id, limit=1))):
-                if job.status == _MOVED:
-                    continue
-                nodes.setdefault(job.id, _node(job, blocker.chain_id))
+            for job in await transaction.run(read_chain(blocker.chain_id, limit=1)):
+                nodes.setdefault(job.id, _node(job, blocker.chain_id, job.progress and job.progress.fraction))
                 edges.append(ChainEdge(source=job.id, target=job_id, kind="blocks"))
     last = jobs[-1]
-    for blocked in await transaction.run(list_blocked(chain_id)):
-        nodes.setdefault(
-            blocked.id,
-            ChainNode(**blocked._asdict(), finished_at=None, error_code=None, progress=None),
-        )
+    for own_chain, blocked in await transaction.run(list_blocked(chain_id)):
+        nodes.setdefault(blocked.id, _node(blocked, own_chain))
         edges.append(ChainEdge(source=last.id, target=blocked.id, kind="blocks"))
     known = [edge for edge in edges if edge.source in nodes and edge.target in nodes]
     return ChainGraph(
         id=chain_id,
-        status=last.status,  # type: ignore[arg-type]
-        result=redaction.apply(last.kind, json.loads(last.result)).value if last.result else None,
+        status=last.status,
+        result=redaction.apply(last.kind, json.loads(last.stored_result)).value if last.stored_result else None,
         nodes=list(nodes.values()),
         edges=known,
         complete=complete,
     )
 
 
-def _node(job: ChainJob, chain_id: int) -> ChainNode:
-    fields = job._asdict()
-    return ChainNode(chain_id=chain_id, **{name: fields[name] for name in ChainNode.model_fields if name != "chain_id"})
+def _node(job: JobInfo[Any] | JobRow, chain_id: int, progress: float | None = None) -> ChainNode:
+    same = set(ChainNode.model_fields) - {"chain_id", "progress"}
+    return ChainNode(chain_id=chain_id, progress=progress, **{name: getattr(job, name) for name in same})
 
 
 def _trace(headers: Any) -> str | None:

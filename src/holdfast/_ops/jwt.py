@@ -34,7 +34,7 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _REQUIRED = ["exp", "iss", "aud"]
 
 
-class Vouched(NamedTuple):
+class VerifiedPerson(NamedTuple):
     """The person that a token identifies, and when it expires."""
 
     person: Person
@@ -78,7 +78,7 @@ class JwtAccess:
         """Return whether a text has the form of a JWT; it may still be invalid."""
         return len(token) <= LONGEST and _SHAPE.fullmatch(token) is not None
 
-    async def vouched(self, token: str) -> Vouched | None:
+    async def verify(self, token: str) -> VerifiedPerson | None:
         """Return the person of a valid token, or None if it is invalid. Raise RequestRefused if it has no role."""
         claims = await self._claims(token)
         if claims is None:
@@ -89,7 +89,7 @@ class JwtAccess:
         role = self._role(claims.get(self._role_claim))
         if role is None:
             raise RequestRefused(403, "no_role", "This token has no role here.")
-        return Vouched(Person(name, role), float(claims["exp"]))
+        return VerifiedPerson(Person(name, role), float(claims["exp"]))
 
     async def _claims(self, token: str) -> Mapping[str, Any] | None:
         if not self.looks_like(token):
@@ -154,9 +154,9 @@ class Key(NamedTuple):
         return PyJWK(dict(self.material), algorithm)
 
 
-def read_keys(said: object) -> list[Key]:
+def read_keys(document: object) -> list[Key]:
     """Return the usable keys of a JSON Web Key Set: public, for signatures, asymmetric, long enough."""
-    listed = said.get("keys") if isinstance(said, dict) else None
+    listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise ValueError("a key set is an object with a list of keys")  # noqa: TRY004 - external data
     return [key for jwk in listed[:MOST_KEYS] if (key := _key(jwk)) is not None]

@@ -97,7 +97,7 @@ class LiveOverview:
         listener = LiveClient(by)
         self._listeners.add(listener)
         if self._reader is None and not self._ended:
-            self._reader = asyncio.create_task(self._go_on(), name="holdfast-live")
+            self._reader = asyncio.create_task(self._read_periodically(), name="holdfast-live")
         try:
             yield listener
         finally:
@@ -114,7 +114,7 @@ class LiveOverview:
         for listener in list(self._listeners):
             listener.leave()
 
-    async def _go_on(self) -> None:
+    async def _read_periodically(self) -> None:
         while True:
             began = time.monotonic()
             self.newest = await self._event()
@@ -161,16 +161,16 @@ class LiveResponse(Response):
                 await asyncio.gather(watching, return_exceptions=True)
 
     async def _stream(self, listener: LiveClient, send: Send) -> None:
-        said, ends = _OPENING, time.monotonic() + self._overview.life
+        message, ends = _OPENING, time.monotonic() + self._overview.life
         looked, number = time.monotonic(), -1
         while not listener.gone and time.monotonic() < ends:
-            if said:
-                await _send(send, said)
+            if message:
+                await _send(send, message)
             if time.monotonic() - looked >= self._overview.heartbeat:
                 looked = time.monotonic()
                 if not await self._still():
                     break
-            number, said = await self._next(listener, number)
+            number, message = await self._next(listener, number)
         await _send(send, b"", more=False)
 
     async def _next(self, listener: LiveClient, number: int) -> tuple[int, bytes]:

@@ -88,7 +88,7 @@ GRACE_SECONDS = 300.0
 _MOST_REMEMBERED = 1_000
 
 
-class Remembered(Generic[T]):
+class CachedReading(Generic[T]):
     """Asks a database about a key, and repeats its last answer for a while if it does not answer."""
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], *, grace: float = GRACE_SECONDS) -> None:

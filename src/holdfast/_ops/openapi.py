@@ -129,9 +129,9 @@ def _operation(route: Route, schemas: _Schemas) -> dict[str, Any]:
     if route.body is not None:
         operation["requestBody"] = {"required": True, "content": {_JSON: {"schema": schemas.of(route.body)}}}
     for status in refusals(route):
-        operation["responses"][str(status)] = _said(_WHY[status], schemas.of(Refusal))
+        operation["responses"][str(status)] = _response(_WHY[status], schemas.of(Refusal))
     for status, model in route.also:
-        operation["responses"][str(status)] = _said(model.__doc__ or "", schemas.of(model))
+        operation["responses"][str(status)] = _response(model.__doc__ or "", schemas.of(model))
     return operation
 
 
@@ -160,7 +160,7 @@ def _answered(route: Route, schemas: _Schemas) -> dict[str, Any]:
     return {"description": "OK", "content": {_JSON: {"schema": models[0] if len(models) == 1 else {"oneOf": models}}}}
 
 
-def _said(why: str, schema: dict[str, Any]) -> dict[str, Any]:
+def _response(why: str, schema: dict[str, Any]) -> dict[str, Any]:
     return {"description": why, "content": {_JSON: {"schema": schema}}}
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from holdfast._app.app import application_of
 from holdfast._engine.once import run_tick
+from holdfast._engine.registration import shown
 from holdfast._model.kind import Kind
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.fleet import COUNTED, runtime
@@ -50,7 +51,7 @@ class OutboxEndpoints:
             generated_at=datetime.now(UTC),
             queue=queue,
             runtime=await self._runtime(service),
-            config=await service.stats_config(),
+            config=await service.stats_config(shown(self._settings)),
         )
 
     async def run_once(self, before: Callable[[], Awaitable[None]]) -> RunOnce:
@@ -89,6 +90,6 @@ class OutboxEndpoints:
 def _short(settings: Settings) -> Settings:
     return replace(
         settings,
-        tick_runners=("outbox", "reaper"),
+        tick_runners=("outbox", "-relay", "-schedules", "-maintenance"),
         tick_runner_max=min(settings.tick_runner_max, LONGEST_START),
     )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from holdfast._ops.pool import Transaction
     from holdfast._ops.responses.fleet import ProblemCode
-    from holdfast._store.inspect import Census, Counted, TallyLine
+    from holdfast._store.inspect import Census, KindCount, TallyLine
     from holdfast._store.schedule import RunRow
     from holdfast._store.subscription import SubscriptionRow
     from holdfast._store.worker import FleetWorker, QueueControlRow
@@ -123,7 +123,7 @@ def _minute(time: datetime, lines: Iterable[TallyLine]) -> Minute:
     )
 
 
-def depth(lines: Iterable[Counted], now: datetime) -> Depth:
+def depth(lines: Iterable[KindCount], now: datetime) -> Depth:
     lines = list(lines)
     return Depth(
         pending=sum(line.pending for line in lines),

@@ -125,6 +125,7 @@ class Pool(Connections):
                 "prepare_threshold": None,
                 "connect_timeout": int(WAIT_SECONDS),
                 "application_name": "holdfast ops",
+                "client_encoding": "UTF8",
                 # Detect a vanished server within seconds.
                 "keepalives_idle": 10,
                 "tcp_user_timeout": 15_000,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 HIDDEN = "[redacted]"
 _DEEPEST = 50
-_WRITTEN = ((",", ":"), (", ", ": "))
+_SEPARATORS = ((",", ":"), (", ", ": "))
 
 
 class Shown(NamedTuple):
@@ -64,12 +64,10 @@ class Redaction:
         except InvalidJob:
             return False
         wanted = text.lower()
-        return any(wanted in json.dumps(shown, ensure_ascii=False, separators=by).lower() for by in _WRITTEN)
+        return any(wanted in json.dumps(shown, ensure_ascii=False, separators=by).lower() for by in _SEPARATORS)
 
 
 class _Walk:
-    """One traversal of a value."""
-
     def __init__(self, fields: frozenset[str]) -> None:
         self._fields = fields
         self.hid = False

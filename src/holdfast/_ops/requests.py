@@ -258,11 +258,11 @@ def check_framing(scope: Mapping[str, Any]) -> None:
 
 
 def read_query(request: Request, model: type[Q]) -> Q:
-    said = request.query_params.multi_items()
-    names = [name for name, _ in said]
+    given = request.query_params.multi_items()
+    names = [name for name, _ in given]
     if len(set(names)) < len(names):
         raise RequestRefused(422, "invalid", "A parameter was given twice.")
-    fields = {name: int(text) if _is_number(model, name, text) else text for name, text in said}
+    fields = {name: int(text) if _is_number(model, name, text) else text for name, text in given}
     return _made(model, json.dumps(fields).encode())
 
 
@@ -299,9 +299,9 @@ async def _bytes(request: Request) -> bytes:
     return bytes(data)
 
 
-def check_length(said: str | None) -> None:
+def check_length(length: str | None) -> None:
     """Refuse a body that is too large by its Content-Length, before reading it."""
-    if said is not None and (not said.isascii() or not said.isdecimal() or int(said[:20]) > LARGEST_BODY):
+    if length is not None and (not length.isascii() or not length.isdecimal() or int(length[:20]) > LARGEST_BODY):
         raise _too_large()
 
 
@@ -323,13 +323,13 @@ def _made(model: type[Q], data: bytes) -> Q:
     return made
 
 
-def _check_times(made: Question, said: Mapping[str, Any]) -> None:
+def _check_times(made: Question, given: Mapping[str, Any]) -> None:
     """Refuse times that pydantic accepts by mistake: numbers, impossible zones, the ends of the calendar."""
     for name in made.model_fields_set:
         value = getattr(made, name)
         if isinstance(value, Question):
-            _check_times(value, said[name])
-        elif isinstance(value, datetime) and not (_TIME.match(str(said[name])) and _is_sane(value)):
+            _check_times(value, given[name])
+        elif isinstance(value, datetime) and not (_TIME.match(str(given[name])) and _is_sane(value)):
             raise RequestRefused(422, "invalid", f"{name}: a time is written like 2030-01-31T12:00:00Z")
 
 
@@ -340,9 +340,9 @@ def _is_sane(time: datetime) -> bool:
 def _refused(exc: ValidationError, name: str = "") -> RequestRefused:
     """Return the refusal with the invalid fields and the reasons, but without the values sent."""
     errors = exc.errors(include_url=False, include_context=False, include_input=False)
-    said = [f"{name or _where(error['loc'])}: {_how(error['type'], error['msg'])}" for error in errors[:_SHOWN]]
+    problems = [f"{name or _where(error['loc'])}: {_how(error['type'], error['msg'])}" for error in errors[:_SHOWN]]
     more = f"; and {len(errors) - _SHOWN} more" * (len(errors) > _SHOWN)
-    return RequestRefused(422, "invalid", "; ".join(said) + more)
+    return RequestRefused(422, "invalid", "; ".join(problems) + more)
 
 
 def _where(location: tuple[int | str, ...]) -> str:

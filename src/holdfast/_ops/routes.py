@@ -14,7 +14,7 @@ from holdfast._ops import health, requests
 from holdfast._ops.access import COOKIE, Access, check_header
 from holdfast._ops.caller import Failures, RequestRefused, Role
 from holdfast._ops.live import LiveResponse
-from holdfast._ops.newest import Remembered
+from holdfast._ops.newest import CachedReading
 from holdfast._ops.outbox import TickFailed
 from holdfast._ops.responses import archive, fleet, job
 from holdfast._ops.responses.job import Answer
@@ -62,7 +62,7 @@ class Route:
     body: type[requests.Question] | None = None
     refusals: tuple[int, ...] = ()
     """Beyond those that the rest of the line implies."""
-    takes_turns: bool = False
+    limits_itself: bool = False
     """True: the handler waits for something other than the database, so it takes the caller's turns itself."""
     also: tuple[tuple[int, type[Answer]], ...] = ()
     """Answers with another status than 200 that are not refusals."""
@@ -118,12 +118,12 @@ class Operations:
 
         # While the first of several databases does not answer, the pages of the others are served.
         self.access = Access(
-            Remembered(find) if self.several else find,
+            CachedReading(find) if self.several else find,
             sessions=sessions,
             failures=Failures(),
             jwt=jwt,
             authenticate=authenticate,
-            is_ended=Remembered(is_ended) if self.several else is_ended,
+            is_ended=CachedReading(is_ended) if self.several else is_ended,
         )
 
     def database(self, name: str | None) -> WatchedDatabase:
@@ -227,16 +227,16 @@ ROUTES: tuple[Route, ...] = (
           also=((503, health.Ready),), whole=True),
     Route("GET", "/metrics", VIEWER, "Metrics of the fleet, and of the workers in this process, for Prometheus",
           "text/plain", lambda call: call.operations.probes.metrics(call.operations.services, call.request.headers),
-          query=None, refusals=(404,), takes_turns=True, whole=True),
+          query=None, refusals=(404,), limits_itself=True, whole=True),
     Route("GET", "/api/openapi.json", None, "This document", "application/json", _openapi, whole=True),
     Route("POST", "/api/session", None, "Sign a browser in with a token", job.Me, _sign_in, body=requests.Login,
           refusals=(401, 403, 429, 503), whole=True),
     Route("DELETE", "/api/session", None, "Sign a browser out", job.Done, _sign_out, refusals=(403, 503),
           whole=True),
     Route("GET", "/api/me", VIEWER, "The caller, the role, and the names of the databases if there are several", job.Me,
-          _who_am_i, takes_turns=True, whole=True),
+          _who_am_i, limits_itself=True, whole=True),
     Route("GET", "/api/databases", VIEWER, "The databases: whether each answers, and how much waits there",
-          fleet.DatabaseLines, _databases, takes_turns=True, whole=True),
+          fleet.DatabaseLines, _databases, limits_itself=True, whole=True),
     Route("GET", "/api/overview", VIEWER, "Whether all is well", fleet.Overview,
           lambda call: call.service.overview(call.query.minutes), query=requests.OverviewQuestion),
     Route("GET", "/api/overview/live", VIEWER, "The overview of the last hour every two seconds, as Server-Sent "
@@ -293,7 +293,7 @@ ROUTES: tuple[Route, ...] = (
     Route("PUT", "/api/archive/retention", OPERATOR, "Set how many days ended rows of a family are kept", job.Done,
           lambda call: call.service.set_retention(call.body, call.by), body=requests.RetentionChange, refusals=(409,)),
     Route("GET", "/api/archive/jobs/{id}", VIEWER, "A job and its attempts, read from the files of the archive",
-          archive.ArchivedJob, _archived_job, takes_turns=True),
+          archive.ArchivedJob, _archived_job, limits_itself=True),
     Route("GET", "/api/audit", VIEWER, "The audit log, newest first", job.AuditPage,
           lambda call: call.service.audit(call.query), query=requests.Before),
     Route("GET", "/outbox/stats", DEVELOPER, "How the outbox fares", fleet.Stats,

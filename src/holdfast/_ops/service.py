@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from holdfast._engine.report.transition import Transitions
 from holdfast._ops import actions, fleet, jobs
-from holdfast._ops.caller import written
+from holdfast._ops.caller import audit_entry
 from holdfast._ops.fleet import runtime
 from holdfast._ops.jobs import find, find_asked, line, search_of
 from holdfast._ops.overview import depth, read_overview
@@ -43,7 +43,7 @@ from holdfast._store.subscription import list_parked
 from holdfast._store.worker import list_workers, live_settings, pause_queue, resume_queue, set_queue
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from holdfast._engine.report.transition import Listener
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from holdfast._ops.responses.fleet import Kinds, Overview, Queues, Runners, Subscriptions, Workers
     from holdfast._ops.responses.job import AttemptLine, ChainGraph, JobActionResult, JobStory
-    from holdfast._store.search import Acted
+    from holdfast._store.search import ActionResult
     from holdfast._store.statement import Statement
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Service:
         self, by: Person, action: str, *, target: str | None = None, jobs: int | None = None, **detail: Any
     ) -> None:
         """Record an action in the audit that was done elsewhere."""
-        await self.run(written(by, action, target=target, jobs=jobs, detail=detail))
+        await self.run(audit_entry(by, action, target=target, jobs=jobs, detail=detail))
 
     async def count(self, *, small: bool) -> bool:
         """Count live jobs again unless that was done recently. With `small`, only if there are few."""
@@ -167,11 +167,11 @@ class Service:
         counters = [worker.counters for worker in live or workers]
         return runtime(counters, is_running=bool(live), last_error=await self.last_error())
 
-    async def stats_config(self) -> StatsConfig:
-        """Return the settings of the live workers. A setting is None if they differ or no worker is alive."""
+    async def stats_config(self, own: Mapping[str, int | None]) -> StatsConfig:
+        """Return the settings of the live workers, None where they differ. If no worker is alive, return `own`."""
         async with self._pool.reading() as transaction:
-            said = await transaction.run(live_settings())
-        return StatsConfig.model_validate({name: said.get(name) for name in StatsConfig.model_fields})
+            configured = await transaction.run(live_settings()) or own
+        return StatsConfig.model_validate({name: configured.get(name) for name in StatsConfig.model_fields})
 
     async def last_error(self) -> str | None:
         """Return the error of the latest dead letter or of the latest failed outbox tick, whichever is newer."""
@@ -199,16 +199,16 @@ class Service:
     async def act_on_jobs(self, action: JobAction, by: Person) -> JobActionResult:
         return await actions.act(self._pool, action, by, self._redaction, self._transitions)
 
-    async def act_on_named_jobs(self, action: JobAction, by: Person) -> list[Acted]:
+    async def act_on_named_jobs(self, action: JobAction, by: Person) -> list[ActionResult]:
         """Act on jobs by their ids, and return the result of each."""
         return await actions.act_on_named(self._pool, action, by, self._transitions)
 
     async def resume_order_key(self, key: str, by: Person) -> bool:
-        """Let an order key go on that a failed job has stopped. Return False if none has, also if a move holds it."""
+        """Let an order key go on that a failed job has stopped. Return False if none has."""
         async with self._pool.writing() as transaction:
             resumed = await transaction.run(resume_order_key(key))
             if resumed:
-                await transaction.run(written(by, "order_key.resume", target=key))
+                await transaction.run(audit_entry(by, "order_key.resume", target=key))
         return resumed
 
     async def chains(self, search: ChainSearch) -> ChainPage:
@@ -274,7 +274,7 @@ class Service:
             return await actions.cancel_waiting(self._pool, cancel, by, self._redaction, self._transitions)
         async with self._pool.writing() as transaction:
             await transaction.run(pause_queue(name) if action.action == "pause" else resume_queue(name))
-            await transaction.run(written(by, f"queue.{action.action}", target=name))
+            await transaction.run(audit_entry(by, f"queue.{action.action}", target=name))
         stops = "workers claim nothing more from their next heartbeat on"
         return Done(message=f"{name}: {stops if action.action == 'pause' else 'goes on'}")
 
@@ -282,7 +282,7 @@ class Service:
         async with self._pool.writing() as transaction:
             given = control.model_dump()
             await transaction.run(set_queue(name, **given))
-            await transaction.run(written(by, "queue.set", target=name, detail=given))
+            await transaction.run(audit_entry(by, "queue.set", target=name, detail=given))
         return Done(message=f"{name}: workers follow with their next heartbeat")
 
     # --- runners
@@ -316,7 +316,7 @@ class Service:
     async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
         given = action.model_dump(include={"since", "after", "key"}, exclude_none=True)
         number = await self.change_subscription(name, action.action, by, **given)
-        says = {
+        messages = {
             "pause": "nothing is read from now on",
             "resume": "goes on",
             "replay": f"hands over again what came after event {number}",
@@ -324,7 +324,7 @@ class Service:
             "release": f"{number} parked events are handed over again",
         }
         nothing = action.action == "replay" and number is None
-        return Done(message=f"{name}: {'nothing was published since' if nothing else says[action.action]}")
+        return Done(message=f"{name}: {'nothing was published since' if nothing else messages[action.action]}")
 
     async def change_subscription(self, name: str, action: SubscriptionChange, by: Person, **given: Any) -> int | None:
         """Change a subscription. See `actions.change_subscription` for the arguments and the number returned."""
@@ -342,7 +342,7 @@ class Service:
             kept = {line.family: line.days for line in await transaction.run(read_retention())}
             await transaction.run(set_retention(change.family, change.days))
             detail = {"days": change.days, "before": kept.get(change.family)}
-            await transaction.run(written(by, "archive.retention", target=change.family, detail=detail))
+            await transaction.run(audit_entry(by, "archive.retention", target=change.family, detail=detail))
         return Done(message=f"{change.family}: ended rows are kept for {change.days} days")
 
     # --- audit

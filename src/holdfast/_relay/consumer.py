@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import psycopg
 
@@ -20,9 +19,8 @@ from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._relay.message import Gone
 from holdfast._relay.partition import FeedPartition, Partition
-from holdfast._relay.publisher import LeaseOver, Publisher
+from holdfast._relay.publisher import LeaseOver, Participation, Publisher
 from holdfast._relay.subscription import Feed
-from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.event import Cut
 from holdfast._store.subscription import (
     Subscribed,
@@ -33,19 +31,20 @@ from holdfast._store.subscription import (
     pause_subscription,
     subscribe,
 )
-from holdfast._store.worker import identify_database
+from holdfast._store.worker import read_identity
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+    from collections import Counter
+    from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping
 
     from holdfast._engine.keeper import Keeper, Kept, Turn
     from holdfast._engine.link import Link
+    from holdfast._engine.own_row import OwnRow
     from holdfast._engine.report.transition import Transitions
     from holdfast._model.codec import JsonCodec
-    from holdfast._model.new_job import Envelope
     from holdfast._relay.sleep import LogWaker
     from holdfast._relay.subscription import Relay
-    from holdfast._store.subscription import Fed, HeldPartition, Membership
+    from holdfast._store.subscription import HeldPartition, Membership
 
 log = Log(__name__)
 
@@ -58,10 +57,13 @@ GENTLE_SECONDS = 5.0
 Key: TypeAlias = tuple[int, int]
 
 
-class HeldTask(NamedTuple):
+@dataclass(slots=True)
+class HeldTask:
     kept: Kept
     budget: Budget
     """Ended to ask the task to stop."""
+    partition: Partition | None = None
+    """Keeps the position in memory. None: not opened yet, or it reads the position in each statement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +71,8 @@ class RelayParts:
     """The parts that all consumers of a process share, on one database."""
 
     link: Link
-    worker: Callable[[], int]
-    """Returns the id of the worker's row."""
-    bell: LogWaker
+    row: OwnRow
+    waker: LogWaker
     codec: JsonCodec
     counts: Counter[str]
     """Delivered events, by subscription."""
@@ -89,11 +90,11 @@ class Consumer:
         self._link = parts.link
         self._lease = lease
         self._subscribed: Subscribed | None = None
-        self._database = ""
-        self._alive_until = 0.0
+        self._identity = ""
+        self._participation = Participation(what.name, parts.counts, parts.transitions)
         self._serving: dict[Key, HeldTask] = {}
-        self._failures: Counter[int] = Counter()
-        """Consecutive failures, by partition."""
+        self._outages: dict[int, Outage] = {}
+        """By partition."""
         self._ended = asyncio.Event()
         self._reported: str | None = None
 
@@ -106,7 +107,8 @@ class Consumer:
                 self._ended.clear()
                 rest = None
                 try:
-                    for unserved in self._keep(await self.join()):
+                    known = self._known()
+                    for unserved in self._keep(await self.join(), known):
                         await self._give_up(unserved)
                     outage.over()
                 except Exception as exc:  # noqa: BLE001 - any error is logged and retried
@@ -136,23 +138,23 @@ class Consumer:
 
     async def join(self) -> Membership:
         """Create the subscription if it does not exist, renew the lease, and claim free partitions."""
-        if not self._parts.worker():
+        if not self._parts.row.id:
             raise TimeoutError("the worker is not registered yet")
         subscribed = self._subscribed or await self._subscribe()
         asked_at = time.monotonic()
-        joining = join_subscription(subscribed.id, self._parts.worker(), lease_ms=round(self._lease * 1000))
+        joining = join_subscription(subscribed.id, self._parts.row.id, lease_ms=round(self._lease * 1000))
         membership = await self._link.run(joining)
         if membership is None:
             # It was deleted while this consumer still serves it: create it again.
             log.warning("a subscription was deleted while it is in use", extra=self._extra())
             self._subscribed = None
             return await self.join()
-        self._alive_until = asked_at + self._lease
-        self._say(membership)
+        self._participation.alive_until = asked_at + self._lease
+        self._log_membership(membership)
         return membership
 
     async def _subscribe(self) -> Subscribed:
-        self._database = await self._link.run(identify_database())
+        self._identity = await self._link.run(read_identity())
         self._subscribed = await self._link.run(
             subscribe(
                 self._what.name,
@@ -165,17 +167,27 @@ class Consumer:
         )
         return self._subscribed
 
-    @property
-    def _alive(self) -> bool:
-        """The lease has not expired, so no other consumer can have claimed the held partitions."""
-        return time.monotonic() < self._alive_until
+    def _known(self) -> dict[Key, int]:
+        """Return the number of the position that each running task has stored last."""
+        opened = ((key, serving.partition) for key, serving in self._serving.items())
+        return {key: partition.held.seq for key, partition in opened if partition is not None}
 
-    def _keep(self, membership: Membership) -> list[HeldPartition]:
+    def _keep(self, membership: Membership, known: Mapping[Key, int]) -> list[HeldPartition]:
         """Run one task per held partition, up to the fair share, and stop all other tasks.
 
-        Returns partitions held above the share without a task: their task ended while the database was unreachable.
+        `known`: the numbers of the positions before the membership was read. Returns the partitions to release: those
+        held above the share without a task, whose task ended while the database was unreachable, and those whose
+        stored position went back.
         """
         held = _ours(membership)
+        rewound = [held.pop(key) for key, seq in known.items() if key in held and held[key].seq < seq]
+        for one in rewound:
+            # Events published since would be taken for ones that were seen. A new token fences the task's last writes.
+            self._serving.pop((one.partition, one.token)).kept.cancel()
+            log.error(
+                "the position of a partition went back: the database was restored to an earlier moment",
+                extra=self._extra(partition=one.partition),
+            )
         self._serving = {key: serving for key, serving in self._serving.items() if not serving.kept.done}
         ours = [key for key in self._serving if key in held]
         locked = {(one.partition, one.token) for one in membership.held}
@@ -193,37 +205,37 @@ class Consumer:
             kept = self._parts.keeper.start("partition", serve, detail=f"{self._what.name} {key[0]}", once=True)
             kept.on_end = self._ended.set
             self._serving[key] = HeldTask(kept, budget)
-        return [held[key] for key in unserved[free:]]
+        return rewound + [held[key] for key in unserved[free:]]
 
     async def _give_up(self, held: HeldPartition) -> None:
         """Release the partition at once: while this lease lives, no other consumer would claim it."""
         assert self._subscribed is not None  # noqa: S101 - joined before anything is held
-        await self._link.run(
-            advance_position(self._subscribed.id, self._parts.worker(), held, held.position, free=True)
-        )
+        await self._link.run(advance_position(self._subscribed.id, self._parts.row.id, held, held.position, free=True))
 
     async def _serve(self, held: HeldPartition, membership: Membership, budget: Budget, turn: Turn) -> None:
         """Deliver events as they arrive, until asked to stop or the lease is lost."""
         turn(math.inf)
+        extra = self._extra(partition=held.partition)
+        new = Outage(log, "a partition stopped, and is tried again", **extra)
+        outage = self._outages.setdefault(held.partition, new)
         try:
             async with self._open(held, membership, budget) as partition:
-                sleeper = self._parts.bell.sleeper()
+                if isinstance(partition, Partition) and (key := (held.partition, held.token)) in self._serving:
+                    self._serving[key].partition = partition
+                sleeper = self._parts.waker.sleeper()
                 while not budget.spent:
                     sleeper.listen()
                     done = await partition.hand_over_all(budget)
-                    self._failures.pop(held.partition, None)
+                    outage.over()
                     if done:
                         sleeper.begin()
                     if await sleeper.may_sleep() and not budget.spent:
                         await sleeper.sleep(self._lease)
         except LeaseOver:
-            says = "a partition is given up" if budget.ended else "a partition is in other hands"
-            log.info(says, extra=self._extra(partition=held.partition))
-        except (*LOST, TimeoutError) as exc:
-            log.warning("a subscription lost its database", extra=self._extra(error=type(exc).__name__))
-        except Exception:
-            self._failures[held.partition] += 1
-            log.exception("a partition stopped, and is tried again", extra=self._extra(partition=held.partition))
+            message = "a partition is given up" if budget.ended else "a partition is in other hands"
+            log.info(message, extra=extra)
+        except Exception as exc:  # noqa: BLE001 - any error is logged, and `run` tries again
+            outage.failed(exc)
 
     @asynccontextmanager
     async def _open(
@@ -236,26 +248,29 @@ class Consumer:
             yield FeedPartition(
                 what,
                 self._link,
+                self._participation,
                 subscription=subscribed.id,
-                worker=self._parts.worker(),
-                confirmed=partial(self._fed, what.envelope),
+                worker=self._parts.row.id,
             )
             return
         async with what.to.open() as publish:
-            courier = Publisher(
+            publisher = Publisher(
                 what,
                 publish,
-                database=self._database,
+                self._participation,
+                identity=self._identity,
                 codec=self._parts.codec,
                 parked=await self._link.run(parked_keys(subscribed.id, held.partition)),
-                alive=lambda: self._alive,
                 budget=budget,
-                confirmed=self._confirmed,
-                transitions=self._parts.transitions,
             )
             cut = Cut(membership.topics, membership.partitions, held.partition, membership.base_id)
             partition = Partition(
-                self._link, subscription=subscribed.id, worker=self._parts.worker(), cut=cut, held=held, courier=courier
+                self._link,
+                subscription=subscribed.id,
+                worker=self._parts.row.id,
+                cut=cut,
+                held=held,
+                publisher=publisher,
             )
             try:
                 yield partition
@@ -271,24 +286,14 @@ class Consumer:
         assert self._subscribed is not None  # noqa: S101 - joined before anything is held
         await self._link.run(pause_subscription(self._subscribed.id, paused=True))
         failure = Failure.of(gone)
-        says = "a subscription is paused, since the other side is gone: `holdfast events resume %s` lets it go on"
-        log.error(says, self._what.name, extra=self._extra(error=failure.code, why=failure.text))
-
-    def _confirmed(self, count: int) -> None:
-        self._parts.counts[self._what.name] += count
-        self._parts.transitions.relayed(self._what.name, confirmed=count)
-
-    def _fed(self, envelope: Envelope, fed: Fed) -> None:
-        self._confirmed(fed.events)
-        if self._parts.transitions:
-            made = [EnqueuedJob(id_, envelope.kind, envelope.queue, self._what.name) for id_ in fed.made]
-            self._parts.transitions.enqueued(made, "subscription")
+        message = "a subscription is paused, since the other side is gone: `holdfast events resume %s` lets it go on"
+        log.error(message, self._what.name, extra=self._extra(error=failure.code, why=failure.text))
 
     def _stop(self, serving: HeldTask) -> None:
         if not serving.budget.ended:
             serving.budget.end()
             asyncio.get_running_loop().call_later(GENTLE_SECONDS, serving.kept.cancel)
-        self._parts.bell.ring()
+        self._parts.waker.wake()
 
     async def _rest(self, failed: float | None) -> None:
         """Wait until the lease must be renewed, or only briefly after a failure or when a partition's task ended."""
@@ -296,7 +301,8 @@ class Consumer:
         with suppress(TimeoutError):
             async with asyncio.timeout(renewal if failed is None else min(failed, renewal)):
                 await self._ended.wait()
-                await asyncio.sleep(failed or pause(max(self._failures.values(), default=0)))
+                failures = max((outage.failures for outage in self._outages.values()), default=0)
+                await asyncio.sleep(failed or pause(failures))
 
     async def _renew(self) -> None:
         while True:
@@ -317,9 +323,9 @@ class Consumer:
             await asyncio.gather(renewing, *(one.wait() for one in kept), return_exceptions=True)
         if self._subscribed is not None:
             with suppress(*LOST, TimeoutError, psycopg.Error):
-                await self._link.run(leave_subscription(self._subscribed.id, self._parts.worker()))
+                await self._link.run(leave_subscription(self._subscribed.id, self._parts.row.id))
 
-    def _say(self, membership: Membership) -> None:
+    def _log_membership(self, membership: Membership) -> None:
         """Log once why a subscription cannot be read as the code configures it."""
         if membership.moved:
             log.warning(

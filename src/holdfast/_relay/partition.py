@@ -7,19 +7,18 @@ import time
 from typing import TYPE_CHECKING
 
 from holdfast._logs.log import Log
-from holdfast._relay.publisher import Handed, LeaseOver
+from holdfast._relay.publisher import DeliveryResult, LeaseOver
+from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.event import Cut, LogPage, read_events
 from holdfast._store.subscription import advance_position, feed_jobs, parked_keys, released_events, settle_parked
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from holdfast._engine.link import Link
     from holdfast._engine.runner import Budget
-    from holdfast._relay.publisher import Publisher
+    from holdfast._relay.publisher import Participation, Publisher
     from holdfast._relay.subscription import Feed
     from holdfast._store.event import Position
-    from holdfast._store.subscription import Fed, HeldPartition
+    from holdfast._store.subscription import FeedResult, HeldPartition
 
 log = Log(__name__)
 
@@ -39,13 +38,13 @@ class Partition:
     """Reads ahead of the delivery. Only delivery advances the stored position."""
 
     def __init__(  # noqa: PLR0913 - the fence needs subscription, worker and token
-        self, link: Link, *, subscription: int, worker: int, cut: Cut, held: HeldPartition, courier: Publisher
+        self, link: Link, *, subscription: int, worker: int, cut: Cut, held: HeldPartition, publisher: Publisher
     ) -> None:
         self._link = link
         self._subscription = subscription
         self._worker = worker
         self._cut = cut
-        self._courier = courier
+        self._publisher = publisher
         self.held = held
         self._size = PAGE
 
@@ -59,7 +58,7 @@ class Partition:
         try:
             while not budget.over and (page := await self._next(pages, reading)) is not None:
                 started = time.monotonic()
-                handed = await self._courier.hand_over(page.events)
+                handed = await self._publisher.hand_over(page.events)
                 confirmed += handed.confirmed
                 await self._move(page.after, handed)
                 self._pace(budget, time.monotonic() - started, full=not page.last)
@@ -97,7 +96,7 @@ class Partition:
             return None
         return await getting
 
-    async def _move(self, position: Position, handed: Handed) -> None:
+    async def _move(self, position: Position, handed: DeliveryResult) -> None:
         moved = await self._link.run(
             advance_position(
                 self._subscription,
@@ -121,8 +120,8 @@ class Partition:
             budget.spend(len(released.events))
             if not released.events:
                 break
-            self._courier.parked.difference_update(key for _, _, key, *_ in released.events if key is not None)
-            handed = await self._courier.hand_over(released.events, released.tried)
+            self._publisher.parked.difference_update(key for _, _, key, *_ in released.events if key is not None)
+            handed = await self._publisher.hand_over(released.events, released.tried)
             kept = {event.event_id: event for event in handed.parked}
             done = [event_id for event_id, *_ in released.events if event_id not in kept]
             settled = await self._link.run(
@@ -131,9 +130,9 @@ class Partition:
             if not settled:
                 raise LeaseOver
             if handed.deliveries:
-                await self._move(self.held.position, Handed(0, [], handed.deliveries))
+                await self._move(self.held.position, DeliveryResult(0, [], handed.deliveries))
             confirmed += handed.confirmed
-            self._courier.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
+            self._publisher.parked = await self._link.run(parked_keys(self._subscription, self._cut.partition))
             self._pace(budget, time.monotonic() - started, full=len(released.events) == limit)
         return confirmed
 
@@ -145,15 +144,12 @@ class Partition:
 class FeedPartition:
     """The only partition of a feed. One statement reads events, creates their jobs and advances the position."""
 
-    def __init__(
-        self, feed: Feed, link: Link, *, subscription: int, worker: int, confirmed: Callable[[Fed], None]
-    ) -> None:
-        """`confirmed(fed)` is called with the result of each statement that found events."""
+    def __init__(self, feed: Feed, link: Link, participation: Participation, *, subscription: int, worker: int) -> None:
         self._feed = feed
         self._link = link
+        self._participation = participation
         self._subscription = subscription
         self._worker = worker
-        self._confirmed = confirmed
 
     async def hand_over_all(self, budget: Budget) -> int:
         """Create jobs for all available events and return how many. Raise LeaseOver if the lease was lost."""
@@ -175,11 +171,19 @@ class FeedPartition:
                 raise LeaseOver
             made += fed.events
             if fed.events:
-                self._confirmed(fed)
+                self._participation.confirmed(fed.events)
+                self._report_made(fed)
             budget.spend(fed.events)
             if not fed.more:
                 break
         return made
+
+    def _report_made(self, fed: FeedResult) -> None:
+        """Report the jobs that were made of events."""
+        transitions, envelope = self._participation.transitions, self._feed.envelope
+        if transitions:
+            made = [EnqueuedJob(id_, envelope.kind, envelope.queue, self._feed.name) for id_ in fed.made]
+            transitions.enqueued(made, "subscription")
 
 
 def next_size(size: int, seconds: float, *, full: bool) -> int:

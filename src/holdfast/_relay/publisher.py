@@ -6,6 +6,8 @@ import asyncio
 import json
 import random
 import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from holdfast._engine.report.job_log import Flood
@@ -16,7 +18,8 @@ from holdfast._relay.message import LONGEST_REST, Gone, Message, Refused, Unavai
 from holdfast._store.subscription import Delivery, ParkedEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+    from collections import Counter
+    from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.runner import Budget
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 log = Log(__name__)
 
 # The event's id, the message, and the trace of the transaction that published it.
-Parcel: TypeAlias = tuple[int, Message, str | None]
+OutgoingEvent: TypeAlias = tuple[int, Message, str | None]
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
 SHORTEST_PAUSE = 0.05
 LONGEST_PAUSE = 5.0
 # An event whose next retry is later than this, in seconds, is parked so that the others go on.
@@ -46,13 +51,34 @@ class LeaseOver(HoldfastError):  # noqa: N818 - named for what happened
     """
 
 
-class Handed(NamedTuple):
-    """The result of delivering a page."""
-
+class DeliveryResult(NamedTuple):
     confirmed: int
     parked: list[ParkedEvent]
     deliveries: dict[tuple[int, int], Delivery]
     """By event and attempt. Of attempts that do not count, only the last answer is kept."""
+
+
+@dataclass(slots=True, eq=False)
+class Participation:
+    """The part of a process in one subscription: until when it holds its leases, and what it has delivered."""
+
+    name: str
+    """The name of the subscription."""
+    counts: Counter[str]
+    """Delivered events, by subscription."""
+    transitions: Transitions
+    alive_until: float = 0.0
+    """Until when the leases are certainly held, by the monotonic clock."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the lease has not expired, so that no other process can have claimed the held partitions."""
+        return time.monotonic() < self.alive_until
+
+    def confirmed(self, events: int) -> None:
+        """Count and report delivered events."""
+        self.counts[self.name] += events
+        self.transitions.relayed(self.name, confirmed=events)
 
 
 class Publisher:
@@ -62,48 +88,44 @@ class Publisher:
         self,
         relay: Relay,
         publish: Publish,
+        participation: Participation,
         *,
-        database: str,
+        identity: str,
         codec: JsonCodec,
         parked: set[str],
-        alive: Callable[[], bool],
         budget: Budget,
-        confirmed: Callable[[int], None],
-        transitions: Transitions,
     ) -> None:
-        """`database`: a prefix that makes event ids globally unique. `alive()`: true while the lease is certainly held.
-
-        When the `budget` ends, all waiting stops. `confirmed(count)` is called with the number of delivered events.
-        """
+        """`identity`: of the schema, a part of every message's id. When the `budget` ends, all waiting stops."""
         self._relay = relay
         self._publish = publish
-        self._transitions = transitions
-        self._database = database
+        self._participation = participation
+        self._transitions = participation.transitions
+        self._identity = identity
         self._codec = codec
-        self._alive = alive
         self._budget = budget
-        self._confirmed = confirmed
         self._retry: Retry | None = getattr(relay.to, "retry", None)
         self._rests_until = 0.0
         self._flood = Flood(self._left_out)
         self.parked = parked
         """Keys whose events wait for an operator or a retry."""
 
-    async def hand_over(self, events: Sequence[LoggedEvent], tried: Mapping[int, int] | None = None) -> Handed:
+    async def hand_over(self, events: Sequence[LoggedEvent], tried: Mapping[int, int] | None = None) -> DeliveryResult:
         """Return when every event is confirmed or parked. Raise LeaseOver if the lease may be lost, and Gone.
 
         `tried`: earlier attempts of events that were parked.
         """
-        handed = Handed(0, [], {})
-        lanes = iter(_lanes(map(self._parcel, events)))
+        handed = DeliveryResult(0, [], {})
+        lanes = iter(_lanes(map(self._outgoing, events)))
         walks = min(self._relay.window, len(events))
         counts = await _all(self._walk(lanes, handed, tried or {}) for _ in range(walks))
         confirmed = sum(counts)
         if confirmed:
-            self._confirmed(confirmed)
+            self._participation.confirmed(confirmed)
         return handed._replace(confirmed=confirmed)
 
-    async def _walk(self, lanes: Iterator[list[Parcel]], handed: Handed, tried: Mapping[int, int]) -> int:
+    async def _walk(
+        self, lanes: Iterator[list[OutgoingEvent]], handed: DeliveryResult, tried: Mapping[int, int]
+    ) -> int:
         """Deliver one lane after another, and each lane's messages in order."""
         confirmed = 0
         for lane in lanes:
@@ -114,7 +136,9 @@ class Publisher:
                     confirmed += 1
         return confirmed
 
-    async def _deliver(self, event_id: int, message: Message, trace: str | None, handed: Handed, attempt: int) -> bool:
+    async def _deliver(
+        self, event_id: int, message: Message, trace: str | None, handed: DeliveryResult, attempt: int
+    ) -> bool:
         """Try until the event is confirmed (True) or parked (False)."""
         outages = 0
         while True:
@@ -133,12 +157,14 @@ class Publisher:
             self._transitions.relayed(self._relay.name, refused=1)
             if isinstance(refusal, Unavailable) or (self._retry is None and not isinstance(refusal, Refused)):
                 # The event is not at fault: all events wait, and the attempt does not count.
-                self._tell(event_id, attempt + outages, refusal)
+                self._report_refusal(event_id, attempt + outages, refusal)
                 attempt, outages = attempt - 1, outages + 1
                 self._rests_until = max(self._rests_until, time.monotonic() + _pause(refusal, outages))
                 continue
             wait = self._wait(refusal, attempt)
-            self._tell(event_id, attempt + outages, refusal, parked=wait is None and self._relay.poison != "block")
+            self._report_refusal(
+                event_id, attempt + outages, refusal, parked=wait is None and self._relay.poison != "block"
+            )
             if wait is None and self._relay.poison == "block":
                 await self._alone(_pause(refusal, attempt))
             elif wait is None or wait > PATIENCE:
@@ -161,18 +187,18 @@ class Publisher:
         asked: float | None = getattr(refusal, "retry_after", None)
         return max(asked or 0.0, self._retry.jittered(attempt).total_seconds())
 
-    def _keep(self, handed: Handed, event_id: int, attempt: int, receipt: Receipt | None) -> None:
+    def _keep(self, handed: DeliveryResult, event_id: int, attempt: int, receipt: Receipt | None) -> None:
         if receipt is not None:
             handed.deliveries[event_id, attempt] = Delivery(event_id, attempt, receipt.status, receipt.text)
 
-    def _set_aside(self, event: ParkedEvent, handed: Handed) -> None:
+    def _set_aside(self, event: ParkedEvent, handed: DeliveryResult) -> None:
         """Park the event. Its key is held back until the retry, or for good if the policy is `park_key`."""
         holds = event.key is not None and (event.retry_ms is not None or self._relay.poison == "park_key")
         handed.parked.append(event._replace(holds_key=holds))
         if holds and event.key is not None:
             self.parked.add(event.key)
 
-    def _tell(self, event_id: int, attempt: int, refusal: Exception, *, parked: bool = False) -> None:
+    def _report_refusal(self, event_id: int, attempt: int, refusal: Exception, *, parked: bool = False) -> None:
         """Log the 1st, 2nd, 4th, … failure, and each event that is parked until an operator acts."""
         if not (parked or attempt & (attempt - 1) == 0) or not self._flood.may_say():
             return
@@ -192,17 +218,17 @@ class Publisher:
         """Wait while the sink is unavailable, and raise LeaseOver if the lease is lost."""
         while (rest := self._rests_until - time.monotonic()) > 0:
             await self._alone(rest)
-        if not self._alive():
+        if not self._participation.alive:
             raise LeaseOver
 
     async def _alone(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if self._budget.ended or not self._alive():
+            if self._budget.ended or not self._participation.alive:
                 raise LeaseOver
             await asyncio.sleep(min(left, STEP))
 
-    def _parcel(self, event: LoggedEvent) -> Parcel:
+    def _outgoing(self, event: LoggedEvent) -> OutgoingEvent:
         event_id, topic, key, payload, headers, published_at, version, trace = event
         given = _texts(json.loads(headers)) if headers else {}
         given["holdfast-event-id"] = str(event_id)
@@ -211,7 +237,9 @@ class Publisher:
         if trace is not None:
             given["traceparent"] = trace
         body = self._codec.plain(payload).encode()
-        return event_id, Message(f"{self._database}-{event_id}", topic, key, body, given, published_at), trace
+        # A database that was restored gives ids again, and a broker would drop the new event: its time differs.
+        message_id = f"{self._identity}-{(published_at - EPOCH) // MICROSECOND}-{event_id}"
+        return event_id, Message(message_id, topic, key, body, given, published_at), trace
 
     def _dressed(self, message: Message) -> Message:
         if self._relay.envelope is None:
@@ -227,19 +255,19 @@ def _texts(headers: dict[str, object]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in headers.items()}
 
 
-def _lanes(parcels: Iterable[Parcel]) -> list[list[Parcel]]:
+def _lanes(events: Iterable[OutgoingEvent]) -> list[list[OutgoingEvent]]:
     """Group the messages of each key into a lane. Each message without a key gets its own lane."""
-    by_key: dict[str, list[Parcel]] = {}
-    lanes: list[list[Parcel]] = []
-    for parcel in parcels:
-        key = parcel[1].key
+    by_key: dict[str, list[OutgoingEvent]] = {}
+    lanes: list[list[OutgoingEvent]] = []
+    for event in events:
+        key = event[1].key
         if key is None:
-            lanes.append([parcel])
+            lanes.append([event])
         elif (lane := by_key.get(key)) is None:
-            by_key[key] = lane = [parcel]
+            by_key[key] = lane = [event]
             lanes.append(lane)
         else:
-            lane.append(parcel)
+            lane.append(event)
     return lanes
 
 

@@ -7,18 +7,18 @@ from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Self
 
-from holdfast._engine.keeper import Keeper
 from holdfast._engine.link import Link
 from holdfast._relay.consumer import Consumer, RelayParts, side_by_side
 from holdfast._relay.sleep import LogWaker
 from holdfast._relay.subscription import Feed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from holdfast._engine.keeper import Kept, Turn
     from holdfast._engine.report.transition import Transitions
     from holdfast._engine.runner import Budget
+    from holdfast._engine.session import Session
     from holdfast._model.codec import JsonCodec
     from holdfast._model.settings import Settings
     from holdfast._relay.subscription import Relay
@@ -31,37 +31,32 @@ LEAVE_SECONDS = 2.0
 class Relays:
     """Relays events while its `async with` block runs. Other workers repeat deliveries that the exit interrupts."""
 
-    def __init__(  # noqa: PLR0913 - the dependencies of the relays
+    def __init__(
         self,
-        url: str,
+        session: Session,
+        transitions: Transitions,
         *,
         subscriptions: Sequence[Feed | Relay],
         settings: Settings,
         codec: JsonCodec,
-        worker: Callable[[], int],
-        heard: Callable[[], bool],
-        transitions: Transitions,
-        keeper: Keeper | None = None,
     ) -> None:
-        """`worker()` returns the id of the worker's row. `heard()` is true while its notifications arrive."""
         self._subscriptions = subscriptions
         self._lease = settings.lease
-        self._link = Link(url, timeout=STATEMENT_SECONDS)
+        self._link = Link(session.links.url, timeout=STATEMENT_SECONDS)
         topics = [topic for what in subscriptions for topic in what.topics]
-        self._bell = LogWaker(
+        self._waker = LogWaker(
             self._link,
-            worker=worker,
+            session,
             topics=() if any(not what.topics for what in subscriptions) else tuple(dict.fromkeys(topics)),
-            heard=heard,
             idle=(settings.idle_min.total_seconds(), settings.idle_max.total_seconds()),
         )
         self.counts: Counter[str] = Counter()
         """Delivered events, by subscription."""
-        self._keeper = keeper or Keeper(transitions.worker)
+        self._keeper = session.keeper
         self._parts = RelayParts(
             link=self._link,
-            worker=worker,
-            bell=self._bell,
+            row=session.row,
+            waker=self._waker,
             codec=codec,
             counts=self.counts,
             transitions=transitions,
@@ -80,10 +75,6 @@ class Relays:
             kept.cancel()
         await asyncio.gather(*(kept.wait(LEAVE_SECONDS) for kept in self._kept))
         await self._link.abandon()
-
-    def wake(self) -> None:
-        """Wake all readers now."""
-        self._bell.ring()
 
     async def drain(self, budget: Budget) -> dict[str, int]:
         """Deliver all available events once, and return the number of events by subscription."""

@@ -13,40 +13,32 @@ from holdfast._store.sleeper import watch_horizon
 from holdfast._store.subscription import record_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from holdfast._engine.link import Link
+    from holdfast._engine.session import Session
 
 
 class LogWaker:
     """Wakes all readers of a process. They share one record of their sleep."""
 
-    def __init__(
-        self,
-        link: Link,
-        *,
-        worker: Callable[[], int],
-        topics: Sequence[str],
-        heard: Callable[[], bool],
-        idle: tuple[float, float],
-    ) -> None:
-        """`heard()` is true while notifications arrive. `idle`: shortest and longest pause without them, in seconds."""
+    def __init__(self, link: Link, session: Session, *, topics: Sequence[str], idle: tuple[float, float]) -> None:
+        """`idle`: the shortest and longest pause while no notifications arrive, in seconds."""
         self._link = link
-        self._worker = worker
+        self._row = session.row
         self._topics = topics
-        self.heard = heard
+        self.published = session.published
+        self.listening = session.listening
+        """Set while notifications arrive."""
         self.idle = idle
-        self.rung = asyncio.Event()
         self.changes = 0
         """Increases when a record is made and when every transaction sees it. Only later reads count."""
         self._recorded = RecordedSleep[int]()
         self._renew_at = 0.0
         self._lock = asyncio.Lock()
 
-    def ring(self) -> None:
-        """Wake all readers."""
-        rung, self.rung = self.rung, asyncio.Event()
-        rung.set()
+    def wake(self) -> None:
+        self.published.wake()
 
     def sleeper(self) -> Sleeper:
         return Sleeper(self)
@@ -54,8 +46,8 @@ class LogWaker:
     async def record(self) -> None:
         """Record the sleep, so that every later publish sends a notification."""
         async with self._lock:
-            if self.heard() and (now := time.monotonic()) >= self._renew_at:
-                worker = self._worker()
+            if self.listening.is_set() and (now := time.monotonic()) >= self._renew_at:
+                worker = self._row.id
                 record = record_reader(worker, self._topics)
                 if await follow(self._link, self._recorded.fall_asleep(worker, record, watch_horizon())) is not None:
                     self.changes += 1
@@ -72,21 +64,21 @@ class LogWaker:
 class Sleeper:
     """One reader's sleep. It reads between `listen` and `may_sleep`."""
 
-    def __init__(self, bell: LogWaker) -> None:
-        self._bell = bell
-        self._rung = bell.rung
+    def __init__(self, waker: LogWaker) -> None:
+        self._waker = waker
+        self._awoken = waker.published.awoken
         self._changes = 0
         self._pause = 0.0
 
     def listen(self) -> None:
         """Catch notifications from here on. Call it before each read."""
-        self._rung = self._bell.rung
-        self._changes = self._bell.changes
+        self._awoken = self._waker.published.awoken
+        self._changes = self._waker.changes
 
     async def may_sleep(self) -> bool:
         """Return whether the last read happened under a record that is still valid, whichever reader made it."""
-        await self._bell.record()
-        return self._changes == self._bell.changes
+        await self._waker.record()
+        return self._changes == self._waker.changes
 
     def begin(self) -> None:
         """Reset the backoff, because there was work."""
@@ -94,15 +86,15 @@ class Sleeper:
 
     async def sleep(self, longest: float) -> None:
         """Wait for a notification, or for as long as it is safe not to read, at most `longest` seconds."""
-        if self._bell.heard():
-            seconds = await self._bell.sleep_until() - time.monotonic()
-            if self._changes != self._bell.changes:
+        if self._waker.listening.is_set():
+            seconds = await self._waker.sleep_until() - time.monotonic()
+            if self._changes != self._waker.changes:
                 # Transactions without a notification may have ended since the last read.
                 return
         else:
-            least, limit = self._bell.idle
+            least, limit = self._waker.idle
             self._pause = min(limit, max(least, self._pause * 2))
             seconds = self._pause * random.uniform(0.8, 1)  # noqa: S311 - spreads load, not security
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, longest)):
-                await self._rung.wait()
+                await self._awoken.wait()

@@ -25,7 +25,6 @@ _SINKS = {
     "amqp": "RabbitMQSink",
     "kafka": "KafkaSink",
     "redis": "RedisSink",
-    "mqtt": "MqttSink",
     "http": "WebhookSink",
 }
 
@@ -101,9 +100,9 @@ def _check_sink(to: object) -> None:
     if isinstance(to, str):
         scheme, slashes, _ = to.partition("://")
         sink = _SINKS.get(scheme.removesuffix("s") if slashes else "") or _SINKS.get(scheme, "NatsSink")
-        said = f"an address alone does not say how to publish: write to={sink}(address)"
+        problem = f"an address alone does not say how to publish: write to={sink}(address)"
     elif isinstance(to, type):
-        said = f"{to.__name__} is a class: write to={to.__name__}(address)"
+        problem = f"{to.__name__} is a class: write to={to.__name__}(address)"
     else:
-        said = f"expected a sink, such as NatsSink(address), got {type(to).__name__}"
-    raise TypeError(f"to: {said}. The sinks are in holdfast.sinks")
+        problem = f"expected a sink, such as NatsSink(address), got {type(to).__name__}"
+    raise TypeError(f"to: {problem}. The sinks are in holdfast.sinks")

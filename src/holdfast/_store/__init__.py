@@ -21,7 +21,6 @@ job.py           reads one job by its id, retries it, and changes when it is due
 inspect.py       reads jobs, attempts, counts and server limits, and deletes a job
 search.py        searches, cancels and replays jobs
 outbox.py        reads, locks and marks rows of another table, and records imported rows
-moving.py        moves batches of jobs to another database
 archive.py       reads and sets retention, and records every file of the archive
 catalog.py       reads the columns, keys and references of the application's tables
 own_tables.py    composes statements on the application's tables: moves, reads, drops and restores their rows

@@ -72,8 +72,6 @@ class ClosedMonth(NamedTuple):
 
 
 class Upload(NamedTuple):
-    """A file that was uploaded."""
-
     object: str | None
     """Its name in the bucket. None: the period has no rows."""
     rows: int
@@ -127,8 +125,6 @@ class DroppableDay(NamedTuple):
 
 
 class SourceTotals(NamedTuple):
-    """The files of one source."""
-
     source: str
     periods: int
     rows: int
@@ -145,14 +141,19 @@ def read_retention() -> Statement[list[Retention]]:
     return statement("read_retention", many(Retention))
 
 
+def clock_is_doubted() -> Statement[bool]:
+    """Return whether nothing expires, because the clock leapt within the last day, or nothing had recorded it."""
+    return statement("clock_is_doubted", value)
+
+
+def confirm_clock() -> Statement[bool]:
+    """Let rows expire by the server's clock; False: it was not in doubt."""
+    return statement("confirm_clock", value)
+
+
 def set_retention(family: str, days: int) -> Statement[None]:
     """Keep the rows of a family for `days` from now on: job_history, job_failed, event or run."""
     return statement("set_retention", nothing, family=family, days=days)
-
-
-def start_retention(family: str, days: int, *, worker: int) -> Statement[None]:
-    """Keep the rows of a family for `days`, unless that was set to another number after this worker had started."""
-    return statement("start_retention", nothing, family=family, days=days, worker=worker)
 
 
 def set_archived(*, archived: bool) -> Statement[None]:
@@ -230,7 +231,6 @@ def export_months_again(source: str, months: Iterable[date]) -> Statement[None]:
 
 
 def record_dropped(export: Export) -> Statement[bool]:
-    """Record that a month was dropped."""
     return statement("record_dropped", bool, **_key(export))
 
 
@@ -301,7 +301,6 @@ def unfinished_exports(*, limit: int = 100) -> Statement[list[Export]]:
 
 
 def find_export(source: str, starts_on: date) -> Statement[list[Export]]:
-    """Return the parts of one period."""
     return statement("find_export", many(Export), source=source, starts_on=starts_on.isoformat())
 
 

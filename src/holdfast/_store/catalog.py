@@ -5,7 +5,7 @@ A table is given as SQL writes it: quoted, with its schema.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, NewType
 
 from holdfast._store.statement import Statement, many, one_or_none, statement, value
 
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from holdfast._store.statement import Row
+
+
+TypeName = NewType("TypeName", str)
+"""A type as the catalog writes it. Such text may become a part of a statement, and no other text that is not quoted."""
 
 
 class Reference(NamedTuple):
@@ -32,7 +36,7 @@ class ArchivedTable(NamedTuple):
     """As the server writes it, such as `RANGE (created_at)`."""
 
 
-def read_types(table: str) -> Statement[dict[str, str]]:
+def read_types(table: str) -> Statement[dict[str, TypeName]]:
     """Return the types of the columns of a table, in their order; none if there is no such table."""
     return statement("read_types", _types, table=table)
 
@@ -70,10 +74,13 @@ def schema_exists(schema: str) -> Statement[bool]:
     return statement("schema_exists", value, schema=schema)
 
 
-def type_exists(type_: str) -> Statement[bool]:
-    """Return whether this is a type of the database. Text that is no type may raise an error of PostgreSQL."""
-    return statement("type_exists", value, type=type_)
+def proven_type(text: str) -> Statement[TypeName | None]:
+    """Return the text if the catalog writes a type like this with the current search_path, else None.
+
+    Text that is no type may raise an error of PostgreSQL.
+    """
+    return statement("proven_type", one_or_none(TypeName), text=text)
 
 
-def _types(rows: Sequence[Row]) -> dict[str, str]:
-    return {name: type_ for name, type_ in rows}  # noqa: C416 - a tuple of any length is no pair for the type checker
+def _types(rows: Sequence[Row]) -> dict[str, TypeName]:
+    return {name: TypeName(type_) for name, type_ in rows}

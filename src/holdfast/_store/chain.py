@@ -1,11 +1,10 @@
-"""Chains: completes one from outside a worker, deletes whole chains, and reads them."""
+"""Chains: completes one from outside a worker, deletes whole chains, and lists them. `job` reads one."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
-from holdfast._model.errors import ChainFailed, HoldfastError, JobMoved
+from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.job import Blocker
 from holdfast._store.statement import (
     Row,
@@ -16,7 +15,7 @@ from holdfast._store.statement import (
     one,
     one_or_none,
     statement,
-    unless_moved,
+    value,
 )
 
 if TYPE_CHECKING:
@@ -25,37 +24,13 @@ if TYPE_CHECKING:
 
 
 Completion: TypeAlias = Literal["completed", "already_ended", "not_found"]
-End: TypeAlias = Literal["completed", "failed", "cancelled", "not_found", "moved"]
+End: TypeAlias = Literal["completed", "failed", "cancelled", "not_found"]
 
 MOST = 1000
 STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
 _LAST_ID = 2**63 - 1
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
-
-
-class ChainJob(NamedTuple):
-    """One job of a chain."""
-
-    id: int
-    kind: str
-    status: str
-    queue: str
-    attempt: int
-    created_at: datetime
-    available_at: datetime
-    finished_at: datetime | None
-    result: str | None
-    """JSON text."""
-    error_code: str | None
-    error: str | None
-    next_id: int | None
-    """The next job of the chain."""
-    replay_of: int | None
-    blockers_left: int | None
-    progress: float | None
-    progress_note: str | None
 
 
 class ChainLine(NamedTuple):
@@ -76,8 +51,7 @@ class ChainEnd(NamedTuple):
 
     job_id: int | None
     status: End
-    """`not_found`: it was deleted, has expired from the history, or was never committed. `moved`: it is in another
-    database, whose name is the `error`, as the chain `job_id`; None: it has not arrived there."""
+    """`not_found`: it was deleted, has expired from the history, or was never committed."""
     result: str | None
     """JSON text."""
     error_code: str | None
@@ -98,38 +72,13 @@ class UnfinishedJob(NamedTuple):
     """Whether its queue is paused."""
     served: bool
     """Whether a live worker serves its queue and kind."""
-
-
-@dataclass(frozen=True)
-class Chain(Generic[R_co]):
-    """A chain with its jobs so far."""
-
-    id: int
-    jobs: tuple[ChainJob, ...]
-    """Oldest first; a longer chain has only its last 1,000 jobs here."""
-    decode: Callable[[str | None], R_co] = field(repr=False, compare=False)
-    """Decodes the chain's result from JSON text."""
-
-    @property
-    def status(self) -> str:
-        """The status of its last job."""
-        return self.jobs[-1].status
-
-    @property
-    def result(self) -> R_co:
-        """The chain's result; raises ChainFailed when it did not complete, HoldfastError while it is live."""
-        last = self.jobs[-1]
-        if last.finished_at is None:
-            raise HoldfastError(f"chain {self.id} has not ended: its job {last.id} is {last.status}")
-        # The job after the last one was deleted, so the end of the chain is unknown.
-        status = cast("End", last.status) if last.next_id is None else "not_found"
-        return result_of(self.id, ChainEnd(last.id, status, last.result, last.error_code, last.error), self.decode)
+    error_code: str | None
+    """Of its last attempt, or of the last worker that could not read its payload."""
+    error: str | None
 
 
 def result_of(chain: int, end: ChainEnd, decode: Callable[[str | None], R]) -> R:
-    """Return the result of a chain; raises ChainFailed when it did not complete, JobMoved if it has moved."""
-    if end.status == "moved":
-        raise JobMoved(chain, end.error or "", end.job_id)
+    """Return the result of a chain; raises ChainFailed when it did not complete."""
     if end.status != "completed":
         gone = "it was never committed, was deleted, or ended too long ago: call wait after your commit"
         raise ChainFailed(chain, end.status, end.error_code, gone if end.status == "not_found" else end.error)
@@ -137,11 +86,8 @@ def result_of(chain: int, end: ChainEnd, decode: Callable[[str | None], R]) -> R
 
 
 def complete_chain(chain: int, result: str | None = None, next: str | None = None) -> Statement[Completion]:  # noqa: A002 - the usual name
-    """Complete a chain, whatever the state of its job. `result` and `next`: JSON text, as in Completed.
-
-    Raises JobMoved if it has moved.
-    """
-    return statement("complete_chain", unless_moved(chain), chain=chain, result=result, next=next)
+    """Complete a chain, whatever the state of its job. `result` and `next`: JSON text, as in Completed."""
+    return statement("complete_chain", value, chain=chain, result=result, next=next).storing(InvalidJob)
 
 
 def delete_chains(chains: Iterable[int], *, cascade: bool = False) -> Statement[list[int]]:
@@ -152,12 +98,6 @@ def delete_chains(chains: Iterable[int], *, cascade: bool = False) -> Statement[
     return statement("delete_chains", column, chains=number_array(chains), cascade=cascade)
 
 
-def moved_chain(chain: int, jobs: Sequence[ChainJob]) -> JobMoved | None:
-    """Return the error for a chain of which a job has moved; None: none has."""
-    moved = next((job for job in jobs if job.status == "moved"), None)
-    return None if moved is None else JobMoved(chain, moved.error or "", moved.next_id)
-
-
 def chain_ends(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:
     """Return how these chains ended; live chains are left out."""
     return statement(
@@ -166,19 +106,7 @@ def chain_ends(chains: Iterable[int]) -> Statement[dict[int, ChainEnd]]:
 
 
 def unfinished_job(chain: int) -> Statement[UnfinishedJob | None]:
-    """Return the live job of a chain; None when it has none."""
     return statement("unfinished_job", one_or_none(UnfinishedJob), chain=chain)
-
-
-def read_chain(chain: int, *, limit: int = MOST) -> Statement[list[ChainJob]]:
-    """Return the last `limit` jobs of a chain, oldest first.
-
-    A job that has moved has the status `moved`, the name of the database as its error, its chain there as the next job,
-    and nothing else.
-    """
-    return statement(
-        "read_chain", lambda rows: [ChainJob._make(row) for row in reversed(rows)], chain=chain, limit=limit
-    )
 
 
 def list_chains(
@@ -197,11 +125,17 @@ def list_chains(
 
 
 class Repair(NamedTuple):
-    """The progress of a repair."""
-
     until: int
     """The chain after which the next repair starts; 0: start from the first."""
     repaired: int
+
+
+class Clearing(NamedTuple):
+    """The progress of the deletion of ends that were kept."""
+
+    until: int
+    """The end after which the next deletion starts; 0: start from the first."""
+    deleted: int
 
 
 def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
@@ -210,12 +144,24 @@ def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
 
 
 def repair_blockers(*, since: int = 0, limit: int = 1000) -> Statement[Repair]:
-    """Release jobs that missed the end of a blocker. It should never find any."""
+    """Find jobs that missed the end of a blocker, for `release_waiters`. It should never find any."""
     return statement("repair_blockers", one(Repair), since=since, limit=limit)
+
+
+def release_waiters(*, limit: int = 500) -> Statement[int]:
+    """Release at most `limit` jobs that wait for chains which ended with too many waiters for one statement."""
+    return statement("release_waiters", value, limit=limit)
+
+
+def delete_kept_ends(*, since: int = 0, limit: int = 1000) -> Statement[Clearing]:
+    """Delete the ends that were kept for waiters, and that none needs any more; look at `limit` of them."""
+    return statement("delete_kept_ends", one(Clearing), since=since, limit=limit)
 
 
 def _by_job(rows: Sequence[Row]) -> dict[int, list[Blocker]]:
     found: dict[int, list[Blocker]] = {}
-    for job, *blocker in rows:
-        found.setdefault(job, []).append(Blocker._make(blocker))
+    shared: dict[int, str | None] = {}
+    for job, end, chain, status, result, *error in rows:
+        shown = result if end is None else shared.setdefault(end, result)
+        found.setdefault(job, []).append(Blocker._make((chain, status, shown, *error)))
     return found

@@ -52,8 +52,6 @@ SHARED_FROM = 0.01
 STEPS_AT_MOST = 16
 MOST_LANES = 200
 _PLACE: Callable[[ClaimedJob], tuple[datetime, int]] = attrgetter("available_at", "id")
-
-
 _LANE: Callable[[ClaimedJob], tuple[str, str, int]] = attrgetter("queue", "kind", "priority")
 
 
@@ -83,6 +81,8 @@ class ClaimedJob(NamedTuple):
     """It waited for other chains: `read_blockers` returns how they ended."""
     blocker_failed: bool = False
     """One of them did not complete and so this job must not run: finish it as failed."""
+    created: int | None = None
+    """When it was enqueued, in microseconds since 1970: after a restore another job may get its id, not its time."""
 
     def read_headers(self) -> dict[str, str]:
         headers: dict[str, str] = json.loads(self.headers) if self.headers else {}
@@ -99,8 +99,6 @@ class Lane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The result of a claim."""
-
     jobs: list[ClaimedJob]
     again: bool
     """More jobs may be due: the call spent its time on parking jobs of busy order keys, or others held windows."""
@@ -210,22 +208,33 @@ def _split(leases: Mapping[str, Lease]) -> tuple[int, dict[str, int]]:
     return usual, {kind: each for kind, each in milliseconds.items() if each != usual}
 
 
+class _Call(NamedTuple):
+    """The last row of a claim, which is about the call, in the columns behind those of a job."""
+
+    again: bool
+    looking: int
+    next_due: int | None
+    crowded: bool | None
+    promoted_at: datetime
+    promoted_id: int
+
+
+_COLUMNS, _TOKEN = len(ClaimedJob._fields), ClaimedJob._fields.index("token")
+
+
 def _claim(rows: Sequence[Row]) -> Claim:
-    # The last row describes the call; other rows without an id contain the first due job of a lane.
-    call = dict(zip(ClaimedJob._fields, rows[-1], strict=True))
-    taken, begins = rows[:-1], {}
-    if call["has_blockers"]:
-        marks = [ClaimedJob._make(row) for row in taken if row[0] is None]
-        taken = [row for row in taken if row[0] is not None]
-        begins = {Lane(mark.queue, mark.kind, mark.priority): (mark.available_at, mark.token) for mark in marks}
+    call = _Call._make(rows[-1][_COLUMNS:])
+    # Without a token: the first due job of a lane that was seen in part.
+    jobs = [ClaimedJob._make(row[:_COLUMNS]) for row in rows[:-1] if row[_TOKEN] is not None]
+    begins = [ClaimedJob._make(row[:_COLUMNS]) for row in rows[:-1] if row[_TOKEN] is None]
     return Claim(
-        jobs=list(map(ClaimedJob._make, taken)),
-        again=call["expired"],
-        looking=call["token"] / 1_000_000,
-        next_due=None if call["chain_id"] is None else call["chain_id"] / 1_000_000,
-        crowded=call["cancelled"],
-        begins=begins,
-        promoted=(call["available_at"], int(call["order_key"])),
+        jobs=jobs,
+        again=call.again,
+        looking=call.looking / 1_000_000,
+        next_due=None if call.next_due is None else call.next_due / 1_000_000,
+        crowded=call.crowded,
+        begins={Lane._make(_LANE(job)): (job.available_at, job.id) for job in begins},
+        promoted=(call.promoted_at, call.promoted_id),
     )
 
 

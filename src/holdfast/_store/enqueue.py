@@ -28,7 +28,6 @@ class EnqueuedJob(NamedTuple):
 
 
 def enqueue_job(job: NewJob[Any]) -> Statement[Handle[Any]]:
-    """Insert one job and return its handle."""
     envelope = job.envelope
     if not envelope.plain:
         return enqueue_jobs([job]).then(lambda handles: handles[0])
@@ -42,7 +41,7 @@ def enqueue_job(job: NewJob[Any]) -> Statement[Handle[Any]]:
         priority=envelope.priority,
         max_attempts=envelope.attempts,
         headers=None if trace is None else f'{{"{TRACEPARENT}":"{trace}"}}',
-    )
+    ).storing(InvalidJob)
 
 
 def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
@@ -51,7 +50,7 @@ def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:
     def handles(rows: Sequence[Row]) -> list[Handle[Any]]:
         return [_handle(row, job) for row, job in zip(rows, jobs, strict=True)]
 
-    return statement("enqueue_jobs", handles, jobs=_text(jobs))
+    return statement("enqueue_jobs", handles, jobs=_text(jobs)).storing(InvalidJob)
 
 
 def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[Handle[Any]]:
@@ -64,7 +63,7 @@ def enqueue_group(jobs: Sequence[NewJob[Any]], last: NewJob[Any]) -> Statement[H
         jobs=_text(jobs),
         last=last.as_json(current_trace()),
         run_anyway=last.envelope.if_blocker_fails == "run",
-    )
+    ).storing(InvalidJob)
 
 
 def _handle(row: Row, job: NewJob[Any]) -> Handle[Any]:

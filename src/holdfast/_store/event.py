@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._logs.log import current_trace
+from holdfast._model.errors import InvalidEvent
 from holdfast._store.statement import Row, Statement, column, json_text, statement, text_array, value
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ def publish_event(event: NewEvent) -> Statement[int]:
         headers=json_text(event.headers),
         version=event.version,
         trace=current_trace(),
-    )
+    ).storing(InvalidEvent)
 
 
 def publish_events(events: Sequence[NewEvent]) -> Statement[list[int]]:
     """Append the events to the log and return their ids in the same order."""
     text = f"[{','.join([event.as_json() for event in events])}]"
-    return statement("publish_events", column, events=text)
+    return statement("publish_events", column, events=text).storing(InvalidEvent)
 
 
 def receive_message(consumer: str, message_id: str, *, xid: str) -> Statement[bool | None]:
@@ -50,7 +51,8 @@ def receive_message(consumer: str, message_id: str, *, xid: str) -> Statement[bo
 
     `xid`: the result of `own_transaction` in an earlier statement. None is returned when this is another transaction.
     """
-    return statement("receive_message", value, consumer=consumer, message_id=message_id, xid=xid)
+    received = statement("receive_message", value, consumer=consumer, message_id=message_id, xid=xid)
+    return received.storing(InvalidEvent)
 
 
 class Position(NamedTuple):

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, assert_never
 
+from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Cancelled, Completed, Failed, Outcome, Released, Rescheduled, Retried
 from holdfast._store.lease import ClaimAnswer, Held
 from holdfast._store.statement import Row, Statement, number_array, statement, text_array
@@ -86,7 +87,7 @@ def complete_job(
         result=result,
         next=next,
         ran_ms=_ms(seconds),
-    )
+    ).storing(InvalidJob)
 
 
 def complete_batch(worker: int, endings: Sequence[Ending]) -> Statement[Answers]:
@@ -95,7 +96,7 @@ def complete_batch(worker: int, endings: Sequence[Ending]) -> Statement[Answers]
     Returns the state of each job: `completed`, or why its claim is lost.
     """
     texts = ",".join([_ending_json(ending) for ending in endings])
-    return statement("complete_batch", _answers, worker=worker, endings=f"[{texts}]")
+    return statement("complete_batch", _answers, worker=worker, endings=f"[{texts}]").storing(InvalidJob)
 
 
 def is_plain(ending: Ending) -> bool:

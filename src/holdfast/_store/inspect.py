@@ -6,7 +6,6 @@ Counts come from a periodic census of live jobs and from tallies of ended ones. 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -18,13 +17,6 @@ if TYPE_CHECKING:
 MOST = 1000
 STATUSES = ("blocked", "pending", "processing", "completed", "failed", "cancelled")
 
-# The statements that list jobs, each with the statuses that its table holds.
-_LISTS = {
-    "list_live_jobs": ("blocked", "pending", "processing"),
-    "list_ended_jobs": ("completed", "cancelled"),
-    "list_dead_letters": ("failed",),
-}
-
 Deletion: TypeAlias = Literal["deleted", "processing", "not_found"]
 # Upper bounds of the buckets of a tally, in seconds, as in `holdfast.latency_bucket`.
 BOUNDS = (
@@ -33,24 +25,6 @@ BOUNDS = (
 )  # fmt: skip
 MOST_TALLIES = 50_000
 MOST_COUNTED = 100_000
-
-
-class JobRow(NamedTuple):
-    """A job in a list."""
-
-    id: int
-    status: str
-    kind: str
-    queue: str
-    priority: int
-    attempt: int
-    max_attempts: int | None
-    created_at: datetime
-    available_at: datetime
-    finished_at: datetime | None
-    worker: int | None
-    order_key: str | None
-    error_code: str | None
 
 
 class AttemptRow(NamedTuple):
@@ -86,16 +60,12 @@ class WaitingRow(NamedTuple):
     blockers: int | None
     """Chains that must end before it."""
     stopped_by: int | None
-    """The dead letter that stopped its order key; 0: jobs of the key have moved to another database."""
-    moved_to: str | None
-    """That database."""
+    """The dead letter that stopped its order key."""
     behind: int | None
     """The first job of its order key."""
 
 
 class WorkerRow(NamedTuple):
-    """A worker, and how it stopped."""
-
     id: int
     name: str
     started_at: datetime
@@ -153,16 +123,6 @@ class Rights(NamedTuple):
     """Whether the user may act as an operator, which is recorded in the audit log."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Filter:
-    """Selects jobs; None matches any value."""
-
-    status: str | None = None
-    kind: str | None = None
-    queue: str | None = None
-    order_key: str | None = None
-
-
 def limit_time(seconds: float, *, lock_seconds: float = 2, pinned: bool = True) -> Statement[None]:
     """Set timeouts for all later statements of the transaction, and its time zone to UTC.
 
@@ -173,21 +133,12 @@ def limit_time(seconds: float, *, lock_seconds: float = 2, pinned: bool = True) 
     return statement("limit_time", nothing, **limits, path=PINNED_PATH if pinned else None)
 
 
-def list_jobs(which: Filter, limit: int) -> list[Statement[list[JobRow]]]:
-    """Return one statement per table that may hold such jobs: run them in one snapshot and merge by id."""
-    if not 1 <= limit <= MOST:
-        raise ValueError(f"a list has 1 to {MOST} jobs, not {limit}")
-    names = [name for name, statuses in _LISTS.items() if which.status is None or which.status in statuses]
-    return [statement(name, many(JobRow), **asdict(which), limit=limit) for name in names]
-
-
 def read_job(job_id: int) -> Statement[dict[str, Any] | None]:
     """Return the job's row from whichever table has it, unchanged; None if it does not exist."""
     return statement("read_job", lambda rows: json.loads(rows[0][0]) if rows else None, id=job_id)
 
 
 def read_waiting(job_id: int) -> Statement[WaitingRow | None]:
-    """Return why a job waits; None if it does not wait."""
     return statement("read_waiting", one_or_none(WaitingRow), id=job_id)
 
 
@@ -217,6 +168,11 @@ def read_isolation() -> Statement[IsolationLevels]:
     return statement("read_isolation", one(IsolationLevels))
 
 
+def is_read_only() -> Statement[bool]:
+    """Return whether the database cannot be written now."""
+    return statement("is_read_only", value)
+
+
 def read_server() -> Statement[ServerInfo]:
     return statement("read_server", one(ServerInfo))
 
@@ -229,7 +185,7 @@ def read_rights() -> Statement[Rights]:
     return statement("read_rights", one(Rights))
 
 
-class Counted(NamedTuple):
+class KindCount(NamedTuple):
     """The number of live jobs of one kind in one queue."""
 
     queue: str
@@ -249,7 +205,7 @@ class Census(NamedTuple):
     seconds: float
     sampled: float
     """The fraction of the table that was counted."""
-    lines: list[Counted]
+    lines: list[KindCount]
 
 
 class TallyLine(NamedTuple):
@@ -306,12 +262,12 @@ def _census(rows: Sequence[Row]) -> Census:
     if at is None:
         return Census(now, None, 0.0, 1.0, [])
     counted: dict[str, list[dict[str, Any]]] = json.loads(lines)
-    found: dict[tuple[str, str], Counted] = {}
+    found: dict[tuple[str, str], KindCount] = {}
     for line in counted["waiting"]:
         oldest = line.pop("oldest_due_at")
-        made = Counted(**line, oldest_due_at=datetime.fromisoformat(oldest) if oldest else None)
+        made = KindCount(**line, oldest_due_at=datetime.fromisoformat(oldest) if oldest else None)
         found[made.queue, made.kind] = made
     for line in counted["processing"]:
-        made = found.get((line["queue"], line["kind"]), Counted(line["queue"], line["kind"]))
+        made = found.get((line["queue"], line["kind"]), KindCount(line["queue"], line["kind"]))
         found[made.queue, made.kind] = made._replace(processing=line["processing"], stuck=line["stuck"])
     return Census(now, at, seconds, sampled, sorted(found.values()))

@@ -1,14 +1,14 @@
-"""One job by its id: reads it, enqueues it again after it failed, and changes when it is due."""
+"""One job or one chain by its id: reads it; enqueues a job again after it failed, and changes when it is due."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
-from holdfast._model.errors import HoldfastError, JobMoved
+from holdfast._model.errors import HoldfastError
 from holdfast._model.job import Handle, Progress
-from holdfast._store.chain import ChainEnd, End, result_of
-from holdfast._store.statement import Statement, one, one_or_none, statement, time_text, value
+from holdfast._store.chain import MOST, ChainEnd, End, result_of
+from holdfast._store.statement import Row, Statement, one, statement, time_text, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,37 +20,6 @@ R_co = TypeVar("R_co", covariant=True)
 JobStatus: TypeAlias = Literal["blocked", "pending", "processing", "completed", "failed", "cancelled"]
 RetryStatus: TypeAlias = Literal["retried", "already_retried", "duplicate", "not_failed"]
 Rescheduling: TypeAlias = Literal["rescheduled", "processing", "blocked", "not_found"]
-
-
-class JobColumns(NamedTuple):
-    """The columns of a job, live or ended."""
-
-    id: int
-    chain_id: int
-    kind: str
-    queue: str
-    status: JobStatus
-    priority: int
-    attempt: int
-    max_attempts: int | None
-    created_at: datetime
-    available_at: datetime
-    finished_at: datetime | None
-    unique_key: str | None
-    order_key: str | None
-    cancel_requested: bool
-    result: str | None
-    error_code: str | None
-    error: str | None
-    next_id: int | None
-    replay_of: int | None
-    progress: float | None
-    progress_note: str | None
-
-    @property
-    def moved(self) -> bool:
-        """Whether it is in another database: its name is the `error`, and the job's id there the `next_id`."""
-        return str(self.status) == "moved"
 
 
 @dataclass(frozen=True)
@@ -78,6 +47,8 @@ class JobInfo(Generic[R_co]):
     order_key: str | None
     cancel_requested: bool
     """True while the worker that runs the job is asked to stop it."""
+    stored_result: str | None = field(repr=False)
+    """JSON text."""
     error_code: str | None
     """Of the last attempt that failed."""
     error: str | None
@@ -86,8 +57,6 @@ class JobInfo(Generic[R_co]):
     replay_of: int | None
     """The failed job that this one retries."""
     progress: Progress | None
-    stored_result: str | None = field(repr=False)
-    """JSON text."""
     decode: Callable[[str | None], R_co] = field(repr=False, compare=False)
     """Decodes the result from JSON text."""
 
@@ -112,6 +81,31 @@ class JobInfo(Generic[R_co]):
 
 
 @dataclass(frozen=True)
+class Chain(Generic[R_co]):
+    """A chain with its jobs so far."""
+
+    id: int
+    jobs: tuple[JobInfo[R_co], ...]
+    """Oldest first; a longer chain has only its last 1,000 jobs here. The result of the chain is that of the last."""
+
+    @property
+    def status(self) -> str:
+        """The status of its last job."""
+        return self.jobs[-1].status
+
+    @property
+    def result(self) -> R_co:
+        """The chain's result; raises ChainFailed when it did not complete, HoldfastError while it is live."""
+        last = self.jobs[-1]
+        if not last.ended:
+            raise HoldfastError(f"chain {self.id} has not ended: its job {last.id} is {last.status}")
+        if last.next_id is not None:
+            # The job after the last one was deleted, so the end of the chain is unknown.
+            return result_of(self.id, ChainEnd(last.id, "not_found", None, None, None), last.decode)
+        return last.result
+
+
+@dataclass(frozen=True)
 class RetryResult(Generic[R]):
     """The answer to `retry`."""
 
@@ -129,19 +123,24 @@ class RetryRow(NamedTuple):
     queue: str | None
 
 
-def get_job(job_id: int) -> Statement[JobColumns | None]:
-    """Return a job, live or ended; None if it does not exist or is no longer stored."""
-    return statement("get_job", one_or_none(JobColumns), id=job_id)
+def get_job(job_id: int, decode: Callable[[str | None], Any] = str) -> Statement[JobInfo[Any] | None]:
+    """Return a job, live or ended; None if it does not exist or is no longer stored. `decode`: its result, of JSON."""
+    return statement("get_job", lambda rows: _job_info(rows[0], decode) if rows else None, id=job_id)
 
 
-def job_info(row: JobColumns, decode: Callable[[str | None], Any]) -> JobInfo[Any]:
-    """Return a job for callers; raises JobMoved if it has moved."""
-    if row.moved:
-        raise JobMoved(row.id, row.error or "", row.next_id)
-    columns = row._asdict()
-    progress, note, result = (columns.pop(name) for name in ("progress", "progress_note", "result"))
-    reported = None if progress is None else Progress(progress, note)
-    return JobInfo(**columns, progress=reported, stored_result=result, decode=decode)
+def read_chain(
+    chain: int, decode: Callable[[str | None], Any] = str, *, limit: int = MOST
+) -> Statement[tuple[JobInfo[Any], ...]]:
+    """Return the last `limit` jobs of a chain, oldest first. `decode`: the result of the chain, of JSON."""
+    return statement(
+        "read_chain", lambda rows: tuple(_job_info(row, decode) for row in reversed(rows)), chain=chain, limit=limit
+    )
+
+
+def _job_info(row: Row, decode: Callable[[str | None], Any]) -> JobInfo[Any]:
+    *fields, progress, note = row
+    fields += [None if progress is None else Progress(progress, note), decode]
+    return JobInfo(*fields)
 
 
 def retry_job(job_id: int, *, again: bool = False) -> Statement[RetryRow]:

@@ -117,11 +117,24 @@ class ReapedJob(NamedTuple):
     """The new state; `busy`: unchanged, because its order key is in use."""
 
 
-class ReaperPass(NamedTuple):
-    """The result of one pass of a reaper."""
+class DeadWorker(NamedTuple):
+    """A worker that sent no heartbeat for a whole lease and had not stopped."""
 
+    id: int
+    name: str
+    host: str | None
+    pid: int | None
+    heartbeat_at: str
+    """Its last heartbeat, as text."""
+
+
+class ReaperPass(NamedTuple):
     at: datetime
     """When it began, by the server's clock."""
+    set_back: bool
+    """Whether the last heartbeat of a worker lies ahead: see `shorten_leases`."""
+    died: list[DeadWorker]
+    """Each worker is found once, by one reaper of the fleet."""
     jobs: list[ReapedJob]
 
 
@@ -157,8 +170,17 @@ def reap_jobs(  # noqa: PLR0913 - one keyword per input of a pass
 
 
 def _pass(rows: Sequence[Row]) -> ReaperPass:
-    jobs = [ReapedJob._make((*row[1:-1], ClaimAnswer(row[-1]))) for row in rows if row[1] is not None]
-    return ReaperPass(rows[0][0], jobs)
+    jobs = [ReapedJob._make((*row[3:-1], ClaimAnswer(row[-1]))) for row in rows if row[3] is not None]
+    at, set_back, died, *_ = rows[0]
+    return ReaperPass(at, bool(set_back), [DeadWorker._make(worker) for worker in json.loads(died or "[]")], jobs)
+
+
+def shorten_leases() -> Statement[int]:
+    """After the server's clock was set back, end leases that were taken before one lease from now.
+
+    Return the number of workers that had not sent a heartbeat since.
+    """
+    return statement("shorten_leases", value)
 
 
 def claim_suspects(

@@ -41,6 +41,18 @@ def fold_tallies(span: TallySpan) -> Statement[int]:
     return statement("fold_tallies", value, since=span.since.isoformat(), until=span.until.isoformat())
 
 
+class SetBack(NamedTuple):
+    """The job after which the next batch begins, None if this was the last, and the number of rows changed."""
+
+    until: int | None
+    rows: int
+
+
+def set_back_jobs(*, since: int, limit: int) -> Statement[SetBack]:
+    """After the server's clock was set back, let jobs be due that the clock before made due later."""
+    return statement("set_back_jobs", one(SetBack), since=since, limit=limit)
+
+
 def delete_sleepers(*, limit: int = 10_000) -> Statement[int]:
     return statement("delete_sleepers", value, limit=limit)
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
-from holdfast._store.statement import Statement, blocks, column, many, nothing, statement, text_array, value
+from holdfast._store.statement import Statement, blocks, column, many, nothing, statement, text_array
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -112,11 +112,9 @@ class OutboxTable:
         return self._statement("mark_rows", nothing, params, assignments=", ".join(assigned))
 
     def delete_rows(self, ids: Iterable[str]) -> Statement[None]:
-        """Delete the rows."""
         return self._statement("delete_rows", nothing, {"ids": text_array(ids)})
 
     def imported_rows(self, ids: Iterable[str]) -> Statement[list[str]]:
-        """Return which of these rows are imported already."""
         return statement("imported_rows", column, source=self.source, ids=text_array(ids))
 
     def record_imports(self, ids: Iterable[str]) -> Statement[list[str]]:
@@ -163,16 +161,6 @@ def list_columns(schema: str, table: str) -> Statement[list[OutboxColumn]]:
 def list_tables() -> Statement[list[str]]:
     """Return the names of other tables, with their schemas."""
     return statement("list_tables", column)
-
-
-def read_path() -> Statement[str]:
-    """Return the search_path of the session."""
-    return statement("read_path", value)
-
-
-def restore_path(path: str) -> Statement[None]:
-    """Set the search_path of the transaction, where it was pinned."""
-    return statement("pin_names", nothing, path=path, local=True)
 
 
 def _created(table: OutboxTable) -> str:

@@ -2,9 +2,9 @@
 
 All other statements are fixed text in `sql/`. These are composed, since the names of tables and columns are the
 application's, and so is the number of columns and foreign keys: a parameter can stand for a value, and not for a name.
-Names are quoted as `Identifier`, values as `Literal`. Two texts are used as they are: the condition of a declaration,
-which is a part of the application's program, and types as the server writes them. There are no parameters, since a name
-may have a percent sign.
+Names are quoted as `Identifier`, values as `Literal`. Three texts are used as they are: the condition of a declaration,
+which is a part of the application's program, `TypeName`, which only the catalog gives, and the relation of a period,
+which is an `Identifier` or comes from the catalog. There are no parameters, since a name may have a percent sign.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import date
 
-    from holdfast._store.catalog import Reference
+    from holdfast._store.catalog import Reference, TypeName
 
 # Older rows stay: the name of their month would not have six digits.
 _OLDEST = "1000-01-01"
@@ -165,7 +165,7 @@ def create_schema(name: str) -> Composed:
     return SQL("CREATE SCHEMA {}").format(Identifier(name))
 
 
-def create_archived(table: Identifier, types: Mapping[str, str], *, at: str) -> Composed:
+def create_archived(table: Identifier, types: Mapping[str, TypeName], *, at: str) -> Composed:
     """Return a statement that creates a table with these columns, partitioned by the column `at`."""
     return SQL("CREATE TABLE {} ({}) PARTITION BY RANGE ({})").format(table, _declared(types), Identifier(at))
 
@@ -178,11 +178,11 @@ def create_index(table: Identifier, column: str) -> Composed:
     return SQL("CREATE INDEX ON {} ({})").format(table, Identifier(column))
 
 
-def add_column(table: Identifier, name: str, type_: str) -> Composed:
+def add_column(table: Identifier, name: str, type_: TypeName) -> Composed:
     return SQL("ALTER TABLE {} ADD COLUMN {}").format(table, _declared({name: type_}))
 
 
-def change_type(table: Identifier, column: str, type_: str) -> Composed:
+def change_type(table: Identifier, column: str, type_: TypeName) -> Composed:
     return SQL("ALTER TABLE {} ALTER COLUMN {} TYPE {}").format(table, Identifier(column), SQL(type_))
 
 
@@ -207,7 +207,7 @@ def drop_table(table: Identifier) -> Composed:
     return SQL("DROP TABLE {}").format(table)
 
 
-def ensure_table(table: Identifier, types: Mapping[str, str]) -> Composed:
+def ensure_table(table: Identifier, types: Mapping[str, TypeName]) -> Composed:
     return SQL("CREATE TABLE IF NOT EXISTS {} ({})").format(table, _declared(types))
 
 
@@ -220,5 +220,5 @@ def _names(columns: Iterable[str]) -> Composed:
     return _COMMA.join(map(Identifier, columns))
 
 
-def _declared(types: Mapping[str, str]) -> Composed:
+def _declared(types: Mapping[str, TypeName]) -> Composed:
     return _COMMA.join(SQL("{} {}").format(Identifier(name), SQL(type_)) for name, type_ in types.items())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
-from holdfast._model.schedule import parse
+from holdfast._model.schedule import next_slot
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.statement import (
     Row,
@@ -29,19 +30,38 @@ if TYPE_CHECKING:
 
     from holdfast._logs.failure import Failure
     from holdfast._model.new_job import NewJob
-    from holdfast._model.schedule import Schedule
+    from holdfast._model.schedule import Missed, Schedule
 
 
 SINGLETON_KEY = "worker:scheduler:"
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class ScheduleScan(NamedTuple):
-    """The current state of a runner's schedule."""
+@dataclass(frozen=True, slots=True)
+class SlotScan:
+    """A schedule as it was seen, and when its next slot is."""
 
     text: str
     now: datetime
     next_at: datetime | None
+    skipped: bool | None
+    """Whether its slot passed unused, and is not made up for."""
+
+    @property
+    def following(self) -> datetime:
+        """The first slot after now."""
+        return next_slot(self.text, self.now)
+
+    @property
+    def unset(self) -> bool:
+        """Whether its next slot must be set: it has none, it is skipped, or a clock that was ahead has set it."""
+        return self.next_at is None or bool(self.skipped) or self.next_at > self.following
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleScan(SlotScan):
+    """The current state of a runner's schedule."""
+
     paused: bool
     triggered: bool
     slot_at: datetime | None
@@ -55,6 +75,14 @@ class ScheduleScan(NamedTuple):
         return self.triggered or (not self.paused and (self.next_at <= self.now or self.slot_at is not None))
 
 
+@dataclass(frozen=True, slots=True)
+class PeriodicScan(SlotScan):
+    """The current state of a periodic job's schedule."""
+
+    name: str
+    due: bool | None
+
+
 class Slot(NamedTuple):
     """A slot that this worker holds, with a token, until its lease ends."""
 
@@ -63,16 +91,6 @@ class Slot(NamedTuple):
     token: int
     attempt: int
     run_id: int
-
-
-class PeriodicScan(NamedTuple):
-    """The current state of a periodic job's schedule."""
-
-    name: str
-    text: str
-    now: datetime
-    next_at: datetime | None
-    due: bool | None
 
 
 class ScheduleLine(NamedTuple):
@@ -100,18 +118,31 @@ class ScheduleLine(NamedTuple):
     """The id of the worker that runs it."""
     locked_until: datetime | None
     """The end of that worker's lease."""
+    missed: Missed
+    """Whether a slot that could not start within a minute runs late or is skipped."""
+    served: bool
+    """Whether a live worker declares it. One made by hand is of every worker. Otherwise its slots do not run."""
+
+
+def declare_schedules(names: Iterable[str], *, worker: int) -> Statement[None]:
+    """Record the schedules that the application of a worker declares."""
+    return statement("declare_schedules", nothing, names=text_array(names), worker=worker)
 
 
 def register_schedules(
-    given: Iterable[tuple[str, Schedule, NewJob[object] | None]], *, at_start: Collection[str] = ()
+    given: Iterable[tuple[str, Schedule, NewJob[object] | None]],
+    *,
+    at_start: Collection[str] = (),
+    skipping: Collection[str] = (),
 ) -> Statement[list[str]]:
     """Store the declared schedules; return the names of new and changed ones. Operators' edits are kept.
 
-    `at_start`: the names of schedules that are due at once if they have never run.
+    `at_start`: the names of schedules that are due at once if they have never run. `skipping`: those that skip missed
+    slots.
     """
     rows = [
         f'{{"name":{json.dumps(name)},"schedule":{json.dumps(every.text)},"at_start":{json.dumps(name in at_start)}'
-        f"{_job(job)}}}"
+        f',"missed":"{"skip" if name in skipping else "run"}"{_job(job)}}}'
         for name, every, job in given
     ]
     return statement("register_schedules", column, given=f"[{','.join(rows)}]")
@@ -121,17 +152,18 @@ def look_at_schedule(name: str) -> Statement[ScheduleScan | None]:
     return statement("look_at_schedule", one_or_none(ScheduleScan), name=name)
 
 
-def set_next(seen: Mapping[str, str], *, now: datetime) -> Statement[int]:
-    """Set the first slot of each schedule whose text is still as in `seen`, from the database's `now`; return how many.
+def set_next(looks: Mapping[str, SlotScan]) -> Statement[list[str]]:
+    """Set the next slot of each schedule that is still as it was seen, by name.
 
-    The others were set or edited by another process.
+    Return the names. The others were set or edited by another process.
     """
     return statement(
         "set_next",
-        len,
-        names=text_array(seen),
-        seen=text_array(seen.values()),
-        following=text_array(parse(text).next(now).isoformat() for text in seen.values()),
+        column,
+        names=text_array(looks),
+        seen=text_array(look.text for look in looks.values()),
+        seen_next=text_array(time_text(look.next_at) for look in looks.values()),
+        following=text_array(look.following.isoformat() for look in looks.values()),
     )
 
 
@@ -145,7 +177,7 @@ def claim_slot(name: str, look: ScheduleScan, *, worker: int, lease: timedelta) 
         lease_ms=lease // _MILLISECOND,
         seen=look.text,
         seen_next=time_text(look.next_at),
-        following=parse(look.text).next(look.now).isoformat(),
+        following=look.following.isoformat(),
     )
 
 
@@ -164,7 +196,7 @@ def end_slot(  # noqa: PLR0913 - one keyword per field of a run
     failure: Failure | None = None,
     again: bool = False,
 ) -> Statement[bool]:
-    """End the slot, or return it to be run `again`, and record the run if it has an outcome; False: it was lost."""
+    """End the slot, or return it to be run `again`; without an outcome it did not run. False: it was lost."""
     return statement(
         "end_slot",
         value,
@@ -202,7 +234,7 @@ def enqueue_slots(looks: Sequence[PeriodicScan]) -> Statement[FilledSlots]:
         names=text_array(look.name for look in looks),
         seen=text_array(look.text for look in looks),
         seen_next=text_array(time_text(look.next_at) for look in looks),
-        following=text_array(parse(look.text).next(look.now).isoformat() for look in looks),
+        following=text_array(look.following.isoformat() for look in looks),
     )
 
 
@@ -268,8 +300,6 @@ class StartedRun(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """A run in a list."""
-
     id: int
     runner: str
     started_at: datetime
@@ -288,6 +318,7 @@ class Running(NamedTuple):
     since: datetime
     worker: int
     """The id of the worker that runs it."""
+    worker_name: str
 
 
 def start_run() -> Statement[StartedRun]:
@@ -327,7 +358,6 @@ def list_runs(runner: str | None = None, *, limit: int = 50) -> Statement[list[R
 
 
 def last_runs(*, days: int = 7, limit: int = 1000) -> Statement[list[RunRow]]:
-    """Return the last ended run of each runner."""
     return statement("last_runs", _lines, days=days, limit=limit)
 
 

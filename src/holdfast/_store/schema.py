@@ -1,4 +1,7 @@
-"""The schema of the database: lists and applies migrations, and checks that this code can use the schema."""
+"""The schema of the database: lists and applies migrations, and checks that this code can use the schema.
+
+The first migration is all of `sql/schema`, a file per subject. Later ones are files in `sql/migrations`.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,20 @@ from holdfast._store.statement import PINNED_PATH, Statement, one, statement, st
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from importlib.resources.abc import Traversable
 
 
 # number, name and checksum of a migration in the database
 Applied: TypeAlias = tuple[int, str, str]
 
 _FILE_NAME = re.compile(r"(\d{4})_[a-z_]+\.sql")
+_FIRST = "0001_schema.sql"
 # A migration whose name ends so removes something that older code needs. All others keep older code working.
 _BREAKING = "_breaking"
 # A migration that cannot get its locks is retried for this many seconds, with a pause before each attempt.
 PATIENCE = 60.0
 _PAUSE = (0.2, 1.0)
+SQL_ASCII = "has the encoding SQL_ASCII, in which texts are bytes of no known encoding: create one with UTF8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +52,17 @@ class Migration:
 @cache
 def migrations() -> tuple[Migration, ...]:
     """Return all migrations of the schema, in the order in which they are applied."""
-    found = sorted(
-        (
-            file
-            for file in files("holdfast._store").joinpath("sql", "migrations").iterdir()
-            if file.name.endswith(".sql")
-        ),
+    subjects = [file.read_text("utf-8") for file in _files("schema")]
+    later = [(file.name, file.read_text("utf-8")) for file in _files("migrations")]
+    return numbered([(_FIRST, "\n".join(subjects)), *later])
+
+
+def _files(folder: str) -> list[Traversable]:
+    found = files("holdfast._store").joinpath("sql", folder)
+    return sorted(
+        (file for file in found.iterdir() if file.name.endswith(".sql")) if found.is_dir() else (),
         key=lambda file: file.name,
     )
-    return numbered([(file.name, file.read_text("utf-8")) for file in found])
 
 
 def numbered(texts: Sequence[tuple[str, str]]) -> tuple[Migration, ...]:
@@ -80,10 +88,17 @@ def migrate(conn: psycopg.Connection[Any]) -> list[str]:
         raise UnsupportedConnection(f"migrate: expected a psycopg.Connection, got {given}: give psycopg.connect(url)")
     if conn.info.transaction_status != TransactionStatus.IDLE:
         raise UnsupportedConnection("migrate makes its own transactions: give it a connection that is not in one")
+    if encoding(conn) == "SQL_ASCII":
+        raise UnsupportedConnection(f"migrate: the database {conn.info.dbname} {SQL_ASCII}")
     names = []
     while (migration := _take_step_through(conn)) is not None:
         names.append(migration.name)
     return names
+
+
+def encoding(conn: psycopg.Connection[Any]) -> str | None:
+    """Return the encoding of the database. None: whatever answers for the server does not report it."""
+    return conn.info.parameter_status("server_encoding")
 
 
 def script() -> str:
@@ -242,7 +257,6 @@ def read_readiness() -> Statement[Readiness]:
 
 
 def applied_migrations() -> Statement[list[Applied]]:
-    """Return the migrations of this database."""
     return statement("applied_migrations", lambda rows: [(row[0], row[1], row[2]) for row in rows])
 
 

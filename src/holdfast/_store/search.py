@@ -21,7 +21,6 @@ from holdfast._store.statement import (
     statement,
     text_array,
     time_text,
-    unless_moved,
     value,
 )
 
@@ -64,7 +63,7 @@ class Search:
     """False: leave out dead letters that are replayed already."""
 
 
-class FoundJob(NamedTuple):
+class JobRow(NamedTuple):
     id: int
     status: str
     kind: str
@@ -87,7 +86,7 @@ class Scan(NamedTuple):
     jobs: int
     least: int | None
     back_to: datetime | None
-    found: list[FoundJob]
+    found: list[JobRow]
 
 
 class Span(NamedTuple):
@@ -122,24 +121,12 @@ class ChainTail(NamedTuple):
     finished_at: datetime | None
 
 
-class BlockedJob(NamedTuple):
-    id: int
-    kind: str
-    queue: str
-    status: str
-    attempt: int
-    created_at: datetime
-    chain_id: int
-
-
 class LastError(NamedTuple):
     text: str | None
     at: datetime
 
 
-class Acted(NamedTuple):
-    """The result of an action on one job."""
-
+class ActionResult(NamedTuple):
     id: int
     done: bool
     answer: str
@@ -176,7 +163,7 @@ def group_dead_letters(which: Search, span: Span, *, scan: int, limit: int) -> S
     return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, limit=limit)
 
 
-def read_payloads(jobs: Sequence[FoundJob], *, largest: int) -> Statement[dict[int, str]]:
+def read_payloads(jobs: Sequence[JobRow], *, largest: int) -> Statement[dict[int, str]]:
     """Return the payloads of these jobs as JSON text; those larger than `largest` bytes are left out."""
     return statement(
         "read_payloads",
@@ -193,11 +180,11 @@ def read_last_error() -> Statement[LastError | None]:
     return statement("read_last_error", one_or_none(LastError))
 
 
-def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, FoundJob]]:
+def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, JobRow]]:
     """Return the jobs with these ids; ids that do not exist are left out."""
     return statement(
         "find_named_jobs",
-        lambda rows: {row[0]: FoundJob._make(row) for row in rows},
+        lambda rows: {row[0]: JobRow._make(row) for row in rows},
         ids=number_array(ids),
         limit=len(ids),
     )
@@ -214,14 +201,16 @@ def last_of_chains(chains: Iterable[int]) -> Statement[dict[int, ChainTail]]:
     )
 
 
-def list_blocked(chain: int, limit: int = 100) -> Statement[list[BlockedJob]]:
-    """Return the live jobs that wait for a chain."""
-    return statement("list_blocked", many(BlockedJob), chain=chain, limit=limit)
+def list_blocked(chain: int, limit: int = 100) -> Statement[list[tuple[int, JobRow]]]:
+    """Return the live jobs that wait for a chain, each with the id of its own chain."""
+    return statement(
+        "list_blocked", lambda rows: [(row[0], JobRow._make(row[1:])) for row in rows], chain=chain, limit=limit
+    )
 
 
 def act_on_jobs(
     action: str, jobs: Mapping[int, datetime | None], due: datetime | None = None, *, again: bool = False
-) -> Statement[list[Acted]]:
+) -> Statement[list[ActionResult]]:
     """Run an action on these jobs (`retry`, `cancel`, `delete` or `reschedule`); return the result of each.
 
     Needs READ COMMITTED. `jobs`: when each ended; None: unknown, and then a dead letter is searched for. `again`: retry
@@ -230,7 +219,7 @@ def act_on_jobs(
     ended = [time.isoformat() for time in jobs.values() if time is not None]
     return statement(
         "act_on_jobs",
-        many(Acted),
+        many(ActionResult),
         action=action,
         ids=number_array(jobs),
         ended=text_array(ended) if len(ended) == len(jobs) else None,
@@ -254,18 +243,15 @@ def _scanned(which: Search, span: Span) -> dict[str, Parameter]:
 
 def _scan(rows: Sequence[Row]) -> Scan:
     jobs, least, back_to = rows[0][:3]
-    return Scan(jobs, least, back_to, [FoundJob._make(row[3:]) for row in rows if row[3] is not None])
+    return Scan(jobs, least, back_to, [JobRow._make(row[3:]) for row in rows if row[3] is not None])
 
 
 Cancellation: TypeAlias = Literal["cancelled", "requested", "not_found"]
 
 
 def cancel_job(job_id: int) -> Statement[Cancellation]:
-    """Cancel a job: returns `cancelled` if it had not started, `requested` if it runs or waits in an order key.
-
-    Raises JobMoved if it has moved.
-    """
-    return statement("cancel_job", unless_moved(job_id), id=job_id)
+    """Cancel a job: returns `cancelled` if it had not started, `requested` if it runs or waits in an order key."""
+    return statement("cancel_job", value, id=job_id)
 
 
 def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
@@ -277,6 +263,6 @@ def replay_job(job_id: int, *, again: bool = False) -> Statement[int | None]:
 
 
 def resume_order_key(key: str) -> Statement[bool]:
-    """Unblock an order key that a failed job blocked; return False if none did. A key that a move holds stays held."""
+    """Unblock an order key that a failed job blocked; return False if none did."""
     check_text("order_key", key, KEY_LIMIT)
     return statement("resume_order_key", value, key=key)

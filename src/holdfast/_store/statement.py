@@ -9,11 +9,11 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-from holdfast._model.errors import JobMoved
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from datetime import datetime
+
+    from holdfast._model.errors import HoldfastError
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -47,10 +47,16 @@ class Statement(Generic[T_co]):
     sql: str
     params: Mapping[str, Parameter]
     read: Callable[[Sequence[Row]], T_co]
+    unfit: type[HoldfastError] | None = None
+    """The error for a text that the encoding of the database or the connection lacks. None: that of the driver."""
 
     def then(self, make: Callable[[T_co], T]) -> Statement[T]:
         """Return the same statement, whose value is what `make` returns for the value of this one."""
-        return Statement(self.sql, self.params, lambda rows: make(self.read(rows)))
+        return Statement(self.sql, self.params, lambda rows: make(self.read(rows)), self.unfit)
+
+    def storing(self, unfit: type[HoldfastError]) -> Statement[T_co]:
+        """Return the same statement, which raises `unfit` for a text that cannot be stored there."""
+        return Statement(self.sql, self.params, self.read, unfit)
 
 
 def statement(name: str, read: Callable[[Sequence[Row]], T], /, **params: Parameter) -> Statement[T]:
@@ -105,18 +111,6 @@ def many(row_type: Callable[..., T]) -> Callable[[Sequence[Row]], list[T]]:
     return lambda rows: [row_type(*row) for row in rows]
 
 
-def unless_moved(job_id: int) -> Callable[[Sequence[Row]], Any]:
-    """Return a function that reads an answer; it raises JobMoved if the row has the place of this job or chain."""
-
-    def read(rows: Sequence[Row]) -> Any:
-        answer, place, moved_id = rows[0]
-        if place is not None:
-            raise JobMoved(job_id, place, moved_id)
-        return answer
-
-    return read
-
-
 @cache
 def names_nothing(sql: str) -> bool:
     """Return whether a statement has no function or operator that PostgreSQL resolves by the search_path.
@@ -131,6 +125,16 @@ def names_nothing(sql: str) -> bool:
 def pin_names(*, local: bool) -> Statement[None]:
     """Resolve unqualified names only in `pg_catalog`: for the session, or for the transaction if `local`."""
     return statement("pin_names", nothing, path=PINNED_PATH, local=local)
+
+
+def read_path() -> Statement[str]:
+    """Return the search_path of the session."""
+    return statement("read_path", value)
+
+
+def restore_path(path: str) -> Statement[None]:
+    """Set the search_path of the transaction, where it was pinned."""
+    return statement("pin_names", nothing, path=path, local=True)
 
 
 def time_text(time: datetime | None) -> str | None:

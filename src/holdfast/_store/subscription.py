@@ -89,7 +89,7 @@ class Delivery(NamedTuple):
     answer: str
 
 
-class Fed(NamedTuple):
+class FeedResult(NamedTuple):
     events: int
     more: bool
     made: list[int]
@@ -203,14 +203,14 @@ def feed_jobs(  # noqa: PLR0913 - one keyword per column of a job
     max_attempts: int | None,
     ordered: bool,
     limit: int,
-) -> Statement[Fed | None]:
+) -> Statement[FeedResult | None]:
     """Make jobs from the next events and store the position in one transaction.
 
     Returns None when the subscription is paused or another worker holds it.
     """
     return statement(
         "feed_jobs",
-        one_or_none(Fed),
+        one_or_none(FeedResult),
         subscription=subscription,
         worker=worker,
         kind=kind,
@@ -279,7 +279,6 @@ def find_subscription(name: str) -> Statement[int | None]:
 
 
 def pause_subscription(subscription: int, *, paused: bool) -> Statement[bool]:
-    """Pause a subscription, or resume it."""
     return statement("pause_subscription", bool, subscription=subscription, paused=paused)
 
 

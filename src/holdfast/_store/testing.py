@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from holdfast._store.statement import Statement, column, many, number_array, one_or_none, statement, text_array
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime, timedelta
+    from collections.abc import Callable, Iterable
+    from datetime import timedelta
+
+T = TypeVar("T")
 
 MOST = 10_000
-
-
-class EnqueuedRow(NamedTuple):
-    """A job as it was enqueued, except for its times, which the test kit may have moved."""
-
-    id: int
-    status: str
-    payload: str | None
-    headers: str | None
-    queue: str
-    priority: int
-    max_attempts: int | None
-    created_at: datetime
-    available_at: datetime
-    expires_at: datetime | None
-    order_key: str | None
-    order_block: bool
-    unique_key: str | None
-    after: list[int] | None
-    """None: not stored in the history."""
-    run_anyway: bool | None
 
 
 class LentJob(NamedTuple):
@@ -80,17 +61,15 @@ def open_windows() -> Statement[dict[int, float]]:
 
 
 def end_windows(jobs: Iterable[int]) -> Statement[int]:
-    """End the unique windows of these jobs."""
     return statement("end_windows", len, jobs=number_array(jobs))
 
 
-def enqueued_jobs(kind: str) -> Statement[list[EnqueuedRow]]:
-    """Return the jobs of a kind, including ended ones, oldest first."""
-    return statement("enqueued_jobs", many(EnqueuedRow), kind=kind, limit=MOST)
+def enqueued_jobs(kind: str, made: Callable[..., T]) -> Statement[list[T]]:
+    """Return what is made of each job of a kind, including ended ones, oldest first. Its times may have been moved."""
+    return statement("enqueued_jobs", many(made), kind=kind, limit=MOST)
 
 
 def enqueued_kinds(limit: int = 20) -> Statement[dict[str, int]]:
-    """Return the number of jobs of each kind."""
     return statement("enqueued_kinds", dict, limit=limit)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from holdfast._store.inspect import Census, Counted
+    from holdfast._store.inspect import Census, KindCount
 
 
 def register_worker(  # noqa: PLR0913 - one keyword per column
@@ -152,7 +152,7 @@ def identify_database() -> Statement[str]:
 
 
 def read_identity() -> Statement[str]:
-    """Return the identity of the schema, a part of every idempotency key; empty if its row was deleted."""
+    """Return the identity of the schema, a part of idempotency keys and message ids; empty if its row was deleted."""
     return statement("read_identity", lambda rows: UUID(str(rows[0][0])).hex if rows else "")
 
 
@@ -187,7 +187,7 @@ def is_served(queue: str, kind: str, workers: Iterable[FleetWorker]) -> bool:
     return any(one.state == "live" and queue in one.queues and kind in one.kinds for one in workers)
 
 
-def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[Counted]:
+def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[KindCount]:
     """Return the kinds that have due jobs but no live worker."""
     served = {(queue, kind) for one in workers if one.state == "live" for queue in one.queues for kind in one.kinds}
     return [line for line in census.lines if line.due and (line.queue, line.kind) not in served]

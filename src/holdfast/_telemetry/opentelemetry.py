@@ -81,7 +81,7 @@ class Tracing:
             spans = [self._attempt(worker, attempt, inside, _made_in(attempt)) for attempt in attempts[:MOST_SPANS]]
         token = otel.attach(set_span_in_context(active))
         try:
-            yield lambda outcomes: _tell(spans, outcomes)
+            yield lambda outcomes: _set_outcomes(spans, outcomes)
         finally:
             otel.detach(token)
             for span in {*spans, active}:
@@ -173,7 +173,7 @@ class Tracing:
             return INVALID_SPAN
 
 
-def _tell(spans: Sequence[Span], outcomes: Sequence[Outcome | None]) -> None:
+def _set_outcomes(spans: Sequence[Span], outcomes: Sequence[Outcome | None]) -> None:
     # In a large batch only the first attempts have spans.
     for span, outcome in zip(spans, outcomes, strict=False):
         span.set_attribute("holdfast.outcome", "lost" if outcome is None else _OUTCOMES[type(outcome)])

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
+from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast._engine.keeper import in_thread
+from holdfast._model.call import type_name
+from holdfast._model.connection import USE_ASYNC, USE_SYNC
 from holdfast._model.duration import as_timedelta
-from holdfast._model.errors import HoldfastError, UnknownKind
+from holdfast._model.errors import HoldfastError, UnknownKind, UnsupportedConnection
+from holdfast._model.job import Handle
 from holdfast._model.kind import Kind
-from holdfast._model.new_job import OMITTED
+from holdfast._model.new_job import OMITTED, NewJob, check_new_job
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
+from holdfast._testing.awaited import Calls, awaited
 from holdfast._testing.events import EventFeed
 from holdfast._testing.results import Enqueued, Expected, enqueued_of
 from holdfast._testing.stage import NAME, Stage, as_text, at_once, drive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     from holdfast._app.app import Holdfast
     from holdfast._app.registry import AnyKind
     from holdfast._model.duration import Duration
-    from holdfast._model.job import Handle
-    from holdfast._model.new_job import NewJob
     from holdfast._store.statement import Statement
     from holdfast._testing.results import Drained, Ran
     from holdfast._testing.stage import Call, StageRun
@@ -35,11 +39,60 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+C = TypeVar("C", bound=type[Any])
+
 MOST = 1000
 LONGEST = timedelta(seconds=30)
 _FURTHEST = timedelta(days=36_600)
 
 
+class _UnfitConnectionError(Exception):
+    """The test's own connection does not fit the verb. A handler's UnsupportedConnection is an error like any other."""
+
+
+@contextmanager
+def _own_statements() -> Iterator[None]:
+    try:
+        yield
+    except UnsupportedConnection as exc:
+        raise _UnfitConnectionError(str(exc)) from None
+
+
+def _explains_connections(cls: C) -> C:
+    """Decorate a kit so that a verb on the other sort of connection ends in one line, which names the verb to write."""
+    for name, verb in list(vars(cls).items()):
+        if inspect.isfunction(verb) and not name.startswith("_"):
+            setattr(cls, name, _explaining(name, verb))
+    return cls
+
+
+def _explaining(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    def unfit(exc: _UnfitConnectionError) -> UnsupportedConnection:
+        message = str(exc).replace(USE_SYNC, f"write holdfast.sync.{name}(…), without await")
+        return UnsupportedConnection(message.replace(USE_ASYNC, f"write await holdfast.{name}(…)"))
+
+    @wraps(verb)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        __tracebackhide__ = True
+        try:
+            answer = verb(*args, **kwargs)
+        except _UnfitConnectionError as exc:
+            raise unfit(exc) from None
+
+        @wraps(verb)
+        async def waited_for() -> Any:
+            __tracebackhide__ = True
+            try:
+                return await answer
+            except _UnfitConnectionError as exc:
+                raise unfit(exc) from None
+
+        return waited_for() if inspect.iscoroutine(answer) else answer
+
+    return call
+
+
+@_explains_connections
 class Testing:
     """Inspects jobs, runs them and advances their time, on one connection and in its current transaction.
 
@@ -57,7 +110,14 @@ class Testing:
         self.sync: SyncTesting = SyncTesting(verbs, cast("SyncConnection", connection))
         """The same verbs for synchronous connections: `kit.sync.drain()`."""
         self._verbs = verbs
+        self._calls: Calls = {}
 
+    @property
+    def unawaited(self) -> list[str]:
+        """The calls of these verbs that were never awaited and so did nothing, each with its line."""
+        return list(self._calls.values())
+
+    @awaited
     async def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
         """Fail unless this job was enqueued: with its kind, payload and given options, whether it waits or has ended.
 
@@ -66,10 +126,12 @@ class Testing:
         __tracebackhide__ = True
         await self._verbs.assert_enqueued(self._run, job, times)
 
+    @awaited
     async def enqueued(self, kind: AnyKind) -> list[Enqueued]:
         """Return the jobs of a kind, waiting or ended, oldest first; at most the last 10,000."""
-        return await self._verbs.enqueued(self._run, kind.name)
+        return await self._verbs.enqueued(self._run, _name_of(kind))
 
+    @awaited
     async def drain(
         self,
         *,
@@ -88,6 +150,7 @@ class Testing:
         feed = self._verbs.feed if events else None
         return await self._verbs.staged(self._run, _in_thread, _drain(limit, timeout, feed, raise_errors=raise_errors))
 
+    @awaited
     async def run_job(
         self,
         job: NewJob[Any] | Handle[Any],
@@ -101,6 +164,7 @@ class Testing:
         """
         return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
+    @awaited
     async def run_schedule(
         self,
         name: str,
@@ -112,6 +176,7 @@ class Testing:
         job = self._verbs.scheduled(name)
         return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
+    @awaited
     async def travel(
         self, span: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
@@ -123,9 +188,11 @@ class Testing:
         await self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds))
 
     async def _run(self, statement: Statement[T]) -> T:
-        return await run(cast("AsyncConnection", self.connection), as_text(statement))
+        with _own_statements():
+            return await run(cast("AsyncConnection", self.connection), as_text(statement))
 
 
+@_explains_connections
 class SyncTesting:
     """The verbs of a test for synchronous connections: `kit.sync`. See the same verb of `Testing`."""
 
@@ -140,7 +207,7 @@ class SyncTesting:
 
     def enqueued(self, kind: AnyKind) -> list[Enqueued]:
         """Return the jobs of a kind, waiting or ended, oldest first. See `Testing.enqueued`."""
-        return at_once(self._verbs.enqueued(self._run, kind.name))
+        return at_once(self._verbs.enqueued(self._run, _name_of(kind)))
 
     def drain(
         self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True, events: bool = False
@@ -166,12 +233,16 @@ class SyncTesting:
         at_once(self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds)))
 
     async def _run(self, statement: Statement[T]) -> T:
-        return run_sync(self._connection, as_text(statement))
+        return self._run_now(as_text(statement))
+
+    def _run_now(self, statement: Statement[T]) -> T:
+        with _own_statements():
+            return run_sync(self._connection, statement)
 
     def _staged(self, work: Work[T]) -> T:
         def begin(call: Call) -> Coroutine[Any, Any, T]:
             async def run(statement: Statement[Any]) -> Any:
-                return await call(partial(run_sync, self._connection, as_text(statement)))
+                return await call(partial(self._run_now, as_text(statement)))
 
             return self._verbs.staged(run, call, work)
 
@@ -188,10 +259,11 @@ class KitVerbs:
         self.feed: EventFeed = EventFeed(app)
 
     async def enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
-        return [enqueued_of(row, self._app.codec) for row in await run(enqueued_jobs(kind))]
+        return await run(enqueued_jobs(kind, partial(enqueued_of, self._app.codec)))
 
     async def assert_enqueued(self, run: StageRun, job: NewJob[Any], times: int) -> None:
         __tracebackhide__ = True
+        check_new_job(job, "assert_enqueued")
         self._app.import_modules()
         if job.kind not in self._app.kinds:
             raise UnknownKind(f"{job.kind} is no kind of this application")
@@ -217,11 +289,19 @@ class KitVerbs:
             return await work(stage)
 
 
+def _name_of(kind: AnyKind) -> str:
+    if isinstance(kind, str | NewJob) or not isinstance(getattr(kind, "name", None), str):
+        raise TypeError(f"enqueued: expected a kind, as @app.job and app.declare return it, got {type_name(kind)}")
+    return kind.name
+
+
 def _drain(limit: int, timeout: Duration, events: EventFeed | None, *, raise_errors: bool) -> Work[Drained]:
     return lambda stage: stage.drain(limit=limit, seconds=_seconds(timeout), raise_errors=raise_errors, events=events)
 
 
 def _run_job(job: NewJob[Any] | Handle[Any], timeout: Duration, *, raise_errors: bool) -> Work[Ran]:
+    if not isinstance(job, Handle):
+        check_new_job(job, "run_job")
     return lambda stage: stage.run_job(job, seconds=_seconds(timeout), raise_errors=raise_errors)
 
 

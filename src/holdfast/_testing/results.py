@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from holdfast._model.job import Outcome
     from holdfast._model.kind import Kind
     from holdfast._store.claim import ClaimedJob
-    from holdfast._store.testing import EnqueuedRow
 
 # The most jobs in a message, and the longest excerpt of each payload.
 MOST_SHOWN = 10
@@ -65,23 +64,25 @@ class Enqueued:
         return self.available_at - self.created_at
 
 
-def enqueued_of(row: EnqueuedRow, codec: JsonCodec) -> Enqueued:
-    key = None if row.order_key is None else OrderKey(row.order_key, on_failure="block" if row.order_block else "next")
+def enqueued_of(codec: JsonCodec, *row: Any) -> Enqueued:
+    """Return the job of a row of `enqueued_jobs`."""
+    id_, status, payload, headers, queue, priority, max_attempts, created_at, available_at, expires_at, *keys = row
+    order_key, order_block, unique_key, after, run_anyway = keys
     return Enqueued(
-        id=row.id,
-        status=row.status,
-        payload=codec.decode(row.payload or "{}"),
-        queue=row.queue,
-        priority=row.priority,
-        max_attempts=row.max_attempts,
-        headers=json.loads(row.headers) if row.headers else {},
-        order_key=key,
-        unique_key=row.unique_key,
-        created_at=row.created_at,
-        available_at=row.available_at,
-        expires_at=row.expires_at,
-        after=None if row.after is None else tuple(row.after),
-        if_blocker_fails=None if row.run_anyway is None else "run" if row.run_anyway else "fail",
+        id=id_,
+        status=status,
+        payload=codec.decode(payload or "{}"),
+        queue=queue,
+        priority=priority,
+        max_attempts=max_attempts,
+        headers=json.loads(headers) if headers else {},
+        order_key=None if order_key is None else OrderKey(order_key, on_failure="block" if order_block else "next"),
+        unique_key=unique_key,
+        created_at=created_at,
+        available_at=available_at,
+        expires_at=expires_at,
+        after=None if after is None else tuple(after),
+        if_blocker_fails=None if run_anyway is None else "run" if run_anyway else "fail",
     )
 
 
@@ -139,7 +140,7 @@ class Expected:
     def _others(self, found: Enqueued) -> dict[str, Any]:
         """Return the given options whose value differs in this job."""
         seen = {name: _seen(found, name, given) for name, given in self._options.items()}
-        return {name: value for name, value in seen.items() if value != _written(name, self._options[name], found)}
+        return {name: value for name, value in seen.items() if value != _value_of(name, self._options[name], found)}
 
 
 def _seen(found: Enqueued, name: str, given: Any) -> Any:  # noqa: PLR0911 - one line per option
@@ -163,7 +164,7 @@ def _seen(found: Enqueued, name: str, given: Any) -> Any:  # noqa: PLR0911 - one
     return getattr(found, name)
 
 
-def _written(name: str, given: Any, found: Enqueued) -> Any:
+def _value_of(name: str, given: Any, found: Enqueued) -> Any:
     """Return a given option as the database stores it."""
     match name, given:
         case "at", _:

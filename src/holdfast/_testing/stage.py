@@ -24,13 +24,16 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias, TypeVar, cast
 from holdfast._engine.attempt import Attempt
 from holdfast._engine.jobs.complete import Completer
 from holdfast._engine.jobs.handlers import Handlers
+from holdfast._engine.link import Links
+from holdfast._engine.own_row import OwnRow
+from holdfast._engine.session import Session
 from holdfast._model.errors import AbortReason, UnknownKind
 from holdfast._model.job import Completed
 from holdfast._model.kind import Kind, retries_of
 from holdfast._model.new_job import OMITTED, NewJob
 from holdfast._model.settings import SettingsError, read_retry
 from holdfast._model.work import Lease
-from holdfast._store.chain import read_blockers
+from holdfast._store.chain import read_blockers, release_waiters
 from holdfast._store.claim import claim_jobs
 from holdfast._store.enqueue import enqueue_job
 from holdfast._store.finish import finish_jobs
@@ -46,7 +49,6 @@ if TYPE_CHECKING:
 
     from holdfast._app.app import Holdfast
     from holdfast._engine.jobs.executor import Executors
-    from holdfast._engine.link import Link
     from holdfast._model.job import Handle, Job, Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.lease import ReapedJob
@@ -79,7 +81,7 @@ class Stage:
         self._run = run
         self._state = state
         self._stack = AsyncExitStack()
-        self._worker = 0
+        self._row = OwnRow()
         self._kinds = {name: kind for name, kind in app.kinds.items() if isinstance(kind, Kind)}
         self._leases = {name: kind.work.lease or Lease() for name, kind in self._kinds.items()}
         self._retry = read_retry(os.environ)
@@ -89,17 +91,17 @@ class Stage:
             middlewares=app.middlewares,
             worker=NAME,
             retry=self._retry,
-            new=lambda: False,
         )
 
     async def __aenter__(self) -> Self:
         queues = dict.fromkeys(kind.envelope.queue for kind in self._kinds.values())
-        self._worker = await self._run(register_worker(NAME, queues=queues, kinds=self._kinds))
+        self._row.id = await self._run(register_worker(NAME, queues=queues, kinds=self._kinds))
         schema = await self._run(read_identity())
         database = ""  # the kit works on a connection, so the application need not name a database
         with suppress(SettingsError):
             database = next(iter(self._app.databases))
-        self._completer = Completer(cast("Link", None), self._worker, self._app.codec, schema, database=database)
+        session = Session(Links("", name=database, timeout=0.0), self._row, schema=schema)
+        self._completer = Completer(session, self._app.codec)
         if self._state is OMITTED and self._app.lifespan is not None:
             self._handlers.state = await self._stack.enter_async_context(self._app.lifespan(self._app))
         else:
@@ -111,7 +113,7 @@ class Stage:
     ) -> None:
         await self._stack.aclose()
         if exc is None:
-            await self._run(stop_worker(self._worker, "stopped"))
+            await self._run(stop_worker(self._row.id, "stopped"))
 
     async def drain(
         self, *, limit: int, seconds: float, raise_errors: bool, events: EventFeed | None = None
@@ -147,6 +149,7 @@ class Stage:
     async def _attempt(self, job: ClaimedJob, seconds: float, *, raise_errors: bool) -> Ran:
         """Run the handler of a claimed job and write its outcome."""
         blockers = (await self._run(read_blockers([job.id]))).get(job.id, ()) if job.has_blockers else ()
+        job = job._replace(created=None)  # the kit moves this time, and an idempotency key must not change
         attempt = Attempt(job, self._kinds[job.kind], self._leases[job.kind], self._completer, tuple(blockers))
         outcome = await self._outcome(attempt, seconds)
         raised: BaseException | None = getattr(outcome, "exception", None)
@@ -178,6 +181,8 @@ class Stage:
         return [_lost(job) for job in reaped.jobs if job.answer is not ClaimAnswer.busy]
 
     async def _due(self) -> list[str]:
+        while await self._run(release_waiters()):
+            pass
         await self._run(catch_up())
         return await self._run(due_queues(self._kinds))
 
@@ -195,7 +200,7 @@ class Stage:
             row = await self._run(read_job(job_id))
             raise AssertionError(f"job {job_id} cannot run: it is {'not there' if row is None else row['status']}")
         job = await self._claim(lent)
-        fence = {} if job is None else {"token": job.token, "worker": self._worker}
+        fence = {} if job is None else {"token": job.token, "worker": self._row.id}
         await self._run(return_job(job_id, found.queue, lent=lent, **fence))
         if job is None:
             self._check_kind(found.kind)
@@ -203,14 +208,13 @@ class Stage:
         return job._replace(queue=found.queue)
 
     async def _claim(self, queue: str) -> ClaimedJob | None:
-        """Claim the first job of a queue."""
         while True:
-            claim = await self._run(claim_jobs(self._worker, {queue: 1}, self._leases))
+            claim = await self._run(claim_jobs(self._row.id, {queue: 1}, self._leases))
             if claim.jobs:
                 return claim.jobs[0]
             if not claim.again:
                 # Suspects must run alone, and here every job does.
-                return next(iter(await self._run(claim_suspects(self._worker, [queue], self._leases))), None)
+                return next(iter(await self._run(claim_suspects(self._row.id, [queue], self._leases))), None)
 
     def _check_kind(self, kind: str) -> None:
         if kind not in self._kinds:
@@ -245,7 +249,7 @@ class Stage:
             return ClaimAnswer.taken_by_another_worker
         # `careful` returns the result for every job.
         attempt.outcome, attempt.seconds = outcome, time.monotonic() - attempt.started_at
-        answers = await self._run(finish_jobs(self._worker, [attempt], careful=True))
+        answers = await self._run(finish_jobs(self._row.id, [attempt], careful=True))
         (answer,) = answers.values()
         return answer
 
@@ -257,7 +261,7 @@ class PlainFunctions:
         self._call = call
 
     async def run(self, attempt: Attempt, job: Job[Any], handler: partial[object]) -> object:
-        if attempt.kind.work.executor == "process":
+        if attempt.kind.work.in_process:
             # In production a process handler has no state.
             job = copy.copy(job)
             job.state = None
@@ -273,7 +277,7 @@ def as_text(statement: Statement[T]) -> Statement[T]:
     """Cast every text parameter to text: asyncpg would require a list for an array, a timedelta for an interval."""
     texts = {name for name, value in statement.params.items() if isinstance(value, str)}
     sql = _PLACEHOLDER.sub(lambda match: f"{match[0]}::text" if match[1] in texts else match[0], statement.sql)
-    return Statement(sql, statement.params, statement.read)
+    return Statement(sql, statement.params, statement.read, statement.unfit)
 
 
 def drive(work: Callable[[Call], Coroutine[Any, Any, T]], *, of: object) -> T:

@@ -54,7 +54,6 @@ class Top(App[None]):
 
     @property
     def view(self) -> TableScreen:
-        """The screen below any dialog."""
         return next(screen for screen in reversed(self.screen_stack) if isinstance(screen, TableScreen))
 
     def action_theme(self) -> None:

@@ -16,7 +16,7 @@ from holdfast._top.grid import Grid
 from holdfast._top.headline import Frame, Headline, course, figures, verdict, worst_first
 from holdfast._top.jobs import DEAD_LETTERS, JOBS
 from holdfast._top.runners import RELAYS, RUNNERS
-from holdfast._top.screen import FAILURES, SILENT, TableScreen, said, trouble_of
+from holdfast._top.screen import FAILURES, SILENT, TableScreen, error_text, trouble_of
 from holdfast._top.sheet import Jump, Query, TextPage
 
 if TYPE_CHECKING:
@@ -95,7 +95,6 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     @property
     def grid(self) -> Grid:
-        """The visible table."""
         return self.grids[self._tabs.active or SHEETS[0].name]
 
     @property
@@ -246,7 +245,7 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         self.action_refresh()
 
     def _refuse(self, error: Exception) -> None:
-        self.notify(said(error), severity="error", markup=False)
+        self.notify(error_text(error), severity="error", markup=False)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Offer only the actions of the visible table, and the way back only if there is a list."""

@@ -40,8 +40,6 @@ _MINUTES = 60
 
 @dataclass(slots=True)
 class DatabaseReading:
-    """The last answer of a database."""
-
     database: ShownDatabase
     overview: Overview | None = None
     trouble: Headline | None = None
@@ -52,20 +50,18 @@ class DatabaseReading:
         """All that is wrong there, the worst first."""
         if self.trouble is not None:
             passed = asyncio.get_running_loop().time() - self.trouble.since
-            yield f"{plain(self.trouble.says, 300)} ({span(max(1.0, passed))})"
+            yield f"{plain(self.trouble.message, 300)} ({span(max(1.0, passed))})"
         elif self.overview is not None:
             yield from (plain(problem.text, 300) for problem in worst_first(self.overview.problems))
 
 
 class DatabaseRow(NamedTuple):
-    """A database as it is shown."""
-
     database: ShownDatabase
     overview: Overview | None
     """As it last answered."""
     is_silent: bool
     """It does not answer: the figures are old."""
-    says: str
+    message: str
 
     @property
     def state(self) -> Cell:
@@ -96,8 +92,8 @@ class DatabaseRow(NamedTuple):
         return self.figure(workers)
 
 
-def _says(row: DatabaseRow) -> Cell:
-    return Cell(row.says, row.says.casefold(), row.tone) if row.says else word(None)
+def _message_cell(row: DatabaseRow) -> Cell:
+    return Cell(row.message, row.message.casefold(), row.tone) if row.message else word(None)
 
 
 DATABASES: Table[DatabaseRow] = Table(
@@ -112,7 +108,7 @@ DATABASES: Table[DatabaseRow] = Table(
         figures("running", lambda row, _: row.figure(row.overview.depth.processing if row.overview else None)),
         figures("failed/h", lambda row, _: row.figure(row.overview.failed if row.overview else None, "bad")),
         figures("workers", lambda row, _: row.workers()),
-        Column("says", lambda row, _: _says(row)),
+        Column("message", lambda row, _: _message_cell(row)),
         Column("where", lambda row, _: word(row.database.where)),
     ),
     sorted_by="database",
@@ -242,14 +238,14 @@ class DatabasesScreen(TableScreen):
         many = len(self.readings)
         if silent:
             do = "does" if len(silent) == 1 else "do"
-            said, tone = f"✘ {len(silent)} of {many} databases {do} not answer", "bad"
+            summary, tone = f"✘ {len(silent)} of {many} databases {do} not answer", "bad"
         elif any(reading.overview is None for reading in self.readings):
-            said, tone = f"… asking {counted(many, 'database')}", "dim"
+            summary, tone = f"… asking {counted(many, 'database')}", "dim"
         elif troubled:
-            said, tone = f"! {counted(troubled, 'database')} of {many} with problems", "warn"
+            summary, tone = f"! {counted(troubled, 'database')} of {many} with problems", "warn"
         else:
-            said, tone = f"✔ all is well in {counted(many, 'database')}", "good"
-        yield paint(f" {said}", tone, palette, bold=tone != "dim")
+            summary, tone = f"✔ all is well in {counted(many, 'database')}", "good"
+        yield paint(f" {summary}", tone, palette, bold=tone != "dim")
         for reading in silent[:_REASONS]:
             yield paint(f"   {reading.database.name}: {next(reading.problems, '')}", "bad", palette)
         if len(silent) > _REASONS:
@@ -269,7 +265,7 @@ class DatabasesScreen(TableScreen):
             (f"{compact(sum(one.depth.processing for one in found))} running", "plain"),
             (f"{compact(failed)} failed within the hour", "bad" if failed else "plain"),
         ]
-        return Text(" ") + Text(" · ").join(paint(said, tone, palette) for said, tone in facts)
+        return Text(" ") + Text(" · ").join(paint(summary, tone, palette) for summary, tone in facts)
 
     # --- opening ------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ _PROBLEMS = 2
 class Headline(NamedTuple):
     """The reason why no new data is shown."""
 
-    says: str
+    message: str
     since: float
     """Start time, by the event loop's clock."""
     is_outage: bool
@@ -61,16 +61,18 @@ def verdict(overview: Overview | None, trouble: Headline | None, clock: float, f
 
 def _outage(trouble: Headline, clock: float, palette: Palette) -> Text:
     if not trouble.is_outage:
-        return paint(f"✘ {plain(trouble.says, 300)}", "bad", palette, bold=True)
-    return paint(f"✘ {plain(trouble.says, 300)} ({span(max(1.0, clock - trouble.since))})", "bad", palette, bold=True)
+        return paint(f"✘ {plain(trouble.message, 300)}", "bad", palette, bold=True)
+    return paint(
+        f"✘ {plain(trouble.message, 300)} ({span(max(1.0, clock - trouble.since))})", "bad", palette, bold=True
+    )
 
 
 def _judged(overview: Overview, palette: Palette) -> Text:
     if overview.ok and not overview.problems:
         return paint("✔ all is well", "good", palette, bold=True)
     critical = sum(problem.severity == "critical" for problem in overview.problems)
-    said = f"{'✘' if critical else '!'} {counted(len(overview.problems), 'problem')}"
-    return paint(said, "bad" if critical else "warn", palette, bold=True)
+    fact = f"{'✘' if critical else '!'} {counted(len(overview.problems), 'problem')}"
+    return paint(fact, "bad" if critical else "warn", palette, bold=True)
 
 
 def _problems(overview: Overview, palette: Palette) -> Iterable[Text]:
@@ -102,10 +104,10 @@ def figures(overview: Overview, frame: Frame) -> Text:
         (f"relays {compact(overview.relay_lag_events)} behind", "plain"),
     ]
     line = Text(" ")
-    for said, tone in facts:
-        if line.cell_len + len(said) + 3 > frame.width:
+    for fact, tone in facts:
+        if line.cell_len + len(fact) + 3 > frame.width:
             break
-        line += Text.assemble(paint(" · " if line.cell_len > 1 else "", "dim", palette), paint(said, tone, palette))
+        line += Text.assemble(paint(" · " if line.cell_len > 1 else "", "dim", palette), paint(fact, tone, palette))
     return line
 
 

@@ -207,7 +207,7 @@ DEAD_LETTERS: Sheet[DeadLetterGroup] = Sheet(
         figures("last", lambda group, now: ago(group.last_at, now)),
         figures("first", lambda group, now: ago(group.first_at, now)),
         Column("queue", lambda group, _: word(group.queue)),
-        Column("says", lambda group, _: word(group.error)),
+        Column("message", lambda group, _: word(group.error)),
     ),
     sorted_by="jobs",
     empty="No dead letters.",

@@ -53,7 +53,7 @@ def _outcome(run: RunLine | None) -> Cell:
     return state(None if run is None else run.outcome)
 
 
-def _said(run: RunLine | None) -> str:
+def _result_text(run: RunLine | None) -> str:
     if run is None:
         return ""
     return run.error or run.error_code or counts(run.counts)
@@ -64,10 +64,10 @@ async def _open_runners(look: Query, runner: RunnerLine) -> TextPage:
     lines = [f"{'started':>10}  {'took':>7}  {'outcome':<10}  what it did"]
     lines += [
         f"{ago(run.started_at, look.now).text:>10}  {_took(run).text:>7}  {plain(run.outcome or '-'):<10}  "
-        f"{plain(_said(run) or '-', 300)}"
+        f"{plain(_result_text(run) or '-', 300)}"
         for run in answer.runs
     ]
-    return TextPage(f"Runs of {runner.name}", lines if answer.runs else ["It has not run yet, or did nothing."])
+    return TextPage(f"Runs of {runner.name}", lines if answer.runs else ["It has not run yet."])
 
 
 def _scheduled(runner: RunnerLine) -> None:
@@ -112,7 +112,7 @@ RUNNERS: Sheet[RunnerLine] = Sheet(
         figures("last", lambda runner, now: ago(runner.last.started_at if runner.last else None, now)),
         figures("took", lambda runner, _: _took(runner.last)),
         Column("outcome", lambda runner, _: _outcome(runner.last)),
-        Column("did", lambda runner, _: word(_said(runner.last))),
+        Column("did", lambda runner, _: word(_result_text(runner.last))),
         Column("schedule", lambda runner, _: word(runner.schedule)),
         Column("what", lambda runner, _: word(runner.what)),
     ),

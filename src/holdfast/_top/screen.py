@@ -34,8 +34,6 @@ SILENT = RequestRefused(503, "silent", "the database does not answer")
 
 
 class ShownDatabase(NamedTuple):
-    """A database to show."""
-
     service: Service
     """With one connection."""
     where: str
@@ -147,7 +145,6 @@ class TableScreen(Screen[None]):
         return self._filter.display or bool(self.grid.words)
 
     def show_filter(self) -> None:
-        """Show the filter of the visible table."""
         self._filter.value = str(self.grid.words)
         self._filter.display = bool(self.grid.words)
         self.grid.focus()
@@ -187,12 +184,11 @@ def _outage(error: Exception) -> str:
     return (
         "the database cannot be reached"
         if isinstance(error, RequestRefused) and (error.status, error.code) == (503, "busy")
-        else said(error)
+        else error_text(error)
     )
 
 
-def said(error: Exception) -> str:
-    """Return an error for the operator."""
+def error_text(error: Exception) -> str:
     if isinstance(error, RequestRefused):
         return error.message
     if isinstance(error, HoldfastError):

@@ -36,8 +36,6 @@ class SheetRows(NamedTuple, Generic[T]):
 
 
 class TextPage(NamedTuple):
-    """A text page, line by line."""
-
     title: str
     lines: Sequence[str]
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["report_to_sentry"]
 
 # These loggers log the same failures, and Sentry would create a second event for each logged error.
-_SAY_THE_SAME = ("holdfast.job_log", "holdfast.reap")
+_SAME_FAILURES = ("holdfast.job_log", "holdfast.reap")
 
 
 def report_to_sentry(app: Holdfast, *, every_attempt: bool = False) -> None:
@@ -29,7 +29,7 @@ def report_to_sentry(app: Holdfast, *, every_attempt: bool = False) -> None:
 
     `every_attempt`: also report failures that will be retried, as warnings. Default no.
     """
-    for logger in _SAY_THE_SAME:
+    for logger in _SAME_FAILURES:
         ignore_logger(logger)
     app.on_dead_letter(_report)
     if every_attempt:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Self
 import psycopg
 
 from holdfast import Holdfast, Job
-from tests.engine.pace import MINUTE
-from tests.engine.waiting import until
+from tests.kit.pace import MINUTE
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from holdfast._engine.wake.carriers import Carrier
@@ -93,4 +93,4 @@ class Fleet:
 def listening(worker: Worker) -> bool:
     """Tell whether the worker relies on being woken."""
     pipeline = worker.pipelines[0]
-    return pipeline.serving is not None and pipeline.listening
+    return pipeline.serving is not None and pipeline.session.listening.is_set()

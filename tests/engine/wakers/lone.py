@@ -6,8 +6,8 @@ import asyncio
 import sys
 
 from holdfast.wake import NatsWake, RedisWake
-from tests.engine.waiting import until
 from tests.engine.wakers.fleet import Fleet, listening
+from tests.kit.waiting import until
 
 
 async def main(database: str, kind: str, broker: str) -> None:

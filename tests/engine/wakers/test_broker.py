@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast.wake import RedisWake
-from tests.engine.waiting import until
 from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
 from tests.engine.wakers.pooler import Pooler
+from tests.kit.waiting import until
 from tools.redis import RedisServer
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from holdfast._engine.wake import broker as station
 from holdfast._engine.wake import sleep as sleep_record
 from holdfast._model.errors import AbortReason
 from holdfast._store.worker import identify_database
-from tests.engine.pace import ms
-from tests.engine.waiting import serving, until
 from tests.engine.wakers.fleet import AT_ONCE, Fleet, listening
+from tests.kit.pace import ms
+from tests.kit.waiting import serving, until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -200,10 +200,10 @@ class Waking:
             assert not listening(worker)
             assert not await app.app.wake("default")
         assert [record for record in caplog.records if record.levelno > logging.WARNING] == []
-        said = [
+        logged = [
             record.getMessage().partition(": ")[0] for record in caplog.records if record.levelno == logging.WARNING
         ]
-        assert said == ["wake-ups interrupted, polling", "no worker could be woken, polling goes on"]
+        assert logged == ["wake-ups interrupted, polling", "no worker could be woken, polling goes on"]
 
     async def test_without_listen_a_producer_wakes(self, fleet: Callable[[], Fleet]) -> None:
         async with fleet() as app:
@@ -231,7 +231,7 @@ class Waking:
             await until(lambda: listening(worker))
             handle = await app.app.enqueue(app.conn, app.linger.new())
             await asyncio.wait_for(app.started.get(), 30)
-            database = await worker.pipelines[0].links.claim.run(identify_database())
+            database = await worker.pipelines[0].session.links.claim.run(identify_database())
             channels = [f"{carrier.name}.{database}.{end}" for end in ("all", "bridge", worker.pipelines[0].worker)]
             held = next(iter(worker.pipelines[0].held))
             forged = [f"note lost {held.id} {held.token} {reason}" for reason in AbortReason]
@@ -268,13 +268,13 @@ def _frozen(broker: Broker) -> Iterator[None]:
 
 
 def _station(worker: Worker) -> station.BrokerWaker:
-    claimer = serving(worker).claimer
-    assert isinstance(claimer._listener, station.BrokerWaker)
-    return claimer._listener
+    waker = serving(worker).waker
+    assert isinstance(waker, station.BrokerWaker)
+    return waker
 
 
 async def _claimed(worker: Worker) -> None:
     """Wait until the worker receives messages of the broker, and has looked for jobs since."""
     claimer = serving(worker).claimer
     await until(lambda: _station(worker)._echoed)
-    await until(lambda: claimer.claims >= 2)
+    await until(lambda: claimer.claims >= 1 and claimer.asleep)

@@ -1,5 +1,6 @@
 """Runs with Celery: sends tasks to the broker, or stores results with its SQLAlchemy backend."""
 
+import json
 import os
 import sys
 
@@ -22,6 +23,8 @@ if sys.argv[1] == "send":
     for order in (1, 2):
         ship.delay(order)
     ship.apply_async(kwargs={"order_id": 3}, countdown=2)
+elif sys.argv[1] == "send-one":
+    celery.send_task("shop.tasks.ship", kwargs=json.loads(sys.argv[2]))
 else:
     celery.conf.update(task_always_eager=True, task_store_eager_result=True)
     for order in (1, 2, 3):

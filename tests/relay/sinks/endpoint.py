@@ -69,9 +69,9 @@ class Endpoint:
                 headers = {name.lower(): value for name, _, value in (one.partition(": ") for one in lines)}
                 body = await reader.readexactly(int(headers.get("content-length", "0")))
                 self.requests.append(Request(line, headers, body))
-                said = self.answers.pop(0) if self.answers else OK
-                if said is not None:
-                    writer.write(said)
+                output = self.answers.pop(0) if self.answers else OK
+                if output is not None:
+                    writer.write(output)
                     await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast._relay.message import Message, Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import CloudEvents
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

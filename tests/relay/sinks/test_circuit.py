@@ -6,18 +6,12 @@ import pytest
 
 from holdfast._relay.message import Unavailable
 from holdfast._relay.sinks.webhook import Breaker, Circuit
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.kit.clock import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(1000.0)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.kafka import KafkaSink
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.sinks.publishing import AT, Publishing, Received, a_message, works
 from tools.kafka import KafkaServer
 
@@ -55,11 +55,11 @@ def received(broker: KafkaServer) -> Callable[[], Awaitable[list[Received]]]:
     async def received() -> list[Received]:
         found = []
         for message in await asyncio.to_thread(take_all, broker.servers):
-            told: Any = message
-            headers = {name: value.decode() for name, value in told.headers()}
-            key = told.key().decode() if told.key() is not None else None
+            reported: Any = message
+            headers = {name: value.decode() for name, value in reported.headers()}
+            key = reported.key().decode() if reported.key() is not None else None
             known = headers.pop("message-id", None), headers.pop("content-type", None)
-            found.append(Received(known[0], key, headers, told.value(), known[1]))
+            found.append(Received(known[0], key, headers, reported.value(), known[1]))
         return sorted(found, key=lambda message: message.id or "") if len(found) < 10 else found
 
     return received

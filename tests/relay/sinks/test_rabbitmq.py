@@ -12,7 +12,7 @@ from cloudevents.core.bindings.amqp import AMQPMessage, from_amqp_event
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.rabbitmq import RabbitMQSink
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.sinks.publishing import AT, Publishing, Received, a_message, works
 from tools.rabbitmq import LARGEST, RabbitMqServer
 

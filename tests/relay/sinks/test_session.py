@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._relay.message import Unavailable
 from holdfast._relay.sinks.session import keep
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.sinks.publishing import a_message
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from holdfast._relay.sinks.webhook import (
     WebhookUnavailable,
     readable,
 )
-from tests.engine.waiting import until
+from tests.kit.waiting import until
 from tests.relay.sinks.endpoint import Endpoint, answer
 from tests.relay.sinks.publishing import AT, KEYS, MANY, PAGE, a_message, publish_all, works
 
@@ -138,7 +138,7 @@ async def test_a_retry_after_is_respected(endpoint: Endpoint, sink: Callable[...
 
 
 @pytest.mark.parametrize(
-    ("said", "seconds"),
+    ("output", "seconds"),
     [
         ("0", 0),
         ("999999999", 86_400),
@@ -150,9 +150,9 @@ async def test_a_retry_after_is_respected(endpoint: Endpoint, sink: Callable[...
     ids=["at once", "too long", "a word", "no number", "tomorrow", "an hour ago"],
 )
 async def test_what_retry_after_may_say(
-    endpoint: Endpoint, sink: Callable[..., WebhookSink], said: str, seconds: float | None
+    endpoint: Endpoint, sink: Callable[..., WebhookSink], output: str, seconds: float | None
 ) -> None:
-    endpoint.answers.append(answer(503, retry_after=said))
+    endpoint.answers.append(answer(503, retry_after=output))
     async with sink().open() as publish:
         with pytest.raises(Unavailable) as failure:
             await publish(a_message())

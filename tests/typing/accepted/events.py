@@ -29,18 +29,18 @@ class Shipped:
     order: int
 
 
-class Said(TypedDict):
+class Posted(TypedDict):
     text: str
 
 
 app = Holdfast()
 paid = app.event("invoice.paid", Paid, version=2)
 shipped = app.event("order.shipped", Shipped)
-said = app.event("said", Said)
+posted = app.event("posted", Posted)
 assert_type(paid, Topic[Paid])
 assert_type(shipped, Topic[Shipped])
 assert_type(paid.new(Paid(invoice=7), key="7", headers={"tenant": "a"}), NewEvent)
-assert_type(said.new({"text": "hello"}), NewEvent)
+assert_type(posted.new({"text": "hello"}), NewEvent)
 assert_type(paid.read("{}"), Paid)
 
 
@@ -49,7 +49,7 @@ async def publishing(
 ) -> None:
     assert_type(await app.publish(conn, paid.new(Paid(invoice=7))), int)
     assert_type(await app.publish(other, shipped.new(Shipped(7))), int)
-    assert_type(await app.publish_many(session, [paid.new(Paid(invoice=7)), said.new({"text": "a"})]), list[int])
+    assert_type(await app.publish_many(session, [paid.new(Paid(invoice=7)), posted.new({"text": "a"})]), list[int])
     await app.publish_many(conn, events)
 
 

@@ -23,7 +23,7 @@ class State:
 
 @asynccontextmanager
 async def resources(app: Holdfast) -> AsyncGenerator[State, None]:
-    yield State(mailer=app.url or "")
+    yield State(mailer=app.url)
 
 
 app = Holdfast("postgresql://", lifespan=resources)

@@ -37,6 +37,8 @@ async def work() -> None:
     async with app.worker(
         id="w",
         queues={"default": 1},
+        kinds=["k"],
+        middlewares=app.middlewares,
         poll_interval=timedelta(seconds=1),
         next_job_delay={"default": timedelta(seconds=1)},
         batch_size=10,

@@ -13,7 +13,7 @@ from tenders.config import Config
 from tenders.expo import Expo
 from tenders.local.server import LocalServer, variables
 from tenders.migrate import migrate
-from tests.databases import administered, clone
+from tests.kit.databases import administered, clone
 from tools.postgres import Server
 from tools.seaweedfs import SeaweedFS
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import httpx
 
 from tenders.local.server import variables
-from tests.cli.commands import Running, Said, holdfast
+from tests.kit.commands import Output, Running, holdfast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,7 @@ class LocalProcess(Running):
     def __init__(self, *, tenders: int = 0, seed: int = 7) -> None:
         options = ("--port", "0", "--tenders", str(tenders), "--seed", str(seed))
         super().__init__(*options, database="", cwd=EXAMPLE, program=("-m", "tenders.local.server"))
-        [line] = self.hear("Uvicorn running on")
+        [line] = self.wait_for_line("Uvicorn running on")
         found = re.search(r"http://127\.0\.0\.1:\d+", str(line["message"]))
         assert found
         self.address = found[0]
@@ -69,7 +69,7 @@ def worker(local: LocalProcess, database: str, cwd: Path = EXAMPLE) -> Running:
     return Running("worker", "tenders.app:app", database=database, cwd=cwd, **local.variables)
 
 
-def tick(local: LocalProcess, database: str, cwd: Path = EXAMPLE, **variables: str) -> Said:
+def tick(local: LocalProcess, database: str, cwd: Path = EXAMPLE, **variables: str) -> Output:
     """Run every runner once, as cron does."""
     return holdfast("tick", "tenders.app:app", database=database, cwd=cwd, **(local.variables | variables))
 

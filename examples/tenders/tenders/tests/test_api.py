@@ -83,7 +83,7 @@ async def test_the_key_of_another_phone_is_refused(client: httpx.AsyncClient) ->
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "output"),
     [
         (b"", "body: "),
         (b"[]", "body: "),
@@ -92,10 +92,10 @@ async def test_the_key_of_another_phone_is_refused(client: httpx.AsyncClient) ->
         (b'{"push_token": "ExponentPushToken[a]", "platform": "ios", "admin": true}', "admin: "),
     ],
 )
-async def test_a_wrong_body_is_named(client: httpx.AsyncClient, body: bytes, said: str) -> None:
+async def test_a_wrong_body_is_named(client: httpx.AsyncClient, body: bytes, output: str) -> None:
     answer = await client.post("/installations", content=body)
     assert answer.status_code == 422
-    assert answer.json()["error"].startswith(said)
+    assert answer.json()["error"].startswith(output)
 
 
 async def test_what_is_too_large_or_wrong_is_refused(client: httpx.AsyncClient) -> None:

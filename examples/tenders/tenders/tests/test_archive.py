@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
+from obstore.store import S3Store
 
 from tenders.tests.fleet import EXAMPLE, Ledger
-from tests.cli.commands import Said, holdfast
-from tests.seeds.statement import CYCLES, Document
+from tests.kit.commands import Output, holdfast
+from tests.kit.statement import CYCLES, Document
 from tools.seaweedfs import REGION
 
 if TYPE_CHECKING:
@@ -52,10 +53,16 @@ def ledger(database: str) -> Iterator[Ledger]:
 
 
 @pytest.fixture
-def run(database: str, objects: SeaweedFS) -> Callable[..., Said]:
-    """Run a command with a folder of its own in the bucket."""
+def folder() -> str:
+    """A folder of the test's own in the bucket."""
+    return secrets.token_hex(6)
+
+
+@pytest.fixture
+def run(database: str, objects: SeaweedFS, folder: str) -> Callable[..., Output]:
+    """Run a command with the folder in the bucket."""
     variables = {
-        "ARCHIVE_BUCKET": f"tenders/{secrets.token_hex(6)}",
+        "ARCHIVE_BUCKET": f"tenders/{folder}",
         "ARCHIVE_REGION": REGION,
         "ARCHIVE_ENDPOINT": objects.url,
         "CHILECOMPRA_API_URL": "http://127.0.0.1:1",
@@ -64,19 +71,19 @@ def run(database: str, objects: SeaweedFS) -> Callable[..., Said]:
         **objects.environment,
     }
 
-    def run(*arguments: str, **more: str) -> Said:
-        said = holdfast(*arguments, database=database, cwd=EXAMPLE, **(variables | more))
-        assert said.status == 0, said
-        return said
+    def run(*arguments: str, status: int = 0, **more: str) -> Output:
+        output = holdfast(*arguments, database=database, cwd=EXAMPLE, **(variables | more))
+        assert output.status == status, output
+        return output
 
     return run
 
 
-def ticked(run: Callable[..., Said], runner: str) -> dict[str, int]:
+def ticked(run: Callable[..., Output], runner: str) -> dict[str, int]:
     """Let a cycle of the night run now, and return its counts."""
     run("runners", "trigger", runner)
-    said = run("tick", "tenders.app:app", "--json", HOLDFAST_TICK_RUNNERS=runner)
-    [found] = said.json["runners"]
+    output = run("tick", "tenders.app:app", "--json", HOLDFAST_TICK_RUNNERS=runner)
+    found = output.json["runners"][0]
     counts: dict[str, int] = found["counts"]
     return counts
 
@@ -88,11 +95,13 @@ def differences(ledger: Ledger, restored: str, table: str) -> int:
     return int(ledger.value(f"SELECT count(*) FROM (({one} EXCEPT {other}) UNION ALL ({other} EXCEPT {one})) AS x"))
 
 
-@doc.says("cleanup moves tenders older than 12 months to archive.licitaciones")
-@doc.says("cleanup moves deliveries that ended more than 90 days ago to archive.notification_deliveries")
-@doc.says("archive-export writes archived rows to Parquet in an S3-compatible store")
-@doc.says("archive-export verifies the checksum after the upload")
-def test_old_rows_are_moved_exported_verified_found_and_restored(ledger: Ledger, run: Callable[..., Said]) -> None:
+@doc.states("cleanup moves tenders older than 12 months to archive.licitaciones")
+@doc.states("cleanup moves deliveries that ended more than 90 days ago to archive.notification_deliveries")
+@doc.states("archive-export writes archived rows to Parquet in an S3-compatible store")
+@doc.states("archive-export verifies the checksum after the upload")
+def test_old_rows_are_moved_exported_verified_found_and_restored(
+    ledger: Ledger, run: Callable[..., Output], objects: SeaweedFS, folder: str
+) -> None:
     # A first tick stores the schedules: cleanup at 03:17 and archiveExport at 03:47, in Santiago.
     run("tick", "tenders.app:app", HOLDFAST_TICK_RUNNERS="cleanup,archiveExport")
     stored = "SELECT json_object_agg(name, schedule) FROM holdfast.schedule WHERE name IN ('cleanup', 'archiveExport')"
@@ -115,13 +124,32 @@ def test_old_rows_are_moved_exported_verified_found_and_restored(ledger: Ledger,
         run("archive", "restore", f"public.{table}", month, "--into", f"public.old_{table}")
         assert ledger.value(f"SELECT count(*) FROM old_{table}") == 30
         assert differences(ledger, f"old_{table}", table) == 0
-    assert "2 files read" in (said := run("archive", "verify", "--all").out)
-    assert "all as recorded" in said
+    assert "2 files read" in (output := run("archive", "verify", "--all").out)
+    assert "all as recorded" in output
     query = 'select count(*) as n, sum(monto) as total from "public.licitaciones"'
     assert run("archive", "query", "--sql", query).out.splitlines()[1].split() == ["30", "465000000"]
+    _spoil(objects, ledger.value("SELECT min(object) FROM holdfast.archive_exports"), folder)
+    refused = run("archive", "verify", "--all", status=1)
+    assert "another checksum" in refused.out + refused.err
 
 
-def test_worker_runs_has_the_deliveries_without_a_job(ledger: Ledger, run: Callable[..., Said]) -> None:
+def _spoil(objects: SeaweedFS, name: str, folder: str) -> None:
+    """Change a byte of a file in the bucket."""
+    store = S3Store(
+        "tenders",
+        prefix=folder,
+        config={
+            "endpoint": objects.url,
+            "access_key_id": objects.environment["AWS_ACCESS_KEY_ID"],
+            "secret_access_key": objects.environment["AWS_SECRET_ACCESS_KEY"],
+        },
+        client_options={"allow_http": True},
+    )
+    whole = bytes(store.get(name).bytes())
+    store.put(name, whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+
+
+def test_worker_runs_has_the_deliveries_without_a_job(ledger: Ledger, run: Callable[..., Output]) -> None:
     ledger.conn.execute(
         "UPDATE notification_deliveries SET status = 'pending', completed_at = NULL, chain_id = 7, "
         "updated_at = now() - interval '2 days' WHERE id <= 3"
@@ -133,7 +161,7 @@ def test_worker_runs_has_the_deliveries_without_a_job(ledger: Ledger, run: Calla
 
 
 @pytest.mark.prove
-def test_the_cycles_of_the_night_archive_everything(ledger: Ledger, run: Callable[..., Said]) -> None:
+def test_the_cycles_of_the_night_archive_everything(ledger: Ledger, run: Callable[..., Output]) -> None:
     """Every export is a process of its own, and this has about twenty."""
     run("tick", "tenders.app:app", HOLDFAST_TICK_RUNNERS="cleanup,archiveExport")
     ticked(run, "cleanup")

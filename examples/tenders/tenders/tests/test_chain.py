@@ -18,7 +18,7 @@ from tenders.push import Delivered, Sent
 from tenders.runs import newest
 from tenders.tests.phones import prefer, sign_on_one
 from tenders.times import written
-from tests.seeds.statement import CYCLES, Document
+from tests.kit.statement import CYCLES, Document
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -86,8 +86,8 @@ async def one(conn: Connection, query: str) -> Any:
     return found
 
 
-@doc.says("pending, sent, ok: a receipt confirms a delivery")
-@doc.says("licitaciones.notificada is set at dispatch, and does not wait for the receipt")
+@doc.states("pending, sent, ok: a receipt confirms a delivery")
+@doc.states("licitaciones.notificada is set at dispatch, and does not wait for the receipt")
 async def test_a_delivery_is_sent_and_confirmed(phone: UUID, kit: Testing, conn: Connection) -> None:
     drained = await kit.drain()
     assert [ran.kind for ran in drained] == ["delivery.dispatch"]
@@ -112,8 +112,8 @@ async def test_the_push_reads_as_people_in_chile_write(
     assert push.data.keys() == {"id", "codigo"}
 
 
-@doc.says("pending, retryable, failed: a delivery fails after the last pause")
-@doc.says("next_attempt_at is in the row of the delivery, and its job is due then")
+@doc.states("pending, retryable, failed: a delivery fails after the last pause")
+@doc.states("next_attempt_at is in the row of the delivery, and its job is due then")
 async def test_the_backoff_table_from_the_first_failure_to_the_last(
     phone: UUID, kit: Testing, conn: Connection, local: LocalServer
 ) -> None:
@@ -149,7 +149,7 @@ async def test_a_push_that_is_sent_again_has_the_same_id(
     )
 
 
-@doc.says("pending, invalid: a device that is not registered, and its installation is invalidated")
+@doc.states("pending, invalid: a device that is not registered, and its installation is invalidated")
 async def test_a_phone_that_is_gone_is_signed_off(
     phone: UUID, kit: Testing, conn: Connection, local: LocalServer
 ) -> None:
@@ -160,8 +160,8 @@ async def test_a_phone_that_is_gone_is_signed_off(
     assert await (await conn.execute(signed)).fetchall() == [(False, "DeviceNotRegistered", True)]
 
 
-@doc.says("a receipt that says invalid invalidates the installation")
-@doc.says("a receipt that fails does not revert notificada")
+@doc.states("a receipt that says invalid invalidates the installation")
+@doc.states("a receipt that fails does not revert notificada")
 async def test_a_receipt_may_find_that_a_phone_is_gone(
     phone: UUID, kit: Testing, conn: Connection, local: LocalServer
 ) -> None:
@@ -232,7 +232,7 @@ async def test_receipts_that_cannot_be_fetched_are_tried_again(
     )
 
 
-@doc.says("the installation and the preferences are checked again at dispatch")
+@doc.states("the installation and the preferences are checked again at dispatch")
 @pytest.mark.parametrize(
     ("change", "code"),
     [
@@ -286,7 +286,7 @@ async def test_a_row_is_not_written_if_its_job_is_lost(phone: UUID, conn: Connec
     assert await row(conn) == Row("pending", 0, None, ended=False, ticket=False, receipt=False)
 
 
-@doc.says("worker_runs has the counts of dispatch and receipts")
+@doc.states("worker_runs has the counts of dispatch and receipts")
 async def test_each_call_is_recorded_with_its_counts(phone: UUID, kit: Testing, conn: Connection, state: State) -> None:
     await kit.drain()
     await kit.travel(minutes=1)

@@ -13,12 +13,12 @@ import pytest
 
 from tenders.tests.fleet import Ledger, LocalProcess, tick, worker
 from tenders.tests.phones import sign_on
-from tests.seeds.statement import CYCLES, Document
+from tests.kit.statement import CYCLES, Document
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.cli.commands import Running
+    from tests.kit.commands import Running
 
 doc = Document(CYCLES)
 
@@ -35,7 +35,7 @@ FAULTS: dict[str, Any] = {
 REASONS = "SELECT coalesce(last_error_code, 'ok'), count(*) FROM notification_deliveries GROUP BY 1 LIMIT 50"
 
 
-@doc.says("at least once: every delivery ends, and pushes that are sent again have the same id")
+@doc.states("at least once: every delivery ends, and pushes that are sent again have the same id")
 @pytest.mark.parametrize(
     ("tenders", "phones", "workers", "kills"),
     [
@@ -84,13 +84,13 @@ def test_every_delivery_ends_whatever_fails(  # noqa: PLR0917 - fixtures are arg
         fetched = "SELECT count(*) FROM delivery_runs WHERE cycle = 'receipt'"
         assert ledger.value(fetched) < books.attempts, "many receipts were fetched in one call"
         reasons = dict(ledger.conn.execute(REASONS).fetchall())
-        said = (
+        output = (
             f"{deliveries} deliveries, {kills} workers killed, {took:.0f} s: {dict(books.statuses)}, {reasons}, "
             f"{books.pushes} pushes, {books.again} of them again, under one id each; "
             f"{ledger.value(fetched)} calls for receipts; requests {local.control()['requests']}"
         )
-    sys.stdout.write(f"\n{said}\n")
-    record_property("deliveries", said)
+    sys.stdout.write(f"\n{output}\n")
+    record_property("deliveries", output)
 
 
 def _stop(fleet: list[Running]) -> None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from holdfast import Tick
+from holdfast import Every, Tick
+from tenders.app import app
 from tenders.chain import Step, dispatch
 from tenders.ingest import ingest
 from tenders.local.market import Tender
 from tenders.tests.phones import sign_on_one
 from tenders.times import bounds, today
-from tests.seeds.statement import CYCLES, Document
+from tests.kit.statement import CYCLES, Document
 
 if TYPE_CHECKING:
     import psycopg
@@ -34,13 +35,17 @@ async def cycle(state: State) -> dict[str, int]:
     return dict(tick.counts)
 
 
+@doc.states("ingest runs every 2 minutes")
+def test_the_cycle_comes_every_two_minutes() -> None:
+    assert app.runners["ingest"].every == Every(timedelta(minutes=2))
+
+
 async def value(conn: Connection, query: str) -> Any:
     row = await (await conn.execute(query.encode())).fetchone()
     return row and row[0]
 
 
-@doc.says("a new tender is stored with its event and its deliveries in one transaction")
-@doc.says("candidates are the active installations whose preferences match")
+@doc.states("candidates are the active installations whose preferences match")
 async def test_new_tenders_are_stored_with_their_deliveries_and_jobs(
     state: State, local: LocalServer, conn: Connection, kit: Testing
 ) -> None:
@@ -62,14 +67,24 @@ async def test_new_tenders_are_stored_with_their_deliveries_and_jobs(
     assert len(await kit.enqueued(dispatch)) == 8
 
 
-@doc.says("codes that are in the registry are left out")
-async def test_a_second_cycle_stores_only_what_is_new(state: State, local: LocalServer, conn: Connection) -> None:
+@doc.states("codes that are in the registry are left out")
+async def test_a_second_cycle_stores_only_what_is_new(
+    state: State, local: LocalServer, conn: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await sign_on_one(conn, "everything")
+    detailed, asked = local.market.detailed, list[str]()
+
+    def detail(codigo: str) -> list[dict[str, Any]]:
+        asked.append(codigo)
+        return detailed(codigo)
+
+    monkeypatch.setattr(local.market, "detailed", detail)
     await cycle(state)
     assert await cycle(state) == {"licitaciones_found": 6}
     local.market.publish(2)
     assert await cycle(state) == {"licitaciones_found": 8, "licitaciones_new": 2, "notifications_created": 2}
     assert await value(conn, "SELECT count(*) FROM notification_deliveries") == 8
+    assert len(asked) == 8, "each was fetched once"
 
 
 async def test_the_last_tenders_of_a_day_are_found_on_the_next(state: State, local: LocalServer) -> None:
@@ -79,7 +94,7 @@ async def test_the_last_tenders_of_a_day_are_found_on_the_next(state: State, loc
     assert (await cycle(state))["licitaciones_new"] == 2
 
 
-@doc.says("a code is claimed with ON CONFLICT DO NOTHING, and its tender stored only if that succeeds")
+@doc.states("a code is claimed with ON CONFLICT DO NOTHING, and its tender stored only if that succeeds")
 async def test_cycles_that_run_at_the_same_time_store_each_tender_once(state: State, conn: Connection) -> None:
     await sign_on_one(conn, "everything")
     counted = await asyncio.gather(*[cycle(state) for _ in range(3)])
@@ -88,7 +103,7 @@ async def test_cycles_that_run_at_the_same_time_store_each_tender_once(state: St
     assert await value(conn, "SELECT count(*) FROM holdfast.job") == 6
 
 
-@doc.says("the scraper fails gracefully: ingest goes on without it")
+@doc.states("the scraper fails gracefully: ingest goes on without it")
 @pytest.mark.parametrize("page", ["broken", "changed"])
 async def test_the_cycle_goes_on_without_the_page(
     state: State, local: LocalServer, conn: Connection, page: Any
@@ -125,6 +140,7 @@ async def test_a_tender_whose_details_fail_is_left_to_the_next_cycle(
     assert (await cycle(state))["licitaciones_new"] == 1
 
 
+@doc.states("a new tender is stored with its event and its deliveries in one transaction")
 @pytest.mark.parametrize(
     ("limit", "refused"),
     [

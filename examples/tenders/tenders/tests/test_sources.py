@@ -15,7 +15,7 @@ from tenders.sources.record import Licitacion
 from tenders.sources.scraper import read_page, scrape
 from tenders.tests.answering import Answering
 from tenders.times import today
-from tests.seeds.statement import CYCLES, Document
+from tests.kit.statement import CYCLES, Document
 
 if TYPE_CHECKING:
     from tenders.app import State
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 doc = Document(CYCLES)
 
 
-@doc.says("scraped and fetched data are merged, preferring the more complete")
+@doc.states("scraped and fetched data are merged, preferring the more complete")
 async def test_both_sources_make_one_record(state: State, local: LocalServer) -> None:
     tender = local.market.tenders[2]  # the API does not have its amount, and the page cuts its name
     summary = await fetch_summary(state.http, state.config, today(datetime.now(UTC)))

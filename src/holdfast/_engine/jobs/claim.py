@@ -16,21 +16,22 @@ from holdfast._engine.link import Outage
 from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
 from holdfast._logs.log import Log
 from holdfast._store.chain import read_blockers
-from holdfast._store.claim import REACHES, WHOLE, Floors, Served, Shards, Windows, claim_jobs
+from holdfast._store.claim import REACHES, Floors, Served, Shards, Windows, claim_jobs
 from holdfast._store.lease import release_strays
 from holdfast._store.sleeper import end_sleep, look_ahead, record_sleep, wake_sleepers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, KeysView, Mapping, Sequence
-    from uuid import UUID
+    from collections.abc import Mapping
 
+    from holdfast._engine.jobs.demand import Demand
+    from holdfast._engine.jobs.dispatch import Dispatcher
+    from holdfast._engine.jobs.intake import Intake
     from holdfast._engine.keeper import Turn
-    from holdfast._engine.link import Link
-    from holdfast._engine.wake.listen import Waker
-    from holdfast._model.job import Blocker
+    from holdfast._engine.report.transition import Transitions
+    from holdfast._engine.session import Session
+    from holdfast._model.settings import Settings
     from holdfast._model.work import Lease
-    from holdfast._store.claim import Claim, ClaimedJob
-    from holdfast._store.lease import Held
+    from holdfast._store.claim import Claim
 
 log = Log(__name__)
 
@@ -42,62 +43,36 @@ LINGER_FOR = 0.04
 class Claimer:
     """Claims jobs for one worker from one database."""
 
-    def __init__(  # noqa: PLR0913 - everything that a claim depends on
-        self,
-        link: Link,
-        *,
-        worker: int,
-        identity: UUID | None = None,
-        leases: Mapping[str, Lease],
-        queue_leases: Callable[[], Mapping[str, Lease]] = dict,
-        queues: Iterable[str],
-        limit: int,
-        wanted: Callable[[], Mapping[str, int]],
-        hold: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
-        held: Mapping[Held, object],
-        listener: Waker | None,
-        idle_min: float,
-        idle_max: float,
-        jitter: float,
-        shards: Shards = WHOLE,
-        on_claim: Callable[[Sequence[ClaimedJob], float], None] = lambda _jobs, _seconds: None,
+    def __init__(
+        self, session: Session, settings: Settings, demand: Demand, intake: Intake, transitions: Transitions
     ) -> None:
-        """`wanted()` returns the number of jobs wanted by queue; `hold(jobs, blockers)` receives the claimed jobs.
-
-        `limit`: of one claim. `queues` and `leases` (by kind) are what the worker registered; `queue_leases()`
-        returns the leases that queues have of their own. `on_claim(jobs, seconds)` is called after every claim, even an
-        empty one.
-        """
-        self._link = link
-        self.worker = worker
-        self._identity = identity
-        self._leases = leases
-        self._queue_leases = queue_leases
-        self._served = Served(queues, leases)
-        self._limit = limit
+        self._session = session
+        self._link = session.links.claim
+        self._row = session.row
+        self._control = session.control
+        self._leases = session.control.leases
+        self._served = Served(demand.slots.queues, self._leases)
+        self._limit = demand.slots.batch
+        """Of one claim."""
         self._start = ""
         """The queue that is served first in the next claim."""
-        self._wanted = wanted
-        self._hold = hold
-        self._held = held
-        self._stopping = False
+        self._demand = demand
+        self._intake = intake
+        self._transitions = transitions
         self._has_run = False
         self._turn: Turn = unwatched
-        self._listener = listener
-        self._idle_min = idle_min
-        self._idle_max = idle_max
-        self._jitter = jitter
-        self._shards = shards
-        self._on_claim = on_claim
+        self._idle_min = settings.idle_min.total_seconds()
+        self._idle_max = settings.idle_max.total_seconds()
+        self._jitter = settings.jitter.total_seconds()
+        self._shards = Shards(settings.shard_index or 0, settings.shard_count or 1)
         self.floors = Floors()
         self._windows = Windows()
-        self._room = asyncio.Event()
-        self._woken = asyncio.Event()
+        self._room = demand.room
+        self._woken = demand.woken
         self._wakes = 0
         self._next_due: float | None = None
         """When the next job that the last claim saw is due, by the monotonic clock."""
         self._found_at = -LINGER_FOR
-        self._asleep_for: KeysView[str] | None = None
         self._recorded = RecordedSleep[tuple[int, frozenset[str]]]()
         """The sleep under the record of this worker and the queues it sleeps for."""
         self._filled: list[str] = []
@@ -105,17 +80,17 @@ class Claimer:
         """Whether the last claim left due jobs."""
         self._late = False
         """Whether a transaction may have committed late and no claim since has looked below the floors for its jobs."""
-        self._astray = False
-        """Whether a job may be claimed for this worker that is not in `held`."""
-        self.claims = 0
+        self._may_own_unheld_jobs = False
+        """Whether a job may be claimed for this worker that is not held."""
+        self._openings = self._link.openings
+        """How many connections the link had opened when the worker registered or last gave jobs back."""
         self.jobs = 0
         """Jobs claimed so far."""
 
-    def capacity_freed(self) -> None:
-        """Note that a slot became free: wake up if a queue that was full at the start of the sleep has capacity."""
-        self._room.set()
-        if self._asleep_for is not None and not self._wanted().keys() <= self._asleep_for:
-            self._woken.set()
+    @property
+    def claims(self) -> int:
+        """The number of claims so far."""
+        return self._session.claims
 
     def wake(self) -> None:
         """Wake up and look: a job may be due now or later."""
@@ -125,16 +100,15 @@ class Claimer:
     @property
     def asleep(self) -> bool:
         """Whether nothing was due and the claimer waits for a wake-up."""
-        return self._asleep_for is not None
+        return self._demand.asleep_for is not None
 
     def recover_soon(self) -> None:
         """Give back jobs that another loop claimed for this worker without receiving the answer."""
-        self._astray = True
+        self._may_own_unheld_jobs = True
         self.wake()
 
     def stop(self) -> None:
         """End after the claim under way: the jobs it takes must not be lost."""
-        self._stopping = True
         self._room.set()
         self._woken.set()
 
@@ -142,16 +116,21 @@ class Claimer:
         outage = Outage(log, "claim_jobs failed, trying again")
         idle, slept = self._idle_min, False
         # A previous run of this loop may have left a claim whose answer it did not receive.
-        self._astray = self._astray or self._has_run
+        self._may_own_unheld_jobs = self._may_own_unheld_jobs or self._has_run
         self._has_run, self._turn = True, turn
-        while not self._stopping:
+        while not self._session.stopping:
             turn()
             try:
-                if outage.failures or self._astray:
+                if (
+                    outage.failures
+                    or self._may_own_unheld_jobs
+                    or not self._link.connected
+                    or self._openings != self._link.openings
+                ):
                     await self._recover()
                 # A sleep starts with a claim, so a second sleep in a row needs no claim before it.
                 if (not slept and (await self._claim_wanted() or await self._linger())) or await self._sleep(idle):
-                    await self._get_up()
+                    await self._delete_sleep_record()
                     idle, slept = self._idle_min, False
                 else:
                     idle, slept = min(idle * 2, self._idle_max), True
@@ -161,43 +140,46 @@ class Claimer:
                 slept = False
                 await asyncio.sleep(outage.failed(exc))
 
+    @property
+    def _has_reconnected(self) -> bool:
+        """Whether there is another connection since jobs were last given back, or will be for the next claim."""
+        return not self._link.connected or self._openings != self._link.openings
+
     async def _recover(self) -> None:
         """Give back jobs of a claim whose answer was lost, and drop the floors: the server may be another one now."""
         self.floors.drop()
         # Read `held` once the link is free: a claim that was just answered is in it by then.
         await self._link.run_with(
-            lambda conn: drivers.run(conn, release_strays(self.worker, self._held, self._identity))
+            lambda conn: drivers.run(conn, release_strays(self._row.id, self._session.held, self._row.identity))
         )
-        self._astray = False
+        self._may_own_unheld_jobs, self._openings = False, self._link.openings
 
     async def _claim_wanted(self) -> bool:
         """Claim once, or wait for a free slot if nothing is wanted. Return False when nothing more is due."""
         self._room.clear()
-        if not (wanted := self._wanted()):
-            if not self._stopping:
-                await self._get_up()
+        if not (wanted := self._demand.wanted()):
+            if not self._session.stopping:
+                await self._delete_sleep_record()
                 self._turn(math.inf)
                 await self._room.wait()
             return True
         return await self.claim(wanted)
 
-    async def claim_due(
-        self, items: int, until: float, queues: Iterable[str], *, stalled: Callable[[float, set[str]], bool]
-    ) -> bool:
-        """Claim at most `items` due jobs of these queues, none after `until` (monotonic clock).
+    async def claim_due(self, items: int, until: float, dispatcher: Dispatcher) -> bool:
+        """Claim at most `items` due jobs of all queues, none after `until` (monotonic clock).
 
-        Return True when more than that many may be due. `stalled(seconds, queues)` returns whether none of these queues
-        can start a job within that time.
+        Return True when more than that many may be due.
         """
-        first, left_to_see = self.jobs, set(queues)
+        first, left_to_see = self.jobs, set(dispatcher.slots.queues)
         while left_to_see and (seconds := until - time.monotonic()) > 0:
             if (left := items - self.jobs + first) <= 0:
                 return True
-            wanted = {name: count for name, count in self._wanted().items() if name in left_to_see}
+            wanted = {name: count for name, count in self._demand.wanted().items() if name in left_to_see}
             if wanted:
                 if not await self.claim(wanted, limit=left):
                     left_to_see -= wanted.keys()
-            elif stalled(seconds, left_to_see):
+            elif not self._demand.full and dispatcher.stalled(seconds, left_to_see - self._control.paused):
+                # Each of them is paused or rests for longer.
                 return False
             else:
                 await self._wait_for_room(seconds)
@@ -210,6 +192,9 @@ class Claimer:
             async with asyncio.timeout(seconds):
                 await self._room.wait()
 
+    async def _claim_if_wanted(self) -> bool:
+        return bool(wanted := self._demand.wanted()) and await self.claim(wanted)
+
     async def claim(self, wanted: Mapping[str, int], *, limit: int | None = None) -> bool:
         """Claim once. Return whether another claim right away may find more."""
         self._woken.clear()
@@ -217,7 +202,7 @@ class Claimer:
         self._next_due = None
         self._more = False
         limit = self._limit if limit is None else min(limit, self._limit)
-        leases, own = self._leases, self._queue_leases()
+        leases, own = self._leases, self._control.queue_leases
         if own.keys().isdisjoint(wanted):
             claim = await self._claim(wanted, leases, limit)
             return bool(claim.jobs) or claim.again
@@ -238,7 +223,7 @@ class Claimer:
         started_at = time.monotonic()
         claim = await self._link.run_in_turn(
             lambda: claim_jobs(
-                self.worker,
+                self._row.id,
                 wanted,
                 leases,
                 limit=limit,
@@ -251,14 +236,14 @@ class Claimer:
             )
         )
         # The id that the claim was made under: registering again uses this link, so it is never concurrent.
-        worker = self.worker
-        self.claims += 1
+        worker = self._row.id
+        self._session.claims += 1
         self.jobs += len(claim.jobs)
         self._more = self._more or claim.again
         self._late = self._late and reach != REACHES[-1]
         self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
         pause = self._windows.learn(claim)
-        self._on_claim(claim.jobs, time.monotonic() - started_at)
+        self._transitions.looked(claim.jobs, time.monotonic() - started_at)
         if claim.next_due is not None:
             due = time.monotonic() + claim.next_due
             self._next_due = due if self._next_due is None else min(due, self._next_due)
@@ -276,8 +261,8 @@ class Claimer:
             self._found_at = time.monotonic()
             waited = [job.id for job in claim.jobs if job.has_blockers]
             blockers = await self._link.run(read_blockers(waited)) if waited else {}
-            if worker == self.worker:
-                self._hold(claim.jobs, blockers)
+            if worker == self._row.id:
+                self._intake.hold(claim.jobs, blockers)
             else:
                 log.warning(
                     "a claim under an id that is no longer this worker's is left alone",
@@ -294,35 +279,37 @@ class Claimer:
 
     async def _sleep(self, idle: float) -> bool:
         """Sleep until a wake-up, until the next job is due, or for the idle time. Return whether there was work."""
-        if not (wanted := self._wanted()):
+        if not (wanted := self._demand.wanted()):
             return True
-        self._asleep_for = wanted.keys()
+        self._demand.asleep_for = wanted.keys()
         try:
             return await self._asleep(wanted, idle)
         finally:
-            self._asleep_for = None
+            self._demand.asleep_for = None
 
     async def _asleep(self, wanted: Mapping[str, int], idle: float) -> bool:
-        if self._listener is None or not self._listener.listening.is_set():
-            return await self._rest(self._jittered(idle)) or (bool(now := self._wanted()) and await self.claim(now))
+        if not self._session.listening.is_set():
+            return await self._rest(self._jittered(idle)) or await self._claim_if_wanted()
         until = time.monotonic() + min(self._jittered(idle), RENEWED_AFTER)
         found = False
-        if not self._recorded.stands((self.worker, frozenset(wanted)), until):
-            found = await self._lie_down(wanted, until)
-        found = found or await self._sleep_soundly(until)
-        if found or self._stopping:
-            await self._get_up()
+        if not self._recorded.stands((self._row.id, frozenset(wanted)), until):
+            found = await self._record_sleep(wanted, until)
+        found = found or await self._wait_for_notification(until)
+        if found or self._session.stopping:
+            await self._delete_sleep_record()
         if self._filled:
             # This worker cannot run all jobs that it was woken for: wake the next sleeper.
             await self._link.run(wake_sleepers(self._filled, self._leases))
         return found
 
-    async def _lie_down(self, wanted: Mapping[str, int], until: float) -> bool:
+    async def _record_sleep(self, wanted: Mapping[str, int], until: float) -> bool:
         """Record the sleep, and poll until all other transactions see the record. Return True when there was work."""
-        record = record_sleep(self.worker, wanted, self._leases)
+        record = record_sleep(self._row.id, wanted, self._leases)
         # Reading a horizon costs a transaction id.
-        horizon = look_ahead(self.worker, self._served.unless_all(wanted))
-        limits = await follow(self._link, self._recorded.fall_asleep((self.worker, frozenset(wanted)), record, horizon))
+        horizon = look_ahead(self._row.id, self._served.unless_all(wanted))
+        limits = await follow(
+            self._link, self._recorded.fall_asleep((self._row.id, frozenset(wanted)), record, horizon)
+        )
         if limits is not None and limits.next_due is not None:
             self._next_due = time.monotonic() + limits.next_due.total_seconds()
         return await self._sleep_lightly(until)
@@ -332,25 +319,25 @@ class Claimer:
         while time.monotonic() < until and not await follow(self._link, self._recorded.settle()):
             look_at = min(self._recorded.look_at, math.inf if self._next_due is None else self._next_due)
             await self._rest(min(look_at, until) - time.monotonic())
-            if (wanted := self._wanted()) and await self.claim(wanted):
+            if await self._claim_if_wanted():
                 return True
             self._late = True
         return False
 
-    async def _get_up(self) -> None:
+    async def _delete_sleep_record(self) -> None:
         """Delete the record: a busy worker needs no notifications."""
         if self._recorded.end():
-            await self._link.run(end_sleep(self.worker))
+            await self._link.run(end_sleep(self._row.id))
 
-    async def _sleep_soundly(self, until: float) -> bool:
+    async def _wait_for_notification(self, until: float) -> bool:
         """Sleep until `until`; claim when woken or when the next job is due. Return True when more work is left.
 
         The sleep record stays while a few jobs run: all transactions see it, so the next enqueue sends a notification.
         """
         wakes = self._wakes
-        if not (wanted := self._wanted()) or await self.claim(wanted):
+        if not (wanted := self._demand.wanted()) or await self.claim(wanted):
             return True
-        while not self._stopping:
+        while not self._session.stopping:
             # A wake-up in between may be for a job that is due before the next planned claim.
             if wakes == self._wakes:
                 await self._rest(min(until, self._look_at()) - time.monotonic())
@@ -359,9 +346,9 @@ class Claimer:
             # A job that was committed just now may have been enqueued long ago, below the floors.
             self._late = self._late or wakes != self._wakes
             wakes, found_at = self._wakes, self._found_at
-            if not (wanted := self._wanted()) or (await self.claim(wanted) and not self._may_sleep_on(found_at)):
+            if not (wanted := self._demand.wanted()) or (await self.claim(wanted) and not self._may_sleep_on(found_at)):
                 return True
-            if self._astray or (seen := self._recorded.seen) is None or seen[0] != self.worker:
+            if self._may_own_unheld_jobs or (seen := self._recorded.seen) is None or seen[0] != self._row.id:
                 return False
         return False
 
@@ -378,12 +365,12 @@ class Claimer:
             not self._more
             and not self._filled
             and seen is not None
-            and seen[1] <= self._wanted().keys()
+            and seen[1] <= self._demand.wanted().keys()
             and self._found_at - found_at > LINGER_FOR
         )
 
     async def _rest(self, seconds: float) -> bool:
-        if seconds <= 0 or self._stopping:
+        if seconds <= 0 or self._session.stopping:
             return self._woken.is_set()
         self._turn(seconds)
         try:

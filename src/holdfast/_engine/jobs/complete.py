@@ -12,19 +12,19 @@ from holdfast._engine.link import traceback_for
 from holdfast._logs.log import TRACEPARENT, Log, current_trace, trace_in
 from holdfast._model.errors import AbortReason, HoldfastError, InvalidJob, LeaseLost
 from holdfast._model.job import Completed, Progress
-from holdfast._model.new_job import Continue
+from holdfast._model.new_job import Continue, check_result
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.finish import Ending, complete_batch, complete_job
 from holdfast._store.lease import ClaimAnswer, report_progress
 from holdfast._store.worker import served_version
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
     from typing import Any
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.keeper import Turn
-    from holdfast._engine.link import Link
+    from holdfast._engine.session import Session
     from holdfast._model.codec import JsonCodec, Result
     from holdfast._model.new_job import NewJob
     from holdfast._store.claim import ClaimedJob
@@ -42,34 +42,30 @@ log = Log(__name__)
 class Completer:
     """Completes jobs and writes progress. One instance serves all jobs of a worker in one database."""
 
-    def __init__(  # noqa: PLR0913 - the worker, and what it says of its database
-        self,
-        link: Link,
-        worker: int,
-        codec: JsonCodec,
-        schema: str,
-        *,
-        database: str = "",
-        several: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`database`: its name. `several()`: whether the worker serves others too."""
-        self._link = link
-        self.database = database
-        self._several = several
-        self.worker = worker
-        self.schema = schema
-        """The identity of the database's schema."""
+    def __init__(self, session: Session, codec: JsonCodec) -> None:
+        self._session = session
+        self._links = session.links
+        self._row = session.row
+        self.database = session.name
+        self.schema = session.schema
         self._codec = codec
         self._loop = asyncio.get_running_loop()
         self._reports: dict[Held, Progress] = {}
+        self._refused: set[Held] = set()
+        """Claims whose progress the database does not take: they report none from then on."""
         self._news = asyncio.Event()
         self._asked: set[str] = set()
         self._served: dict[str, int] = {}
 
     @property
+    def worker(self) -> int:
+        """The id of the worker's row."""
+        return self._row.id
+
+    @property
     def label(self) -> str:
         """The name of the database for logs and metrics; empty if the worker serves only one."""
-        return self.database if self._several() else ""
+        return self._session.label
 
     def complete(self, attempt: Attempt, result: object) -> Statement[None]:
         """Return the statement that completes a job; its value is None, or it raises because the lease was lost."""
@@ -97,10 +93,12 @@ class Completer:
             return lost
 
         endings = [completion.ending(ends[attempt], attempt.claimed) for attempt, completion in completions.items()]
-        return complete_batch(self.worker, endings).then(check)
+        return complete_batch(self._row.id, endings).then(check)
 
     def report(self, attempt: Attempt, progress: Progress) -> None:
         """Store the progress for the next write. Safe to call from any thread."""
+        if attempt.held in self._refused:
+            return
         note = None if progress.note is None else _fit(progress.note)
         self._reports[attempt.held] = Progress(progress.fraction, note)
         self._loop.call_soon_threadsafe(self._news.set)
@@ -121,20 +119,45 @@ class Completer:
             asked, self._asked = self._asked, set()
             try:
                 if reports:
-                    await self._link.run(report_progress(self.worker, reports))
+                    await self._write(reports)
                 for kind in asked:
-                    self._served[kind] = await self._link.run(served_version(kind))
+                    self._served[kind] = await self._links.finish.run(served_version(kind))
             except Exception as exc:
                 # A lost report does no harm: the next one replaces it.
                 log.warning("report_progress failed", extra={"error": type(exc).__name__}, exc_info=traceback_for(exc))
             await asyncio.sleep(REPORT_SECONDS)
+
+    async def _write(self, reports: dict[Held, Progress]) -> None:
+        """Store these reports. If that fails while the database answers, halve them until the culprit stands alone."""
+        parts, link = [reports], self._links.finish
+        while parts:
+            part = parts.pop()
+            try:
+                await link.run(report_progress(self._row.id, part), seconds=REPORT_SECONDS)
+            except Exception as exc:
+                await link.probe()
+                # Outcomes do not wait for the parts.
+                link = self._links.apart
+                if len(part) > 1:
+                    keys = list(part)
+                    middle = len(keys) // 2
+                    parts += [{held: part[held] for held in half} for half in (keys[middle:], keys[:middle])]
+                    continue
+                [(culprit, progress)] = part.items()
+                if progress.note is not None and not progress.note.isascii():
+                    parts.append({culprit: progress._replace(note=progress.note.encode("ascii", "replace").decode())})
+                    continue
+                self._refused.add(culprit)
+                log.warning("the progress of a job cannot be stored", extra={"id": culprit.id}, exc_info=exc)
+        if link is self._links.apart and not link.busy:
+            await link.close()
 
     def _completion(self, attempt: Attempt) -> Completion:
         if attempt.completed:
             raise HoldfastError(f"job {attempt.held.id} was completed already, in this attempt")
         claimed = attempt.claimed
         return Completion(
-            self.worker,
+            self._row.id,
             attempt.held,
             kind=claimed.kind,
             codec=self._codec,
@@ -227,6 +250,7 @@ def completed(
         return Completed(next=_following(result.job, headers))
     if result is None:
         return Completed()
+    check_result(kind, result)
     return Completed(codec.encode(result if returns is None else returns.plain(result), kind=kind))
 
 

@@ -10,20 +10,20 @@ from collections import deque
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from holdfast._engine.attempt import Deadlines
+from holdfast._engine.jobs.deadlines import Deadlines
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
 from holdfast._model.job import Retried
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
-    from holdfast._engine.attempt import Attempt, ReadyJobs
+    from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.handlers import Handlers
+    from holdfast._engine.jobs.ready import ReadyJobs
     from holdfast._engine.jobs.slots import Slots
-    from holdfast._model.job import Outcome
-    from holdfast._store.lease import Held
+    from holdfast._model.job import Busy, Outcome
 
 
 # A run of handlers that never wait yields to the other tasks of the event loop after this many seconds.
@@ -46,39 +46,31 @@ _BROKEN = Retried(timedelta(seconds=15), Failure("broken", "something around the
 class Dispatcher:
     """Starts handlers. Nothing else does."""
 
-    def __init__(self, slots: Slots, handlers: Handlers, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, slots: Slots, handlers: Handlers) -> None:
         self.slots = slots
         self.handlers = handlers
         self._outcome = handlers.outcome if handlers.spans is None else handlers.traced_outcome
-        self._clock = clock
         self._ready: deque[ReadyJobs] = deque()
         self._dispatching = False
         self._soon = False
         self._context = contextvars.copy_context()
         self._turn = asyncio.Event()
         self._opening: asyncio.TimerHandle | None = None
-        self._looking: asyncio.TimerHandle | None = None
-        self._looks = 0
+        self._stale_check: asyncio.TimerHandle | None = None
+        self._stale_checks = 0
         self.apart = asyncio.Lock()
         """Held by the isolation that has asked for quiet."""
-        self.held: list[Mapping[Held, Attempt]] = []
-        """For each database, the jobs held until their outcomes are written."""
-        self._deadlines = Deadlines(self.held, clock)
-        self.on_capacity: list[Callable[[], None]] = []
-        """Called when more jobs may be wanted."""
+        self._deadlines = Deadlines(self._ready)
 
     def join(self, ready: ReadyJobs) -> None:
         self._ready.append(ready)
 
-    def leave(self, ready: ReadyJobs, held: Mapping[Held, Attempt], on_capacity: Callable[[], None]) -> None:
+    def leave(self, ready: ReadyJobs) -> None:
         """Forget a database. A handler of it that ignores its signal keeps its slot until it ends."""
         if ready in self._ready:
             self.give_back(ready)
             self._ready.remove(ready)
-        self.slots.forget(ready)
-        # Not by equality: two databases without jobs are equal.
-        self.held[:] = [other for other in self.held if other is not held]
-        self.on_capacity[:] = [call for call in self.on_capacity if call != on_capacity]
+        self.slots.forget(ready.demand)
         self.dispatch()
 
     @property
@@ -89,11 +81,13 @@ class Dispatcher:
     def hold(self, ready: ReadyJobs, attempts: Sequence[Attempt]) -> None:
         """Keep claimed jobs ready, and start those that have a slot."""
         for attempt in attempts:
-            attempt.held_since = self._looks
+            attempt.held_since = self._stale_checks
             ready.add(attempt)
-            self.slots.holds(attempt.claimed.queue, 1, of=ready)
-        self.give_back_shut()
-        self._look_later()
+            self.slots.holds(attempt.claimed.queue, 1, of=ready.demand)
+            if attempt.kind.work.in_process:
+                self.handlers.start_processes()
+        self.give_back_of_closed_queues()
+        self._schedule_stale_check()
         if len(attempts) > FEW:
             # Not at once: the claimer can send its next claim first, and the answer arrives while these jobs run.
             self._dispatch_soon()
@@ -109,54 +103,54 @@ class Dispatcher:
         for ready in list(self._ready):
             self.give_back(ready, queues)
 
-    def give_back_shut(self) -> None:
+    def give_back_of_closed_queues(self) -> None:
         """Give back jobs of queues that will start nothing soon: other workers may run them."""
         self.give_back_of({queue for ready in self._ready for queue in ready.queues if self.slots.shut(queue)})
 
     def _give_back(self, ready: ReadyJobs, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            self.slots.holds(attempt.claimed.queue, -1, of=ready)
+            self.slots.holds(attempt.claimed.queue, -1, of=ready.demand)
         if attempts:
             ready.give_back(attempts)
 
-    def _look_later(self) -> None:
-        if self._looking is None and any(self._ready):
-            self._looking = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look)
+    def _schedule_stale_check(self) -> None:
+        if self._stale_check is None and any(self._ready):
+            self._stale_check = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._return_stale_jobs)
 
-    def _look(self) -> None:
+    def _return_stale_jobs(self) -> None:
         """Give back jobs that have waited too long for a slot: the pace was misjudged, or running jobs became slow.
 
         Age is counted in checks, not in seconds: a blocked event loop delays both the starts and the checks.
         """
-        self._looking = None
-        self._looks += 1
+        self._stale_check = None
+        self._stale_checks += 1
         if not self._soon:
             for ready in list(self._ready):
-                for queue in ready.queues:
-                    if not self.slots.may_start(queue):
-                        self._give_back(ready, ready.take_old(queue, self._looks - 2))
-        self._look_later()
+                for lane in ready.lanes:
+                    if not self.slots.may_start(*lane):
+                        self._give_back(ready, ready.take_old(lane, self._stale_checks - 2))
+        self._schedule_stale_check()
 
     def dispatch(self) -> None:
         """Start all jobs that can start. A handler that ends at once calls this again; the outer call continues."""
         if self._dispatching or self._soon:
             return
         self._dispatching = True
-        now = self._clock()
+        now = time.monotonic()
         until = now + TURN_SECONDS
         try:
             while (found := self._next()) is not None:
                 self._start(*found, now)
-                now = self._clock()
+                now = time.monotonic()
                 if now > until:
                     self._dispatch_soon()
                     break
         finally:
             self._dispatching = False
         if self.slots.paced:
-            self._look_again()
-        for call in self.on_capacity:
-            call()
+            self._schedule_rate_opening()
+        for ready in self._ready:
+            ready.demand.grew()
 
     def _dispatch_soon(self) -> None:
         """Dispatch in the next iteration of the event loop, so that other ready tasks run first."""
@@ -168,7 +162,7 @@ class Dispatcher:
         self._soon = False
         self.dispatch()
 
-    def _look_again(self) -> None:
+    def _schedule_rate_opening(self) -> None:
         """Dispatch when the next queue with a rate limit opens: no ending job triggers it then."""
         if (seconds := self.slots.opens_in()) is None:
             return
@@ -181,6 +175,10 @@ class Dispatcher:
 
     def _opened(self) -> None:
         self._opening = None
+        self.changed()
+
+    def changed(self) -> None:
+        """Start what can start now: a queue has opened, or a process is ready."""
         self._turn.set()
         self.dispatch()
 
@@ -196,6 +194,8 @@ class Dispatcher:
     def stalled(self, seconds: float, queues: Iterable[str]) -> bool:
         """Return whether nothing runs and none of these queues may start a job within `seconds`."""
         if self._busy or self._soon:
+            return False
+        if self.slots.awaits_processes and any(in_process for ready in self._ready for _, in_process in ready.lanes):
             return False
         opens_in = self.slots.opens_in(queues)
         return opens_in is None or opens_in > seconds
@@ -228,7 +228,7 @@ class Dispatcher:
         """Whether nothing runs and no job waits for a slot."""
         return not self._busy and not self._soon and not any(self._ready)
 
-    async def quiet(self, seconds: float) -> bool:
+    async def wait_until_idle(self, seconds: float) -> bool:
         """Close the slots, give back waiting jobs, and wait for running jobs. False: some still run after `seconds`.
 
         A handler that continues after its attempt was given up is not waited for.
@@ -237,13 +237,16 @@ class Dispatcher:
         for ready in list(self._ready):
             self.give_back(ready)
         until = time.monotonic() + seconds
-        while self._busy and any(attempt.signal.reason not in GIVEN_UP for it in self.held for attempt in it.values()):
+        while self._busy and self._awaits_any():
             if time.monotonic() >= until:
                 return False
             await self.turn(QUIET_PACE)
         return True
 
-    def go_on(self) -> None:
+    def _awaits_any(self) -> bool:
+        return any(attempt.signal.reason not in GIVEN_UP for ready in self._ready for attempt in ready.held.values())
+
+    def reopen(self) -> None:
         """Open the slots again."""
         self.slots.closed = False
         self.dispatch()
@@ -254,13 +257,13 @@ class Dispatcher:
             ready = databases[0]
             if len(databases) > 1:
                 databases.rotate(-1)
-            if (attempt := ready.take(self.slots.may_start)) is not None:
+            if (attempt := ready.take(self.slots)) is not None:
                 return ready, attempt
         return None
 
     def _start(self, ready: ReadyJobs, attempt: Attempt, now: float) -> None:
         work = attempt.kind.work
-        self.slots.starts(attempt.claimed.queue, of=ready)
+        self.slots.starts(attempt.claimed.queue, in_process=work.in_process, of=ready.demand)
         attempt.started_at = now
         attempt.deadline = deadline = now + work.longest(attempt.lease)
         if work.batch is None:
@@ -282,7 +285,7 @@ class Dispatcher:
     def _group(self, ready: ReadyJobs, first: Attempt, limit: int) -> Sequence[Attempt]:
         """Return the jobs that share the first one's slot: as many as the kind takes in one call."""
         group = [first, *ready.take_more(first, limit - 1)]
-        self.slots.holds(first.claimed.queue, 1 - len(group), of=ready)
+        self.slots.holds(first.claimed.queue, 1 - len(group), of=ready.demand)
         for attempt in group:
             attempt.group = group
             attempt.started_at = first.started_at
@@ -303,10 +306,12 @@ class Dispatcher:
         except BaseException as exc:  # noqa: BLE001 - after any error the jobs must end
             outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
-            self.slots.ends(group[0].claimed.queue, len(group), of=ready)
-        seconds = self._clock() - group[0].started_at
+            self.slots.ends(group[0].claimed.queue, len(group), of=ready.demand)
+        seconds = time.monotonic() - group[0].started_at
         for attempt, outcome in zip(group, outcomes, strict=True):
             attempt.seconds = seconds
+            if attempt.busy is not None:
+                self._rest(attempt.claimed.queue, attempt.busy)
             ready.ended(attempt, outcome)
         self._turn.set()
         if not self._dispatching:
@@ -325,12 +330,21 @@ class Dispatcher:
         except BaseException as exc:  # noqa: BLE001 - after any error the job must end
             outcome = _broken(attempt, exc)
         finally:
-            self.slots.ends(attempt.claimed.queue, of=ready)
-        attempt.seconds = self._clock() - attempt.started_at
+            self.slots.ends(attempt.claimed.queue, in_process=attempt.kind.work.in_process, of=ready.demand)
+        attempt.seconds = time.monotonic() - attempt.started_at
+        if attempt.busy is not None:
+            self._rest(attempt.claimed.queue, attempt.busy)
         ready.ended(attempt, outcome)
         self._turn.set()
         if not self._dispatching:
             self.dispatch()
+
+    def _rest(self, queue: str, busy: Busy) -> None:
+        """Start nothing of this queue for a while: the service that its jobs call is saturated."""
+        seconds = busy.retry_after.total_seconds()
+        self.slots.rest(queue, seconds)
+        self.give_back_of_closed_queues()
+        asyncio.get_running_loop().call_later(seconds, self.dispatch)
 
 
 def _broken(attempt: Attempt, exc: BaseException) -> Outcome:

@@ -48,13 +48,13 @@ class Handlers:
         middlewares: Sequence[Middleware],
         worker: str,
         retry: Retry,
-        new: Callable[[], bool],
-        grace: Callable[[], float] = lambda: 0.0,
+        grace: float = 0.0,
         spans: Spans | None = None,
     ) -> None:
-        """`retry`: the policy of kinds that have none; `new()`: whether this process started recently.
+        """`retry`: the policy of kinds that have none.
 
-        `grace()`: seconds during which payloads of an unreadable version are given back. Defaults to 0.
+        `grace`: seconds during which payloads of an unreadable version are given back; from the start, also others that
+        cannot be read. Defaults to 0.
         """
         self.state: Any = None
         self.spans = spans
@@ -63,8 +63,9 @@ class Handlers:
         self._middlewares = tuple(reversed(middlewares))
         self.worker = worker
         self._retry = retry
-        self._new = new
         self._grace = grace
+        self._new_until = time.monotonic() + grace
+        """Until then this process has started recently."""
         self._unread: dict[tuple[str, int], tuple[float, float]] = {}
         """By kind and version: when a payload was unreadable for the first time, and for the last time."""
 
@@ -73,7 +74,7 @@ class Handlers:
         if not isinstance(arguments := self._arguments(attempt), dict):
             return arguments
         kind, job = attempt.kind, self._job(attempt)
-        fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker}
+        fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self.worker, "attempt": job.attempt}
         if label := attempt.completer.label:
             fields["database"] = label
         if job.headers or self.spans is not None:
@@ -169,7 +170,6 @@ class Handlers:
             token=claimed.token,
             chain_id=claimed.chain_id,
             headers=json.loads(claimed.headers) if claimed.headers else _NO_HEADERS,
-            signal=attempt.signal,
             run=attempt,
         )
 
@@ -193,6 +193,10 @@ class Handlers:
         for each in together:
             each.in_loop = True
         return await result
+
+    def start_processes(self) -> None:
+        """Start the processes of handlers, unless that was done before."""
+        self._executors.processes.start()
 
     async def ended(self, attempt: Attempt) -> None:
         """Return when no code of this attempt runs any more."""
@@ -246,13 +250,15 @@ class Handlers:
     def _misfit(self, attempt: Attempt, exc: BaseException) -> Outcome:
         """Give the job back for a while: during a rolling deploy another worker may be able to read its payload."""
         failure = Failure.of(exc)
-        if isinstance(exc, InvalidJob) and (attempt.claimed.young or self._new() or self._may_fit_others(attempt)):
+        if isinstance(exc, InvalidJob) and (
+            attempt.claimed.young or time.monotonic() < self._new_until or self._may_fit_others(attempt)
+        ):
             return Released(MISFIT_PAUSE, failure)
         return Failed(failure, exc)
 
     def _may_fit_others(self, attempt: Attempt) -> bool:
         """Return whether this payload version is new here, or newer than this code and served by another worker."""
-        if not (grace := self._grace()):
+        if not (grace := self._grace):
             return False
         claimed, now = attempt.claimed, time.monotonic()
         first, last = self._unread.get((claimed.kind, claimed.payload_version), (now, now))
@@ -284,8 +290,8 @@ def _each_result(results: object, count: int, kind: str) -> Sequence[object]:
     if results is None:
         return [None] * count
     if not isinstance(results, list | tuple) or len(results) != count:
-        said = len(results) if isinstance(results, list | tuple) else type(results).__name__
-        raise HoldfastError(f"{kind}: a batch of {count} jobs ends with a list of {count}, or None; this was {said}")
+        answer = len(results) if isinstance(results, list | tuple) else type(results).__name__
+        raise HoldfastError(f"{kind}: a batch of {count} jobs ends with a list of {count}, or None; this was {answer}")
     return results
 
 

@@ -6,6 +6,8 @@ import asyncio
 import random
 import threading
 import time
+from collections import deque
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, assert_never
 
 import psycopg
@@ -13,19 +15,23 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast._drivers import run_sync
 from holdfast._engine.address import watched
+from holdfast._engine.jobs.loop_watch import LOOK_SECONDS
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import LOST, Outage, pin_names_of, sever
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
+from holdfast._store.inspect import is_read_only
 from holdfast._store.lease import ClaimAnswer, Held, check_claims, renew_leases
 from holdfast._store.worker import beat_worker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from uuid import UUID
+    from collections.abc import Iterator, Mapping
 
-    from holdfast._engine.attempt import Attempt
+    from holdfast._engine.jobs.heartbeat_answers import HeartbeatAnswers
+    from holdfast._engine.jobs.loop_watch import LoopWatch
     from holdfast._engine.keeper import Keeper, Kept, LoopVitals, Turn
+    from holdfast._engine.session import Session
+    from holdfast._model.work import Lease
     from holdfast._store.worker import Beat
 
 
@@ -43,49 +49,63 @@ END_SECONDS = 1.0
 CHECK_PAUSE = 0.1
 
 
+class DoubtedClaims:
+    """Claims that may be lost, by a notification. The heartbeat asks the database about them soon."""
+
+    def __init__(self) -> None:
+        self._claims: set[Held] = set()
+        self._check_at = 0.0
+        """When they were last checked or will be checked, by the event loop's clock."""
+        self.woken = threading.Event()
+
+    def __bool__(self) -> bool:
+        return bool(self._claims)
+
+    def add(self, claim: Held) -> None:
+        """Check soon whether this claim is still valid. Call only in the event loop's thread."""
+        self._claims.add(claim)
+        loop = asyncio.get_running_loop()
+        if self._check_at <= (now := loop.time()):
+            self._check_at = max(now, self._check_at + CHECK_PAUSE)
+            loop.call_at(self._check_at, self.woken.set)
+
+    def take(self) -> list[Held]:
+        """Return the claims, and forget them."""
+        taken = list(self._claims)
+        self._claims.difference_update(taken)
+        return taken
+
+
 class Heartbeat:
     """Renews the leases of all held jobs, also those not yet started, until their outcomes are written."""
 
-    def __init__(  # noqa: PLR0913 - everything that a heartbeat uses
-        self,
-        url: str,
-        *,
-        worker: int,
-        interval: float,
-        held: Mapping[Held, Attempt],
-        counters: Callable[[], Mapping[str, int]],
-        on_beat: Callable[[Beat], None],
-        identity: UUID | None = None,
-        on_disowned: Callable[[int], None] = lambda _: None,
-        on_outage: Callable[[], None] = lambda: None,
-    ) -> None:
-        """All of these are called in the event loop. `on_beat(beat)`: with the answer to each beat.
-
-        `on_disowned(worker)`: at each beat while the row with this id is gone or another worker's. `on_outage()`: when
-        beats begin to fail, and when one gets no answer.
-        """
-        self._url = url
-        self.worker = worker
-        self.interval = interval
-        self._held = held
-        self._counters = counters
-        self._on_beat = on_beat
-        self._identity = identity
-        self._on_disowned = on_disowned
-        self._on_outage = on_outage
+    def __init__(self, session: Session, answers: HeartbeatAnswers, doubted: DoubtedClaims, watch: LoopWatch) -> None:
+        """Pass what the database answers to `answers`, always in the event loop."""
+        self._session = session
+        self._url = session.links.url
+        self._row = session.row
+        self._held = session.held
+        self._answers = answers
+        self.interval = answers.interval
+        self._doubted = doubted
+        self._loop_watch = watch
         self._loop = asyncio.get_running_loop()
+        self._loop_thread = threading.get_ident()
         self._ending = False
-        self._woken = threading.Event()
+        self._woken = doubted.woken
         self._due = 0.0
         """When the next beat is due, by the monotonic clock."""
-        self._doubted: set[Held] = set()
-        self._check_at = 0.0
-        """When doubted claims were last checked or will be checked, by the event loop's clock."""
         self._conn: psycopg.Connection[Any] | None = None
+        self._pooled = False
+        self._apart: list[list[Held]] = []
+        """The parts that were not renewed at the last beat, although the database answers."""
+        self._refused: set[Held] = set()
+        """Claims whose lease could not be renewed even alone."""
         self._kept: Kept | None = None
         self.beats = 0
+        """How many beats were answered and acted on."""
         self.beat_at = time.monotonic()
-        """When the last beat was answered, by the monotonic clock; at first, the time of creation."""
+        """When the last beat or renewal was answered, by the monotonic clock; at first, the time of creation."""
 
     def start(self, keeper: Keeper) -> None:
         """Start the thread."""
@@ -116,14 +136,6 @@ class Heartbeat:
             self._due = 0.0
             self._woken.set()
 
-    def doubt(self, held: Held) -> None:
-        """Check soon with the database whether this claim is still valid. Call only in the event loop's thread."""
-        self._doubted.add(held)
-        now = self._loop.time()
-        if self._check_at <= now:
-            self._check_at = max(now, self._check_at + CHECK_PAUSE)
-            self._loop.call_at(self._check_at, self._woken.set)
-
     def run(self, turn: Turn = unwatched) -> None:
         try:
             self._beats(turn)
@@ -131,7 +143,7 @@ class Heartbeat:
             self._close()
 
     def _beats(self, turn: Turn) -> None:
-        outage = Outage(log, "heartbeat failed", worker=self.worker)
+        outage = Outage(log, "heartbeat failed", worker=self._row.id)
         # A thread that replaces one that failed beats at once: no lease was renewed meanwhile.
         self._due = time.monotonic() + (self._spread() if self._kept is None or not self._kept.ends else 0.0)
         while not self._rest():
@@ -139,14 +151,15 @@ class Heartbeat:
             try:
                 if self._doubted:
                     self._check()
-                if time.monotonic() >= self._due:
+                if (begun := time.monotonic()) >= self._due:
                     self._beat()
-                    self._due = time.monotonic() + (self._spread() if outage.failures else self.interval)
+                    # A beat may take a whole interval, when leases are renewed in parts: the next follows at once.
+                    self._due = time.monotonic() + self._spread() if outage.failures else begun + self.interval
                     # Not after a check: a read-only server answers that, too.
                     outage.over()
             except Exception as exc:  # noqa: BLE001 - whatever stops the heartbeat, the leases expire
                 if not outage.failures:
-                    self._loop.call_soon_threadsafe(self._on_outage)
+                    self._loop.call_soon_threadsafe(self._outage)
                 self._due = time.monotonic() + outage.failed(exc)
                 self._close()
                 if outage.seconds > self.interval:
@@ -157,8 +170,9 @@ class Heartbeat:
         return self.interval * random.uniform(EARLIEST, 1.0)  # noqa: S311 - it spreads load
 
     def _rest(self) -> bool:
-        """Wait until the next beat or check. Return True when the thread should end."""
-        self._woken.wait(max(0.0, self._due - time.monotonic()))
+        """Wait until the next beat or check, and watch the event loop. Return True when the thread should end."""
+        while (left := self._due - time.monotonic()) > 0 and not self._woken.wait(min(left, LOOK_SECONDS)):
+            self._loop_watch.check(self._loop, self._loop_thread, busy=bool(self._held))
         self._woken.clear()
         return self._ending
 
@@ -168,15 +182,15 @@ class Heartbeat:
         Time is counted in ticks, not in seconds: a suspended process that resumes has missed beats but no ticks, and
         its next beat brings the correct answer.
         """
-        beats, missed = self.beats, 0
+        answered_at, missed = self.beat_at, 0
         while True:
             turn(self.interval)
             await asyncio.sleep(self.interval / 2)
-            missed = missed + 1 if self.beats == beats else 0
-            beats = self.beats
+            missed = missed + 1 if self.beat_at == answered_at else 0
+            answered_at = self.beat_at
             if missed == MISSED_TICKS:
                 self.interrupt()
-                self._on_outage()
+                self._outage()
                 missed = 0
 
     def interrupt(self) -> None:
@@ -192,14 +206,12 @@ class Heartbeat:
         if self._conn is None:
             params = watched(conninfo_to_dict(self._url))
             self._conn = psycopg.connect(make_conninfo(**params), autocommit=True, prepare_threshold=None)
-            pin_names_of(self._conn)
+            self._pooled = not pin_names_of(self._conn)
         return self._conn
 
     def _check(self) -> None:
         """Stop the doubted claims that the database reports as cancelled or lost."""
-        doubted = list(self._doubted)
-        self._doubted.difference_update(doubted)
-        self._tell(_stops(run_sync(self._connected(), check_claims(self.worker, doubted))))
+        self._tell(_stops(run_sync(self._connected(), check_claims(self._row.id, self._doubted.take()))))
 
     def _beat(self) -> None:
         conn = self._connected()
@@ -212,18 +224,84 @@ class Heartbeat:
         }
         renewable = {key: attempt.lease for key, attempt in held.items() if key not in late}
         # This comes first: under another worker's id, nothing may be renewed.
-        worker = self.worker
+        worker = self._row.id
         live_seconds = LIVE_INTERVALS * self.interval
-        beat = run_sync(conn, beat_worker(worker, self._counters(), self._identity, live_seconds=live_seconds))
+        beat = run_sync(
+            conn, beat_worker(worker, self._session.counters, self._row.identity, live_seconds=live_seconds)
+        )
         if not beat.own:
             self._tell(dict.fromkeys(held, AbortReason.not_found))
-            self._loop.call_soon_threadsafe(self._on_disowned, worker)
+            self._loop.call_soon_threadsafe(self._answers.disowned, worker)
             renewable = {}
-        answers = run_sync(conn, renew_leases(worker, renewable)) if renewable else {}
-        self.beats += 1
-        self.beat_at = time.monotonic()
-        self._loop.call_soon_threadsafe(self._on_beat, beat)
+        answers = self._renew(worker, renewable) if renewable else {}
+        self._answered()
+        self._loop.call_soon_threadsafe(self._beaten, beat)
         self._tell(late | _stops(answers))
+
+    def _renew(self, worker: int, leases: Mapping[Held, Lease]) -> dict[Held, ClaimAnswer]:
+        """Renew these leases. If that fails while the database answers, halve them until the culprit stands alone.
+
+        This takes one interval at most. The parts that are left then stay apart, and are renewed at the next beat.
+        """
+        until = time.monotonic() + self.interval
+        apart = {held for part in self._apart for held in part}
+        together = [held for held in leases if held not in apart]
+        # The parts that failed before come after, and those that were refused alone come last.
+        before = [[held for held in part if held in leases] for part in self._apart]
+        parts = deque(part for part in (together, *before) if part)
+        culprits: list[list[Held]] = []
+        answers: dict[Held, ClaimAnswer] = {}
+        while parts and time.monotonic() < until:
+            part = parts.popleft()
+            try:
+                with self._given_up_after(self.interval / (2 if part is together else 8)):
+                    answers |= run_sync(self._connected(), renew_leases(worker, {held: leases[held] for held in part}))
+                # The watch sees that leases are renewed, though the beat takes longer than usual.
+                self._answered()
+            except Exception as exc:
+                self._close()
+                if run_sync(self._connected(), is_read_only()):
+                    raise
+                if len(part) > 1:
+                    # The other parts come first: most leases are renewed before the culprit is found.
+                    parts += (part[: len(part) // 2], part[len(part) // 2 :])
+                    continue
+                culprits.append(part)
+                if part[0] not in self._refused:
+                    log.warning("a lease could not be renewed; the others are", extra={"id": part[0].id}, exc_info=exc)
+        unreached = {held for part in parts for held in part}
+        if new := len(unreached - apart):
+            log.warning("leases were not reached in time: they are renewed in parts", extra={"leases": new})
+        self._apart = [*parts, *culprits]
+        self._refused = self._refused & unreached | {part[0] for part in culprits}
+        return answers
+
+    def _beaten(self, beat: Beat) -> None:
+        self.beat_every(self._answers.beaten(beat))
+        self.beats += 1
+
+    def _outage(self) -> None:
+        self._answers.unanswered(self.beat_at)
+
+    def _answered(self) -> None:
+        self.beat_at = time.monotonic()
+
+    @contextmanager
+    def _given_up_after(self, seconds: float) -> Iterator[None]:
+        """Cancel a statement of the block that takes longer. Behind a pooler it is severed."""
+        timer = threading.Timer(seconds, self._give_up, [self._connected()])
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _give_up(self, conn: psycopg.Connection[Any]) -> None:
+        if self._pooled:
+            sever(conn)
+        else:
+            with suppress(*LOST):
+                conn.cancel_safe(timeout=END_SECONDS)
 
     def _tell(self, reasons: dict[Held, AbortReason]) -> None:
         """Fire the signals here, for threads that poll them, and let the event loop cancel its tasks."""
@@ -277,11 +355,3 @@ class Vitals(NamedTuple):
     """Seconds that outcomes have waited while none was written; 0 if none waits."""
     loops: tuple[LoopVitals, ...] = ()
     """The loops and threads that serve it."""
-
-
-def database_of(url: str) -> str:
-    """Return only the database name: the URL may contain a password."""
-    try:
-        return str(conninfo_to_dict(url).get("dbname") or "")
-    except psycopg.ProgrammingError:
-        return ""

@@ -18,15 +18,15 @@ from holdfast._store.chain import read_blockers
 from holdfast._store.lease import Held, claim_suspects, isolate_worker, next_suspect
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.claim import Claimer
+    from holdfast._engine.jobs.demand import Demand
     from holdfast._engine.jobs.dispatch import Dispatcher
+    from holdfast._engine.jobs.finish import Finisher
+    from holdfast._engine.jobs.intake import Intake
     from holdfast._engine.keeper import Turn
-    from holdfast._engine.link import Link
-    from holdfast._model.job import Blocker
-    from holdfast._model.work import Lease
+    from holdfast._engine.session import Session
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.statement import Statement
 
@@ -45,7 +45,7 @@ GRACE = 5.0
 # Suspects then run for this many seconds before other work continues.
 SESSION = 10.0
 # The log names at most this many of the jobs that run together.
-MOST_SAID = 20
+MOST_NAMED = 20
 
 
 class Isolation:
@@ -57,41 +57,29 @@ class Isolation:
 
     def __init__(  # noqa: PLR0913 - everything that isolation uses
         self,
-        link: Link,
+        session: Session,
         *,
-        worker: int,
         dispatcher: Dispatcher,
+        demand: Demand,
         claimer: Claimer,
-        queues: Callable[[], Sequence[str]],
-        leases: Callable[[], Mapping[str, Lease]],
-        held: Mapping[Held, Attempt],
-        start: Callable[[Sequence[ClaimedJob], Mapping[int, Sequence[Blocker]]], None],
-        give_back: Callable[[], None],
-        flushed: Callable[[], Awaitable[None]],
-        several: Callable[[], bool],
+        intake: Intake,
+        finisher: Finisher,
         idle_max: float,
     ) -> None:
-        """`queues()` returns the queues that may start a job now; `start(jobs, blockers)` holds and starts jobs.
-
-        `give_back()` gives back jobs that could not be started. `flushed()` returns when all outcomes are written.
-        `several()`: whether the jobs of other databases wait meanwhile. `idle_max`: the longest pause when idle.
-        """
-        self._link = link
-        self.worker = worker
+        """`idle_max`: the longest pause when idle, in seconds."""
+        self._session = session
+        self._link = session.links.claim
+        self._row = session.row
+        self._held = session.held
         self._dispatcher = dispatcher
+        self._demand = demand
         self._claimer = claimer
-        self._queues = queues
-        self._leases = leases
-        self._held = held
-        self._start = start
-        self._give_back = give_back
-        self._flushed = flushed
-        self._several = several
+        self._intake = intake
+        self._finisher = finisher
         self._longest = max(POLL, 2 * idle_max)
         self._rest = POLL
         self._woken = asyncio.Event()
         self._rested_at = 0.0
-        self._stopping = False
         self._has_run = False
         self._together = 1
         """How many suspects may run together; doubled after each group that ended without a crash."""
@@ -100,10 +88,6 @@ class Isolation:
         """Look now: a job was lost, or may be due."""
         self._rest = POLL
         self._woken.set()
-
-    def stop(self) -> None:
-        """Claim no more suspects: once the worker has recorded its end, they would not be given back."""
-        self._stopping = True
 
     async def run(self, turn: Turn = unwatched) -> None:
         outage = Outage(log, "claim_suspects failed, trying again")
@@ -117,7 +101,7 @@ class Isolation:
             self._woken.clear()
             looked = time.monotonic()
             try:
-                rest = await self._look()
+                rest = await self._run_suspects_if_due()
                 outage.over()
             except Exception as exc:  # noqa: BLE001 - every error is logged, and the loop continues
                 self._claimer.recover_soon()
@@ -127,43 +111,43 @@ class Isolation:
                     await self._woken.wait()
                     await asyncio.sleep(looked + SPACING - time.monotonic())
 
-    async def _look(self) -> float:
+    async def _run_suspects_if_due(self) -> float:
         """Run suspects if it is time to. Return the number of seconds until the next look."""
-        due_in = await self._link.run(next_suspect(self._queues(), self._leases()))
+        due_in = await self._link.run(next_suspect(self._demand.openings(), self._session.control.leases))
         if due_in is None or due_in > 0:
-            return self._idle() if due_in is None else min(due_in, POLL)
+            return self._pause_without_suspects() if due_in is None else min(due_in, POLL)
         if self._dispatcher.idle and self._claimer.asleep:
             # Nothing else is due, so no other job has to wait.
-            return await self._session()
+            return await self._run_apart_for_a_while()
         left = max(PATIENCE + due_in, self._rested_at - time.monotonic())
         if left > 0:
             return min(left, 0.1)
-        if not await self._link.run(isolate_worker(self.worker, TURN)):
+        if not await self._link.run(isolate_worker(self._row.id, TURN)):
             return 0.5
         try:
-            return await self._session()
+            return await self._run_apart_for_a_while()
         finally:
-            await self._link.run(isolate_worker(self.worker, 0))
+            await self._link.run(isolate_worker(self._row.id, 0))
 
-    def _idle(self) -> float:
+    def _pause_without_suspects(self) -> float:
         """Return the time until the next look where there is no suspect: longer each time, until the next wake-up."""
         rest, self._rest = self._rest, min(2 * self._rest, self._longest)
         return rest
 
-    async def _session(self) -> float:
+    async def _run_apart_for_a_while(self) -> float:
         """Run suspects for a while. Return the number of seconds until the next look."""
         started_at = time.monotonic()
         async with self._dispatcher.apart:
             watch = asyncio.create_task(self._end_silence())
             try:
-                if await self._quiet():
+                if await self._wait_for_running_jobs():
                     await self.run_apart(time.monotonic() + SESSION)
                     return 0.05
-                log.warning("no suspect can run: handlers go on after their time", extra={"worker": self.worker})
+                log.warning("no suspect can run: handlers go on after their time", extra={"worker": self._row.id})
                 return POLL
             finally:
                 watch.cancel()
-                self._dispatcher.go_on()
+                self._dispatcher.reopen()
                 # Other work then gets as much time as the suspects had.
                 self._rested_at = 2 * time.monotonic() - started_at
 
@@ -171,30 +155,30 @@ class Isolation:
         """Give up a statement that gets no answer: the jobs of other databases wait for the end of this session."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
-            if self._several() and self._link.silent(SILENT_SECONDS):
+            if self._session.sharing.several and self._link.silent(SILENT_SECONDS):
                 self._link.give_up()
 
-    async def _quiet(self) -> bool:
+    async def _wait_for_running_jobs(self) -> bool:
         """Wait for running jobs up to their deadlines, and renew the permission meanwhile. False: some still run."""
         deadlines = [attempt.deadline for attempt in self._held.values() if attempt.deadline is not None]
         until = max(deadlines, default=time.monotonic()) + GRACE
         # Let the claimer remove its sleep record: jobs that it would be woken for cannot start now.
         self._claimer.wake()
-        while not await self._dispatcher.quiet(min(TURN / 3, max(0.0, until - time.monotonic()))):
+        while not await self._dispatcher.wait_until_idle(min(TURN / 3, max(0.0, until - time.monotonic()))):
             if time.monotonic() >= until:
                 return False
-            await self._link.run(isolate_worker(self.worker, TURN))
-        await self._written()
+            await self._link.run(isolate_worker(self._row.id, TURN))
+        await self._wait_for_outcomes()
         return True
 
-    async def _written(self) -> None:
+    async def _wait_for_outcomes(self) -> None:
         """Wait until outcomes are written, so that a crash does not lose them.
 
         An open transaction may block one for hours; other jobs do not wait for that.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(GRACE):
-                await self._flushed()
+                await self._finisher.flushed()
 
     async def run_apart(self, until: float, items: int = 1_000_000, seconds: float = 86400.0) -> int:
         """Run at most `items` suspects while nothing else runs, start none after `until`; return how many ran.
@@ -202,7 +186,8 @@ class Isolation:
         Each is waited for at most `seconds`, default a day. Those that have not started by then are given back.
         """
         ran = 0
-        while not self._stopping and time.monotonic() < until and ran < items:
+        # Once the worker has recorded its end, suspects would not be given back.
+        while not self._session.stopping and time.monotonic() < until and ran < items:
             limit = min(self._together, items - ran)
             jobs = await self._link.run_in_turn(partial(self._claim, limit))
             if jobs:
@@ -217,27 +202,27 @@ class Isolation:
         return ran
 
     def _claim(self, limit: int) -> Statement[list[ClaimedJob]]:
-        return claim_suspects(self.worker, self._queues(), self._leases(), limit)
+        return claim_suspects(self._row.id, self._demand.openings(), self._session.control.leases, limit)
 
     async def _run(self, jobs: Sequence[ClaimedJob], seconds: float) -> None:
-        waited, worker = [job.id for job in jobs if job.has_blockers], self.worker
+        waited, worker = [job.id for job in jobs if job.has_blockers], self._row.id
         blockers = await self._link.run(read_blockers(waited)) if waited else {}
-        if worker != self.worker:
+        if worker != self._row.id:
             # The worker has registered again since, so the claim is under another worker's id: its lease must expire.
             return
-        ids = [job.id for job in jobs[:MOST_SAID]]
+        ids = [job.id for job in jobs[:MOST_NAMED]]
         log.warning(
             "jobs run apart: their last worker was lost with them",
-            extra={"ids": ids, "jobs": len(jobs), "worker": self.worker},
+            extra={"ids": ids, "jobs": len(jobs), "worker": self._row.id},
         )
-        self._start(jobs, blockers)
+        self._intake.hold_apart(jobs, blockers)
         until = time.monotonic() + seconds
         claims = [Held(job.id, job.token) for job in jobs]
         while True:
             if all(claim not in self._held or self._held[claim].over for claim in claims):
-                await self._written()
+                await self._wait_for_outcomes()
                 return
             if (left := until - time.monotonic()) <= 0:
-                self._give_back()
+                self._intake.give_back_waiting()
                 return
             await self._dispatcher.turn(min(left, QUIET_PACE))

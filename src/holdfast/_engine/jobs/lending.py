@@ -10,13 +10,13 @@ from holdfast._engine.keeper import unwatched
 from holdfast._logs.log import Log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
     from holdfast._engine.attempt import Attempt
     from holdfast._engine.jobs.dispatch import Dispatcher
+    from holdfast._engine.jobs.ready import ReadyJobs
     from holdfast._engine.keeper import Turn
-    from holdfast._engine.link import Link
-    from holdfast._store.lease import Held
+    from holdfast._engine.session import Session
 
 log = Log(__name__)
 
@@ -32,22 +32,12 @@ class Lending:
     They continue until the heartbeat aborts them, so more handlers than slots may run for a while.
     """
 
-    def __init__(
-        self,
-        links: Sequence[Link],
-        dispatcher: Dispatcher,
-        held: Mapping[Held, Attempt],
-        *,
-        database: str,
-        give_back: Callable[[], None],
-    ) -> None:
-        """Probe the first of the links when it is idle. `give_back()` gives back jobs that have not started."""
-        self._links = links
+    def __init__(self, session: Session, dispatcher: Dispatcher, ready: ReadyJobs) -> None:
+        self._session = session
+        self._links = (session.links.claim, session.links.finish)
         self._dispatcher = dispatcher
-        self._held = held
-        self._database = database
-        self._give_back = give_back
-        self._lent: set[Attempt] = set()
+        self._ready = ready
+        self._lent = ready.lent
         self._asking: asyncio.Task[None] | None = None
 
     async def run(self, turn: Turn = unwatched) -> None:
@@ -60,16 +50,10 @@ class Lending:
             if self._asking is not None:
                 self._asking.cancel()
 
-    def ended(self, attempt: Attempt) -> None:
-        """Count the slot again: it was lent, and its attempt has ended."""
-        if attempt in self._lent:
-            self._lent.discard(attempt)
-            self._dispatcher.slots.lend({attempt.claimed.queue: -1})
-
     def _look(self) -> None:
         for attempt in [attempt for attempt in self._lent if attempt.task is None or attempt.task.done()]:
-            self.ended(attempt)
-        running = [attempt for attempt in self._held.values() if _runs(attempt)]
+            self._ready.take_back_slot(attempt)
+        running = [attempt for attempt in self._session.held.values() if _runs(attempt)]
         if any(link.silent(SILENT_SECONDS) for link in self._links):
             self._lend([attempt for attempt in running if attempt not in self._lent])
         elif self._lent:
@@ -82,13 +66,12 @@ class Lending:
             await self._links[0].probe()
 
     def _lend(self, attempts: Sequence[Attempt]) -> None:
-        self._give_back()
+        self._dispatcher.give_back(self._ready)
         if not attempts:
             return
         if not self._lent:
-            log.warning(
-                "a database does not answer: its slots are lent to the others", extra={"database": self._database}
-            )
+            extra = {"database": self._session.name}
+            log.warning("a database does not answer: its slots are lent to the others", extra=extra)
         self._lent.update(attempts)
         self._dispatcher.slots.lend(_by_queue(attempts))
         self._dispatcher.dispatch()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
+import os
 import time
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from holdfast._engine.jobs.pacing import Pacing
 from holdfast._model.duration import DAY, as_timedelta
 
 if TYPE_CHECKING:
@@ -54,18 +55,25 @@ class Slots:
         batch: int,
         delays: Mapping[str, float] = MappingProxyType({}),
         groups: Mapping[str, int] = MappingProxyType({}),
+        processes: int = 0,
+        process_queues: frozenset[str] = frozenset(),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`delays`: seconds that a slot of the queue rests after each job. Defaults to none.
 
         `groups`: the number of jobs that one slot of the queue can run in one call. Defaults to 1.
+        `process_queues`: those whose jobs all run in the `processes`, so that no more of them are claimed.
         """
         self.concurrency = concurrency
         self.batch = max(batch, *groups.values(), 0)
         """The largest number of jobs in one claim, over all queues."""
         self._groups = groups
         self._settings = dict(queues)
-        self._limits = dict(queues)
+        self.processes = processes
+        """How many processes there are to be, less those that do not start."""
+        self._process_queues = process_queues
+        self._ready_processes = 0
+        self._running_in_processes = 0
         self._clock = clock
         self._running: Counter[str] = Counter()
         self._stocks: defaultdict[object, Stock] = defaultdict(Stock)
@@ -74,6 +82,7 @@ class Slots:
         self._counted_at = clock()
         self._controls: dict[object, tuple[Mapping[str, int], Mapping[str, float]]] = {}
         self._pacing = Pacing(delays, clock)
+        self._limits = self._capped(self._settings)
         self.paced = bool(self._pacing)
         """Whether any queue has a rate limit or a delay. A plain flag, because it is read for every job."""
         self.closed = False
@@ -101,10 +110,25 @@ class Slots:
 
     def _apply_controls(self) -> set[str]:
         before = self._limits
-        self._limits = self._settings | self._strictest([limits for limits, _ in self._controls.values()])
+        strictest = self._strictest([limits for limits, _ in self._controls.values()])
+        self._limits = self._capped(self._settings | strictest)
         slower = self._pacing.control(self._strictest([rates for _, rates in self._controls.values()]))
         self.paced = bool(self._pacing)
         return slower | {queue for queue, limit in self._limits.items() if limit < before[queue]}
+
+    def _capped(self, limits: Mapping[str, int]) -> dict[str, int]:
+        caps = dict.fromkeys(self._process_queues, self.processes)
+        return {queue: min(limit, caps.get(queue, limit)) for queue, limit in limits.items()}
+
+    def use_processes(self, *, ready: int, kept: int) -> None:
+        """Start as many jobs in processes as are `ready`, and claim for as many as are `kept`."""
+        self._ready_processes, self.processes = ready, kept
+        self._apply_controls()
+
+    @property
+    def awaits_processes(self) -> bool:
+        """Whether a process will soon be ready."""
+        return self._ready_processes < self.processes
 
     def rest(self, queue: str, seconds: float) -> None:
         """Start nothing of this queue for `seconds`: the service that its jobs call is saturated."""
@@ -114,7 +138,9 @@ class Slots:
         """Return the queues that may start a job when nothing else runs."""
         return [queue for queue, limit in self._limits.items() if limit > 0 and not self._rests(queue)]
 
-    def may_start(self, queue: str) -> bool:
+    def may_start(self, queue: str, in_process: bool = False) -> bool:  # noqa: FBT001, FBT002 - a lane
+        if in_process and self._running_in_processes >= self._ready_processes:
+            return False
         if self._running_total >= self.concurrency or self._running[queue] >= self._limits[queue]:
             return False
         if self._resting and self._rests(queue):
@@ -146,17 +172,19 @@ class Slots:
     def holds(self, queue: str, jobs: int, *, of: object = None) -> None:
         self._stocks[of].waiting[queue] += jobs
 
-    def starts(self, queue: str, *, of: object = None) -> None:
+    def starts(self, queue: str, *, in_process: bool = False, of: object = None) -> None:
         self._stocks[of].waiting[queue] -= 1
         self._running[queue] += 1
         self._running_total += 1
+        self._running_in_processes += in_process
         if self.paced:
             self._pacing.starts(queue)
 
-    def ends(self, queue: str, jobs: int = 1, *, of: object = None) -> None:
+    def ends(self, queue: str, jobs: int = 1, *, in_process: bool = False, of: object = None) -> None:
         """Free a slot in which `jobs` jobs ran."""
         self._running[queue] -= 1
         self._running_total -= 1
+        self._running_in_processes -= in_process
         self._stocks[of].ends[queue] += jobs
         if self.paced:
             self._pacing.ends(queue)
@@ -237,13 +265,22 @@ def slots_of(
 ) -> Slots:
     """Return the slots of a worker. `queues`: concurrent handlers by queue. Defaults to the settings."""
     served = _checked(queues) if queues is not None else _queues(kinds, settings)
+    concurrency = sum(served.values()) if queues is not None else settings.concurrency
+    named = {kind.envelope.queue for kind in kinds.values() if kind.work.in_process}
+    others = {kind.envelope.queue for kind in kinds.values() if not kind.work.in_process}
     return Slots(
-        sum(served.values()) if queues is not None else settings.concurrency,
+        concurrency,
         served,
         batch=settings.batch_size,
         delays=_delays(next_job_delay, served=served),
         groups=_groups(kinds, served),
+        processes=max(1, min(_cores(), concurrency, sum(served[queue] for queue in named & served.keys()))),
+        process_queues=frozenset(named - others),
     )
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _queues(kinds: Mapping[str, Kind[..., Any]], settings: Settings) -> dict[str, int]:
@@ -281,88 +318,3 @@ def _groups(kinds: Mapping[str, Kind[..., Any]], served: Mapping[str, int]) -> d
     for kind in kinds.values():
         sizes.setdefault(kind.envelope.queue, []).append(kind.work.batch or 1)
     return {queue: min(sizes[queue]) for queue in served if sizes[queue] and min(sizes[queue]) > 1}
-
-
-# Unused permits are kept for this many seconds: a late check loses no starts, and bursts stay small.
-KEPT_SECONDS = 0.1
-
-
-class Bucket:
-    """A token bucket: permits to start arrive at a fixed rate, and only a few unused ones are kept."""
-
-    def __init__(self, rate: float, clock: Callable[[], float]) -> None:
-        self.rate = rate
-        self._limit = 1 + rate * KEPT_SECONDS
-        self._clock = clock
-        self._permits = 1.0
-        self._filled_at = clock()
-
-    @property
-    def permits(self) -> float:
-        now = self._clock()
-        self._permits = min(self._limit, self._permits + (now - self._filled_at) * self.rate)
-        self._filled_at = now
-        return self._permits
-
-    def take(self) -> None:
-        self._permits -= 1
-
-    def opens_in(self) -> float | None:
-        """Return in how many seconds the next permit arrives. None: one is available."""
-        return None if (permits := self.permits) >= 1 else (1 - permits) / self.rate
-
-
-class Pacing:
-    """The rate limit of each queue, and the rest of its slots between two jobs."""
-
-    def __init__(self, delays: Mapping[str, float], clock: Callable[[], float]) -> None:
-        self._delays = {queue: delay for queue, delay in delays.items() if delay > 0}
-        self._clock = clock
-        self._buckets: dict[str, Bucket] = {}
-        self._resting: dict[str, deque[float]] = {queue: deque() for queue in self._delays}
-        """For each resting slot, when its rest ends."""
-
-    def __bool__(self) -> bool:
-        return bool(self._delays or self._buckets)
-
-    def control(self, rates: Mapping[str, float]) -> set[str]:
-        """Apply these rates and return the queues that are slower now. An unchanged rate keeps its permits."""
-        before, buckets = self._buckets, {}
-        for queue, rate in rates.items():
-            if math.isfinite(rate):
-                known = self._buckets.get(queue)
-                buckets[queue] = known if known is not None and known.rate == rate else Bucket(rate, self._clock)
-        self._buckets = buckets
-        return {name for name, bucket in buckets.items() if name not in before or bucket.rate < before[name].rate}
-
-    def free_slots(self, queue: str, slots: int) -> int | None:
-        """Return how many jobs of this queue may start now in `slots` free slots. None: no rate limit or delay."""
-        resting, bucket = self._resting.get(queue), self._buckets.get(queue)
-        if resting is None and bucket is None:
-            return None
-        if resting:
-            slots -= len(self._still(resting))
-        return slots if bucket is None else min(slots, int(bucket.permits))
-
-    def starts(self, queue: str) -> None:
-        if (bucket := self._buckets.get(queue)) is not None:
-            bucket.take()
-
-    def ends(self, queue: str) -> None:
-        if (delay := self._delays.get(queue)) is not None:
-            self._resting[queue].append(self._clock() + delay)
-
-    def opens_in(self, queue: str) -> float | None:
-        """Return in how many seconds this queue may start more jobs than now. None: only when a job ends."""
-        resting, bucket = self._resting.get(queue), self._buckets.get(queue)
-        waits = [None if bucket is None else bucket.opens_in()]
-        if resting and self._still(resting):
-            waits.append(resting[0] - self._clock())
-        return min((wait for wait in waits if wait is not None), default=None)
-
-    def _still(self, resting: deque[float]) -> deque[float]:
-        """Remove the rests that are over, and return the others."""
-        now = self._clock()
-        while resting and resting[0] <= now:
-            resting.popleft()
-        return resting

@@ -36,15 +36,15 @@ class Flood:
         """`sum_up(count)` is called one second after the first omitted line, with the number of omitted lines."""
         self._sum_up = sum_up
         self._since = float("-inf")
-        self._said = 0
+        self._passed = 0
         self._left_out = 0
 
     def may_say(self) -> bool:
         now = time.monotonic()
         if now - self._since >= SECOND:
-            self._since, self._said = now, 0
-        self._said += 1
-        if self._said <= MOST_A_SECOND:
+            self._since, self._passed = now, 0
+        self._passed += 1
+        if self._passed <= MOST_A_SECOND:
             return True
         if not self._left_out:
             asyncio.get_running_loop().call_later(SECOND, self.sum_up)
@@ -79,7 +79,7 @@ class JobLog(Observer):
                 self._released(attempt, outcome)
             if debug and outcome is not None:
                 with self._bound(attempt):
-                    log.debug(name, extra={"attempt": attempt.claimed.attempt})
+                    log.debug(name)
 
     def _failed(self, attempt: Attempt, outcome: Outcome, *, will_retry: bool) -> None:
         """Log why an attempt failed, with the traceback of the handler."""
@@ -87,7 +87,6 @@ class JobLog(Observer):
             return
         job, error = attempt.claimed, outcome.exception
         extra: dict[str, object] = {
-            "attempt": job.attempt,
             **({} if job.max_attempts is None else {"max_attempts": job.max_attempts}),
             "error": outcome.failure.code,
             "why": outcome.failure.text,
@@ -105,8 +104,7 @@ class JobLog(Observer):
         """Log that the outcome of a handler was not written, because its claim was lost."""
         if attempt.entered and self._flood.may_say():
             with self._bound(attempt):
-                extra = {"attempt": attempt.claimed.attempt, "reason": str(attempt.signal.reason)}
-                log.warning("a claim was lost", extra=extra)
+                log.warning("a claim was lost", extra={"reason": str(attempt.signal.reason)})
 
     def _released(self, attempt: Attempt, outcome: Outcome) -> None:
         """Log, once per kind and version, that payloads cannot be read here and are given back without counting."""
@@ -131,6 +129,7 @@ class JobLog(Observer):
     def _bound(self, attempt: Attempt) -> logs.bound:
         job = attempt.claimed
         fields: logs.Fields = {"job": job.id, "kind": job.kind, "chain": job.chain_id, "worker": self._worker}
+        fields["attempt"] = job.attempt
         if job.headers and (trace := trace_in(job.read_headers())) is not None:
             fields["trace"] = id_of(trace)
         if label := attempt.completer.label:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast._model.job import Outcome
     from holdfast._store.claim import ClaimedJob
     from holdfast._store.enqueue import EnqueuedJob
-    from holdfast._store.lease import ReapedJob
+    from holdfast._store.lease import DeadWorker, ReapedJob
 
     Listener: TypeAlias = "Callable[[Transition], None]"
     Endings: TypeAlias = Callable[[Sequence[Outcome | None]], None]
@@ -26,6 +26,7 @@ Name: TypeAlias = Literal[
     "worker_started",
     "worker_stopping",
     "worker_stopped",
+    "worker_lost",
     "database_added",
     "database_removed",
     "job_enqueued",
@@ -141,6 +142,10 @@ class Transitions:
 
     def reaped(self, jobs: Sequence[ReapedJob]) -> None:
         self._each("reaped", lambda observer: observer.reaped(self.worker, jobs))
+
+    def died(self, lost: DeadWorker) -> None:
+        """Report another worker that died."""
+        self.tell("worker_lost", lost_worker=lost.name, host=lost.host, pid=lost.pid, heartbeat_at=lost.heartbeat_at)
 
     def ticked(self, ticked: Ticked) -> None:
         self._each("ticked", lambda observer: observer.ticked(self.worker, ticked))

@@ -8,19 +8,17 @@ from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-import psycopg
-
-from holdfast._engine.jobs.reap import MOST_AT_ONCE, REAPED, Reaper
+from holdfast._engine.jobs.reap import MOST_AT_ONCE, REAPED, Reaper, ReapSchedule
 from holdfast._engine.link import LOST
 from holdfast._engine.runner import Runner
 from holdfast._engine.runners.loop import Background
-from holdfast._engine.runners.maintenance import Maintenance, retention_of
-from holdfast._engine.runners.schedules import Timetable
+from holdfast._engine.runners.maintenance import Maintenance
+from holdfast._engine.runners.schedules import Timetable, tell_moved
 from holdfast._engine.runners.ticker import Ticker
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
 from holdfast._model.kind import retries_of
-from holdfast._model.schedule import Every, parse
+from holdfast._model.schedule import Every
 from holdfast._store.schedule import (
     PeriodicScan,
     enqueue_slots,
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from holdfast._engine.runners.database import RunnerDatabase
     from holdfast._model.kind import Kind
     from holdfast._model.settings import Settings
-    from holdfast._store.lease import ReapedJob
 
 log = Log(__name__)
 
@@ -55,7 +52,7 @@ SLOTS_AT_ONCE = 200
 # Jobs that still ran when the time of their one-shot tick was up.
 OUTLASTED = "outlasted"
 # The names of a worker's counts in `run` rows and in run-once.
-_SUMMARY = {
+RUN_NAMES = {
     "claimed": "processed",
     "job_completed": "completed",
     "job_retried": "retried",
@@ -69,19 +66,30 @@ _SUMMARY = {
 }
 
 
-def summary(counts: Mapping[str, int]) -> dict[str, int]:
+def summary(counts: Mapping[str, int], names: Mapping[str, str] = RUN_NAMES) -> dict[str, int]:
     """Return a worker's counts under their names in a run, without zeros."""
-    return {word: counts[name] for name, word in _SUMMARY.items() if counts.get(name)}
+    return {word: counts[name] for name, word in names.items() if counts.get(name)}
 
 
 class Minutes:
     """Records work of background mode that has no ticks, as one row of `run` per minute."""
 
-    def __init__(self, database: RunnerDatabase, runner: str, counts: Callable[[], Mapping[str, int]]) -> None:
-        """Take `counts()`, which returns the totals so far, under their names in a run."""
+    def __init__(
+        self,
+        database: RunnerDatabase,
+        runner: str,
+        counts: Mapping[str, int],
+        *,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        """Record the increase of `counts`, the totals so far.
+
+        `names`: under which they stand in a run; others are left out. Defaults to all, under their own names.
+        """
         self._database = database
         self._runner = runner
         self._counts = counts
+        self._names = names
         self._before: Counter[str] = Counter()
         self._since = time.monotonic()
         self._due = 0.0
@@ -95,7 +103,7 @@ class Minutes:
 
     async def record(self) -> None:
         """Write the counts since the last call, if there are any."""
-        now: Counter[str] = Counter(self._counts())
+        now = Counter(self._counts if self._names is None else summary(self._counts, self._names))
         ends = time.monotonic()
         if did := now - self._before:
             started = await self._database.link.run(start_run())
@@ -113,24 +121,24 @@ class Reaping:
         database: RunnerDatabase,
         kinds: Mapping[str, Kind[..., Any]],
         settings: Settings,
-        on_reaped: Callable[[Sequence[ReapedJob]], None],
+        transitions: Transitions,
     ) -> None:
         self._database = database
         self._retries = retries_of(kinds, settings.retry)
         self._default_retry = settings.retry
-        self._on_reaped = on_reaped
+        self._transitions = transitions
         self._reaper: Reaper | None = None
 
     async def tick(self, tick: Tick) -> Counts:
         if self._reaper is None:
             self._reaper = Reaper(
                 self._database.link,
-                worker=self._database.worker,
+                self._database.row,
+                ReapSchedule(0.0, 0.0),
+                self._transitions,
                 retries=self._retries,
                 default=self._default_retry,
-                interval=0.0,
                 others=True,
-                on_reaped=self._on_reaped,
             )
         while not tick.budget.spent and not tick.signal.aborted:
             limit = tick.budget.limit(MOST_AT_ONCE)
@@ -157,21 +165,23 @@ class PeriodicJobs:
     async def tick(self, tick: Tick) -> Counts:
         await self._timetable.register()
         looks, broken = _readable(await self._database.link.run(look_at_periodic_jobs(self._names)))
-        if new := {look.name: look.text for look in looks if look.next_at is None}:
-            await self._database.link.run(set_next(new, now=looks[0].now))
-        due = [look for look in looks if look.due and look.next_at is not None]
+        if unset := {look.name: look for look in looks if look.unset}:
+            for name in await self._database.link.run(set_next(unset)):
+                tell_moved(name, unset[name])
+        due = [look for look in looks if look.due and look.name not in unset]
         tick.count("enqueued", 0)
         while due and not tick.budget.spent and not tick.signal.aborted:
             batch = due[: tick.budget.limit(SLOTS_AT_ONCE)]
             del due[: len(batch)]
             try:
                 done = await self._enqueue(batch)
-            except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as exc:
+            except Exception as exc:  # noqa: BLE001 - the probe raises if the database is the cause
+                await self._database.link.probe()
                 done, refused = await self._one_by_one(batch, exc)
                 broken += refused
             tick.count("enqueued", done)
             tick.budget.spend(done)
-        waits = [_wait(look) for look in looks if look.name not in broken]
+        waits = [look.following - look.now for look in looks if look.name not in broken]
         if waits:
             tick.look_again(min(waits))
         if broken:
@@ -192,7 +202,8 @@ class PeriodicJobs:
         for look in batch:
             try:
                 enqueued += await self._enqueue([look])
-            except (HoldfastError, psycopg.DataError, psycopg.IntegrityError) as refused:
+            except Exception as refused:  # noqa: BLE001 - the probe raises if the database is the cause
+                await self._database.link.probe()
                 broken += (await self._one_by_one([look], refused))[1]
         return enqueued, broken
 
@@ -202,21 +213,13 @@ def _readable(looks: Sequence[PeriodicScan]) -> tuple[list[PeriodicScan], list[s
     readable, broken = [], []
     for look in looks:
         try:
-            if look.due or look.next_at is None:
-                parse(look.text).next(look.now)
+            look.unset  # noqa: B018 - it reads the schedule
         except HoldfastError as exc:
             log.warning("a schedule cannot be read", extra={"schedule": look.name}, exc_info=exc)
             broken.append(look.name)
         else:
             readable.append(look)
     return readable, broken
-
-
-def _wait(look: PeriodicScan) -> timedelta:
-    """Return the time until the next slot."""
-    if look.next_at is not None and look.next_at > look.now:
-        return look.next_at - look.now
-    return parse(look.text).next(look.now) - look.now
 
 
 def assemble(  # noqa: PLR0913 - the application, and what the engine made for it
@@ -267,7 +270,7 @@ def _assemble_for(  # noqa: PLR0913 - the application, and what the engine made 
     # A new database needs no maintenance at first.
     maintenance = Runner(
         "maintenance",
-        Maintenance(database, retention_of(settings)).tick,
+        Maintenance(database, archives=bool(settings.archive_bucket)).tick,
         every=Every(MINUTE),
         singleton=True,
         at_start=False,
@@ -285,7 +288,7 @@ def _assemble_for(  # noqa: PLR0913 - the application, and what the engine made 
     )
     ours = {runner.name: runner for runner in own}
     quiet = reaper is not None
-    reap = Reaping(database, application.kinds, settings, transitions.reaped).tick if reaper is None else reaper
+    reap = Reaping(database, application.kinds, settings, transitions).tick if reaper is None else reaper
     ours["reaper"] = Runner("reaper", reap, quiet=quiet)
     ours["maintenance"] = maintenance
     ours |= {runner.name: runner for runner in archive}

@@ -6,14 +6,15 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from holdfast._engine.jobs.heartbeat import database_of
+from holdfast._engine.address import database_of
 from holdfast._engine.link import LOST, Link, check_isolation
+from holdfast._engine.own_row import OwnRow
 from holdfast._logs.log import Log
 from holdfast._store.schema import check_async
 from holdfast._store.worker import beat_worker, register_worker, stop_worker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
 
 log = Log(__name__)
 
@@ -27,15 +28,12 @@ BEAT_SECONDS = 15.0
 class RunnerDatabase:
     """A database for runners. The finisher shares the link, so no long statement may run on it."""
 
-    def __init__(self, url: str, link: Link, worker: Callable[[], int], *, name: str) -> None:
-        """`worker()`: the id of the worker's row, 0 until the database has answered for the first time.
-
-        `name`: that of the database, for people.
-        """
+    def __init__(self, url: str, link: Link, row: OwnRow, *, name: str) -> None:
+        """`name`: that of the database, for people."""
         self.url = url
         self.name = name
         self.link = link
-        self._worker = worker
+        self.row = row
         self._apart: set[Link] = set()
 
     @asynccontextmanager
@@ -55,7 +53,8 @@ class RunnerDatabase:
 
     @property
     def worker(self) -> int:
-        return self._worker()
+        """The id of the worker's row; 0 until the database has answered for the first time."""
+        return self.row.id
 
 
 @asynccontextmanager
@@ -72,7 +71,7 @@ async def open_runner_database(
         worker = await link.run(register_worker(name, queues=[], kinds=[]))
         beat = asyncio.create_task(_beat(link, worker, min(BEAT_SECONDS, seconds / 4)))
         try:
-            yield RunnerDatabase(url, link, lambda: worker, name=database or database_of(url))
+            yield RunnerDatabase(url, link, OwnRow(worker), name=database or database_of(url))
         finally:
             beat.cancel()
             await asyncio.gather(beat, return_exceptions=True)

@@ -13,8 +13,8 @@ from holdfast._engine.link import LOST, severed_after
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
 from holdfast._model.errors import HoldfastError
-from holdfast._store.archive import set_archived, start_retention
-from holdfast._store.chain import repair_blockers
+from holdfast._store.archive import clock_is_doubted, set_archived
+from holdfast._store.chain import delete_kept_ends, repair_blockers
 from holdfast._store.inspect import read_census, take_census
 from holdfast._store.maintenance import (
     delete_landmarks,
@@ -30,18 +30,16 @@ from holdfast._store.maintenance import (
     unfolded_spans,
     unread_days,
 )
-from holdfast._store.moving import delete_moved
 from holdfast._store.schedule import end_lost_runs
 from holdfast._store.subscription import delete_positions, delete_readers
 from holdfast._store.worker import ensure_partitions, list_workers, partition_lockers, unserved
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator
     from datetime import datetime
 
     from holdfast._engine.runner import Counts, Tick
     from holdfast._engine.runners.database import RunnerDatabase
-    from holdfast._model.settings import Settings
     from holdfast._store.maintenance import Deletion, ExpiredPartition
     from holdfast._store.statement import Statement
 
@@ -71,16 +69,18 @@ COMMAND_SECONDS = 5.0
 class Maintenance:
     """Maintains one database. Each step is bounded, and leaves the rest to the next tick."""
 
-    def __init__(self, database: RunnerDatabase, retention: Sequence[Callable[[int], Statement[None]]] = ()) -> None:
-        """`retention`: see `retention_of`."""
+    def __init__(self, database: RunnerDatabase, *, archives: bool = False) -> None:
+        """Maintain this database. `archives`: keep days until they are archived; False changes nothing."""
         self._database = database
-        self._retention = list(retention)
-        """The writes that are still to be done."""
+        self._archives = archives
         self._link = database.link
         self._warned_of: list[str] = []
+        self._doubted = False
         self._unserved: set[tuple[str, str]] = set()
         self._repaired = 0
         """The chain after which the next repair starts."""
+        self._cleared = 0
+        """The kept end after which the next deletion starts."""
         self._deleted: dict[str, datetime | None] = {}
         """By table: the time up to which it is empty. Under a held snapshot, a scan from the start would read all
         deleted rows again. A row that was committed late, before this time, stays until another process takes over."""
@@ -97,18 +97,19 @@ class Maintenance:
             try:
                 if done := await step():
                     tick.count(name, done)
-            except Exception as exc:
-                if _unanswered(exc):
-                    raise
+            except Exception as exc:  # noqa: BLE001 - the probe raises if the database is the cause
+                if isinstance(exc, (*LOST, TimeoutError)):
+                    await self._link.probe()
                 broken.append((name, exc))
         if broken:
-            said = "; ".join(f"{name}: {Failure.of(exc).text}" for name, exc in broken)
-            raise HoldfastError(said) from ExceptionGroup("maintenance", [exc for _, exc in broken])
+            reasons = "; ".join(f"{name}: {Failure.of(exc).text}" for name, exc in broken)
+            raise HoldfastError(reasons) from ExceptionGroup("maintenance", [exc for _, exc in broken])
         return tick.counts
 
     def _steps(self, tick: Tick) -> Iterator[tuple[str, Callable[[], Awaitable[int]]]]:
         link = self._link
-        yield "retention", self._retain
+        yield "retention", self._keep_for_archive
+        yield "clock", self._doubt
         yield "partitions_made", self._make_partitions
         yield "tallies_folded", partial(self._fold, tick)
         yield "partitions_dropped", partial(self._drop, tick)
@@ -117,6 +118,7 @@ class Maintenance:
         yield "kinds_unserved", self._warn_of_unserved
         for name, step in (
             ("blockers_repaired", self._repair),
+            ("ends_deleted", partial(self._delete_ends, tick)),
             ("sleepers_deleted", partial(link.run, delete_sleepers())),
             ("sleepers_deleted", partial(link.run, delete_sweeps())),
             ("sleepers_deleted", partial(link.run, delete_watchers())),
@@ -126,22 +128,29 @@ class Maintenance:
             ("workers_deleted", partial(link.run, delete_workers())),
             ("replays_deleted", partial(link.run, delete_replays())),
             ("landmarks_deleted", partial(link.run, delete_landmarks())),
-            ("moved_deleted", partial(link.run, delete_moved())),
             ("windows_deleted", partial(self._delete, tick, "windows", delete_windows)),
             ("messages_deleted", partial(self._delete, tick, "messages", delete_messages)),
         ):
             if not tick.budget.spent:
                 yield name, step
 
-    async def _retain(self) -> int:
-        """Write once what the settings say of retention.
+    async def _keep_for_archive(self) -> int:
+        """Have days kept until they are archived, once, so that a person can end it while this worker runs."""
+        if self._archives:
+            await self._link.run(set_archived(archived=True))
+            self._archives = False
+        return 0
 
-        The fleet does maintenance once a minute, so a worker may get its first turn long after its start. A change at
-        run time that was made since its start holds.
-        """
-        while self._retention:
-            await self._link.run(self._retention[-1](self._database.worker))
-            self._retention.pop()
+    async def _doubt(self) -> int:
+        """Log once that nothing expires: the clock leapt, or nothing recorded it for more than a day."""
+        doubted = await self._link.run(clock_is_doubted())
+        if doubted and not self._doubted:
+            log.warning(
+                "nothing expires until the server's clock has gone on for a day: it leapt, or no maintenance ran for a "
+                "day. If it is right, run `holdfast retention confirm`",
+                extra={"database": self._database.name},
+            )
+        self._doubted = doubted
         return 0
 
     async def _make_partitions(self) -> int:
@@ -183,6 +192,16 @@ class Maintenance:
             )
         return found
 
+    async def _delete_ends(self, tick: Tick) -> int:
+        """Delete the ends that were kept for jobs that have left since."""
+        deleted = 0
+        for _ in range(MOST_BATCHES):
+            self._cleared, gone = await self._link.run(delete_kept_ends(since=self._cleared, limit=MOST_BLOCKERS))
+            deleted += gone
+            if not self._cleared or tick.budget.spent:
+                break
+        return deleted
+
     async def _warn(self) -> int:
         """Log when days of the event log stay too long: an operator must fix a subscription, or skip it."""
         unread = await self._link.run(unread_days(limit=MOST_PARTITIONS))
@@ -197,11 +216,18 @@ class Maintenance:
 
     async def _fold(self, tick: Tick) -> int:
         folded = 0
+        broken: list[Exception] = []
         for span in await self._link.run(unfolded_spans(limit=tick.budget.limit(MOST_SPANS))):
             if tick.budget.spent:
-                return folded
-            folded += await self._link.run(fold_tallies(span))
+                break
+            try:
+                folded += await self._link.run(fold_tallies(span))
+            except Exception as exc:  # noqa: BLE001 - the probe raises if the database is the cause
+                await self._link.probe()
+                broken.append(exc)
             tick.budget.spend()
+        if broken:
+            raise broken[0]
         return folded
 
     async def _delete(self, tick: Tick, table: str, delete: Delete) -> int:
@@ -219,33 +245,19 @@ class Maintenance:
         if not expired:
             return 0
         dropped = 0
+        broken: list[Exception] = []
         for partition in expired:
             if tick.budget.spent:
                 break
-            dropped += await self._link.run_with(partial(_dropped, partition=partition))
+            try:
+                dropped += await self._link.run_with(partial(_dropped, partition=partition))
+            except Exception as exc:  # noqa: BLE001 - the probe raises if the database is the cause
+                await self._link.probe()
+                broken.append(exc)
             tick.budget.spend()
+        if broken:
+            raise broken[0]
         return dropped
-
-
-def retention_of(settings: Settings) -> list[Callable[[int], Statement[None]]]:
-    """Return what writes the retention in the settings, and the archive: functions of the worker's id."""
-    days = {
-        "job_history": settings.retention_completed,
-        "job_failed": settings.retention_failed,
-        "event": settings.retention_events,
-        "run": settings.retention_runs,
-    }
-    wanted = [partial(_started, family, kept) for family, kept in days.items() if kept is not None]
-    return [*wanted, lambda _: set_archived(archived=True)] if settings.archive_bucket else [*wanted]
-
-
-def _started(family: str, days: int, worker: int) -> Statement[None]:
-    return start_retention(family, days, worker=worker)
-
-
-def _unanswered(exc: Exception) -> bool:
-    """Return whether the server gave no answer: then the other steps need not be tried."""
-    return isinstance(exc, (*LOST, TimeoutError)) and getattr(exc, "sqlstate", None) is None
 
 
 async def _dropped(conn: psycopg.AsyncConnection[object], partition: ExpiredPartition) -> bool:

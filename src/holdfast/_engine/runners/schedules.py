@@ -13,11 +13,11 @@ from holdfast._engine.address import connect
 from holdfast._engine.link import LOST, Outage, severed_after
 from holdfast._logs.log import Log
 from holdfast._model.errors import AbortReason
-from holdfast._model.schedule import parse
 from holdfast._store.schedule import (
     ScheduleScan,
     Slot,
     claim_slot,
+    declare_schedules,
     keep_singleton,
     look_at_schedule,
     register_schedules,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from holdfast._engine.runner import PeriodicJob, Runner
     from holdfast._engine.runners.database import RunnerDatabase
+    from holdfast._store.schedule import SlotScan
 
 
 log = Log(__name__)
@@ -56,32 +57,38 @@ class Timetable:
         self._database = database
         self._declared = [(runner.name, runner.every, None) for runner in runners if runner.every is not None]
         self._at_start = {runner.name for runner in runners if runner.at_start}
+        repeated: list[Runner | PeriodicJob] = [*runners, *periodic]
+        self._skipping = {each.name for each in repeated if each.missed == "skip"}
         self._periodic = [(job.name, job.every, job.job) for job in periodic]
         self._lease = lease
         self._heartbeat = heartbeat.total_seconds()
-        self._registered = False
+        self._registered = 0
+        """The worker's id for which that was done: it gets another one after a restore."""
 
     async def register(self) -> None:
         """Store the schedules that the code declares, once."""
-        if self._registered:
+        if self._registered == self._database.worker:
             return
         declared = [*self._declared, *self._periodic]
-        stored = register_schedules(declared, at_start=self._at_start)
+        stored = register_schedules(declared, at_start=self._at_start, skipping=self._skipping)
         changed = await self._database.link.run(stored) if declared else []
         if changed:
             log.info("schedules stored: %s", ", ".join(changed))
-        self._registered = True
+        names = [name for name, *_ in declared]
+        await self._database.link.run(declare_schedules(names, worker=self._database.worker))
+        self._registered = self._database.worker
 
     async def take(self, name: str) -> Slot | float | None:
         """Take the runner's slot if it is due. Otherwise return the seconds until the next look; None: unknown."""
         await self.register()
         look = await self._database.link.run(look_at_schedule(name))
         if look is None:
-            self._registered = False
+            self._registered = 0
             return None
-        if look.next_at is None:
-            await self._database.link.run(set_next({name: look.text}, now=look.now))
-            return (parse(look.text).next(look.now) - look.now).total_seconds()
+        if look.unset:
+            if await self._database.link.run(set_next({name: look})):
+                tell_moved(name, look)
+            return (look.following - look.now).total_seconds()
         if not look.claimable:
             return _wait(look)
         slot = await self._database.link.run(claim_slot(name, look, worker=self._database.worker, lease=self._lease))
@@ -113,6 +120,13 @@ class Timetable:
                 return abort(AbortReason.taken_by_another_worker)
             outage.over()
             rest, until = self._heartbeat, renewed_at + self._lease.total_seconds()
+
+
+def tell_moved(name: str, look: SlotScan) -> None:
+    """Log that a slot will not run."""
+    if look.next_at is not None:
+        why = "a missed slot was skipped" if look.skipped else "the clock was set back: the next slot is earlier"
+        log.warning(why, extra={"schedule": name, "slot": look.next_at.isoformat()})
 
 
 def _wait(look: ScheduleScan) -> float | None:

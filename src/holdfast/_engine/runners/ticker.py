@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
+from holdfast._engine.jobs.refusal import in_ascii, is_refusal
 from holdfast._engine.link import LOST, pause
 from holdfast._engine.report.transition import Skipped, Ticked
-from holdfast._engine.runner import USABLE, Budget, Tick
+from holdfast._engine.runner import BUILT_IN, USABLE, Budget, Tick
 from holdfast._engine.runners.schedules import singleton
 from holdfast._logs.failure import Failure
 from holdfast._logs.log import Log
@@ -33,8 +34,10 @@ log = Log(__name__)
 
 # Seconds that a runner has to stop after its abort signal.
 ABORT_GRACE = 1.0
-# A tick without a schedule is shown as running after this many seconds: most are shorter, and idle ones write nothing.
+# A tick without a schedule is shown as running after this many seconds: most are shorter.
 SHOWN_AFTER = 1.0
+# An idle tick without a schedule is recorded at most once in this many seconds.
+IDLE_EVERY = 60.0
 # Attempts to write the end of a tick before its slot is left to its lease.
 WRITES = 5
 
@@ -67,6 +70,8 @@ class Ticker:
         self._calls: set[_Call] = set()
         self._owed: dict[str, Statement[None]] = {}
         """By runner: the end of its last tick, if the database was unreachable."""
+        self._idle_due: dict[str, float] = {}
+        """By runner without a schedule: when an idle tick is recorded again, by the monotonic clock."""
 
     async def tick(self, runner: Runner, limits: Limits) -> Ticked:
         """Run one tick and return its outcome, also if the runner raises. Raise if the database is unreachable."""
@@ -168,25 +173,32 @@ class Ticker:
             await self._persist(end_slot(call.runner.name, call.slot, worker=self.database.worker, again=True))
 
     async def _write(self, call: _Call, ended: _TickEnd) -> bool:
-        """Record the run if it is notable, and end its slot. Return False if the slot was lost."""
-        notable = call.shown or ended.outcome != "completed" or any(ended.counts.values())
-        outcome: RunOutcome | None = ended.outcome if notable else None
+        """Record the run, and end its slot. Return False if the slot was lost."""
+        try:
+            return await self._record(call, ended)
+        except Exception as exc:
+            if ended.failure is None or not is_refusal(exc):
+                raise
+            # The database lacks a character of the error.
+            return await self._record(call, ended._replace(failure=in_ascii(ended.failure)))
+
+    async def _record(self, call: _Call, ended: _TickEnd) -> bool:
         if call.slot is not None:
             statement = end_slot(
                 call.runner.name,
                 call.slot,
                 worker=self.database.worker,
-                outcome=outcome,
+                outcome=ended.outcome,
                 counts=counts_json(ended.counts),
                 failure=ended.failure,
                 again=ended.again,
             )
             return bool(await self._persist(statement))
-        if outcome is not None:
+        if call.shown or ended.outcome != "completed" or any(ended.counts.values()) or self._keeps_idle(call.runner):
             run = record_run(
                 await self._started(call),
                 call.runner.name,
-                outcome,
+                ended.outcome,
                 worker=self.database.worker,
                 counts=ended.counts,
                 failure=ended.failure,
@@ -196,6 +208,17 @@ class Ticker:
             except (*LOST, TimeoutError):
                 self._owed[call.runner.name] = run
                 raise
+        return True
+
+    def _keeps_idle(self, runner: Runner) -> bool:
+        """Return whether a tick without a schedule that did nothing is recorded now: the last one replaces the others.
+
+        Loops that are built in would only write more often.
+        """
+        now = time.monotonic()
+        if runner.name in BUILT_IN or now < self._idle_due.get(runner.name, 0.0):
+            return False
+        self._idle_due[runner.name] = now + IDLE_EVERY
         return True
 
     async def _settle(self, runner: str) -> None:

@@ -16,19 +16,19 @@ from psycopg import sql
 from holdfast._engine.address import connect
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import LOST, behind_pooler, pause, sever, severed_after
-from holdfast._engine.wake.listen import LISTEN_SECONDS, Listener, hear
+from holdfast._engine.wake.listen import LISTEN_SECONDS, Listener, Polling, receive
 from holdfast._logs.log import Log
 from holdfast._store.sleeper import WORKER_CHANNEL, worker_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from psycopg import Notify
 
     from holdfast._engine.keeper import Turn
+    from holdfast._engine.session import Session
     from holdfast._engine.wake.carriers import Carrier, CarrierSession
-    from holdfast._engine.wake.listen import Waker
-    from holdfast._store.lease import Held
+    from holdfast._engine.wake.listen import Notified, Waker
 
 
 log = Log(__name__)
@@ -43,47 +43,28 @@ STEPS = 5
 _HERE = re.compile(r"here ([0-9]{1,18})")
 
 
-def waker(  # noqa: PLR0913 - everything that waking depends on
-    carrier: Carrier | None,
-    url: str,
-    database: str,
-    worker: int,
-    listen: bool,  # noqa: FBT001 - as in the settings
-    *,
-    on_wake: Callable[[str], None],
-    on_lost: Callable[[Held], None],
-) -> Waker | None:
-    """Return the waker of a worker: a BrokerWaker with a carrier, else a Listener. None: the worker polls."""
+def waker(carrier: Carrier | None, session: Session, notified: Notified, *, database: str, listen: bool) -> Waker:
+    """Return the waker of a worker in one database, whose identity is `database`.
+
+    `listen`: whether it may listen on a connection of its own. Without that and without a carrier, the worker polls.
+    """
     if carrier is not None:
-        return BrokerWaker(
-            carrier, url, database=database, worker=worker, listen=listen, on_wake=on_wake, on_lost=on_lost
-        )
-    return Listener(url, worker=worker, on_wake=on_wake, on_lost=on_lost) if listen else None
+        return BrokerWaker(carrier, session, notified, database=database, listen=listen)
+    return Listener(session, notified) if listen else Polling()
 
 
 class BrokerWaker:
-    """A waker that uses a broker. `listening` is set while a bridge confirms that it listens for this worker."""
+    """A waker that uses a broker. It listens while a bridge confirms that it listens for this worker."""
 
-    def __init__(  # noqa: PLR0913 - everything that waking depends on
-        self,
-        carrier: Carrier,
-        url: str,
-        *,
-        database: str,
-        worker: int,
-        listen: bool,
-        on_wake: Callable[[str], None],
-        on_lost: Callable[[Held], None],
-    ) -> None:
-        """`listen`: whether this worker may become the bridge."""
+    def __init__(self, carrier: Carrier, session: Session, notified: Notified, *, database: str, listen: bool) -> None:
+        """`database`: its identity, a part of the channels' names. `listen`: whether this worker may be the bridge."""
         self._carrier = carrier
-        self._url = url
-        self._worker = worker
+        self._url = session.links.url
+        self._row = session.row
+        self._listening = session.listening
+        self._notified = notified
         self._may_bridge = listen
-        self._on_wake = on_wake
-        self._on_lost = on_lost
         self._channels = Channels(f"{carrier.name}.{database}")
-        self._own = self._channels.of(worker)
         self._bridge: Bridge | None = None
         self._failures = 0
         self._news = asyncio.Event()
@@ -91,12 +72,14 @@ class BrokerWaker:
         self._called = False
         self._echoed = False
         self._turn: Turn = unwatched
-        self.listening = asyncio.Event()
 
-    def rename(self, worker: int) -> None:
-        """Use another worker id. The next call gets no echo, and so reconnects."""
-        self._worker = worker
-        self._own = self._channels.of(worker)
+    @property
+    def _own(self) -> str:
+        """The channel of this worker."""
+        return self._channels.of(self._row.id)
+
+    def registered_again(self) -> None:
+        """Do nothing: the next call gets no echo on the channel of the new id, and so reconnects."""
 
     def doubt(self, before: float) -> None:
         """End the bridge, if this worker is it and it connected before that moment, by the monotonic clock."""
@@ -120,24 +103,24 @@ class BrokerWaker:
                     raise asyncio.CancelledError from exc
             finally:
                 self._bridge = None
-                self.listening.clear()
+                self._listening.clear()
             await asyncio.sleep(pause(self._failures))
             self._failures += 1
 
     async def _stay(self, session: CarrierSession, tasks: asyncio.TaskGroup) -> None:
         """Call the bridge, wait for its answer, and call again at its next sign of life."""
         # Messages of producers that were sent before the connection did not arrive: look once.
-        self._on_wake("")
+        self._notified.woken("")
         while True:
             self._turn(4 * BEAT)
             self._news.clear()
             self._answered = self._called = self._echoed = False
-            await session.publish(self._channels.bridge, f"hello {self._worker}")
+            await session.publish(self._channels.bridge, f"hello {self._row.id}")
             await session.publish(self._own, "echo")
-            contending = self._may_bridge and self._bridge is None and not self.listening.is_set()
-            await self._hear_within(random.uniform(SHORTEST_PATIENCE, LONGEST_PATIENCE) if contending else BEAT)  # noqa: S311 - it spreads load
+            contending = self._may_bridge and self._bridge is None and not self._listening.is_set()
+            await self._receive_within(random.uniform(SHORTEST_PATIENCE, LONGEST_PATIENCE) if contending else BEAT)  # noqa: S311 - it spreads load
             if not (self._echoed or self._answered or self._called):
-                await self._hear_within(BEAT)
+                await self._receive_within(BEAT)
             if not (self._echoed or self._answered or self._called):
                 raise TimeoutError("the broker takes messages and delivers none")
             if self._failures:
@@ -146,11 +129,11 @@ class BrokerWaker:
             if self._answered:
                 self._news.clear()
                 if not self._called:
-                    await self._hear_within(1.5 * BEAT)
+                    await self._receive_within(1.5 * BEAT)
             elif not self._called:
-                self.listening.clear()
+                self._listening.clear()
                 if contending:
-                    self._bridge = Bridge(session, self._url, worker=self._worker, channels=self._channels)
+                    self._bridge = Bridge(session, self._url, worker=self._row.id, channels=self._channels)
                     tasks.create_task(self._be_bridge(self._bridge))
 
     async def _be_bridge(self, bridge: Bridge) -> None:
@@ -162,7 +145,7 @@ class BrokerWaker:
             log.info("behind a pooler this worker cannot listen for its fleet")
             self._may_bridge = False
 
-    async def _hear_within(self, seconds: float) -> None:
+    async def _receive_within(self, seconds: float) -> None:
         """Wait in steps: if a handler blocks the loop, one step passes, and messages are still received in the next."""
         for _ in range(STEPS):
             with suppress(TimeoutError):
@@ -176,12 +159,12 @@ class BrokerWaker:
             return
         text = data.decode(errors="replace")
         if channel == self._carrier.open_channel:
-            self._on_wake(text)
+            self._notified.woken(text)
         elif channel == self._channels.bridge:
             if self._bridge is not None:
-                self._bridge.hear(text)
+                self._bridge.receive(text)
         elif text.startswith("note "):
-            hear(text.removeprefix("note "), on_wake=self._on_wake, on_lost=self._on_lost)
+            receive(text.removeprefix("note "), self._notified)
         elif channel == self._own:
             self._receive_own(text)
         elif channel == self._channels.everyone:
@@ -194,17 +177,17 @@ class BrokerWaker:
             if not self._answered:
                 self._answered = True
                 self._news.set()
-            if not self.listening.is_set():
-                self.listening.set()
+            if not self._listening.is_set():
+                self._listening.set()
                 # Notifications from before the bridge listened for this worker did not arrive: look once.
-                self._on_wake("")
+                self._notified.woken("")
 
     def _receive_bridge(self, text: str) -> None:
         here = _HERE.fullmatch(text)
         if here and self._bridge is not None:
             self._bridge.meet(int(here[1]))
         if text == "gone":
-            self.listening.clear()
+            self._listening.clear()
         if here or text == "gone":
             self._called = True
             self._news.set()
@@ -265,7 +248,7 @@ class Bridge:
         self.impossible = False
         """Whether LISTEN cannot work here: the URL leads to a pooler."""
 
-    def hear(self, text: str) -> None:
+    def receive(self, text: str) -> None:
         """Note a calling worker. The answer follows once the bridge listens for it."""
         if (hello := _HELLO.fullmatch(text)) and len(self._calls) < MOST:
             self._calls.add(int(hello[1]))

@@ -28,7 +28,7 @@ from holdfast._store.chain import MOST, chain_ends, unfinished_job
 from holdfast._store.sleeper import chain_channel, forget_watcher, watch_chains, watch_horizon
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from holdfast._engine.wake.sleep import Steps
     from holdfast._store.chain import ChainEnd, UnfinishedJob
@@ -75,8 +75,12 @@ class Watchers:
         key = asyncio.get_running_loop(), url
         found = self._found.get(key)
         if found is None or found.task.done():
-            found = self._found[key] = Watcher(url, listen=listen, on_gone=partial(self._found.pop, key, None))
+            found = self._found[key] = Watcher(url, self, listen=listen)
         return found
+
+    def forget(self, loop: asyncio.AbstractEventLoop, url: str) -> None:
+        """Forget the watcher of this loop and database: it has no waiting caller."""
+        self._found.pop((loop, url), None)
 
 
 class WatchEnded(Exception):  # noqa: N818 - not an error of the callers: another watcher takes over
@@ -86,17 +90,19 @@ class WatchEnded(Exception):  # noqa: N818 - not an error of the callers: anothe
 class Watcher:
     """Waits for chains in one database. Runs from its first waiting caller to its last."""
 
-    def __init__(self, url: str, *, listen: bool, on_gone: Callable[[], object]) -> None:
+    def __init__(self, url: str, watchers: Watchers, *, listen: bool) -> None:
         self.trouble: BaseException | None = None
         """The current error while the database does not answer."""
         self._waiting: dict[int, list[asyncio.Future[ChainEnd]]] = {}
-        self._chain_watch = ChainWatch(secrets.token_hex(8), self._ended)
+        self._chain_watch = ChainWatch(secrets.token_hex(8))
         self._late = LateChains(url)
         self._link = Link(url, timeout=STATEMENT_SECONDS)
         self._attending: psycopg.AsyncConnection[Any] | None = None
+        self._url = url
         self._listen = listen
-        self._on_gone = on_gone
-        self._stir = asyncio.Event()
+        self._watchers = watchers
+        self._loop = asyncio.get_running_loop()
+        self._woken = asyncio.Event()
         self.task = asyncio.create_task(self._run(), name="holdfast-watcher")
         self.task.add_done_callback(self._gone)
 
@@ -104,7 +110,7 @@ class Watcher:
         end: asyncio.Future[ChainEnd] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(chain, []).append(end)
         self._chain_watch.add(chain)
-        self._stir.set()
+        self._woken.set()
         try:
             return await end
         finally:
@@ -120,12 +126,14 @@ class Watcher:
             others.remove(end)
         if not others and self._waiting.pop(chain, None) is not None:
             self._chain_watch.remove(chain)
-            self._stir.set()
+            self._woken.set()
 
-    def _ended(self, chain: int, end: ChainEnd) -> None:
-        for waiter in self._waiting.pop(chain, ()):
-            if not waiter.done():
-                waiter.set_result(end)
+    def _pass_on_ends(self) -> None:
+        ends, self._chain_watch.ends = self._chain_watch.ends, {}
+        for chain, end in ends.items():
+            for waiter in self._waiting.pop(chain, ()):
+                if not waiter.done():
+                    waiter.set_result(end)
 
     async def _run(self) -> None:
         try:
@@ -136,7 +144,7 @@ class Watcher:
                     with suppress(Exception):
                         await self._link.run(forget_watcher(self._chain_watch.listener))
         finally:
-            self._on_gone()
+            self._watchers.forget(self._loop, self._url)
             await self._link.close()
 
     def _gone(self, task: asyncio.Task[None]) -> None:
@@ -178,53 +186,55 @@ class Watcher:
                     waiter.set_exception(exc)
 
     async def _round(self) -> None:
-        self._stir.clear()
+        self._woken.clear()
         await self._link.run_with(self._attend)
-        quiet = await follow(self._link, self._chain_watch.round())
-        if self._waiting and quiet:
-            await self._link.run_with(partial(self._rest, quiet))
+        try:
+            rest = await follow(self._link, self._chain_watch.round())
+        finally:
+            self._pass_on_ends()
+        if self._waiting and rest:
+            await self._link.run_with(partial(self._rest, rest))
 
     async def _attend(self, conn: psycopg.AsyncConnection[Any]) -> None:
         """Listen on a new connection, if it can receive notifications."""
         if conn is self._attending:
             return
-        deaf = not self._listen or await behind_pooler(conn)
-        if not deaf:
-            conn.add_notify_handler(self._hear)
+        polls_only = not self._listen or await behind_pooler(conn)
+        if not polls_only:
+            conn.add_notify_handler(self._notify)
             await conn.execute(_listening(self._chain_watch))
-        self._chain_watch.begin(deaf=deaf)
+        self._chain_watch.begin(polls_only=polls_only)
         self._attending = conn
 
-    def _hear(self, notification: psycopg.Notify) -> None:
-        if self._chain_watch.hear(notification.payload):
-            self._stir.set()
+    def _notify(self, notification: psycopg.Notify) -> None:
+        if self._chain_watch.note(notification.payload):
+            self._woken.set()
 
     async def _rest(self, seconds: float, conn: psycopg.AsyncConnection[Any]) -> None:
         """Sleep until there is something to read, a caller arrives or leaves, or the time is up."""
         loop, line = asyncio.get_running_loop(), conn.fileno()
-        loop.add_reader(line, self._stir.set)
+        loop.add_reader(line, self._woken.set)
         try:
             async with asyncio.timeout(seconds):
-                await self._stir.wait()
+                await self._woken.wait()
         except TimeoutError:
             pass
         finally:
             loop.remove_reader(line)
         conn.pgconn.consume_input()
-        while (heard := conn.pgconn.notifies()) is not None:
-            self._chain_watch.hear(heard.extra.decode(errors="replace"))
+        while (notification := conn.pgconn.notifies()) is not None:
+            self._chain_watch.note(notification.extra.decode(errors="replace"))
 
 
 def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> ChainEnd:
     """Return how the chain ended. Raise TimeoutError if it has not within `seconds`. For use without an event loop."""
-    ends: list[ChainEnd] = []
-    chain_watch = ChainWatch(secrets.token_hex(8), lambda _, end: ends.append(end))
+    chain_watch = ChainWatch(secrets.token_hex(8))
     chain_watch.add(chain)
     deadline = time.monotonic() + seconds
     trouble: Exception | None = None
     unfinished: UnfinishedJob | None = None
     failures = 0
-    while not ends and (left := deadline - time.monotonic()) > 0:
+    while not chain_watch.ends and (left := deadline - time.monotonic()) > 0:
         try:
             params = watched(conninfo_to_dict(url), math.ceil(left + GRACE))
             with psycopg.connect(make_conninfo(**params), autocommit=True, prepare_threshold=None) as conn:
@@ -232,34 +242,34 @@ def wait_for_end(url: str, chain: int, *, seconds: float, listen: bool) -> Chain
                 cut.start()
                 try:
                     _keep(chain_watch, conn, deadline, listen=listen)
-                    unfinished = None if ends else run_sync(conn, unfinished_job(chain))
+                    unfinished = None if chain_watch.ends else run_sync(conn, unfinished_job(chain))
                 finally:
                     cut.cancel()
         except LOST as exc:
             trouble = exc
             time.sleep(max(0.0, min(pause(failures), deadline - time.monotonic())))
             failures += 1
-    if not ends:
+    if chain not in chain_watch.ends:
         raise TimeoutError(late(chain, seconds, unfinished)) from trouble
-    return ends[0]
+    return chain_watch.ends[chain]
 
 
 def _keep(chain_watch: ChainWatch, conn: psycopg.Connection[Any], deadline: float, *, listen: bool) -> None:
     """Watch the chain on this connection until it ends or the deadline passes."""
-    deaf = not (pin_names_of(conn) and listen)
-    if not deaf:
+    polls_only = not (pin_names_of(conn) and listen)
+    if not polls_only:
         conn.execute(_listening(chain_watch))
-    chain_watch.begin(deaf=deaf)
+    chain_watch.begin(polls_only=polls_only)
     while (left := deadline - time.monotonic()) > 0:
-        quiet = follow_sync(conn, chain_watch.round())
+        rest = follow_sync(conn, chain_watch.round())
         if not chain_watch.chains:
             break
-        if deaf:
-            time.sleep(min(quiet, left))
+        if polls_only:
+            time.sleep(min(rest, left))
         else:
-            for notification in conn.notifies(timeout=min(quiet, left), stop_after=1):
-                chain_watch.hear(notification.payload)
-    if not deaf:
+            for notification in conn.notifies(timeout=min(rest, left), stop_after=1):
+                chain_watch.note(notification.payload)
+    if not polls_only:
         run_sync(conn, forget_watcher(chain_watch.listener))
 
 
@@ -270,17 +280,18 @@ def _listening(chain_watch: ChainWatch) -> sql.Composed:
 class ChainWatch:
     """Watches any number of chains, each until it has ended."""
 
-    def __init__(self, listener: str, on_end: Callable[[int, ChainEnd], None]) -> None:
-        """`on_end(chain, end)` is called once for each added chain, unless it is removed before."""
+    def __init__(self, listener: str) -> None:
         self.listener = listener
         self.chains: set[int] = set()
-        self._on_end = on_end
-        self._heard: set[int] = set()
-        self.begin(deaf=True)
+        """Those that are watched."""
+        self.ends: dict[int, ChainEnd] = {}
+        """How chains ended that were added, and not removed before."""
+        self._notified: set[int] = set()
+        self.begin(polls_only=True)
 
-    def begin(self, *, deaf: bool) -> None:
-        """Start again on a new connection: earlier notifications do not count. `deaf`: it receives no notifications."""
-        self._deaf = deaf
+    def begin(self, *, polls_only: bool) -> None:
+        """Start again on a new connection: earlier notifications do not count. `polls_only`: it receives none."""
+        self._polls_only = polls_only
         self._fresh = set(self.chains)
         """The chains that no record names yet."""
         self._light: set[int] = set()
@@ -299,22 +310,22 @@ class ChainWatch:
     def remove(self, chain: int) -> None:
         self.chains.discard(chain)
 
-    def hear(self, words: str) -> bool:
+    def note(self, text: str) -> bool:
         """Parse a notification. Return whether it is worth a check: any user can send one, so it proves nothing."""
-        found = _ENDED.fullmatch(words)
+        found = _ENDED.fullmatch(text)
         watched = found is not None and int(found[1]) in self.chains
         if found is not None and watched:
-            self._heard.add(int(found[1]))
+            self._notified.add(int(found[1]))
         return watched
 
     def round(self) -> Steps[float]:
         """Check what there is to check. Return how many seconds to rest."""
         now = time.monotonic()
-        heard, self._heard = self._heard, set()
+        notified, self._notified = self._notified, set()
         fresh, self._fresh = self._fresh & self.chains, set()
         everyone = now >= self._round_at
-        asked = self.chains if everyone else fresh | heard
-        if self._deaf:
+        asked = self.chains if everyone else fresh | notified
+        if self._polls_only:
             self._poll_later(now, fresh=bool(fresh), everyone=everyone)
         else:
             if everyone:
@@ -323,7 +334,7 @@ class ChainWatch:
                 yield from self._records(fresh)
             asked = asked | (yield from self._look_out(fresh))
         yield from self._look(asked)
-        return self._quiet()
+        return self._seconds_to_rest()
 
     def _renew(self, now: float, fresh: set[int]) -> Steps[set[int]]:
         """Record all chains again. Return those whose end may have been missed meanwhile."""
@@ -356,10 +367,9 @@ class ChainWatch:
         for some in _parts(self.chains.intersection(chains)):
             ends: dict[int, ChainEnd] = yield chain_ends(some)
             for chain, end in ends.items():
-                under_way = end.status == "moved" and end.job_id is None
-                if chain in self.chains and not under_way:
+                if chain in self.chains:
                     self.chains.remove(chain)
-                    self._on_end(chain, end)
+                    self.ends[chain] = end
 
     def _poll_later(self, now: float, *, fresh: bool, everyone: bool) -> None:
         if fresh:
@@ -369,7 +379,7 @@ class ChainWatch:
         then = now + _jittered(self._pace)
         self._round_at = then if everyone else min(self._round_at, then)
 
-    def _quiet(self) -> float:
+    def _seconds_to_rest(self) -> float:
         until = self._round_at
         if self._light:
             until = min(until, self._recorded.look_at)

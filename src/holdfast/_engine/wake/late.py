@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # A caller that gives up waits this many seconds longer for the reason. Others who give up meanwhile get the same one.
 SECONDS = 1.0
+_LONGEST_REASON = 300
 
 
 class LateChains:
@@ -51,8 +52,8 @@ def late(chain: int, seconds: float, job: UnfinishedJob | None = None) -> str:
     >>> late(7, 30)
     'chain 7 has not ended within 30 s'
     """
-    said = f"chain {chain} has not ended within {seconds:g} s"
-    return said if job is None else f"{said}: its job {job.id} ({job.kind}, queue {job.queue}) {_reason(job)}"
+    message = f"chain {chain} has not ended within {seconds:g} s"
+    return message if job is None else f"{message}: its job {job.id} ({job.kind}, queue {job.queue}) {_reason(job)}"
 
 
 def _reason(job: UnfinishedJob) -> str:
@@ -65,5 +66,11 @@ def _reason(job: UnfinishedJob) -> str:
     if job.paused:
         return f"waits in a paused queue: resume it with `holdfast queues resume {job.queue}`"
     if job.later:
-        return "is not due yet: wait longer, with timeout=…"
+        return f"{_why_later(job)}wait longer, with timeout=…"
     return "waits for a free slot of a worker: wait longer, with timeout=…, or start more workers"
+
+
+def _why_later(job: UnfinishedJob) -> str:
+    if job.error_code is None:
+        return "is not due yet: "
+    return f"waits to be tried again after {f'{job.error_code}: {job.error}':.{_LONGEST_REASON}}: correct that, or "

@@ -18,11 +18,10 @@ from holdfast._store.lease import Held
 from holdfast._store.sleeper import WORKER_CHANNEL, worker_channel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import psycopg
 
     from holdfast._engine.keeper import Turn
+    from holdfast._engine.session import Session
 
 log = Log(__name__)
 
@@ -31,31 +30,45 @@ LISTEN_SECONDS = 5.0
 
 EVENTS = "holdfast.event"
 """The notification that an event was published."""
+WAITERS = "holdfast.waiters"
+"""The notification that a chain ended for which more jobs wait than one statement releases."""
 
 _LOST_CLAIM = re.compile(r"lost ([0-9]{1,18}) ([0-9]{1,18}) [a-z_]{1,30}")
 
 
-class Waker(Protocol):
-    """Calls the worker when a job may be due, for as long as it runs. It may miss notifications, and never fails."""
+class Notified(Protocol):
+    """The part of a worker that its waker passes notifications on to, for one database.
 
-    listening: asyncio.Event
-    """Set while PostgreSQL's notifications arrive. Only then does a sleeper rely on being woken."""
+    A protocol, since `jobs/wakeups.py`, which implements it, wakes loops that themselves use this package.
+    """
+
+    def woken(self, text: str) -> None:
+        """Look for work: a job of the queue `text` may be due, or of any if it is empty."""
+        ...
+
+    def lost(self, claim: Held) -> None:
+        """Check a claim that may have been lost or cancelled."""
+        ...
+
+
+class Waker(Protocol):
+    """Calls the worker when a job may be due, for as long as it runs. It may miss notifications, and never fails.
+
+    It sets `Session.listening` while PostgreSQL's notifications arrive.
+    """
 
     async def run(self, turn: Turn = unwatched) -> None: ...
-    def rename(self, worker: int) -> None: ...
+    def registered_again(self) -> None: ...
     def doubt(self, before: float) -> None: ...
 
 
 class Polling:
-    """The waker of a worker that only polls: `listening` is never set."""
-
-    def __init__(self) -> None:
-        self.listening = asyncio.Event()
+    """The waker of a worker that only polls."""
 
     async def run(self, turn: Turn = unwatched) -> None:
         """Return at once."""
 
-    def rename(self, worker: int) -> None:
+    def registered_again(self) -> None:
         """Do nothing: it listens for no id."""
 
     def doubt(self, before: float) -> None:
@@ -63,23 +76,18 @@ class Polling:
 
 
 class Listener:
-    """Listens while it runs. When it cannot, `listening` is cleared, and sleepers poll."""
+    """Listens while it runs. When it cannot, `Session.listening` is cleared, and sleepers poll."""
 
-    def __init__(
-        self, url: str, *, worker: int, on_wake: Callable[[str], None], on_lost: Callable[[Held], None]
-    ) -> None:
-        """`on_wake(queue)`: a job may be due. `on_lost(claim)`: a claim may have been lost or cancelled."""
-        self._url = url
-        self.worker = worker
-        self._on_wake = on_wake
-        self._on_lost = on_lost
-        self.listening = asyncio.Event()
+    def __init__(self, session: Session, notified: Notified) -> None:
+        self._url = session.links.url
+        self._row = session.row
+        self._listening = session.listening
+        self._notified = notified
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._connected_at = 0.0
 
-    def rename(self, worker: int) -> None:
-        """Listen for another worker id, on a new connection."""
-        self.worker = worker
+    def registered_again(self) -> None:
+        """Listen for the new id, on a new connection."""
         self.doubt(math.inf)
 
     def doubt(self, before: float) -> None:
@@ -98,26 +106,26 @@ class Listener:
             try:
                 async with await connect(self._url) as conn:
                     with severed_after(conn, LISTEN_SECONDS):
-                        for channel in (WORKER_CHANNEL, worker_channel(self.worker)):
+                        for channel in (WORKER_CHANNEL, worker_channel(self._row.id)):
                             await conn.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-                    self.listening.set()
+                    self._listening.set()
                     outage.over()
                     turn(math.inf)
                     # Notifications sent before LISTEN did not arrive: look once.
-                    self._on_wake("")
+                    self._notified.woken("")
                     self._conn, self._connected_at = conn, time.monotonic()
                     async for notification in conn.notifies():
-                        hear(notification.payload, on_wake=self._on_wake, on_lost=self._on_lost)
+                        receive(notification.payload, self._notified)
             except Exception as exc:  # noqa: BLE001 - every error is logged, and polling continues
                 rest = outage.failed(exc)
             finally:
-                self.listening.clear()
+                self._listening.clear()
             await asyncio.sleep(rest)
 
 
-def hear(text: str, *, on_wake: Callable[[str], None], on_lost: Callable[[Held], None]) -> None:
+def receive(text: str, notified: Notified) -> None:
     """Parse a notification and call the worker. Any user can send one, so it only triggers a look at the database."""
     if lost := _LOST_CLAIM.fullmatch(text):
-        on_lost(Held(int(lost[1]), int(lost[2])))
+        notified.lost(Held(int(lost[1]), int(lost[2])))
     else:
-        on_wake(text)
+        notified.woken(text)

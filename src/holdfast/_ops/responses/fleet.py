@@ -295,7 +295,7 @@ class StatsRuntime(Answer):
 
 
 class StatsConfig(Answer):
-    """The settings of the live workers; null where they differ, and everywhere when no worker lives."""
+    """The settings of the live workers; null where they differ. If no worker lives, those of this process."""
 
     poll_ms: int | None
     batch_size: int | None

@@ -8,7 +8,6 @@ nats.py          publishes to NATS JetStream
 rabbitmq.py      publishes to RabbitMQ
 kafka.py         publishes to Kafka
 redis.py         publishes to Redis Streams
-mqtt.py          publishes to MQTT 5
 webhook.py       posts Standard Webhooks over HTTP, with a circuit breaker, to public addresses only
 signature.py     signs and verifies webhooks
 """

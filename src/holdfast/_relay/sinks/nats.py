@@ -7,13 +7,12 @@ import json
 import re
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from holdfast._relay.message import Refused, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
-from holdfast._relay.sinks.session import BrokerSink, Confirmations, Pattern, timeout_seconds
+from holdfast._relay.sinks.session import BrokerSink, Pattern, timeout_seconds
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -80,7 +79,7 @@ class NatsSink(BrokerSink):
                 await session.listen()
                 yield session
             finally:
-                session.confirmations.fail()
+                session.fail()
         finally:
             await client.close()
 
@@ -93,7 +92,8 @@ class _NatsSession:
         self._stream = stream
         self._inbox = f"{client.new_inbox()}."
         self._numbers = count()
-        self.confirmations = Confirmations[str]("NATS")
+        self._waiting: dict[str, asyncio.Future[Any]] = {}
+        """The answers that messages in flight wait for, by the subject that an answer comes to."""
 
     async def listen(self) -> None:
         await self._client.subscribe(f"{self._inbox}*", cb=self._confirm)
@@ -110,8 +110,12 @@ class _NatsSession:
         if size > self._client.max_payload:
             raise Refused(f"{size} bytes, and the server takes {self._client.max_payload}")
         reply = f"{self._inbox}{next(self._numbers)}"
-        send = partial(self._send, subject, message.body, reply, headers)
-        _check(await self.confirmations.of(reply, send), subject)
+        answer = self._waiting[reply] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(subject, message.body, reply, headers)
+            _check(await answer, subject)
+        finally:
+            del self._waiting[reply]
 
     async def _send(self, subject: str, body: bytes, reply: str, headers: dict[str, str]) -> None:
         from nats.errors import Error
@@ -138,7 +142,14 @@ class _NatsSession:
         return headers
 
     async def _confirm(self, answer: Any) -> None:
-        self.confirmations.confirm(answer.subject, answer)
+        if (waiting := self._waiting.get(answer.subject)) is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def fail(self) -> None:
+        """End the connection: no answer will come."""
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Unavailable("the connection to NATS was lost before the confirmation"))
 
 
 def _check(answer: Any, subject: str) -> None:

@@ -8,7 +8,7 @@ import random
 from abc import abstractmethod
 from contextlib import asynccontextmanager
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol, TypeAlias
 from urllib.parse import urlsplit
 
 from holdfast._distribution import require
@@ -19,7 +19,7 @@ from holdfast._model.duration import DAY, MORE_THAN_ZERO, Duration, as_timedelta
 from holdfast._relay.message import Refused, Sink, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Callable
     from contextlib import AbstractAsyncContextManager
 
     from holdfast._engine.keeper import Turn
@@ -170,38 +170,6 @@ class _Connection:
                 task.cancel()
             await asyncio.gather(lost, stuck, return_exceptions=True)
         raise ConnectionError("the connection is lost")
-
-
-K = TypeVar("K")
-
-
-class Confirmations(Generic[K]):
-    """The answers of a broker that messages in flight wait for, by the key that an answer carries."""
-
-    def __init__(self, broker: str) -> None:
-        self._broker = broker
-        self._loop = asyncio.get_running_loop()
-        self._waiting: dict[K, asyncio.Future[Any]] = {}
-
-    async def of(self, key: K, send: Callable[[], Awaitable[None]] | None = None) -> Any:
-        """Send, and return the answer with this key."""
-        answer = self._waiting[key] = self._loop.create_future()
-        try:
-            if send is not None:
-                await send()
-            return await answer
-        finally:
-            del self._waiting[key]
-
-    def confirm(self, key: K, answer: Any) -> None:
-        if (waiting := self._waiting.get(key)) is not None and not waiting.done():
-            waiting.set_result(answer)
-
-    def fail(self) -> None:
-        """End the connection: no answer will come."""
-        for waiting in self._waiting.values():
-            if not waiting.done():
-                waiting.set_exception(Unavailable(f"the connection to {self._broker} was lost before the confirmation"))
 
 
 def public(url: str) -> str:

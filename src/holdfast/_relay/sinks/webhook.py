@@ -229,16 +229,16 @@ class _Endpoint:
         if 200 <= status < 300:  # noqa: PLR2004 - HTTP's range of success
             self._circuit.succeed()
             return receipt
-        said = f"the endpoint answered {status}" + (f": {text[:200]}" if text else "")
+        message = f"the endpoint answered {status}" + (f": {text[:200]}" if text else "")
         if 400 <= status < 500 and status not in {408, 425, 429}:  # noqa: PLR2004 - HTTP's range of client errors
             # The endpoint is up: it answered.
             self._circuit.succeed()
-            raise (WebhookGone if status == 410 else WebhookRefused)(said, receipt=receipt)  # noqa: PLR2004 - Gone
+            raise (WebhookGone if status == 410 else WebhookRefused)(message, receipt=receipt)  # noqa: PLR2004 - Gone
         if status in {429, 503}:
             self._circuit.fail(rest=None if retry_after is None else min(LONGEST_REST, retry_after))
-            raise WebhookUnavailable(said, receipt=receipt, retry_after=retry_after)
+            raise WebhookUnavailable(message, receipt=receipt, retry_after=retry_after)
         self._circuit.fail()
-        raise WebhookFailed(said, receipt=receipt, retry_after=retry_after)
+        raise WebhookFailed(message, receipt=receipt, retry_after=retry_after)
 
     def _headers(self, message: Message) -> dict[str, str]:
         timestamp = int(time.time())

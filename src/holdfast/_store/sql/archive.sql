@@ -1,12 +1,14 @@
 -- name: read_retention
 SELECT family, extract(day FROM keep)::integer, archived FROM holdfast.retention ORDER BY family
 
+-- name: clock_is_doubted
+SELECT holdfast.expiry_clock() = '-infinity'
+
+-- name: confirm_clock
+SELECT holdfast.confirm_clock()
+
 -- name: set_retention
 SELECT holdfast.set_retention(%(family)s, %(days)s)
-
--- name: start_retention
--- No row: the worker is not registered, and nothing is set.
-SELECT holdfast.set_retention(%(family)s, %(days)s, w.started_at) FROM holdfast.worker w WHERE w.id = %(worker)s
 
 -- name: set_archived
 SELECT holdfast.set_archived(%(archived)s)
@@ -21,7 +23,7 @@ VALUES (%(source)s, %(starts_on)s::date, %(part)s, %(ends_on)s::date, 'exporting
     now() + %(lease_ms)s * interval '1 millisecond', %(rows_expected)s)
 ON CONFLICT (source, starts_on, part) DO UPDATE SET state = 'exporting', started_at = excluded.started_at, lock_token = excluded.lock_token,
     locked_until = excluded.locked_until, rows_expected = excluded.rows_expected, rows_done = 0, uploaded_at = NULL, error = NULL, rows = x.rows - x.deleted, deleted = 0
-WHERE x.state IN ('exporting', 'uploaded') AND NOT x.incomplete AND (x.locked_until IS NULL OR x.locked_until < now())
+WHERE x.state IN ('exporting', 'uploaded') AND NOT x.incomplete AND (x.locked_until IS NULL OR x.locked_until NOT BETWEEN now() AND now() + interval '1 hour')
 RETURNING lock_token
 
 -- name: report_export
@@ -75,7 +77,7 @@ RETURNING true
 
 -- name: record_dropped
 UPDATE holdfast.archive_exports SET state = 'dropped', dropped_at = now(), incomplete = false, error = NULL
-WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified' AND drop_eligible_at <= now()
+WHERE source = %(source)s AND starts_on = %(starts_on)s::date AND part = %(part)s AND state = 'verified' AND drop_eligible_at <= (SELECT holdfast.expiry_clock())
 RETURNING true
 
 -- name: droppable_days
@@ -87,7 +89,7 @@ source, starts_on, ends_on, part, state, started_at, uploaded_at, verified_at, d
 
 -- name: droppable_months
 SELECT {{export_columns}} FROM holdfast.archive_exports
-WHERE source = %(source)s AND state = 'verified' AND drop_eligible_at <= now() ORDER BY starts_on LIMIT %(limit)s
+WHERE source = %(source)s AND state = 'verified' AND drop_eligible_at <= (SELECT holdfast.expiry_clock()) ORDER BY starts_on LIMIT %(limit)s
 
 -- name: list_exports
 -- Of one source or of all. First those that run, then others that are not verified, such as failed ones: however old their periods are, they
@@ -146,7 +148,7 @@ SELECT m.relname, m.reltuples, x.part, x.state FROM months m
 LEFT JOIN LATERAL (SELECT e.part, e.state, e.locked_until, e.incomplete FROM holdfast.archive_exports e
     WHERE e.source = %(source)s AND e.starts_on = pg_catalog.to_date(pg_catalog.right(m.relname, 6), 'YYYYMM')
     ORDER BY e.part DESC LIMIT 1) AS x ON true
-WHERE x.state IS DISTINCT FROM 'verified' AND coalesce(x.locked_until < pg_catalog.now(), true)
+WHERE x.state IS DISTINCT FROM 'verified' AND coalesce(x.locked_until NOT BETWEEN pg_catalog.now() AND pg_catalog.now() + interval '1 hour', true)
     AND x.incomplete IS NOT TRUE
     AND pg_catalog.to_date(pg_catalog.right(m.relname, 6), 'YYYYMM') + interval '1 month' + %(hot)s::interval
         <= pg_catalog.now() AT TIME ZONE 'UTC'

@@ -42,6 +42,10 @@ SELECT pg_catalog.to_regclass(%(table)s) IS NOT NULL
 -- name: schema_exists
 SELECT pg_catalog.to_regnamespace(%(schema)s) IS NOT NULL
 
--- name: type_exists
--- Raises an error of syntax for text that is no type.
-SELECT pg_catalog.to_regtype(%(type)s) IS NOT NULL
+-- name: proven_type
+--- The text itself, if it is the name of its type in the catalog, with modifiers of words and numbers at most. That `to_regtype` finds a type
+--- is not enough: it passes over comments. It raises an error of syntax for text that is no type.
+SELECT x.text FROM (SELECT %(text)s::text AS text, pg_catalog.to_regtype(%(text)s) AS type) AS x
+WHERE ARRAY[pg_catalog.format_type(x.type, -1), pg_catalog.format_type(x.type, NULL)] && ARRAY[x.text, pg_catalog.regexp_replace(
+    pg_catalog.regexp_replace(x.text, '\(-?[A-Za-z0-9_]+(,-?[A-Za-z0-9_]+)*\)(?=[^()]*$)', ''),
+    '^interval (year|month|day|hour|minute|second)( to (month|hour|minute|second))?(?=(\[\])?$)', 'interval')]

@@ -6,46 +6,43 @@ SELECT holdfast.complete_job(%(id)s, %(token)s, %(worker)s, %(result)s::text::js
 SELECT id, token, answer FROM holdfast.complete_batch(%(worker)s, %(endings)s)
 
 -- name: complete_chain
-SELECT answer, m.place, m.moved_id
-FROM holdfast.complete_chain(%(chain)s::bigint, %(result)s::text::json, %(next)s::text::json) AS answer,
-    LATERAL holdfast.place_after(answer, %(chain)s::bigint, true) AS m
+SELECT holdfast.complete_chain(%(chain)s::bigint, %(result)s::text::json, %(next)s::text::json)
 
 -- name: delete_chains
 -- As text: asyncpg, on a caller's connection, would accept only a list for an array.
 SELECT holdfast.delete_chains(%(chains)s::text::bigint[], %(cascade)s)
 
 -- name: chain_ends
-SELECT chain_id, job_id, coalesce(status::text, CASE WHEN error_code = 'moved' THEN 'moved' ELSE 'not_found' END), result::text, error_code, error FROM holdfast.chain_ends(%(chains)s::bigint[])
+SELECT chain_id, job_id, coalesce(status::text, 'not_found'), result::text, error_code, error FROM holdfast.chain_ends(%(chains)s::bigint[])
 
 -- name: unfinished_job
 -- The live job of a chain, for the message of a wait that timed out. Live worker: a heartbeat within the last minute.
 SELECT j.id, j.kind, j.queue, j.status::text, j.attempt, j.available_at > now() AS later,
     EXISTS (SELECT FROM holdfast.queue q WHERE q.name = j.queue AND q.paused) AS paused,
     EXISTS (SELECT FROM holdfast.worker w WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute'
-        AND j.queue = ANY (w.queues) AND j.kind = ANY (w.kinds)) AS served
+        AND j.queue = ANY (w.queues) AND j.kind = ANY (w.kinds)) AS served,
+    j.last_error_code, j.last_error
 FROM holdfast.job j WHERE j.id = %(chain)s::bigint AND j.chain_id IS NULL OR j.chain_id = %(chain)s::bigint
 ORDER BY j.id DESC LIMIT 1
 
 -- name: read_chain
-SELECT found.id, found.kind, coalesce(found.status::text, 'moved'), found.queue, found.attempt, found.created_at, found.available_at, found.finished_at,
-    found.result::text, found.last_error_code, found.last_error, found.next_id, found.replay_of, found.blockers_left, found.progress,
-    found.progress_note
+-- The columns of get_job.
+SELECT found.id, coalesce(found.chain_id, found.id), found.kind, found.queue, found.status::text, found.priority, found.attempt,
+    found.max_attempts, found.created_at, found.available_at, found.finished_at, found.unique_key, found.order_key, found.cancel_requested,
+    found.result::text, found.last_error_code, found.last_error, found.next_id, found.replay_of, found.progress, found.progress_note
 FROM (SELECT %(chain)s::bigint AS id) AS chain, LATERAL (
-    SELECT j.id, j.kind, j.status, j.queue, j.attempt, j.created_at, j.available_at, NULL::timestamptz AS finished_at, NULL::json AS result,
-        j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of, j.blockers_left, j.progress, j.progress_note
+    SELECT j.id, j.chain_id, j.kind, j.queue, j.status, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at,
+        NULL::timestamptz AS finished_at, j.unique_key, j.order_key, j.cancel_requested_at IS NOT NULL AS cancel_requested, NULL::json AS result,
+        j.last_error_code, j.last_error, NULL::bigint AS next_id, j.replay_of, j.progress, j.progress_note
     FROM holdfast.job j WHERE j.id = chain.id AND j.chain_id IS NULL OR j.chain_id = chain.id
     UNION ALL
-    SELECT h.id, h.kind, h.status, h.queue, h.attempt, h.created_at, h.available_at, h.finished_at, h.result,
-        h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL, NULL, NULL
+    SELECT h.id, h.chain_id, h.kind, h.queue, h.status, h.priority, h.attempt, h.max_attempts, h.created_at, h.available_at,
+        h.finished_at, h.unique_key, h.order_key, false, h.result, h.last_error_code, h.last_error, h.next_id, h.replay_of, NULL, NULL
     FROM holdfast.job_history h WHERE h.id = chain.id AND h.chain_id IS NULL OR h.chain_id = chain.id
     UNION ALL
-    SELECT f.id, f.kind, f.status, f.queue, f.attempt, f.created_at, f.available_at, f.finished_at, NULL,
-        f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL, NULL, NULL
-    FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id
-    UNION ALL
-    SELECT m.job_id, '', NULL, '', 0, d.departed_at, d.departed_at, d.arrived_at, NULL, NULL, d.place, m.new_chain_id, NULL, NULL, NULL, NULL
-    FROM holdfast.moved m JOIN holdfast.departure d ON d.id = m.departure
-    WHERE m.job_id = chain.id AND m.chain_id IS NULL OR m.chain_id = chain.id) AS found
+    SELECT f.id, f.chain_id, f.kind, f.queue, f.status, f.priority, f.attempt, f.max_attempts, f.created_at, f.available_at,
+        f.finished_at, f.unique_key, f.order_key, false, NULL, f.last_error_code, f.last_error, f.next_id, f.replay_of, NULL, NULL
+    FROM holdfast.job_failed f WHERE f.id = chain.id AND f.chain_id IS NULL OR f.chain_id = chain.id) AS found
 ORDER BY found.id DESC LIMIT %(limit)s
 
 -- name: list_chains
@@ -73,8 +70,25 @@ WHERE wanted.status IS NULL OR last.status::text = wanted.status
 ORDER BY first.id DESC LIMIT %(limit)s
 
 -- name: read_blockers
-SELECT job_id, chain_id, status::text, result::text, error_code, error FROM holdfast.blocker
-WHERE job_id = ANY (%(jobs)s::bigint[]) ORDER BY job_id, ordinal
+-- A result that many jobs share comes with the first of them.
+SELECT b.job_id, b.end_id, b.chain_id, b.status::text,
+    CASE WHEN b.end_id IS NULL THEN b.result WHEN b.nth = 1 THEN k.result END::text, coalesce(b.error_code, k.error_code), coalesce(b.error, k.error)
+FROM (
+    SELECT b.*, row_number() OVER (PARTITION BY b.end_id ORDER BY b.job_id, b.ordinal) AS nth
+    FROM holdfast.blocker b WHERE b.job_id = ANY (%(jobs)s::bigint[])) AS b
+    LEFT JOIN holdfast.kept_end k ON k.id = b.end_id
+ORDER BY b.job_id, b.ordinal
+
+-- name: release_waiters
+SELECT holdfast.release_waiters(%(limit)s)
+
+-- name: delete_kept_ends
+-- Those that no waiter needs any more, among those after `since`.
+WITH looked AS MATERIALIZED (SELECT k.id FROM holdfast.kept_end k WHERE k.id > %(since)s ORDER BY k.id LIMIT %(limit)s),
+gone AS (
+    DELETE FROM holdfast.kept_end k USING looked l
+    WHERE k.id = l.id AND k.release_at IS NULL AND NOT EXISTS (SELECT FROM holdfast.blocker b WHERE b.end_id = k.id) RETURNING k.id)
+SELECT CASE WHEN (SELECT count(*) FROM looked) = %(limit)s THEN (SELECT max(id) FROM looked) ELSE 0 END, (SELECT count(*) FROM gone)
 
 -- name: repair_blockers
 SELECT until, repaired FROM holdfast.repair_blockers(%(since)s, %(limit)s)

@@ -11,23 +11,6 @@ SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
 -- From here on, unqualified names are resolved in `pg_catalog` only: for the session, or with `local` for the transaction.
 SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 
--- part: listed
-WHERE (%(status)s::holdfast.status IS NULL OR j.status = %(status)s::holdfast.status) AND (%(kind)s::text IS NULL OR j.kind = %(kind)s::text)
-  AND (%(queue)s::text IS NULL OR j.queue = %(queue)s::text) AND (%(order_key)s::text IS NULL OR j.order_key = %(order_key)s::text)
-ORDER BY j.id DESC LIMIT %(limit)s
-
--- part: listed_columns
-j.id, j.status::text, j.kind, j.queue, j.priority, j.attempt, j.max_attempts, j.created_at, j.available_at
-
--- name: list_live_jobs
-SELECT {{listed_columns}}, NULL::timestamptz, j.locked_by, j.order_key, j.last_error_code FROM holdfast.job j {{listed}}
-
--- name: list_ended_jobs
-SELECT {{listed_columns}}, j.finished_at, j.worker_id, j.order_key, j.last_error_code FROM holdfast.job_history j {{listed}}
-
--- name: list_dead_letters
-SELECT {{listed_columns}}, j.finished_at, j.worker_id, j.order_key, j.last_error_code FROM holdfast.job_failed j {{listed}}
-
 -- name: read_job
 SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
     SELECT to_json(j)::text FROM holdfast.job j WHERE j.id = wanted.id
@@ -37,7 +20,7 @@ LIMIT 1
 
 -- name: read_waiting
 -- The reasons why a live job does not run: null or false where a reason does not apply.
-SELECT CASE WHEN j.available_at > now() THEN j.available_at END, coalesce(q.paused, false), nullif(j.blockers_left, 0), s.job_id, s.place,
+SELECT CASE WHEN j.available_at > now() THEN j.available_at END, coalesce(q.paused, false), nullif(j.blockers_left, 0), s.job_id,
     (SELECT o.id FROM holdfast.job o WHERE o.order_key = j.order_key AND (o.order_seq, o.id) < (j.order_seq, j.id)
      ORDER BY o.order_seq, o.id LIMIT 1)
 FROM holdfast.job j LEFT JOIN holdfast.queue q ON q.name = j.queue LEFT JOIN holdfast.order_stop s ON s.order_key = j.order_key
@@ -85,6 +68,9 @@ WHERE r.rolname = current_user AND d.datname = current_database() LIMIT 1
 
 -- name: read_isolation
 SELECT pg_catalog.current_setting('default_transaction_isolation'), current_user::text
+
+-- name: is_read_only
+SELECT pg_catalog.current_setting('transaction_read_only')::boolean
 
 -- name: list_roles
 SELECT r.rolname::text, pg_has_role(r.oid, 'USAGE') FROM pg_roles r

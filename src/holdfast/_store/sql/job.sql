@@ -1,4 +1,4 @@
--- The statements of the worker. The functions in migrations/ explain what they do, and why.
+-- The statements of the worker. The functions in schema/ explain what they do, and why.
 
 -- name: enqueue_job
 SELECT holdfast.enqueue(%(kind)s::text, %(payload)s::text::json, %(queue)s::text, %(priority)s::integer, %(max_attempts)s::integer,
@@ -16,6 +16,9 @@ SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::int
     %(lane_levels)s::smallint[], %(lane_times)s::timestamptz[], %(lane_ids)s::bigint[], %(reach)s::interval,
     %(shard_from)s::smallint, %(shard_to)s::smallint, %(windows)s::integer, %(first_window)s::integer,
     %(later_at)s::timestamptz, %(later_id)s::bigint)
+
+-- name: shorten_leases
+SELECT holdfast.shorten_leases()
 
 -- name: claim_suspects
 SELECT * FROM holdfast.claim_suspects(%(worker)s, %(queues)s::text[], %(kinds)s::text[], %(leases)s::integer[], %(limit)s)
@@ -41,21 +44,36 @@ SELECT id, token, next_id, answer FROM holdfast.finish_jobs(%(worker)s, %(ids)s:
 SELECT id FROM holdfast.release_strays(%(worker)s, %(ids)s::bigint[], %(tokens)s::bigint[], %(identity)s::uuid)
 
 -- name: reap_jobs
--- One row at least, with the time of the pass. The worker's row gets it without waiting, if its last time is long ago: each write costs a
--- transaction id. Idle workers send it: with qualified names it needs no transaction behind a pooler.
+-- One row at least, with the time of the pass, whether the clock was set back since the last heartbeat of a worker or the last landmark,
+-- and the workers that died: those without a heartbeat for a whole lease of theirs, each found
+-- once. It looks back a day at most, so that it never scans all workers that ever died. The worker's row gets the time of the pass without
+-- waiting, if its last time is long ago: each write costs a transaction id. Idle workers send it: with qualified names it needs no
+-- transaction behind a pooler.
 WITH recorded AS (
     UPDATE holdfast.worker SET reaped_at = pg_catalog.now()
     WHERE id OPERATOR(pg_catalog.=) (SELECT w.id FROM holdfast.worker w WHERE w.id OPERATOR(pg_catalog.=) %(worker)s
-        AND coalesce(w.reaped_at OPERATOR(pg_catalog.<) (pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => %(seconds)s::float8)), true)
-        FOR UPDATE SKIP LOCKED) RETURNING id)
-SELECT pg_catalog.now(), r.id, r.kind, r.worker_id, r.lock_token, r.attempt, r.locked_until, pg_catalog.now() OPERATOR(pg_catalog.-) r.locked_until,
-    r.error_code, r.error, r.answer
+        AND coalesce(w.reaped_at OPERATOR(pg_catalog.<) (pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(secs => %(seconds)s::float8))
+            OR w.reaped_at OPERATOR(pg_catalog.>) pg_catalog.now(), true)
+        FOR UPDATE SKIP LOCKED) RETURNING id),
+died AS (
+    UPDATE holdfast.worker AS lost SET stop_reason = 'lost' FROM (
+        SELECT w.id FROM holdfast.worker w
+        WHERE w.stopped_at IS NULL AND w.stop_reason IS NULL AND w.id OPERATOR(pg_catalog.<>) %(worker)s
+            AND w.heartbeat_at OPERATOR(pg_catalog.>) (pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(days => 1))
+            AND w.heartbeat_at OPERATOR(pg_catalog.<) (pg_catalog.now() OPERATOR(pg_catalog.-) pg_catalog.make_interval(
+                secs => coalesce(w.settings OPERATOR(pg_catalog.->>) 'processing_timeout_ms', '60000')::float8 OPERATOR(pg_catalog./) 1000))
+        ORDER BY w.heartbeat_at LIMIT 100 FOR UPDATE SKIP LOCKED) AS silent
+    WHERE lost.id OPERATOR(pg_catalog.=) silent.id RETURNING lost.id, lost.name, lost.host, lost.pid, lost.heartbeat_at)
+SELECT pg_catalog.now(), coalesce((SELECT true FROM holdfast.worker w WHERE w.stopped_at IS NULL
+        AND w.heartbeat_at OPERATOR(pg_catalog.>) (pg_catalog.now() OPERATOR(pg_catalog.+) '1 minute'::interval) LIMIT 1),
+        (SELECT true FROM holdfast.landmark l WHERE l.at OPERATOR(pg_catalog.>) (pg_catalog.now() OPERATOR(pg_catalog.+) '1 minute'::interval) LIMIT 1)),
+    (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(d.id, d.name, d.host, d.pid, d.heartbeat_at)) FROM died d)::text,
+    r.id, r.kind, r.worker_id, r.lock_token, r.attempt, r.locked_until, pg_catalog.now() OPERATOR(pg_catalog.-) r.locked_until, r.error_code, r.error, r.answer
 FROM (SELECT) AS pass LEFT JOIN holdfast.reap_jobs(%(kinds)s::text[], %(delays)s::json, %(jitter_ms)s, %(since)s::timestamptz, %(limit)s) AS r
     ON true
 
 -- name: cancel_job
-SELECT answer, m.place, m.moved_id FROM holdfast.cancel_job(%(id)s::bigint) AS answer,
-    LATERAL holdfast.place_after(answer, %(id)s::bigint, false) AS m
+SELECT holdfast.cancel_job(%(id)s::bigint)
 
 -- name: replay_job
 SELECT holdfast.replay_job(%(id)s, again => %(again)s)

@@ -24,7 +24,11 @@ folded AS (
 SELECT (SELECT count(*) FROM gone) - (SELECT count(*) FROM folded)
 
 -- part: expired
-WHERE until < now() - interval '1 minute' LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+-- Or of a clock that was set back since: these records are of the next seconds.
+WHERE until NOT BETWEEN now() - interval '1 minute' AND now() + interval '1 minute' LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- name: set_back_jobs
+SELECT until, rows FROM holdfast.set_back_jobs(%(since)s, %(limit)s)
 
 -- name: delete_sleepers
 WITH gone AS (
@@ -49,7 +53,7 @@ WITH gone AS (
     DELETE FROM holdfast.worker WHERE id = ANY (ARRAY(
         SELECT w.id FROM holdfast.worker w
         WHERE w.id <= (SELECT max(o.id) FROM (SELECT id FROM holdfast.worker ORDER BY id LIMIT 10000) AS o)
-          AND greatest(w.stopped_at, w.heartbeat_at) < now() - (
+          AND greatest(w.stopped_at, w.heartbeat_at) < (SELECT holdfast.expiry_clock()) - (
               SELECT max(keep) FROM holdfast.retention WHERE family IN ('job_history', 'job_failed', 'attempt', 'run') HAVING count(*) = 4)
           AND NOT EXISTS (SELECT FROM holdfast.job j WHERE j.status = 'processing' AND j.locked_by = w.id)
           AND NOT EXISTS (SELECT FROM holdfast.schedule s WHERE s.locked_by = w.id)
@@ -61,7 +65,7 @@ SELECT count(*) FROM gone
 -- Expired days of the log that are kept because a subscription has not read them.
 SELECT c.relname::text
 FROM holdfast.retention r JOIN pg_class c ON c.relnamespace = 'holdfast'::regnamespace AND c.relkind = 'r' AND c.relname ~ '^event_[0-9]{8}$'
-WHERE r.family = 'event' AND CASE WHEN (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= now() - r.keep
+WHERE r.family = 'event' AND CASE WHEN (right(c.relname, 8)::date + 1)::timestamp AT TIME ZONE 'UTC' <= (SELECT holdfast.expiry_clock()) - r.keep
     THEN NOT holdfast.day_is_read(c.relname::text) ELSE false END
 ORDER BY c.relname LIMIT %(limit)s
 
@@ -86,7 +90,7 @@ SELECT count(*) FROM gone
 -- Older than any history of jobs.
 WITH gone AS (
     DELETE FROM holdfast.landmark WHERE at = ANY (ARRAY(
-        SELECT at FROM holdfast.landmark WHERE at < now() - (
+        SELECT at FROM holdfast.landmark WHERE at < (SELECT holdfast.expiry_clock()) - (
             SELECT max(keep) FROM holdfast.retention WHERE family IN ('job_history', 'job_failed') HAVING count(*) = 2)
         ORDER BY at LIMIT %(limit)s))
     RETURNING at)
@@ -97,7 +101,7 @@ SELECT count(*) FROM gone
 -- that is set back.
 WITH gone AS (
     DELETE FROM holdfast.unique_window WHERE ctid = ANY (ARRAY(
-        SELECT w.ctid FROM holdfast.unique_window w WHERE w.ends_at >= %(since)s::timestamptz AND w.ends_at < now() - interval '1 hour'
+        SELECT w.ctid FROM holdfast.unique_window w WHERE w.ends_at >= %(since)s::timestamptz AND w.ends_at < (SELECT holdfast.expiry_clock()) - interval '1 hour'
         ORDER BY w.ends_at LIMIT %(limit)s))
     RETURNING ends_at)
 SELECT count(*), max(ends_at) FROM gone
@@ -106,7 +110,7 @@ SELECT count(*), max(ends_at) FROM gone
 WITH gone AS (
     DELETE FROM holdfast.inbox WHERE ctid = ANY (ARRAY(
         SELECT i.ctid FROM holdfast.inbox i WHERE i.received_at >= %(since)s::timestamptz
-            AND i.received_at < now() - (SELECT keep FROM holdfast.retention WHERE family = 'inbox')
+            AND i.received_at < (SELECT holdfast.expiry_clock()) - (SELECT keep FROM holdfast.retention WHERE family = 'inbox')
         ORDER BY i.received_at LIMIT %(limit)s))
     RETURNING received_at)
 SELECT count(*), max(received_at) FROM gone

@@ -58,11 +58,11 @@ BEGIN
             ('holdfast_worker', 'EXECUTE ON ALL FUNCTIONS IN SCHEMA holdfast'),
             ('holdfast_worker', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
-            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.kept_end, holdfast.watcher'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.schedule, holdfast.worker'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.tally, holdfast.unique_window, holdfast.inbox'),
-            ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.run'),
+            ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.run'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE, DELETE ON holdfast.subscription, holdfast.parked, holdfast.member, holdfast.reader'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.position'),
             ('holdfast_worker', 'SELECT, INSERT ON holdfast.delivery'),
@@ -70,9 +70,9 @@ BEGIN
             ('holdfast_worker', 'SELECT ON holdfast.queue, holdfast.retention, holdfast.migration, holdfast.identity, holdfast.census'),
             ('holdfast_worker', 'SELECT, INSERT, UPDATE ON holdfast.archive_exports'),
 
+            ('holdfast_worker', 'SELECT, UPDATE ON holdfast.token'),
             ('holdfast_worker', 'SELECT, INSERT, DELETE ON holdfast.replay'),
             ('holdfast_worker', 'SELECT, DELETE ON holdfast.landmark'),
-            ('holdfast_worker', 'SELECT ON holdfast.departure, holdfast.moved, holdfast.arrival, holdfast.arrived_end'),
 
             -- Serves the dashboard: it has the privileges of a worker, and may set queues, store tokens, and write the audit log.
             ('holdfast_operator', 'USAGE ON SCHEMA holdfast'),
@@ -80,7 +80,7 @@ BEGIN
             ('holdfast_operator', 'USAGE ON ALL SEQUENCES IN SCHEMA holdfast'),
             ('holdfast_operator', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
             ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.job, holdfast.sleeper, holdfast.sweep, holdfast.order_stop'),
-            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.watcher, holdfast.schedule, holdfast.worker'),
+            ('holdfast_operator', 'INSERT, UPDATE, DELETE ON holdfast.blocker, holdfast.kept_end, holdfast.watcher, holdfast.schedule, holdfast.worker'),
             ('holdfast_operator', 'INSERT ON holdfast.job_history, holdfast.job_failed, holdfast.attempt'),
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.tally, holdfast.position, holdfast.replay, holdfast.landmark, holdfast.unique_window'),
             ('holdfast_operator', 'INSERT, UPDATE ON holdfast.run, holdfast.queue'),
@@ -94,13 +94,14 @@ BEGIN
             ('holdfast_operator', 'INSERT, DELETE ON holdfast.inbox'),
             ('holdfast_operator', 'INSERT, UPDATE ON holdfast.archive_exports'),
             ('holdfast_operator', 'SELECT ON holdfast.event_id_seq, holdfast.job_id_seq'),
+            ('holdfast_operator', 'SELECT, UPDATE ON holdfast.token'),
 
             ('holdfast_viewer', 'USAGE ON SCHEMA holdfast'),
             ('holdfast_viewer', 'SELECT ON ALL TABLES IN SCHEMA holdfast'),
             ('holdfast_viewer', 'SELECT ON holdfast.event_id_seq'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.lag, holdfast.position_of, holdfast.last_event_id, holdfast.cluster,
                 holdfast.positions_are_valid'),
-            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census'),
+            ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.take_census, holdfast.expiry_clock'),
             ('holdfast_viewer', 'EXECUTE ON FUNCTION holdfast.get_job, holdfast.find_ended, holdfast.history_spans, holdfast.todays_span')
         ) AS x (member, rights) ON x.member = r.rolname
     LOOP
@@ -111,8 +112,6 @@ BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'holdfast_worker') THEN
         REVOKE EXECUTE ON FUNCTION holdfast.act_on_jobs, holdfast.reschedule_job, holdfast.delete_job, holdfast.replay_subscription,
             holdfast.repartition_subscription, holdfast.rebase_subscription FROM holdfast_worker;
-        REVOKE EXECUTE ON FUNCTION holdfast.depart_jobs, holdfast.arrive_jobs, holdfast.mark_arrived, holdfast.refuse_arrival,
-            holdfast.call_back_jobs, holdfast.confirm_arrivals, holdfast.release_key FROM holdfast_worker;
     END IF;
 
     -- A viewer does not see digests.

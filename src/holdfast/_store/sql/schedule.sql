@@ -1,23 +1,33 @@
 -- name: register_schedules
-INSERT INTO holdfast.schedule (name, what, schedule, declared, job, next_at)
-SELECT name, CASE WHEN job IS NULL THEN 'runner' ELSE 'job' END, schedule, concat_ws(' ', schedule, job::text), job,
+INSERT INTO holdfast.schedule (name, what, schedule, declared, job, missed, next_at)
+SELECT name, CASE WHEN job IS NULL THEN 'runner' ELSE 'job' END, schedule, concat_ws(' ', schedule, job::text), job, missed,
     CASE WHEN at_start THEN now() END
-FROM json_to_recordset(%(given)s::json) AS given (name text, schedule text, job json, at_start boolean)
+FROM json_to_recordset(%(given)s::json) AS given (name text, schedule text, job json, missed text, at_start boolean)
 ORDER BY name
 ON CONFLICT (name) DO UPDATE SET what = EXCLUDED.what, schedule = EXCLUDED.schedule, declared = EXCLUDED.declared, job = EXCLUDED.job,
-    next_at = CASE WHEN schedule.last_at IS NULL THEN EXCLUDED.next_at END
-WHERE schedule.declared IS DISTINCT FROM EXCLUDED.declared
+    missed = EXCLUDED.missed,
+    next_at = CASE WHEN schedule.schedule = EXCLUDED.schedule THEN schedule.next_at WHEN schedule.last_at IS NULL THEN EXCLUDED.next_at END
+WHERE schedule.declared IS DISTINCT FROM EXCLUDED.declared OR schedule.missed <> EXCLUDED.missed
 RETURNING name
+
+-- name: declare_schedules
+UPDATE holdfast.worker SET schedules = %(names)s::text[] WHERE id = %(worker)s RETURNING id
+
+-- part: skipped
+missed OPERATOR(pg_catalog.=) 'skip' AND triggered_at IS NULL AND slot_at IS NULL
+    AND next_at OPERATOR(pg_catalog.+) '1 minute'::interval OPERATOR(pg_catalog.<) pg_catalog.now()
 
 -- name: look_at_schedule
 -- Idle workers send it: with qualified names it needs no transaction behind a pooler.
-SELECT schedule, pg_catalog.now(), next_at, paused, triggered_at IS NOT NULL, slot_at, locked_until FROM holdfast.schedule
-WHERE name OPERATOR(pg_catalog.=) %(name)s::text AND what OPERATOR(pg_catalog.=) 'runner'
+SELECT schedule, pg_catalog.now(), next_at, {{skipped}}, paused, triggered_at IS NOT NULL, slot_at, locked_until
+FROM holdfast.schedule WHERE name OPERATOR(pg_catalog.=) %(name)s::text AND what OPERATOR(pg_catalog.=) 'runner'
 
 -- name: set_next
+-- Slots that are skipped, or were set by a clock that was ahead, move as if they had never been set.
 UPDATE holdfast.schedule s SET next_at = given.following
-FROM unnest(%(names)s::text[], %(seen)s::text[], %(following)s::timestamptz[]) AS given (name, seen, following)
-WHERE s.name = given.name AND s.schedule = given.seen AND s.next_at IS NULL
+FROM unnest(%(names)s::text[], %(seen)s::text[], %(seen_next)s::timestamptz[], %(following)s::timestamptz[])
+    AS given (name, seen, seen_next, following)
+WHERE s.name = given.name AND s.schedule = given.seen AND s.next_at IS NOT DISTINCT FROM given.seen_next
 RETURNING s.name
 
 -- name: claim_slot
@@ -35,8 +45,8 @@ SELECT holdfast.end_slot(%(name)s, %(worker)s, %(token)s, %(again)s, %(outcome)s
 -- name: look_at_periodic_jobs
 -- Those that this application registered, and those that were made by hand. Idle workers send it: with qualified names it needs no
 -- transaction behind a pooler.
-SELECT name, schedule, pg_catalog.now(), next_at, triggered_at IS NOT NULL OR next_at OPERATOR(pg_catalog.<=) pg_catalog.now() FROM holdfast.schedule
-WHERE what OPERATOR(pg_catalog.=) 'job' AND (NOT paused OR triggered_at IS NOT NULL)
+SELECT schedule, pg_catalog.now(), next_at, {{skipped}}, name, triggered_at IS NOT NULL OR next_at OPERATOR(pg_catalog.<=) pg_catalog.now()
+FROM holdfast.schedule WHERE what OPERATOR(pg_catalog.=) 'job' AND (NOT paused OR triggered_at IS NOT NULL)
     AND (declared IS NULL OR name OPERATOR(pg_catalog.=) ANY (%(names)s::text[]))
 ORDER BY triggered_at IS NULL, next_at NULLS FIRST, name LIMIT %(limit)s
 
@@ -79,9 +89,11 @@ UPDATE holdfast.schedule SET schedule = %(schedule)s, next_at = NULL WHERE name 
 DELETE FROM holdfast.schedule WHERE name = %(name)s RETURNING name
 
 -- name: list_schedules
-SELECT name, what, schedule, schedule IS DISTINCT FROM split_part(declared, ' {', 1), paused, triggered_at IS NOT NULL, next_at, last_at, slot_at,
-    started_at, attempt, locked_by, locked_until
-FROM holdfast.schedule ORDER BY name LIMIT %(limit)s
+SELECT s.name, s.what, s.schedule, s.schedule IS DISTINCT FROM split_part(s.declared, ' {', 1), s.paused, s.triggered_at IS NOT NULL, s.next_at,
+    s.last_at, s.slot_at, s.started_at, s.attempt, s.locked_by, s.locked_until, s.missed, EXISTS (
+        SELECT FROM holdfast.worker w WHERE w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute'
+            AND (s.name = ANY (w.schedules) OR s.what = 'job' AND s.declared IS NULL))
+FROM holdfast.schedule s ORDER BY s.name LIMIT %(limit)s
 
 -- name: take_singleton
 SELECT pg_catalog.pg_try_advisory_xact_lock(pg_catalog.hashtextextended(%(key)s, 0))
@@ -106,7 +118,7 @@ WHERE finished_at IS NOT NULL
 ORDER BY started_at DESC LIMIT %(limit)s
 
 -- name: list_runs_of
--- Between two places in the index by runner and time. With `runner = …` the planner would scan the index by time alone, through the runs of
+-- Between two places in the index by runner and time. With `runner = ...` the planner would scan the index by time alone, through the runs of
 -- all other runners.
 SELECT {{run_columns}} FROM holdfast.run
 WHERE (runner, started_at) >= (%(runner)s::text, '-infinity'::timestamptz)
@@ -132,12 +144,13 @@ LIMIT %(limit)s
 -- name: list_running
 -- Slots that are held, and ticks without a schedule whose worker is alive. A dead process is left out when the lease of its slot has ended,
 -- or a minute after its last heartbeat.
-SELECT s.name, s.started_at, s.locked_by FROM holdfast.schedule s
-WHERE s.what = 'runner' AND s.locked_until > now()
-    AND NOT EXISTS (SELECT FROM holdfast.worker w WHERE w.id = s.locked_by AND w.stopped_at IS NOT NULL)
+SELECT s.name, s.started_at, s.locked_by, coalesce(w.name, s.locked_by::text)
+FROM holdfast.schedule s LEFT JOIN holdfast.worker w ON w.id = s.locked_by
+WHERE s.what = 'runner' AND s.locked_until > now() AND w.stopped_at IS NULL
 UNION ALL
-SELECT r.runner, r.started_at, r.worker_id FROM holdfast.run r JOIN holdfast.worker w ON w.id = r.worker_id
+SELECT r.runner, r.started_at, r.worker_id, w.name FROM holdfast.run r JOIN holdfast.worker w ON w.id = r.worker_id
 WHERE r.finished_at IS NULL AND w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute'
+    AND NOT EXISTS (SELECT FROM holdfast.schedule s WHERE s.name = r.runner AND s.what = 'runner')
 ORDER BY 2 LIMIT %(limit)s
 
 -- name: end_lost_runs
@@ -146,6 +159,7 @@ WITH lost AS MATERIALIZED (
     SELECT r.id, r.started_at FROM holdfast.run r
     WHERE r.finished_at IS NULL AND r.started_at < now() - interval '1 minute' AND NOT EXISTS (
         SELECT FROM holdfast.worker w WHERE w.id = r.worker_id AND w.stopped_at IS NULL AND w.heartbeat_at > now() - interval '1 minute')
+        AND NOT EXISTS (SELECT FROM holdfast.schedule s WHERE s.name = r.runner AND s.run_id = r.id AND s.locked_until > now())
     ORDER BY r.started_at LIMIT %(limit)s),
 ended AS (
     UPDATE holdfast.run r SET finished_at = clock_timestamp(), outcome = 'lost', error_code = 'lost',

@@ -143,7 +143,7 @@ LIMIT 1000
 
 -- name: list_blocked
 -- The live jobs that wait for this chain.
-SELECT b.job_id, j.kind, j.queue, j.status::text, j.attempt, j.created_at, coalesce(j.chain_id, j.id)
+SELECT coalesce(j.chain_id, j.id), {{live_columns}}
 FROM holdfast.blocker b JOIN holdfast.job j ON j.id = b.job_id
 WHERE b.chain_id = %(chain)s AND b.status IS NULL ORDER BY b.job_id LIMIT %(limit)s
 

@@ -61,7 +61,7 @@ UPDATE holdfast.subscription SET paused = %(paused)s WHERE id = %(subscription)s
 SELECT holdfast.replay_subscription(%(subscription)s, %(since)s::text::timestamptz, %(after)s::bigint)
 
 -- name: skip_subscription
-SELECT holdfast.insert_positions(%(subscription)s, NULL)::text
+SELECT holdfast.insert_positions(%(subscription)s, holdfast.position_here(), NULL)::text
 
 -- name: repartition_subscription
 SELECT holdfast.repartition_subscription(%(subscription)s, %(partitions)s)

@@ -44,12 +44,14 @@ ORDER BY a.xact_start LIMIT 5
 
 -- name: beat_worker
 -- Never waits: a locked row is left as it is. Returns whether the row is this worker's own, the control table, and its place among the live
--- workers of the same kinds, which take turns. A worker is live here until its last heartbeat is `ms` milliseconds old.
+-- workers of the same kinds, which take turns. A worker is live here until its last heartbeat is `ms` milliseconds old. One that was taken
+-- for dead, see reap_jobs, lives again.
 WITH own AS MATERIALIZED (
-    SELECT w.id, w.kinds FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
+    SELECT w.id, w.kinds, w.heartbeat_at FROM holdfast.worker w, (SELECT %(identity)s::uuid AS identity) AS mine
     WHERE w.id = %(worker)s AND w.identity = coalesce(mine.identity, w.identity)),
 beat AS (
-    UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json
+    UPDATE holdfast.worker SET heartbeat_at = clock_timestamp(), counters = %(counters)s::json,
+        stop_reason = CASE WHEN stopped_at IS NOT NULL THEN stop_reason END
     WHERE id = (SELECT w.id FROM holdfast.worker w WHERE w.id = (SELECT own.id FROM own) FOR UPDATE SKIP LOCKED) RETURNING id),
 live AS MATERIALIZED (
     SELECT w.id, w.kinds FROM holdfast.worker w
@@ -58,7 +60,8 @@ SELECT EXISTS (SELECT FROM own), (SELECT count(*) FROM live, own WHERE live.kind
     (SELECT count(*) FROM live, own WHERE live.kinds = own.kinds AND live.id <> own.id) + 1,
     extract(epoch FROM clock_timestamp())::double precision,
     (SELECT json_agg(json_build_array(q.name, q.paused, q.concurrency, q.lease_ms, q.rate))::text
-     FROM (SELECT * FROM holdfast.queue ORDER BY name LIMIT 1000) AS q)
+     FROM (SELECT * FROM holdfast.queue ORDER BY name LIMIT 1000) AS q),
+    (SELECT holdfast.note_set_back(own.heartbeat_at)::text FROM own WHERE own.heartbeat_at > now() + interval '2 minutes')
 
 -- name: read_queues
 SELECT name, paused, concurrency, lease_ms, rate FROM holdfast.queue ORDER BY name LIMIT 1000

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import builtins
 import json
+import sys
 from datetime import UTC, datetime
 from importlib import import_module
 from inspect import iscoroutinefunction
@@ -102,7 +103,7 @@ class HoldfastBackend(BaseTaskBackend):
         conn, row = connections[self.database], None
         if result_id.isdecimal() and len(result_id) <= _LAST_ID_DIGITS:
             row = run_sync(conn, read_job(int(result_id)))
-        task = None if row is None else _task(row["kind"])
+        task = None if row is None else _loaded(row["kind"]) or _registered(row["kind"])
         if row is None or task is None:
             raise TaskResultDoesNotExist(result_id)
         attempts = run_sync(conn, list_attempts(row["id"]))
@@ -177,12 +178,19 @@ def _tasks_in(module: ModuleType) -> Iterator[Task[..., Any]]:
     return (found for found in vars(module).values() if isinstance(found, Task))
 
 
-def _task(path: str) -> Task[..., Any] | None:
-    """Return the task at this path, or None if there is none, as for a job of another kind."""
-    try:
-        found = import_string(path)
-    except ImportError:
-        return None
+def _registered(path: str) -> Task[..., Any] | None:
+    """Return the task at this path once all tasks are registered. See `_loaded`."""
+    register_tasks(application())
+    return _loaded(path)
+
+
+def _loaded(path: str) -> Task[..., Any] | None:
+    """Return the task at this path in a module that is imported already; None if there is none.
+
+    The path is the kind of a job, which may be any text: it must not decide which code is imported.
+    """
+    module, _, name = path.rpartition(".")
+    found = vars(sys.modules[module]).get(name) if module in sys.modules else None
     return found if isinstance(found, Task) else None
 
 

@@ -33,7 +33,7 @@ def init_app(web: Flask, app: Holdfast) -> None:
     @click.pass_obj
     def command(info: ScriptInfo, arguments: tuple[str, ...]) -> None:
         """Jobs and events that commit with your data."""
-        if app.url:
+        if app.has_own_database:
             os.environ["HOLDFAST_DATABASE_URL"] = app.url  # `site` has the others, if there are several
         if info.app_import_path:  # for the processes that `worker --processes` starts
             os.environ["FLASK_APP"] = info.app_import_path

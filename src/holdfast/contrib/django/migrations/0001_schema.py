@@ -28,7 +28,7 @@ class Migration(migrations.Migration):
     atomic = False
     dependencies: ClassVar[Sequence[tuple[str, str]]] = ()
     operations: ClassVar[Sequence[Operation]] = (
-        BringUpToDate("0015_identity"),
+        BringUpToDate("0001_schema"),
         *(
             migrations.CreateModel(
                 name=model,

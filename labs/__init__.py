@@ -1,0 +1,1 @@
+"""Long proofs: bench (measurements), chaos (faults and an oracle), simulation (a thousand workers). See `make help`."""

@@ -1,0 +1,48 @@
+"""The results of the last run of all broken builds, kept beside the code for the report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FILE = Path(__file__).with_name("results.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    build: str
+    play: str
+    expected: str
+    """The check that had to speak."""
+    checks: tuple[str, ...]
+    """The checks that spoke."""
+    sound: bool
+    """A sound build went through the same play, and no check spoke."""
+
+    @property
+    def caught(self) -> bool:
+        return self.expected in self.checks
+
+
+def write(results: Sequence[Result]) -> None:
+    FILE.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
+
+
+def read() -> list[Result]:
+    return [Result(**one | {"checks": tuple(one["checks"])}) for one in json.loads(FILE.read_text())]
+
+
+def table() -> str:
+    """Return the results as Markdown."""
+    lines = ["| broken build | what happens to it | caught by | sound build |", "|---|---|---|---|"]
+    for result in read():
+        others = [check for check in result.checks if check != result.expected]
+        caught = f"**{result.expected}**" if result.caught else f"NOT by {result.expected}"
+        by = "; ".join([caught, *others])
+        lines.append(f"| {result.build} | {result.play} | {by} | {'silent' if result.sound else 'NOT SILENT'} |")
+    return "\n".join(lines) + "\n"

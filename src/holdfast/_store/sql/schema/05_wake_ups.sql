@@ -1,0 +1,65 @@
+-- Workers that sleep, clients that wait, and the notifications that wake them.
+
+-- Workers that sleep and can be woken. Unlogged: after a crash every worker looks for jobs anyway. A row is valid for ten seconds at most,
+-- and the index starts with the column that bounds each look-up.
+CREATE UNLOGGED TABLE holdfast.sleeper (
+    until     timestamptz NOT NULL,
+    worker_id bigint NOT NULL,
+    queue     text COLLATE "C" NOT NULL,
+    kinds     text[] NOT NULL
+) WITH (vacuum_truncate = off);
+CREATE INDEX sleeper_until ON holdfast.sleeper (until, queue);
+
+-- The chains that clients wait for, and the channels on which to notify them. Valid as long as the records of sleepers.
+CREATE UNLOGGED TABLE holdfast.watcher (
+    until    timestamptz NOT NULL,
+    chain_id bigint NOT NULL,
+    listener text COLLATE "C" NOT NULL CHECK (octet_length(listener) BETWEEN 1 AND 40)
+) WITH (vacuum_truncate = off);
+CREATE INDEX watcher_until ON holdfast.watcher (until);
+
+-- Wakes two sleepers for each queue and kind, since the last one may have been killed and left its record behind. A sleeper that is woken
+-- for more than it can run wakes the next. Call it in a statement after the insert: only a later snapshot sees the workers that began to
+-- sleep meanwhile.
+-- Called by enqueue_jobs, enqueue_group, enqueue, claim_jobs, settle_batch, resume_order_key and 5 more.
+CREATE FUNCTION holdfast.wake_sleepers(queues text[], kinds text[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    -- Not now(): in a transaction that began long ago that is before every record of sleep since. A variable bounds the index.
+    clock timestamptz := clock_timestamp();
+    given record;
+    first bigint;
+    woken bigint;
+BEGIN
+    IF current_setting('holdfast.notify', true) = 'off' THEN
+        RETURN;                 -- a transaction that has notified cannot be prepared for a two-phase commit: polling finds the job
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        -- The snapshot is as old as the transaction and does not show who sleeps: notify all workers.
+        PERFORM pg_notify('holdfast', queue) FROM (SELECT DISTINCT queue FROM unnest(queues) AS queue) AS given;
+    ELSE
+        FOR given IN SELECT DISTINCT queue, kind FROM unnest(queues, kinds) AS pair (queue, kind) LOOP
+            first := NULL;
+            FOR turn IN 1..2 LOOP       -- each look-up stops at the newest record that fits, however many there are
+                SELECT s.worker_id INTO woken FROM holdfast.sleeper s
+                WHERE s.until > clock AND s.queue = given.queue AND given.kind = ANY (s.kinds) AND s.worker_id IS DISTINCT FROM first
+                ORDER BY s.until DESC LIMIT 1;
+                EXIT WHEN NOT FOUND;
+                PERFORM pg_notify('holdfast_' || woken, given.queue);
+                first := woken;
+            END LOOP;
+        END LOOP;
+    END IF;
+END $$;
+
+-- Notifies the watchers of these chains. Call it in a statement after the write, and only when there is any watcher. Notified of a chain
+-- that has not ended, they only read it once more.
+-- Called by report_progress, complete_jobs, settle_batch.
+CREATE FUNCTION holdfast.notify_watchers(chains bigint[], words text[]) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off SET enable_hashjoin = on SET enable_nestloop = off AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();     -- not now(), as in wake_sleepers
+BEGIN
+    PERFORM pg_notify('holdfast_watch_' || w.listener, said.words)
+    FROM unnest(chains, words) AS said (chain_id, words) JOIN holdfast.watcher w ON w.chain_id = said.chain_id WHERE w.until > clock;
+END $$;
