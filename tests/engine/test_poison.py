@@ -117,6 +117,22 @@ async def test_an_ending_that_cannot_be_written_is_a_dead_letter_and_the_others_
     assert {ledger.job(job).attempt for job in innocent} == {1}
 
 
+async def test_no_lease_runs_out_while_a_batch_is_halved(
+    app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each statement locks the rows of its batch, so that the heartbeat cannot renew their leases."""
+    monkeypatch.setattr(finish, "BATCH_SECONDS", 0.75)
+    ledger.do(TRIGGER.format(CLASSES["statement times out"], "job_history"))
+    crowd = Crowd(app)
+    async with worker_of(app):
+        culprit, *innocent = ledger.enqueue(crowd.poison.new(), *[crowd.innocent.new() for _ in range(39)])
+        await until(lambda: ledger.statuses() == {"processing": 40})
+        crowd.gate.set()
+        await until(lambda: ledger.statuses().get("completed") == 39)
+    assert {ledger.job(job).attempt for job in innocent} == {1}
+    assert ledger.job(culprit).attempt == 1
+
+
 async def test_an_ending_that_fails_alone_is_given_up_even_if_nothing_else_ends(
     app: Holdfast, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:

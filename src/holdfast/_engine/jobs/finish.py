@@ -185,8 +185,8 @@ class Finisher:
         try:
             answers = await self._answers(batch, link)
         except Exception as exc:  # noqa: BLE001 - the database answers, so one of the outcomes may be the cause
-            if len(batch) == 1 and not is_refusal(exc):
-                await self._renew(batch[0], link)
+            if not is_refusal(exc):
+                await self._renew(batch, link)
             self._write_apart(batch, exc)
             return
         if ClaimAnswer.busy in answers.values():
@@ -212,10 +212,11 @@ class Finisher:
         finally:
             self._demand.grew()
 
-    async def _renew(self, attempt: Attempt, link: Link) -> None:
-        """Renew its lease, now that the statement that locked its row has ended."""
+    async def _renew(self, batch: Sequence[Attempt], link: Link) -> None:
+        """Renew their leases, now that the statement that locked their rows has ended."""
+        leases = {attempt.held: attempt.lease for attempt in batch}
         with suppress(Exception):  # The heartbeat tries again, and logs what stops it.
-            await link.run(renew_leases(self._row.id, {attempt.held: attempt.lease}), seconds=BATCH_SECONDS)
+            await link.run(renew_leases(self._row.id, leases), seconds=BATCH_SECONDS)
 
     def _write_apart(self, batch: Sequence[Attempt], exc: Exception) -> None:
         """Halve the batch, and write its parts on another connection. Decide about an outcome that stands alone."""
