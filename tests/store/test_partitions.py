@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tests.kit.workers import Connect
 
 FAMILIES = ("job_history", "job_failed", "attempt", "run", "tally", "event", "delivery")
-AHEAD = 14
+AHEAD = 3
 
 
 def days(conn: Connection[Any], family: str) -> list[int]:

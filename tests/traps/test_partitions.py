@@ -45,7 +45,7 @@ def test_partitions_are_added_beside_long_readers_and_writers(connect: Connect) 
     enqueue(conn, job())
     worker.end(worker.claim(), FAILED)
     conn.execute("SET lock_timeout = '2s'")
-    assert run_sync(conn, ensure_partitions(20)) == 6 * len(FAMILIES)
+    assert run_sync(conn, ensure_partitions(9)) == 6 * len(FAMILIES)
     writer.execute("COMMIT")
     # The trap: the usual way to make one.
     conn.execute("SET lock_timeout = '200ms'")
@@ -97,7 +97,7 @@ def test_after_two_weeks_without_maintenance_no_session_waits(connect: Connect) 
     assert worker.end(claims)[ended] == "completed"
     # Maintenance makes what is missing beside all of them.
     keeper.execute("SET lock_timeout = '2s'")
-    assert run_sync(keeper, ensure_partitions()) == len(FAMILIES) * 16
+    assert run_sync(keeper, ensure_partitions()) == len(FAMILIES) * 5
     for user in (*producers, finisher):
         user.execute("COMMIT")
     assert number(conn, "SELECT count(*) FROM holdfast.event WHERE late") == len(producers)

@@ -125,8 +125,8 @@ def read_queues() -> Statement[list[QueueControlRow]]:
     return statement("read_queues", many(QueueControlRow))
 
 
-def ensure_partitions(ahead: int = 14) -> Statement[int]:
-    """Create the missing day partitions for the next `ahead` days; return how many. Default: 14."""
+def ensure_partitions(ahead: int = 3) -> Statement[int]:
+    """Create the missing day partitions for the next `ahead` days; return how many. Default: 3."""
     return statement("ensure_partitions", value, ahead=ahead)
 
 

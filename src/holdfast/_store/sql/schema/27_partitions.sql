@@ -26,7 +26,7 @@ END $$;
 -- that conflicts with neither readers nor writers, so waiting for it is harmless. A caller that is about to write waits up to half a minute
 -- instead of failing. Rows that were written late are then moved to the days they belong to, 10000 of each family at a time.
 -- Called by drop_partition, worker.sql ensure_partitions.
-CREATE FUNCTION holdfast.ensure_partitions(ahead integer DEFAULT 14) RETURNS integer
+CREATE FUNCTION holdfast.ensure_partitions(ahead integer DEFAULT 3) RETURNS integer
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '30s' SET timezone = 'UTC' AS $$
 DECLARE
     family record;
