@@ -21,7 +21,7 @@ from holdfast._model.retry import Retry
 from holdfast._model.work import Lease
 from holdfast._store.archive import Period, start_export
 from holdfast._store.lease import Held, isolate_worker, reap_jobs, renew_leases, shorten_leases
-from holdfast._store.maintenance import delete_sleepers, delete_sweeps
+from holdfast._store.maintenance import delete_sleepers, delete_sweeps, set_back_jobs
 from holdfast._store.schedule import list_schedules
 from holdfast._store.subscription import join_subscription, subscribe
 from holdfast._store.worker import beat_worker, ensure_partitions, register_worker
@@ -110,20 +110,26 @@ async def test_leases_of_a_dead_worker_end_one_lease_from_now(lost: Worker, capl
 async def test_jobs_of_a_clock_that_was_ahead_are_due(connect: Connect, sign: str) -> None:
     worker = Worker(connect())
     conn = worker.conn
-    (before,) = enqueue(conn, job())
-    conn.execute("INSERT INTO holdfast.landmark VALUES (now() - interval '10 minutes', %s)", [before])
-    at_once, later, retried, begun = enqueue(conn, job(), job(delay=timedelta(days=1)), job(), job())
+    before, promoted, suspect, dated = enqueue(conn, job(), job(), job(), job())
+    conn.execute("INSERT INTO holdfast.landmark VALUES (now() - interval '10 minutes', %s)", [dated])
+    at_once, later, retried, begun, followed = enqueue(conn, job(), job(delay=timedelta(days=1)), job(), job(), job())
     run_sync(conn, ensure_partitions(60))
     conn.execute(
         "INSERT INTO holdfast.attempt (job_id, ended_at, outcome, attempt) VALUES (%s, now() + %s, 'retry', 1)",
         [retried, EXCURSION],
     )
     shift = "UPDATE holdfast.job SET available_at = available_at + %s, created_at = created_at + %s WHERE id = %s"
-    for moved in (at_once, later, begun):
+    for moved in (at_once, later, begun, followed):
         conn.execute(shift, [EXCURSION, EXCURSION, moved])
+    # They waited for others, which ended by that clock.
+    conn.execute(shift, [EXCURSION, timedelta(0), promoted])
+    conn.execute(shift, [timedelta(seconds=1), timedelta(0), followed])
+    conn.execute(shift, [timedelta(hours=2), timedelta(0), suspect])
+    conn.execute(shift, [EXCURSION / 2, timedelta(0), dated])
     conn.execute("UPDATE holdfast.job SET attempt = 1 WHERE id = %s", [begun])
     key = conn.execute("SELECT created_at FROM holdfast.job WHERE id = %s", [begun]).fetchone()
     conn.execute(shift, [EXCURSION + timedelta(hours=1), timedelta(0), retried])
+    conn.execute("UPDATE holdfast.job SET later = true WHERE id = %s", [retried])
     if sign == "maintenance":
         conn.execute("INSERT INTO holdfast.landmark VALUES (now() + %s, %s)", [EXCURSION, begun])
     else:
@@ -138,11 +144,35 @@ async def test_jobs_of_a_clock_that_was_ahead_are_due(connect: Connect, sign: st
     due = dict(conn.execute("SELECT id, available_at - now() FROM holdfast.job").fetchall())
     assert due[before] <= due[at_once] <= timedelta(0)
     assert due[begun] <= timedelta(0)
+    assert due[promoted] <= timedelta(0)
+    assert due[followed] <= timedelta(0)
+    assert due[suspect] > timedelta(hours=1), "a retry since"
+    assert due[dated] > EXCURSION / 3, "was due by that clock, and is a date"
     assert conn.execute("SELECT created_at FROM holdfast.job WHERE id = %s", [begun]).fetchone() == key
     assert timedelta(0) < due[retried] <= timedelta(hours=1)
     assert due[later] > EXCURSION, "that may be a date"
     assert number(conn, "SELECT count(*) FROM holdfast.landmark WHERE at > now()") == 0
     assert not run_sync(conn, reap_jobs({}, worker=worker.id)).set_back
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "status = 'blocked', available_at = now() + %(ahead)s, created_at = now() + %(ahead)s",
+        "available_at = now() + %(ahead)s",
+    ],
+    ids=["meanwhile", "before"],
+)
+def test_a_job_that_is_locked_is_due_after_a_later_pass(connect: Connect, made: str) -> None:
+    conn, holder = connect(), connect()
+    enqueue(conn, job())
+    conn.execute(f"UPDATE holdfast.job SET {made}".encode(), {"ahead": EXCURSION})
+    conn.execute("INSERT INTO holdfast.landmark VALUES (now() + %s, 0)", [EXCURSION])
+    with holder.transaction():
+        holder.execute("SELECT FROM holdfast.job FOR UPDATE")
+        assert run_sync(conn, set_back_jobs(since=0, limit=100)).rows == 0
+    assert run_sync(conn, set_back_jobs(since=0, limit=100)).rows == 1
+    assert number(conn, "SELECT available_at <= now() FROM holdfast.job")
 
 
 def test_a_live_worker_keeps_its_leases(lost: Worker) -> None:

@@ -25,15 +25,22 @@ CREATE FUNCTION holdfast.note_set_back(heartbeat_at timestamptz) RETURNS void
     SELECT date_trunc('minute', heartbeat_at), s.last_value FROM holdfast.job_id_seq s WHERE heartbeat_at > now() + interval '2 minutes'
     ON CONFLICT DO NOTHING $$;
 
--- After the clock was set back, which the landmarks ahead of it show: jobs that were enqueued to run at once are due now, and so are retries,
--- in as much time as they still had to wait. A due time that was asked for cannot be distinguished from a date, and stays. Then the landmarks are deleted. At
--- most `most` rows of each: begin with since 0, and again with `until` while it is not null.
+-- After the clock was set back, which the landmarks ahead of it show: jobs that were enqueued to run at once are due now, and so are those that
+-- were let go meanwhile because others ended, and retries, in as much time as they still had to wait. A due time that was asked for cannot be
+-- distinguished from a date, and stays. Then the landmarks are deleted. At most `most` rows of each: begin with since 0, and again with `until`
+-- while it is not null.
 -- Called by maintenance.sql set_back_jobs.
 CREATE FUNCTION holdfast.set_back_jobs(since bigint, most integer, OUT until bigint, OUT rows integer)
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off SET enable_seqscan = off AS $$
 DECLARE
     ahead timestamptz := now() + interval '1 minute';
+    began timestamptz := greatest(ahead, (SELECT min(l.at) - interval '5 minutes' FROM holdfast.landmark l WHERE l.at > ahead));
+    -- No job up to this one was made by that clock.
+    older bigint := (SELECT max(l.last_id) FROM holdfast.landmark l
+        WHERE l.at < now() - interval '5 minutes' AND l.last_id <= (SELECT min(f.last_id) FROM holdfast.landmark f WHERE f.at > ahead));
+    lane holdfast.job;
     moved integer;
+    missed boolean := false;        -- another transaction has one locked: the next pass finds it
 BEGIN
     rows := 0;
     IF NOT EXISTS (SELECT FROM holdfast.landmark l WHERE l.at > ahead) THEN
@@ -41,9 +48,7 @@ BEGIN
     END IF;
     WITH made AS MATERIALIZED (
         SELECT j.id FROM holdfast.job j
-        WHERE j.created_at > ahead AND j.status <> 'processing' AND j.id > greatest(since, (
-            SELECT max(l.last_id) FROM holdfast.landmark l
-            WHERE l.at < now() - interval '5 minutes' AND l.last_id <= (SELECT min(f.last_id) FROM holdfast.landmark f WHERE f.at > ahead)))
+        WHERE j.created_at > ahead AND j.status <> 'processing' AND j.id > greatest(since, older)
         ORDER BY j.id LIMIT most FOR NO KEY UPDATE SKIP LOCKED),
     set_back AS (
         UPDATE holdfast.job j SET available_at = CASE WHEN j.available_at > j.created_at THEN j.available_at ELSE now() END,
@@ -60,11 +65,32 @@ BEGIN
     WHERE j.id = a.id AND j.status = 'pending' AND j.available_at >= a.at;
     GET DIAGNOSTICS moved = ROW_COUNT;
     rows := rows + moved;
+    -- Each lane of what is due ends with what became due by that clock.
+    lane.queue := ''; lane.kind := ''; lane.priority := 0;
+    LOOP
+        SELECT j.queue, j.kind, j.priority INTO lane.queue, lane.kind, lane.priority FROM holdfast.job j
+        WHERE j.status = 'pending' AND j.later IS NULL AND (j.queue, j.kind, j.priority) > (lane.queue, lane.kind, lane.priority)
+        ORDER BY j.queue, j.kind, j.priority LIMIT 1;
+        EXIT WHEN NOT FOUND OR rows >= most;
+        UPDATE holdfast.job j SET available_at = now() WHERE j.id = ANY (ARRAY(
+            SELECT o.id FROM holdfast.job o
+            WHERE o.status = 'pending' AND o.later IS NULL AND o.queue = lane.queue AND o.kind = lane.kind AND o.priority = lane.priority
+                AND o.available_at >= began
+            LIMIT most FOR NO KEY UPDATE SKIP LOCKED));
+        GET DIAGNOSTICS moved = ROW_COUNT;
+        rows := rows + moved;
+        missed := missed OR EXISTS (
+            SELECT FROM holdfast.job o
+            WHERE o.status = 'pending' AND o.later IS NULL AND o.queue = lane.queue AND o.kind = lane.kind AND o.priority = lane.priority
+                AND o.available_at >= began);
+    END LOOP;
     UPDATE holdfast.parked p SET released_at = now() WHERE (p.subscription_id, p.event_id) IN (
         SELECT k.subscription_id, k.event_id FROM holdfast.parked k WHERE k.released_at > ahead LIMIT most);
     GET DIAGNOSTICS moved = ROW_COUNT;
     rows := rows + moved;
-    IF rows < most THEN
+    missed := missed OR EXISTS (
+        SELECT FROM holdfast.job j WHERE j.created_at > ahead AND j.attempt = 0 AND j.status <> 'processing' AND j.id > coalesce(older, 0));
+    IF rows < most AND NOT missed THEN
         DELETE FROM holdfast.landmark WHERE at = ANY (ARRAY(SELECT l.at FROM holdfast.landmark l WHERE l.at > ahead LIMIT most));
     END IF;
 END $$;
