@@ -168,11 +168,11 @@ FROM chaos.ended e JOIN chaos.started s ON s.job = e.id LEFT JOIN chaos.attempts
 WHERE s.starts > e.attempt + coalesce(t.uncounted, 0) OR s.starts <> s.tokens OR s.attempt > e.attempt;
 
 -- name: rescheduled into the past
--- A job was released with a due time in the past, below the point where claims start. An attempt that ended after its job did is of a clock that was ahead; only the last attempt that gave the job back is of the clock that made its due time.
+-- A job was released with a due time in the past, below the point where claims start. An attempt that ended after its job did is of a clock that was ahead; only the last attempt that gave the job back is of the clock that made its due time, unless that clock was three hours behind.
 SELECT format('job %s (%s) was due at %s, and went back only at %s', e.id, e.kind, e.available_at, a.ended_at)
 FROM (SELECT DISTINCT ON (job_id) * FROM holdfast.attempt WHERE outcome IN ('retry', 'reschedule', 'released', 'lost')
       ORDER BY job_id, lock_token DESC) AS a JOIN chaos.ended e ON e.id = a.job_id
-WHERE a.outcome <> 'lost' AND e.available_at < a.ended_at AND a.ended_at <= e.finished_at;
+WHERE a.outcome <> 'lost' AND a.ended_at <= e.finished_at AND a.ended_at - e.available_at BETWEEN interval '1 microsecond' AND interval '2 hours';
 
 -- name: left behind by a stopped worker
 -- A worker stopped gracefully, no handler of it ignored that, and yet other workers had to wait until its leases expired.

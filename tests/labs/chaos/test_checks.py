@@ -200,6 +200,14 @@ def test_a_clock_that_was_set_back_reschedules_nothing_into_the_past(
     assert "rescheduled into the past" not in found(conn, tmp_path)
 
 
+def test_a_clock_that_is_set_back_makes_jobs_due_by_itself(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
+    conn.execute("""
+        INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
+        SELECT id, available_at + interval '170 minutes', 1, 2, 'released', 2 FROM holdfast.job_history WHERE id = 8""")
+    conn.execute("UPDATE holdfast.job_history SET finished_at = finished_at + interval '4 hours' WHERE id = 8")
+    assert "rescheduled into the past" not in found(conn, tmp_path)
+
+
 @pytest.mark.parametrize(("check", "tampering"), [*TAMPERED.items(), *ALSO])
 def test_what_is_tampered_with_is_noticed(
     conn: psycopg.Connection[Any], tmp_path: Path, check: str, tampering: str
