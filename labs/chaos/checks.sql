@@ -175,10 +175,10 @@ FROM (SELECT DISTINCT ON (job_id) * FROM holdfast.attempt WHERE outcome IN ('ret
 WHERE a.outcome <> 'lost' AND a.ended_at <= e.finished_at AND a.ended_at - e.available_at BETWEEN interval '1 microsecond' AND interval '2 hours';
 
 -- name: left behind by a stopped worker
--- A worker stopped gracefully, no handler of it ignored that, and yet other workers had to wait until its leases expired.
+-- A worker stopped gracefully, no handler of it ignored that, and yet other workers had to wait until its leases expired. What a clock that was weeks ahead took away was taken from one that lived.
 SELECT format('job %s of %s, which stopped at %s, was taken away at %s', a.job_id, w.name, w.stopped_at, a.ended_at)
 FROM holdfast.attempt a JOIN holdfast.worker w ON w.id = a.worker_id
-WHERE a.outcome = 'lost' AND w.stopped_at < a.ended_at AND w.stop_reason IN ('stopped', 'stopped, with jobs aborted');
+WHERE a.outcome = 'lost' AND a.ended_at BETWEEN w.stopped_at AND w.stopped_at + interval '1 day' AND w.stop_reason IN ('stopped', 'stopped, with jobs aborted');
 
 -- name: ran on after the lease was lost
 -- A handler reached its end while the handler of a later claim ran, and its process had not stood still.

@@ -200,6 +200,15 @@ def test_a_clock_that_was_set_back_reschedules_nothing_into_the_past(
     assert "rescheduled into the past" not in found(conn, tmp_path)
 
 
+def test_what_a_clock_that_was_ahead_took_away_was_not_left_behind(
+    conn: psycopg.Connection[Any], tmp_path: Path
+) -> None:
+    stopped = TAMPERED["left behind by a stopped worker"]
+    conn.execute("SELECT holdfast.ensure_partitions(60)")
+    conn.execute(stopped.replace("VALUES (8, now()", "VALUES (8, now() + interval '40 days'").encode())
+    assert "left behind by a stopped worker" not in found(conn, tmp_path)
+
+
 def test_a_clock_that_is_set_back_makes_jobs_due_by_itself(conn: psycopg.Connection[Any], tmp_path: Path) -> None:
     conn.execute("""
         INSERT INTO holdfast.attempt (job_id, ended_at, worker_id, lock_token, outcome, attempt)
