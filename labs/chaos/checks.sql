@@ -175,7 +175,7 @@ FROM (SELECT DISTINCT ON (job_id) * FROM holdfast.attempt WHERE outcome IN ('ret
 WHERE a.outcome <> 'lost' AND a.ended_at <= e.finished_at AND a.ended_at - e.available_at BETWEEN interval '1 microsecond' AND interval '2 hours';
 
 -- name: left behind by a stopped worker
--- A worker stopped gracefully, no handler of it ignored that, and yet other workers had to wait until its leases expired. What a clock that was weeks ahead took away was taken from one that lived.
+-- A worker stopped gracefully, no handler of it ignored that, and yet other workers had to wait until its leases expired. An attempt that ended by a clock that was weeks ahead does not count.
 SELECT format('job %s of %s, which stopped at %s, was taken away at %s', a.job_id, w.name, w.stopped_at, a.ended_at)
 FROM holdfast.attempt a JOIN holdfast.worker w ON w.id = a.worker_id
 WHERE a.outcome = 'lost' AND a.ended_at BETWEEN w.stopped_at AND w.stopped_at + interval '1 day' AND w.stop_reason IN ('stopped', 'stopped, with jobs aborted');
