@@ -41,6 +41,7 @@ def test_a_chain_is_found_on_whatever_day_it_ended(connect: Connect, days: int, 
     conn = connect()
     for day in range(2, 15):
         add_day(conn, "job_history", day)
+    conn.execute("SELECT holdfast.ensure_partitions(9)")
     conn.execute("CREATE TABLE public.other_id_index (LIKE holdfast.replay)")
     conn.execute("CREATE TABLE holdfast.keeper (id bigint) PARTITION BY RANGE (id)")
     conn.execute("CREATE TABLE holdfast.keeper_of_none PARTITION OF holdfast.keeper FOR VALUES FROM (1) TO (2)")
