@@ -23,8 +23,7 @@ def test_it_names_what_gives_out_first_and_draws_it() -> None:
     assert "disk gives out first" in output.out
     # 2,000 a second for 14 days need several times as much.
     [disk] = [line for line in output.out.splitlines() if line.startswith("disk")]
-    assert ">" in disk
-    assert "█" in output.out
+    assert "##>" in disk
     assert "--retention" in output.out
 
 

@@ -39,7 +39,7 @@ def findings(output: Output) -> dict[str, tuple[str, str]]:
 
 
 def bad(found: dict[str, tuple[str, str]]) -> set[str]:
-    return {subject for subject, (verdict, _) in found.items() if verdict == "missing"}
+    return {subject for subject, (verdict, _) in found.items() if verdict == "wrong"}
 
 
 @contextmanager
@@ -114,7 +114,7 @@ def test_a_pooler_in_transaction_mode(database: str, server: Server) -> None:
     assert found["prepared statements"][0] == "note"
     assert "workers prepare none" in found["prepared statements"][1]
     assert found["connections"] == ("ok", "the pooler decides how many the server gets")
-    assert bad(found) == set()
+    assert bad(found) == {"listen"}
     assert polling.status == 0
 
 
@@ -150,7 +150,7 @@ def test_a_pooler_with_a_single_session_does_not_hang(
             subject: verdict
             for verdict, subject, _ in server_features.check(Database("", "here", url), Settings.load({}))
         }
-    assert found["advisory locks"] == "missing"
+    assert found["advisory locks"] == "wrong"
     assert found["clock"] == "ok"
 
 
@@ -163,7 +163,7 @@ def test_a_database_that_only_reads(empty: str) -> None:
     assert output.status == 1
     found = findings(output)
     assert found["writing"] == (
-        "missing",
+        "wrong",
         "this server only reads, as a standby does: give the address of the primary",
     )
     assert found["tables"][0] == "note"
@@ -216,7 +216,7 @@ def test_a_feature_that_the_server_lacks(empty: str, monkeypatch: pytest.MonkeyP
     )
     with psycopg.connect(empty, autocommit=True) as conn:
         verdict, subject, states = _tried(conn, lacking, migrated=True)
-    assert (verdict, subject) == ("missing", "time travel")
+    assert (verdict, subject) == ("wrong", "time travel")
     assert states.endswith(": yesterday stays as it was")
 
 
@@ -224,7 +224,7 @@ def test_locks_that_do_not_exclude_others(empty: str, connect: Callable[..., psy
     """In one session, which has every lock already, as on a server where they do nothing."""
     conn = connect()
     verdict, _, states = _locks(conn, conn)
-    assert verdict == "missing"
+    assert verdict == "wrong"
     assert states.startswith("two transactions got the same lock")
 
 

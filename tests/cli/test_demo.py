@@ -157,12 +157,7 @@ def test_nothing_is_left_if_it_is_stopped_while_it_starts(temporary: Path, numbe
         assert_nothing_is_left(temporary, started)
 
 
-def test_the_next_demo_removes_what_a_killed_keeper_left(temporary: Path) -> None:
-    others = [temporary / name for name in (f"holdfast-demo-{os.getpid()}-live", "holdfast-demo-old", "holdfast-1-x")]
-    for folder in others:
-        folder.mkdir()
-    (temporary / "holdfast-demo-999999999-link").symlink_to(others[0])
-    others.append(temporary / "holdfast-demo-999999999-link")
+def test_a_keeper_that_is_killed_leaves_only_its_folder(temporary: Path) -> None:
     with demo(temporary) as running:
         link(running)
         started = children(running.process.pid)
@@ -171,14 +166,7 @@ def test_the_next_demo_removes_what_a_killed_keeper_left(temporary: Path) -> Non
         running.signal(signal.SIGKILL)
         running.process.wait(60)
     until_true(lambda: not [pid for pid in started if Path(f"/proc/{pid}").exists()], 30)
-    left = set(temporary.iterdir()) - set(others)
-    assert [folder.name.startswith(f"holdfast-demo-{keeper}-") for folder in left] == [True]
-    with demo(temporary) as running:
-        link(running)
-        assert not left & set(temporary.iterdir())
-        running.signal(signal.SIGTERM)
-        assert running.ended() == 0
-    assert set(temporary.iterdir()) == set(others)
+    assert [folder.name.startswith("holdfast-demo-") for folder in temporary.iterdir()] == [True]
 
 
 def test_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -126,7 +126,7 @@ async def test_how_far_each_partition_is(database: str, conn: psycopg.AsyncConne
 
 async def test_pause_and_resume(database: str, reader: Reader) -> None:
     output = holdfast("events", "pause", "out", database=database)
-    assert (output.status, output.out) == (0, "out: paused; who reads it stops within a lease\n")
+    assert (output.status, output.out) == (0, "out: paused; its reader stops within a lease\n")
     assert (await reader.join()).paused
     assert "paused" in holdfast("events", database=database).out
     output = holdfast("events", "resume", "out", "--json", database=database)

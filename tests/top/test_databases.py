@@ -133,7 +133,7 @@ async def test_one_that_is_down_is_reported_beside_the_others(two: dict[str, str
         await until(lambda: row(watched, "eu")["due"] == "3")
         # Opened, it says the same, and the list is there again at once.
         await watched.press("enter")
-        await until(lambda: isinstance(watched.top.view, DatabaseScreen) and watched.screen.trouble is not None)
+        await until(lambda: isinstance(watched.top.view, DatabaseScreen) and watched.screen.reading.trouble is not None)
         await watched.press("escape")
         await until(lambda: row(watched, "us").get("state") == "serving")
 
@@ -144,7 +144,9 @@ async def test_one_without_a_schema_says_so(server: Server, two: dict[str, str])
             await until(lambda: "run `holdfast migrate`" in row(watched, "new").get("message", ""))
             await until(lambda: row(watched, "eu").get("due") == "2")
             await watched.press("down", "enter")
-            await until(lambda: isinstance(watched.top.view, DatabaseScreen) and watched.screen.trouble is not None)
+            await until(
+                lambda: isinstance(watched.top.view, DatabaseScreen) and watched.screen.reading.trouble is not None
+            )
 
 
 async def test_one_that_freezes_keeps_its_figures_and_recovers(own_server: Server, two: dict[str, str]) -> None:

@@ -66,7 +66,7 @@ async def test_an_unresponsive_database_is_reported(
         finally:
             os.kill(ours[0], signal.SIGCONT)
         watched.screen.patience = 20
-        await until(lambda: watched.screen.trouble is None)
+        await until(lambda: watched.screen.reading.trouble is None)
         await watched.look()
         assert "the database does not answer" not in watched.text
 
@@ -93,9 +93,9 @@ async def test_a_question_that_takes_too_long_is_given_up(
     blocker.commit()
     async with watching(database) as watched:
         blocker.execute("LOCK TABLE holdfast.queue IN ACCESS EXCLUSIVE MODE")
-        await until(lambda: watched.screen.trouble is not None)
+        await until(lambda: watched.screen.reading.trouble is not None)
         blocker.rollback()
-        await until(lambda: watched.screen.trouble is None)
+        await until(lambda: watched.screen.reading.trouble is None)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_a_viewer_sees_that_it_may_not_act(
             for key in "1234567":
                 await watched.press(key)
                 await watched.look()
-                assert watched.screen.trouble is None
+                assert watched.screen.reading.trouble is None
             assert watched.column("status") == ["failed"]
             assert "(looking only)" in watched.text
             await watched.press("r")
@@ -137,7 +137,7 @@ async def test_a_user_without_rights_sees_the_reason(
     conn.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(user)))
     try:
         async with watching(database.replace("postgres@", f"{user}@"), looks=False) as watched:
-            await until(lambda: watched.screen.trouble is not None)
+            await until(lambda: watched.screen.reading.trouble is not None)
             await watched.pilot.pause()
             assert watched.cells == []
             assert "may not" in watched.text

@@ -113,7 +113,7 @@ async def test_a_filter_of_jobs_is_answered_by_the_database(database: str, conn:
         await watched.press("escape", "slash", *"status:gone", "enter")
         await until(lambda: "no status is gone: there are blocked, pending" in watched.text)
         await watched.press("escape")
-        await until(lambda: len(watched.cells) == 200 and watched.screen.trouble is None)
+        await until(lambda: len(watched.cells) == 200 and watched.screen.reading.trouble is None)
 
 
 async def test_a_column_is_measured_once_however_many_cells_change(

@@ -136,7 +136,7 @@ async def test_everything_fits_into_80_by_24_and_survives_less(busy: Shop, datab
         assert len(watched.text.splitlines()) == 8
         await watched.pilot.resize_terminal(200, 60)
         await watched.look()
-        assert watched.screen.trouble is None
+        assert watched.screen.reading.trouble is None
 
 
 async def test_light_and_dark(busy: Shop, database: str) -> None:

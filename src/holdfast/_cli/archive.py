@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int | None:
 
 def _status(arguments: argparse.Namespace) -> None:
     location = Location.of(Settings.load(os.environ))
-    with session.opened(arguments) as conn:
+    with session.opened(session.chosen(arguments)) as conn:
         retention = session.run(conn, read_retention())
         totals = session.run(conn, archive_totals())
         unfinished = session.run(conn, unfinished_exports())
@@ -160,7 +160,7 @@ def _disable(arguments: argparse.Namespace) -> None:
     args.confirm(
         arguments, "No longer keep days until they are archived? Days past their retention are dropped without a copy."
     )
-    with session.opened(arguments) as conn, session.bounded(conn):
+    with session.opened(session.chosen(arguments)) as conn, session.bounded(conn):
         run_sync(conn, set_archived(archived=False))
         run_sync(conn, audit_entry(session.person(), "archive.disable"))
     if arguments.json:

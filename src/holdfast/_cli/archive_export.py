@@ -66,7 +66,7 @@ def export(arguments: argparse.Namespace) -> int:
 
 
 async def _export(arguments: argparse.Namespace, location: Location, archives: Sequence[Archive]) -> list[_Done]:
-    async with session.opened_async(arguments) as conn:
+    async with session.opened_async(session.chosen(arguments)) as conn:
         await _check_source(conn, arguments.source, archives)
         await _keep_days(arguments, conn)
         await _replace_incomplete(arguments, conn)
@@ -74,7 +74,7 @@ async def _export(arguments: argparse.Namespace, location: Location, archives: S
         if not chosen:
             await _explain(arguments, conn)
             return []
-        async with Exporter(conn, session.address(arguments), location) as exporter:
+        async with Exporter(conn, session.chosen(arguments).url, location) as exporter:
             with ProgressLine(arguments) as line:
                 return await _export_all(exporter, chosen, line)
 
@@ -147,7 +147,7 @@ async def _choose(
     async def connected() -> AsyncIterator[psycopg.AsyncConnection[Any]]:
         yield conn
 
-    runners = ArchiveRunners(session.address(arguments), connected, location=bucket.find(), archives=archives)
+    runners = ArchiveRunners(session.chosen(arguments).url, connected, location=bucket.find(), archives=archives)
     return [
         (period, keep_ms)
         async for period, keep_ms in runners.periods(conn)

@@ -66,7 +66,7 @@ class _Read(NamedTuple):
 def verify(arguments: argparse.Namespace) -> int:
     """Read files back; return 1 if one differs from its manifest or its record, else 3 if one could not be read."""
     location = bucket.find()
-    with session.opened(arguments) as conn:
+    with session.opened(session.chosen(arguments)) as conn:
         identity = session.run(conn, read_identity())
         exports = _to_verify(conn, arguments)
     with ProgressLine(arguments) as progress:
@@ -155,7 +155,7 @@ def _difference(store: ObjectStore, identity: str, export: Export) -> str | None
 def restore(arguments: argparse.Namespace) -> None:
     """Load all parts of a period into a table, in one transaction."""
     location = bucket.find()
-    with session.opened(arguments) as conn:
+    with session.opened(session.chosen(arguments)) as conn:
         files = _by_manifests(location.open(), arguments) if arguments.identity else _by_records(conn, arguments)
         first = files[0]
         target = _target(conn, arguments, first)
@@ -246,7 +246,7 @@ def query(arguments: argparse.Namespace) -> None:
     what, id_ = ("job", arguments.job) if arguments.job is not None else ("event", arguments.event)
     own, others = (JOB_FAMILIES, ("attempt",)) if what == "job" else (("event",), ("delivery",))
     since, until = arguments.since, arguments.until
-    with session.opened(arguments) as conn:
+    with session.opened(session.chosen(arguments)) as conn:
         files = _may_hold(conn, own, id_, since, until)
         with translated():
             found = _find_first(location, files, id_)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from holdfast._capacity.ceiling import HEADROOM, Ceiling, find_ceiling, workers_for
@@ -18,16 +17,16 @@ from holdfast._capacity.deployment import Deployment
 from holdfast._capacity.speed import measure_speed
 from holdfast._cli import arguments as args
 from holdfast._cli import session, table
+from holdfast._cli.progress import bar
 from holdfast._cli.session import CommandError
-from holdfast._model.settings import Settings
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from holdfast._capacity.ceiling import ResourceLine
-    from holdfast._capacity.costs import Costs
     from holdfast._capacity.resources import Demand
     from holdfast._capacity.speed import Speed
 
-_WIDTH = 20
 _SIZES = {"": 1.0, "B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?B?)", re.IGNORECASE)
 _COLUMNS = ("resource", "needed", "there is", "share", "gives out at")
@@ -47,71 +46,63 @@ _ADVICE = {
 }
 
 
+def _size(text: str) -> float:
+    """Parse `500GB`, `1.5TB` or a number of bytes."""
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write bytes, or 10kB, 500GB, 1.5TB")
+    unit = found[2].upper()
+    return float(found[1]) * _SIZES[unit if unit.endswith("B") or not unit else f"{unit}B"]
+
+
+def _scaled(parse: Callable[[str], float], factor: float) -> Callable[[str], float]:
+    return lambda text: parse(text) * factor
+
+
+_NUMBER = args.number(0, _MOST)
+_MS = _scaled(_NUMBER, 1e-3)
+# By group: an option, the field of a deployment that it sets, how it is read, and its help.
+_OPTIONS: dict[str, Sequence[tuple[str, str, Callable[[str], float], str, str]]] = {
+    "load": (
+        ("--payload", "payload", _size, "SIZE", "of a job (default: 1000)"),
+        ("--enqueue-batch", "enqueue_batch", args.number(1, _MOST), "N", "jobs per call of a producer (default: 1)"),
+        ("--handler-ms", "handler", _MS, "MS", "time that a handler waits"),
+        ("--handler-cpu-ms", "handler_cpu", _MS, "MS", "CPU time of a handler"),
+        ("--failed", "failed", _scaled(args.number(0, 100), 0.01), "PERCENT", "jobs that fail for good"),
+        ("--events-per-second", "events", _NUMBER, "N", "default: 0"),
+        ("--event-payload", "event_payload", _size, "SIZE", "of an event (default: 1000)"),
+        ("--subscriptions", "subscriptions", args.whole(0, 1000), "N", "that relay every event (default: 1)"),
+    ),
+    "retention, in days": (
+        ("--retention", "days", _NUMBER, "DAYS", "default: 14"),
+        ("--retention-failed", "days_failed", _NUMBER, "DAYS", "default: 90"),
+        ("--retention-events", "days_events", _NUMBER, "DAYS", "default: 7"),
+    ),
+    "workers": (
+        ("--workers", "workers", args.whole(1, 100_000), "N", "default: as many as the load needs"),
+        ("--concurrency", "concurrency", args.whole(1, 10_000), "N", "default: 10"),
+        ("--batch-size", "batch", args.whole(1, 10_000), "N", "default: 50"),
+        ("--round-trip-ms", "round_trip", _MS, "MS", "to the server (default: 0.5)"),
+    ),
+    "hardware of the server": (
+        ("--cores", "cores", args.number(0.1, _MOST), "N", "default: 4"),
+        ("--disk", "disk", _size, "SIZE", "for history (default: 100GB)"),
+        ("--wal-mb-per-second", "wal", _scaled(args.number(0.1, _MOST), 1e6), "N", "default: 100"),
+        ("--commits-per-second", "commits", args.number(1, _MOST), "N", "default: 5000"),
+        ("--commit-ms", "commit", _MS, "MS", "time of one commit (default: 2)"),
+        ("--connections", "connections", args.whole(1, 1_000_000), "N", "for workers (default: 100)"),
+    ),
+}
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
-    defaults = Settings.load({})
-    load = parser.add_argument_group("load")
-    load.add_argument("--jobs-per-second", type=args.number(0, _MOST), required=True, metavar="N", dest="jobs")
-    load.add_argument("--payload", type=_size, default=1000.0, metavar="SIZE", help="of a job (default: 1000)")
-    load.add_argument(
-        "--enqueue-batch",
-        type=args.number(1, _MOST),
-        default=1.0,
-        metavar="N",
-        help="jobs per call of a producer (default: 1)",
-    )
-    load.add_argument(
-        "--handler-ms", type=args.number(0, _MOST), default=0.0, metavar="MS", help="time that a handler waits"
-    )
-    load.add_argument(
-        "--handler-cpu-ms", type=args.number(0, _MOST), default=0.0, metavar="MS", help="CPU time of a handler"
-    )
-    load.add_argument(
-        "--failed", type=args.number(0, 100), default=0.0, metavar="PERCENT", help="jobs that fail for good"
-    )
-    load.add_argument("--events-per-second", type=args.number(0, _MOST), default=0.0, metavar="N", dest="events")
-    load.add_argument("--event-payload", type=_size, default=1000.0, metavar="SIZE", help="of an event (default: 1000)")
-    load.add_argument(
-        "--subscriptions", type=args.whole(0, 1000), default=1, metavar="N", help="that relay every event (default: 1)"
-    )
-    kept = parser.add_argument_group("retention, in days")
-    kept.add_argument(
-        "--retention", type=args.number(0, _MOST), default=14.0, metavar="DAYS", dest="days", help="default: 14"
-    )
-    kept.add_argument(
-        "--retention-failed",
-        type=args.number(0, _MOST),
-        default=90.0,
-        metavar="DAYS",
-        dest="days_failed",
-        help="default: 90",
-    )
-    kept.add_argument(
-        "--retention-events",
-        type=args.number(0, _MOST),
-        default=7.0,
-        metavar="DAYS",
-        dest="days_events",
-        help="default: 7",
-    )
-    fleet = parser.add_argument_group("workers")
-    fleet.add_argument("--workers", type=args.whole(1, 100_000), metavar="N", help="default: as many as the load needs")
-    fleet.add_argument("--concurrency", type=args.whole(1, 10_000), default=defaults.concurrency, metavar="N")
-    fleet.add_argument(
-        "--batch-size", type=args.whole(1, 10_000), default=defaults.batch_size, metavar="N", dest="batch"
-    )
-    fleet.add_argument("--round-trip-ms", type=args.number(0, _MOST), metavar="MS", help="to the server (default: 0.5)")
-    hardware = parser.add_argument_group("hardware of the server")
-    hardware.add_argument("--cores", type=args.number(0.1, _MOST), default=4.0, metavar="N", help="default: 4")
-    hardware.add_argument("--shared", action="store_true", help="workers and producers run on these cores too")
-    hardware.add_argument("--disk", type=_size, default=100e9, metavar="SIZE", help="for history (default: 100GB)")
-    hardware.add_argument("--wal-mb-per-second", type=args.number(0.1, _MOST), metavar="N", help="default: 100")
-    hardware.add_argument("--commits-per-second", type=args.number(1, _MOST), metavar="N", help="default: 5000")
-    hardware.add_argument(
-        "--commit-ms", type=args.number(0, _MOST), metavar="MS", help="time of one commit (default: 2)"
-    )
-    hardware.add_argument(
-        "--connections", type=args.whole(1, 1_000_000), default=100, metavar="N", help="for workers (default: 100)"
-    )
+    parser.add_argument("--jobs-per-second", type=_NUMBER, required=True, metavar="N", dest="jobs")
+    for title, options in _OPTIONS.items():
+        group = parser.add_argument_group(title)
+        for option, field, parse, metavar, help_ in options:
+            # An option that is not given leaves the default of the deployment, or what was measured.
+            group.add_argument(option, dest=field, type=parse, metavar=metavar, help=help_, default=argparse.SUPPRESS)
+    parser.add_argument("--shared", action="store_true", help="workers and producers run on the server's cores too")
     parser.add_argument(
         "--measure",
         action="store_true",
@@ -121,62 +112,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    costs = measured()
-    speed = measure_speed(lambda: session.connect(arguments), refused=CommandError) if arguments.measure else None
-    plan = _deployment(arguments, costs, speed)
-    if arguments.workers is None:
+    costs, speed, found = measured(), None, {}
+    if arguments.measure:
+        database = session.chosen(arguments)
+        speed = measure_speed(lambda: session.connect(database), refused=CommandError)
+        found = {
+            "wal": speed.wal,
+            "commits": speed.commits,
+            "commit": speed.commit_seconds,
+            "round_trip": speed.round_trip,
+            "server_speed": costs.reference.server_seconds / speed.server_seconds,
+            "client_speed": costs.reference.client_seconds / speed.client_seconds,
+        }
+    names = {field.name for field in fields(Deployment)}
+    given = {name: value for name, value in vars(arguments).items() if name in names}
+    plan = Deployment(**(found | given))
+    if "workers" not in given:
         plan = plan.served_by(workers_for(plan, costs))
-    found = find_ceiling(plan, costs)
+    ceiling = find_ceiling(plan, costs)
     if arguments.json:
-        table.print_json(_described(found, speed))
+        table.print_json(_described(ceiling, speed))
     else:
-        _print(found, speed)
-
-
-def _deployment(arguments: argparse.Namespace, costs: Costs, speed: Speed | None) -> Deployment:
-    """Return the deployment of these options. An option comes before what was measured."""
-    given = Deployment(
-        jobs=arguments.jobs,
-        payload=arguments.payload,
-        enqueue_batch=arguments.enqueue_batch,
-        handler=arguments.handler_ms / 1000,
-        handler_cpu=arguments.handler_cpu_ms / 1000,
-        failed=arguments.failed / 100,
-        days=arguments.days,
-        days_failed=arguments.days_failed,
-        days_events=arguments.days_events,
-        events=arguments.events,
-        event_payload=arguments.event_payload,
-        subscriptions=arguments.subscriptions,
-        workers=arguments.workers or 1,
-        concurrency=arguments.concurrency,
-        batch=arguments.batch,
-        cores=arguments.cores,
-        shared=arguments.shared,
-        connections=arguments.connections,
-        disk=arguments.disk,
-    )
-    if speed is not None:
-        given = replace(
-            given,
-            wal=speed.wal,
-            commits=speed.commits,
-            commit=speed.commit_seconds,
-            round_trip=speed.round_trip,
-            server_speed=costs.reference.server_seconds / speed.server_seconds,
-            client_speed=costs.reference.client_seconds / speed.client_seconds,
-        )
-    options = {
-        "wal": _scaled(arguments.wal_mb_per_second, 1e6),
-        "commits": arguments.commits_per_second,
-        "commit": _scaled(arguments.commit_ms, 1e-3),
-        "round_trip": _scaled(arguments.round_trip_ms, 1e-3),
-    }
-    return replace(given, **{name: value for name, value in options.items() if value is not None})
-
-
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+        _print(ceiling, speed)
 
 
 def _print(found: Ceiling, speed: Speed | None) -> None:
@@ -205,33 +162,13 @@ def _need(demand: Demand) -> str:
 
 def _row(line: ResourceLine) -> tuple[str, ...]:
     demand = line.demand
-    marks = "█·" if _can_print("█·") else "#."
     return (
         demand.resource,
         _amount(demand.used, demand.unit),
         _amount(demand.available, demand.unit),
-        f"{bar(demand.share, *marks)} {demand.share:>6.0%}",
+        f"{bar(demand.share)} {demand.share:>6.0%}",
         "-" if math.isinf(line.ceiling) else _rate(line.ceiling),
     )
-
-
-def bar(share: float, full: str = "█", empty: str = "·") -> str:
-    """Return a bar for a share of a whole; `>` at its end: more than the whole.
-
-    >>> bar(0.25), bar(1.5)
-    ('█████···············', '███████████████████>')
-    """
-    if share > 1:
-        return full * (_WIDTH - 1) + ">"
-    return (full * round(share * _WIDTH)).ljust(_WIDTH, empty)
-
-
-def _can_print(text: str) -> bool:
-    try:
-        text.encode(sys.stdout.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _rate(rate: float) -> str:
@@ -271,12 +208,3 @@ def _described(found: Ceiling, speed: Speed | None) -> dict[str, object]:
         "measured": None if speed is None else speed._asdict(),
         "deployment": asdict(found.plan),
     }
-
-
-def _size(text: str) -> float:
-    """Parse `500GB`, `1.5TB` or a number of bytes."""
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size: write bytes, or 10kB, 500GB, 1.5TB")
-    unit = found[2].upper()
-    return float(found[1]) * _SIZES[unit if unit.endswith("B") or not unit else f"{unit}B"]

@@ -23,8 +23,6 @@ from holdfast._cli.pooler import listening, pooling
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
 from holdfast._distribution import missing
-from holdfast._engine.headroom import headroom
-from holdfast._engine.link import too_strict
 from holdfast._engine.runner import left_out
 from holdfast._engine.worker import uncovered
 from holdfast._model.errors import HoldfastError
@@ -40,7 +38,6 @@ from holdfast._store.inspect import (
     count_live_jobs,
     list_roles,
     read_census,
-    read_isolation,
     read_rights,
     read_server,
 )
@@ -85,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
             *_archive(app, settings),
             *_databases(app, settings, _database, arguments.database),
         ]
-    bad = any(finding.is_bad for finding in findings)
+    bad = any(finding.verdict == "wrong" for finding in findings)
     if arguments.json:
         shown = {} if arguments.server else _described(settings, app)
         table.print_json({"ok": not bad, **shown, "findings": [finding._asdict() for finding in findings]})
@@ -94,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
             _print(settings, app)
         table.print_table(("verdict", "database of", "subject", "message"), findings)
         if bad:
-            print("\nSomething is missing." if arguments.server else "\nSomething is wrong.")
+            print("\nSomething is wrong.")
     return 1 if bad else 0
 
 
@@ -163,7 +160,7 @@ def _databases(
 def _placement(database: Database) -> str:
     """Return whether a database of several takes new keys, and how much is left to do there."""
     takes = "is draining and takes no new keys" if database.draining else "takes new keys"
-    with session.connect_to(database) as conn, session.translated(conn):
+    with session.connect(database) as conn, session.translated(conn):
         try:
             jobs = session.run(conn, count_live_jobs())
             lines = session.run(conn, list_subscriptions())
@@ -178,7 +175,7 @@ def _placement(database: Database) -> str:
 
 
 def _database(database: Database, settings: Settings) -> Iterator[CheckResult]:
-    with session.connect_to(database) as conn, session.translated(conn):
+    with session.connect(database) as conn, session.translated(conn):
         server = session.run(conn, read_server())
         major = server.version // 10_000
         known = server_features.OLDEST <= major <= server_features.NEWEST
@@ -200,10 +197,11 @@ def _database(database: Database, settings: Settings) -> Iterator[CheckResult]:
             yield from _leases(conn, settings)
             yield from _kept_days(conn, settings)
         yield _roles(conn)
-        yield _isolation(conn)
-        yield _connections(server, settings)
-        with session.connect_to(database) as other:
-            yield listening(conn, other, pooling(conn, other), settings)
+        with session.connect(database) as other:
+            how = pooling(conn, other)
+            yield server_features.isolation(conn)
+            yield server_features.connections(conn, how, settings)
+            yield listening(conn, other, how, settings)
 
 
 def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
@@ -263,16 +261,6 @@ def _roles(conn: psycopg.Connection[Any]) -> CheckResult:
     if missing := schema.missing_roles(conn):
         return "note", "roles", f"missing: {', '.join(missing)}; a user who may create roles runs `holdfast migrate`"
     return "ok", "roles", f"all there; this user has {', '.join(held) or 'none of them'}"
-
-
-def _isolation(conn: psycopg.Connection[Any]) -> CheckResult:
-    problem = too_strict(session.run(conn, read_isolation()))
-    return ("ok", "isolation", "READ COMMITTED by default") if problem is None else ("wrong", "isolation", problem)
-
-
-def _connections(server: ServerInfo, settings: Settings) -> CheckResult:
-    fits, message = headroom(server, settings)
-    return "ok" if fits == "yes" else "wrong", "connections", message
 
 
 def _application(app: Holdfast, settings: Settings) -> dict[str, list[str]]:

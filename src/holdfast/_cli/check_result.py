@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, TypeAlias
 
-Verdict: TypeAlias = Literal["ok", "note", "wrong", "missing"]
+Verdict: TypeAlias = Literal["ok", "note", "wrong"]
+"""`wrong`: a worker could not run so."""
 CheckResult: TypeAlias = tuple[Verdict, str, str]
 """A verdict, the subject, and the text."""
 
@@ -16,8 +17,3 @@ class Finding(NamedTuple):
     database: str
     subject: str
     message: str
-
-    @property
-    def is_bad(self) -> bool:
-        """Whether a worker could not run so."""
-        return self.verdict in {"wrong", "missing"}

@@ -7,8 +7,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from holdfast._cli import table
-from holdfast._cli.session import CommandError, ConnectError, Database, service_of
+from holdfast._cli import session, table
+from holdfast._cli.session import CommandError, ConnectError, Database
 from holdfast._model.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ async def ask_all(
     time for each of several after it accepted the connection. Default: 15.
     """
     if len(databases) == 1 and not several:
-        async with service_of(databases[0]) as service:
+        async with session.service(databases[0]) as service:
             return DatabaseAnswers([DatabaseAnswer("", await ask(service, databases[0]))], {})
     asked = await asyncio.gather(*(_asked(database, ask, seconds) for database in databases))
     answers: DatabaseAnswers[T] = DatabaseAnswers([], {})
@@ -94,7 +94,7 @@ async def _asked(
 ) -> DatabaseAnswer[T] | str:
     began = time.monotonic()
     try:
-        async with service_of(database, seconds=seconds) as service:
+        async with session.service(database, seconds=seconds) as service:
             return DatabaseAnswer(database.name, await ask(service, database))
     except ConnectError as stop:
         return stop.why

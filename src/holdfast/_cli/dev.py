@@ -130,7 +130,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
         print(f"holdfast dev: {error}", file=sys.stderr)
         return _NOT_LOADED
     for database in load.databases(app, Settings.load(os.environ)):
-        with session.connect_to(database) as conn, translated(conn):
+        with session.connect(database) as conn, translated(conn):
             try:
                 schema.check(conn)
             except HoldfastError as error:

@@ -31,6 +31,16 @@ _PARKED_COLUMNS = ("event", "topic", "key", "parked", "state", "tried again", "e
 _MOST_PARKED = 1_000
 # Events per transaction, and the most transactions, in case released events are refused at once again.
 _PIECE, _PIECES = 10_000, 1_000
+_MESSAGES = {
+    "pause": "paused; its reader stops within a lease",
+    "resume": "goes on where it was paused",
+    "skip": "has passed everything published until now",
+    "delete": "deleted; a worker whose application still has it makes it anew when it starts",
+}
+_QUESTIONS = {
+    "skip": "Pass everything that {name} has not read yet? These events will not be delivered.",
+    "delete": "Delete {name}, how far it has read, and what is parked? A worker that has it makes it anew.",
+}
 _ID = args.whole(0, args.LARGEST_ID, "the id of an event")
 
 
@@ -45,14 +55,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         return own
 
     add("list", "list them all, each partition with how far it is (the default)", None, named=False)
-    add("pause", "hand over nothing more of it", _pause)
-    add("resume", "go on where it was paused", _resume)
+    add("pause", "hand over nothing more of it", _act)
+    add("resume", "go on where it was paused", _act)
     replay = add("replay", "hand over again what was published before", _replay)
     from_ = replay.add_mutually_exclusive_group(required=True)
     from_.add_argument("--since", type=_time, metavar="TIME", help="what was published since, e.g. 2026-11-15T07:30Z")
     from_.add_argument("--after", type=_ID, metavar="ID", help="what came after the event of this id; 0: all there is")
-    skip = add("skip", "pass everything that has been published until now", _skip)
-    delete = add("delete", "forget a subscription, its position and what is parked", _delete)
+    skip = add("skip", "pass everything that has been published until now", _act)
+    delete = add("delete", "forget a subscription, its position and what is parked", _act)
     for own in (skip, delete):
         own.add_argument("--yes", action="store_true", help="do not ask")
     rebase = add("rebase", "begin anew on this server, after a logical restore", _rebase, named=False)
@@ -74,7 +84,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     act: Act | None = getattr(arguments, "act", None)
     if act is None:
         return await _list(arguments)
-    async with session.service(arguments) as service:
+    async with session.service(session.chosen(arguments)) as service:
         try:
             await act(service, arguments)
         except RequestRefused as refused:
@@ -125,14 +135,13 @@ def _state(line: SubscriptionRow) -> str:
     return ", ".join(name for name, true in states.items() if true) or "reading"
 
 
-async def _pause(service: Service, arguments: argparse.Namespace) -> None:
-    await _change(service, arguments, "pause")
-    table.print_done(arguments, "paused; who reads it stops within a lease")
-
-
-async def _resume(service: Service, arguments: argparse.Namespace) -> None:
-    await _change(service, arguments, "resume")
-    table.print_done(arguments, "goes on where it was paused")
+async def _act(service: Service, arguments: argparse.Namespace) -> None:
+    action = arguments.action
+    if action in _QUESTIONS:
+        await _check_name(service, arguments.name)
+        args.confirm(arguments, _QUESTIONS[action].format(name=arguments.name))
+    await _change(service, arguments, action)
+    table.print_done(arguments, _MESSAGES[action])
 
 
 async def _replay(service: Service, arguments: argparse.Namespace) -> None:
@@ -143,23 +152,6 @@ async def _replay(service: Service, arguments: argparse.Namespace) -> None:
     else:
         message = f"hands over again what came after event {first}, and then goes on"
         table.print_done(arguments, message, after=first)
-
-
-async def _skip(service: Service, arguments: argparse.Namespace) -> None:
-    await _check_name(service, arguments.name)
-    args.confirm(
-        arguments, f"Pass everything that {arguments.name} has not read yet? These events will not be delivered."
-    )
-    await _change(service, arguments, "skip")
-    table.print_done(arguments, "has passed everything published until now")
-
-
-async def _delete(service: Service, arguments: argparse.Namespace) -> None:
-    await _check_name(service, arguments.name)
-    what = f"{arguments.name}, how far it has read, and what is parked"
-    args.confirm(arguments, f"Delete {what}? A worker that has it makes it anew.")
-    await _change(service, arguments, "delete")
-    table.print_done(arguments, "deleted; a worker whose application still has it makes it anew when it starts")
 
 
 async def _rebase(service: Service, arguments: argparse.Namespace) -> None:

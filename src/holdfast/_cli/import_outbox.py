@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app) if arguments.app else None
     if app is not None:
         load.choose(arguments, app)
-    with session.connect(arguments) as conn, session.translated(conn, seconds=SECONDS):
+    with session.connect(session.chosen(arguments)) as conn, session.translated(conn, seconds=SECONDS):
         schema.check(conn)
         conn.isolation_level = IsolationLevel.READ_COMMITTED
         conn.read_only = not arguments.apply

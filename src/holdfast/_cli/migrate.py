@@ -60,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _look(database: Database, prefix: str = "", *, check: bool) -> None:
     """Migrate a database, or only check its schema. `prefix`: the beginning of every line."""
-    with session.connect_to(database) as conn, translated(conn):
+    with session.connect(database) as conn, translated(conn):
         if check:
             schema.check(conn)
             print(f"{prefix}The schema is up to date.")

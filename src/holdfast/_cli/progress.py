@@ -36,16 +36,16 @@ class ProgressLine:
         if self._is_hidden or time.monotonic() < self._last + _PACE[0 if self._terminal else 1]:
             return
         self._last = time.monotonic()
-        line = f"{_CLEARED}{bar(part)} {text}" if self._terminal else text
+        line = f"{_CLEARED}[{bar(part)}] {part:4.0%} {text}" if self._terminal else text
         print(line, end="" if self._terminal else "\n", file=sys.stderr, flush=True)
 
 
 def bar(part: float) -> str:
-    """Return a bar.
+    """Return a bar for a part of a whole; `>` at its end: more than the whole.
 
-    >>> bar(0.25)
-    '[#####...............]  25%'
+    >>> bar(0.25), bar(1.5)
+    ('#####...............', '###################>')
     """
-    part = min(max(part, 0.0), 1.0)
-    done = int(part * _WIDTH)
-    return f"[{'#' * done}{'.' * (_WIDTH - done)}] {int(part * 100):3d}%"
+    if part > 1:
+        return "#" * (_WIDTH - 1) + ">"
+    return ("#" * int(part * _WIDTH)).ljust(_WIDTH, ".")

@@ -68,7 +68,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     act: Act | None = getattr(arguments, "act", None)
     if act is None:
         return await _list(arguments)
-    async with session.service(arguments) as service:
+    async with session.service(session.chosen(arguments)) as service:
         await act(service, arguments)
     return 0
 

@@ -12,8 +12,9 @@ import json
 import os
 import signal
 import time
+from asyncio.subprocess import PIPE
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from holdfast._cli.lines import log
 from holdfast._engine.supervisor import cause
@@ -28,7 +29,6 @@ EVERY = 0.4
 _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 # For the first, second and third signal to the parent.
 _SIGNALS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGKILL)
-_READY = b"."
 
 
 class Watch:
@@ -122,49 +122,31 @@ class Reloader:
     async def _start(self) -> Process | None:
         """Start a process and return it when it serves; None if it ended instead."""
         ready, writes = os.pipe()
-        lifeline, held = os.pipe()
         process = await asyncio.create_subprocess_exec(
-            *self._command(writes), stdin=lifeline, pass_fds=(writes, self._passed), process_group=0
+            *self._command(writes), stdin=PIPE, pass_fds=(writes, self._passed), process_group=0
         )
         os.close(writes)
-        os.close(lifeline)
-        os.write(held, self._given)
-        self._running[process] = asyncio.create_task(self._ended(process, held))
+        cast("asyncio.StreamWriter", process.stdin).write(self._given)
+        self._running[process] = asyncio.create_task(self._ended(process))
         if self._stopping.is_set():
             _send(process, signal.SIGTERM)
-        serves = await _first_byte(ready) == _READY
-        return process if serves else None
+        try:
+            # Empty when the process ended before it served.
+            return process if await asyncio.to_thread(os.read, ready, 1) else None
+        finally:
+            os.close(ready)
 
-    async def _ended(self, process: Process, held: int) -> None:
+    async def _ended(self, process: Process) -> None:
         await process.wait()
-        os.close(held)
         del self._running[process]
 
     async def _end(self, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
-        while self._running:
-            await asyncio.wait([*self._running.values()], timeout=max(0.0, deadline - time.monotonic()))
-            if time.monotonic() >= deadline:
-                for process in self._running:
-                    _send(process, signal.SIGKILL)
-                deadline += 1.0
-
-
-async def _first_byte(ready: int) -> bytes:
-    """Return the first byte that the process writes; nothing when it ended before."""
-    loop = asyncio.get_running_loop()
-    came: asyncio.Future[bytes] = loop.create_future()
-
-    def read() -> None:
-        loop.remove_reader(ready)
-        came.set_result(os.read(ready, 1))
-
-    loop.add_reader(ready, read)
-    try:
-        return await came
-    finally:
-        loop.remove_reader(ready)
-        os.close(ready)
+        """Wait for all processes. Those that run longer are killed."""
+        if self._running:
+            await asyncio.wait([*self._running.values()], timeout=seconds)
+        for process in self._running:
+            _send(process, signal.SIGKILL)
+        await asyncio.gather(*self._running.values())
 
 
 def _send(process: Process, number: signal.Signals) -> None:
@@ -174,5 +156,5 @@ def _send(process: Process, number: signal.Signals) -> None:
 
 def signal_ready(ready: int) -> None:
     """Report to the parent, from the started process, that it serves."""
-    os.write(ready, _READY)
+    os.write(ready, b".")
     os.close(ready)

@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = dict(arguments.given)
     if len(wanted) < len(arguments.given):
         raise CommandError("a name is given twice: give each once", status=2)
-    with session.opened(arguments) as conn, session.bounded(conn):
+    with session.opened(session.chosen(arguments)) as conn, session.bounded(conn):
         for name, days in wanted.items():
             run_sync(conn, set_retention(FAMILIES[name], days))
         run_sync(conn, audit_entry(session.person(), "retention.set", detail=wanted))
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _confirm(arguments: argparse.Namespace) -> int:
-    with session.opened(arguments) as conn, session.bounded(conn):
+    with session.opened(session.chosen(arguments)) as conn, session.bounded(conn):
         doubted = run_sync(conn, confirm_clock())
         if doubted:
             run_sync(conn, audit_entry(session.person(), "retention.confirm"))

@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     if arguments.action not in _ACTIONS:
         return await _list(arguments)
-    async with session.service(arguments) as service:
+    async with session.service(session.chosen(arguments)) as service:
         await _act(service, arguments)
     return 0
 

@@ -192,7 +192,7 @@ def _warn(arguments: argparse.Namespace) -> None:
 def _print_login(arguments: argparse.Namespace, first: Database) -> None:
     """Print a hint if no access token exists. If the database is unreachable, warn and start anyway."""
     try:
-        with session.opened_at(first) as conn:
+        with session.opened(first) as conn:
             none = not session.run(conn, list_access_tokens(1))
     except (CommandError, HoldfastError) as error:
         log.warning("%s", error)

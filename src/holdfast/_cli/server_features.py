@@ -56,7 +56,7 @@ _UNSAFE = {
 
 def check(database: Database, settings: Settings) -> Iterator[CheckResult]:
     """Check everything that Holdfast needs from this server. It needs no schema, and leaves nothing behind."""
-    connect = partial(session.connect_to, database)
+    connect = partial(session.connect, database)
     with connect() as conn, connect() as other, session.translated(conn):
         how = pooling(conn, other)
         yield _address(how)
@@ -70,8 +70,8 @@ def check(database: Database, settings: Settings) -> Iterator[CheckResult]:
         for trial in TRIALS:
             yield _tried(conn, trial, migrated=product is not None and product.migrated)
         yield _answered("advisory locks", lambda: _locks(conn, other))
-        yield _answered("isolation", lambda: _isolation(conn))
-        yield _answered("connections", lambda: _connections(conn, how, settings))
+        yield _answered("isolation", lambda: isolation(conn))
+        yield _answered("connections", lambda: connections(conn, how, settings))
         yield _answered("listen", lambda: listening(conn, other, how, settings))
         yield _answered("prepared statements", lambda: _prepared(database, other, how))
         yield _answered("timeouts", lambda: _timeouts(conn))
@@ -80,11 +80,11 @@ def check(database: Database, settings: Settings) -> Iterator[CheckResult]:
 
 
 def _answered(subject: str, check: Callable[[], CheckResult]) -> CheckResult:
-    """Return the result of a check. A check that the server refuses is missing."""
+    """Return the result of a check. A check that the server refuses is wrong."""
     try:
         return check()
     except psycopg.Error as error:
-        return "missing", subject, f"the server refused: {Failure.of(error).text}"
+        return "wrong", subject, f"the server refused: {Failure.of(error).text}"
 
 
 def _product(conn: Connection) -> tuple[Product | None, CheckResult]:
@@ -97,7 +97,7 @@ def _product(conn: Connection) -> tuple[Product | None, CheckResult]:
     if not name.startswith("PostgreSQL "):
         return product, ("note", "version", f"{name}: not PostgreSQL itself. {_TRIED}")
     if major < OLDEST:
-        return product, ("missing", "version", f"{name} is too old. {_TRIED}")
+        return product, ("wrong", "version", f"{name} is too old. {_TRIED}")
     return product, ("ok", "version", name) if major <= NEWEST else ("note", "version", f"{name}. {_TRIED}")
 
 
@@ -110,14 +110,14 @@ def _address(how: Pooling) -> CheckResult:
 
 def _writing(product: Product) -> CheckResult:
     if product.in_recovery or product.read_only:
-        return "missing", "writing", "this server only reads, as a standby does: give the address of the primary"
+        return "wrong", "writing", "this server only reads, as a standby does: give the address of the primary"
     return "ok", "writing", "transactions may write"
 
 
 def _encoding(product: Product) -> CheckResult:
     if product.encoding != "UTF8":
         message = f"the database has {product.encoding}: payloads with other characters are refused. Use one with UTF8"
-        return "missing", "encoding", message
+        return "wrong", "encoding", message
     return "ok", "encoding", "UTF8"
 
 
@@ -127,7 +127,7 @@ def _creating(conn: Connection, product: Product) -> CheckResult:
         return "ok", "schema", f"{user} may create it"
     if product.migrated:
         return "ok", "schema", f"is there; {user} may not create another"
-    return "missing", "schema", f"{user} may not create it: GRANT CREATE ON DATABASE {database} TO {user}"
+    return "wrong", "schema", f"{user} may not create it: GRANT CREATE ON DATABASE {database} TO {user}"
 
 
 def _roles(conn: Connection, product: Product) -> CheckResult:
@@ -151,7 +151,7 @@ def _tried(conn: Connection, trial: Trial, *, migrated: bool) -> CheckResult:
     except (psycopg.errors.ReadOnlySqlTransaction, psycopg.errors.DuplicateSchema) as error:
         return "note", trial.subject, f"not tried: {Failure.of(error).text}"
     except psycopg.Error as error:
-        return "missing", trial.subject, f"{Failure.of(error).text}: {trial.without}"
+        return "wrong", trial.subject, f"{Failure.of(error).text}: {trial.without}"
     return "ok", trial.subject, trial.ok
 
 
@@ -164,20 +164,20 @@ def _locks(conn: Connection, other: Connection) -> CheckResult:
         return "note", "advisory locks", "not tried: another check runs"
     if second:
         message = "two transactions got the same lock: two workers would run one singleton runner, or one migration"
-        return "missing", "advisory locks", message
+        return "wrong", "advisory locks", message
     return "ok", "advisory locks", "a transaction excludes others until it ends"
 
 
-def _isolation(conn: Connection) -> CheckResult:
+def isolation(conn: Connection) -> CheckResult:
     problem = too_strict(session.run(conn, read_isolation()))
-    return ("ok", "isolation", "READ COMMITTED by default") if problem is None else ("missing", "isolation", problem)
+    return ("ok", "isolation", "READ COMMITTED by default") if problem is None else ("wrong", "isolation", problem)
 
 
-def _connections(conn: Connection, how: Pooling, settings: Settings) -> CheckResult:
+def connections(conn: Connection, how: Pooling, settings: Settings) -> CheckResult:
     if how != "none":
         return "ok", "connections", "the pooler decides how many the server gets"
     fits, message = headroom(session.run(conn, read_server()), settings)
-    return "ok" if fits == "yes" else "missing", "connections", message
+    return "ok" if fits == "yes" else "wrong", "connections", message
 
 
 def _prepared(database: Database, other: Connection, how: Pooling) -> CheckResult:
@@ -185,7 +185,7 @@ def _prepared(database: Database, other: Connection, how: Pooling) -> CheckResul
     if how == "none":
         return "ok", "prepared statements", "stay in their session"
     name = f"holdfast_check_{secrets.token_hex(8)}"
-    with session.connect_to(database) as conn, severed_after(conn, _PATIENCE):
+    with session.connect(database) as conn, severed_after(conn, _PATIENCE):
         conn.pgconn.prepare(name.encode(), b"SELECT 1")
         with other.transaction():
             other.execute("SELECT 1")

@@ -64,47 +64,25 @@ class Database(NamedTuple):
     url: str
     draining: bool = False
 
-    @property
-    def prefix(self) -> str:
-        """The beginning of a line about it; empty if it has no name."""
-        return f"{self.name}: " if self.name else ""
-
 
 @contextmanager
-def opened(arguments: argparse.Namespace) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a connection to a database whose schema matches this code."""
-    with opened_at(chosen(arguments)) as conn:
-        yield conn
-
-
-@contextmanager
-def opened_at(database: Database) -> Iterator[psycopg.Connection[Any]]:
-    """Yield a connection to this database. See `opened`."""
-    with connect_to(database) as conn, translated(conn):
+def opened(database: Database) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a connection to this database, whose schema matches this code."""
+    with connect(database) as conn, translated(conn):
         schema.check(conn)
         yield conn
 
 
 @asynccontextmanager
-async def service(arguments: argparse.Namespace) -> AsyncGenerator[Service, None]:
-    """Yield the operations service on a connection of its own, after a check of the schema.
-
-    A refusal becomes a CommandError.
-    """
-    async with service_of(chosen(arguments)) as opened:
-        yield opened
-
-
-@asynccontextmanager
-async def service_of(database: Database, *, seconds: float | None = None) -> AsyncGenerator[Service, None]:
-    """Yield the operations service of this database. See `service`.
+async def service(database: Database, *, seconds: float | None = None) -> AsyncGenerator[Service, None]:
+    """Yield the operations service of this database on a connection of its own. A refusal becomes a CommandError.
 
     `seconds`: how long the block may take, then its connection is severed. Default: no limit.
     """
     from holdfast._ops.pool import SingleConnection
     from holdfast._ops.service import Service
 
-    async with _opened_async(database, seconds) as conn:
+    async with opened_async(database, seconds=seconds) as conn:
         try:
             yield Service(SingleConnection(conn, timedelta(seconds=SECONDS)))
         except RequestRefused as refused:
@@ -112,16 +90,10 @@ async def service_of(database: Database, *, seconds: float | None = None) -> Asy
 
 
 @asynccontextmanager
-async def opened_async(arguments: argparse.Namespace) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
-    """Yield an asynchronous connection. See `opened`."""
-    async with _opened_async(chosen(arguments)) as conn:
-        yield conn
-
-
-@asynccontextmanager
-async def _opened_async(
-    database: Database, seconds: float | None = None
+async def opened_async(
+    database: Database, *, seconds: float | None = None
 ) -> AsyncGenerator[psycopg.AsyncConnection[Any], None]:
+    """Yield an asynchronous connection. See `opened` and `service`."""
     from holdfast._engine.link import severed_after
 
     limits = {} if seconds is None else {"connect_timeout": CONNECT_SECONDS}
@@ -219,13 +191,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--database", metavar="NAME", help="one of several databases (default: all, or the only one)")
 
 
-def connect(arguments: argparse.Namespace) -> psycopg.Connection[Any]:
+def connect(database: Database) -> psycopg.Connection[Any]:
     """Open an autocommit connection without prepared statements, so that it works through any pooler."""
-    return connect_to(chosen(arguments))
-
-
-def connect_to(database: Database) -> psycopg.Connection[Any]:
-    """Open a connection to this database. See `connect`."""
     with _connecting(database.source):
         return psycopg.connect(**options(database.source, database.url), autocommit=True, prepare_threshold=None)
 
@@ -237,13 +204,6 @@ def _connecting(source: str) -> Iterator[None]:
     except psycopg.Error as error:
         why = " ".join(str(error).partition("Is the server running")[0].split())
         raise ConnectError(source, why) from error
-
-
-def address(arguments: argparse.Namespace) -> str:
-    """Return the database's address if it is valid."""
-    database = chosen(arguments)
-    options(database.source, database.url)
-    return database.url
 
 
 def chosen(arguments: argparse.Namespace) -> Database:

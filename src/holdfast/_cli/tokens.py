@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    with session.opened_at(session.listed(arguments)[0]) as conn:
+    with session.opened(session.listed(arguments)[0]) as conn:
         {"make": _make, "list": _list, "revoke": _revoke}[arguments.action](conn, arguments)
 
 

@@ -69,7 +69,7 @@ async def _watch(arguments: argparse.Namespace) -> None:
     theme = {"dark": DARK, "light": LIGHT, None: theme_of(os.environ)}[arguments.theme]
     databases = session.listed(arguments)
     if len(databases) == 1:
-        with session.opened_at(databases[0]):  # reports a wrong address more precisely than the service
+        with session.opened(databases[0]):  # reports a wrong address more precisely than the service
             pass
     async with AsyncExitStack() as stack:
         watched = [await stack.enter_async_context(_watched(database)) for database in databases]

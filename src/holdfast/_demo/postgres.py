@@ -2,7 +2,7 @@
 
 It runs in a process of its own, `python -m holdfast._demo.postgres`, which prints the address and waits for the end of
 its input. That end comes when the parent closes it or dies in any way. Then the server is stopped and the folder
-removed, so nothing is left behind. If this process is killed itself, its folder is left: the next one removes it.
+removed, so nothing is left behind. Only if this process is killed itself, its folder is left.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ START_SECONDS = 60.0
 _STOPS = ((signal.SIGQUIT, 5.0), (signal.SIGKILL, 2.0))
 _TRIES = 5
 _PR_SET_PDEATHSIG = 1
-_PREFIX = "holdfast-demo-"
 # The data is thrown away, so it need not survive a crash.
 _OPTIONS = {
     "listen_addresses": "127.0.0.1",
@@ -79,8 +78,7 @@ def main() -> int:
     """Keep a server until the input ends or SIGTERM arrives."""
     woken, wakes = os.pipe()
     signal.signal(signal.SIGTERM, lambda *_: os.write(wakes, b"."))
-    _remove_leftovers(Path(tempfile.gettempdir()))
-    folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     server: subprocess.Popen[bytes] | None = None
     try:
         options = _as_user(folder)
@@ -104,29 +102,6 @@ def main() -> int:
 def _write(stream: TextIO, line: str) -> None:
     stream.write(f"{line}\n")
     stream.flush()
-
-
-def _remove_leftovers(parent: Path) -> None:
-    """Remove the folders of processes like this one that were killed. A folder's name contains the process id."""
-    for folder in parent.glob(f"{_PREFIX}*-*"):
-        keeper = folder.name.removeprefix(_PREFIX).partition("-")[0]
-        if not keeper.isdecimal() or folder.is_symlink() or _is_alive(keeper):
-            continue
-        # Only Linux stops the server when its parent dies.
-        with contextlib.suppress(OSError, IndexError):
-            if _is_alive((folder / "data" / "postmaster.pid").read_text().splitlines()[0]):
-                continue
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_alive(pid: str) -> bool:
-    try:
-        os.kill(int(pid), 0)
-    except (ProcessLookupError, OverflowError, ValueError):
-        return False
-    except OSError:  # a process of another user
-        pass
-    return True
 
 
 def _as_user(folder: Path) -> dict[str, Any]:
@@ -234,7 +209,7 @@ def _free_port() -> int:
 
 
 def _die_with_parent() -> None:
-    """Let Linux stop the server if this process is killed. Then only the folder is left, until the next demo."""
+    """Let Linux stop the server if this process is killed. Then only the folder is left."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT)
 

@@ -63,8 +63,8 @@ _READ = 65_536
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 # Lines in which a database error quotes rows.
 _ROWS = re.compile(r"^[ |]*(?:DETAIL:|\[parameters:) .*\n?", re.MULTILINE)
-_COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
-_DIM = "2"
+COLOURS = {"DEBUG": "2", "INFO": "32", "WARNING": "33", "ERROR": "31", "CRITICAL": "1;31"}
+DIM = "2"
 
 
 class FieldsText(str):
@@ -175,18 +175,17 @@ class HumanFormatter(logging.Formatter):
         self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
-        line = " ".join(
-            [
-                self._in(_DIM, _time(record)),
-                self._in(_COLOURS.get(record.levelname, "0"), f"{record.levelname:<8}"),
-                f"{self._in(_DIM, f'{record.name}:')} {_one_line(_masked(_message(record)))}",
-                *(f"{self._in(_DIM, f'{name}=')}{_value(value)}" for name, value in _fields(record)),
-            ]
-        )
+        fields = [f"{self.in_colour(DIM, f'{name}=')}{_value(value)}" for name, value in _fields(record)]
+        line = " ".join([self.head(record), _one_line(_masked(_message(record))), *fields])
         below = "\n".join(filter(None, (_exception(record), _lines(record.stack_info or ""))))
         return "\n    ".join([line, *below.splitlines()])
 
-    def _in(self, code: str, text: str) -> str:
+    def head(self, record: logging.LogRecord) -> str:
+        """Return the beginning of a line: the time, the level and the logger."""
+        level = self.in_colour(COLOURS.get(record.levelname, "0"), f"{record.levelname:<8}")
+        return f"{self.in_colour(DIM, _time(record))} {level} {self.in_colour(DIM, f'{record.name}:')}"
+
+    def in_colour(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._colour else text
 
 
@@ -215,20 +214,23 @@ def configure(
         raise ValueError(f"format must be one of {', '.join(FORMATS)}, not {format!r}")
     if level.lower() not in LEVELS:
         raise ValueError(f"level must be one of {', '.join(LEVELS)}, not {level!r}")
-    terminal = stream.isatty()
     handler = Handler(stream)
     handler.addFilter(ContextFilter())
-    if format == "json" or (format == "auto" and not terminal):
+    if format == "json" or (format == "auto" and not stream.isatty()):
         handler.setFormatter(JsonFormatter())
     else:
-        plain = bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
-        handler.setFormatter(HumanFormatter(colour=terminal and not plain))
+        handler.setFormatter(HumanFormatter(colour=is_colourful(stream, environ)))
     root = logging.getLogger()
     for former in [known for known in root.handlers if isinstance(known, Handler)]:
         root.removeHandler(former)
     root.addHandler(handler)
     root.setLevel(level.upper())
     return handler
+
+
+def is_colourful(stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether to write in colour: on a terminal, without NO_COLOR."""
+    return stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
 
 def _time(record: logging.LogRecord) -> str:

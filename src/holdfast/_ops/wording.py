@@ -19,7 +19,7 @@ _EXACT_BELOW = 10_000
 _STATES: Mapping[Tone, tuple[str, ...]] = {
     "good": ("completed", "done", "live", "ok"),
     "warn": ("note", "paused", "processing", "retry"),
-    "bad": ("failed", "lost", "missing", "silent", "wrong"),
+    "bad": ("failed", "lost", "silent", "wrong"),
     "dim": ("blocked", "cancelled", "default", "stopped", "unset"),
 }
 _TONES = {state: tone for tone, states in _STATES.items() for state in states}

@@ -185,7 +185,7 @@ class Testing:
         `span`: seconds or a timedelta. Default: 0. `days`, `hours`, `minutes` and `seconds`: added to it, each in its
         unit: days, hours, minutes, seconds. Default: 0.
         """
-        await self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds))
+        await self._verbs.travel(self._run, _span(span, days, hours, minutes, seconds))
 
     async def _run(self, statement: Statement[T]) -> T:
         with _own_statements():
@@ -230,7 +230,7 @@ class SyncTesting:
         self, span: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
         """Move time forward for the stored jobs, without waiting. See `Testing.travel`."""
-        at_once(self._verbs.clock.advance(self._run, _span(span, days, hours, minutes, seconds)))
+        at_once(self._verbs.travel(self._run, _span(span, days, hours, minutes, seconds)))
 
     async def _run(self, statement: Statement[T]) -> T:
         return self._run_now(as_text(statement))
@@ -255,7 +255,8 @@ class KitVerbs:
     def __init__(self, app: Holdfast, state: Any) -> None:
         self._app = app
         self._state = state
-        self.clock: Clock = Clock()
+        self._passed: dict[int, timedelta] = {}
+        """The time passed for each unique window: a row that was moved back would no longer match."""
         self.feed: EventFeed = EventFeed(app)
 
     async def enqueued(self, run: StageRun, kind: str) -> list[Enqueued]:
@@ -283,6 +284,16 @@ class KitVerbs:
             known = ", ".join(self._app.schedules) or "none"
             raise HoldfastError(f"{name}: there is no schedule of this name: the schedules are {known}")
         return self._app.schedules[name].job
+
+    async def travel(self, run: StageRun, span: timedelta) -> None:
+        last: int | None = 0
+        while last is not None:
+            last = await run(advance_jobs(span, last))
+        # End the windows that are over by now. The others stay unchanged, so that they still match.
+        left = await run(open_windows())
+        self._passed = {job: self._passed.get(job, timedelta(0)) + span for job in left}
+        if over := [job for job, passed in self._passed.items() if left[job] <= passed.total_seconds()]:
+            await run(end_windows(over))
 
     async def staged(self, run: StageRun, call: Call, work: Work[T]) -> T:
         async with Stage(self._app, run, call, state=self._state) as stage:
@@ -318,24 +329,3 @@ def _seconds(timeout: Duration) -> float:
 
 async def _in_thread(function: Callable[[], Any]) -> Any:
     return await in_thread(partial(copy_context().run, function), name=NAME)
-
-
-class Clock:
-    """Tracks the time passed for each unique window, because a row that was moved back would no longer match."""
-
-    def __init__(self) -> None:
-        self._passed: dict[int, timedelta] = {}
-
-    async def advance(self, run: StageRun, span: timedelta) -> None:
-        last: int | None = 0
-        while last is not None:
-            last = await run(advance_jobs(span, last))
-        await self._advance_windows(run, span)
-
-    async def _advance_windows(self, run: StageRun, span: timedelta) -> None:
-        """End the windows that are over by now. The others stay unchanged, so that they still match."""
-        left = await run(open_windows())
-        self._passed = {job: self._passed.get(job, timedelta(0)) + span for job in left}
-        over = [job for job, passed in self._passed.items() if left[job] <= passed.total_seconds()]
-        if over:
-            await run(end_windows(over))

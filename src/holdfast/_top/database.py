@@ -13,10 +13,10 @@ from holdfast._top.cell import TONES
 from holdfast._top.dialogs import Confirmation, Reader
 from holdfast._top.fleet import KINDS, QUEUES, WORKERS
 from holdfast._top.grid import Grid
-from holdfast._top.headline import Frame, Headline, course, figures, verdict, worst_first
+from holdfast._top.headline import Frame, course, figures, verdict, worst_first
 from holdfast._top.jobs import DEAD_LETTERS, JOBS
 from holdfast._top.runners import RELAYS, RUNNERS
-from holdfast._top.screen import FAILURES, SILENT, TableScreen, error_text, trouble_of
+from holdfast._top.screen import FAILURES, DatabaseReading, TableScreen, error_text
 from holdfast._top.sheet import Jump, Query, TextPage
 
 if TYPE_CHECKING:
@@ -58,19 +58,14 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         self, database: ShownDatabase, person: Person, interval: float, *, is_one_of_several: bool = False
     ) -> None:
         """`interval`: seconds between two reads. `is_one_of_several`: whether it was opened from the list."""
-        super().__init__()
+        super().__init__(interval)
+        self.reading = DatabaseReading(database)
         self.service = database.service
         self.person = person
         self.where = database.shown
-        self.interval = interval
         self.is_one_of_several = is_one_of_several
         self.hint = "Esc returns to the list" if is_one_of_several else ""
-        self.patience = 5.0
-        """Seconds after which a read without an answer is reported."""
-        self.overview: Overview | None = None
-        self.trouble: Headline | None = None
         self.rights: Rights | None = None
-        self._asked = asyncio.Event()
         self._acting = False
         self.grids = {sheet.name: Grid(sheet) for sheet in SHEETS}
         self._verdict = Static(id="verdict", markup=False)
@@ -91,7 +86,10 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._tabs.can_focus = False
-        self.run_worker(self._keep_looking(), group="look")
+
+    @property
+    def readings(self) -> tuple[DatabaseReading]:
+        return (self.reading,)
 
     @property
     def grid(self) -> Grid:
@@ -108,57 +106,31 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     @property
     def problems(self) -> Iterable[str]:
-        found = worst_first(self.overview.problems) if self.overview is not None else []
+        found = worst_first(self.reading.overview.problems) if self.reading.overview is not None else []
         return [f"{problem.severity:<9} {problem.text}" for problem in found]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def _keep_looking(self) -> None:
-        while True:
-            self._asked.clear()
-            await self._look_patiently()
-            try:
-                async with asyncio.timeout(self.interval):
-                    await self._asked.wait()
-            except TimeoutError:
-                continue
-
-    async def _look_patiently(self) -> None:
-        """Read, and report it if that takes too long. Nothing else is read meanwhile."""
-        looking = asyncio.create_task(self._look())
-        try:
-            while not (await asyncio.wait({looking}, timeout=self.patience))[0]:
-                self.trouble = trouble_of(SILENT, self.trouble)
-                self.draw()
-        finally:
-            looking.cancel()
-        await looking
-
-    async def _look(self) -> None:
+    async def read(self, reading: DatabaseReading) -> None:
         grid, sheet, asking = self.grid, self.sheet, self.grid.asking
-        try:
-            if self.rights is None:
-                self.rights = await self.service.run(read_rights())
-            self.overview = await self.service.overview()
-            found = await sheet.read(Query(self.service, self.overview, asking))
-        except FAILURES as error:
-            self.trouble = trouble_of(error, self.trouble)
-        else:
-            self.trouble = None
-            self.looks += 1
-            if asking == grid.asking:
-                grid.show(found.rows, found.note, self.overview.at)
-        self.draw()
+        if self.rights is None:
+            self.rights = await self.service.run(read_rights())
+        reading.overview = await self.service.overview()
+        found = await sheet.read(Query(self.service, reading.overview, asking))
+        if asking == grid.asking:
+            grid.show(found.rows, found.note, reading.overview.at)
 
     # --- drawing ------------------------------------------------------------------------------------------------------
 
     def draw(self) -> None:
         frame = Frame(self._where(), self.size.width, TONES[self.app.theme])
-        self._verdict.update(verdict(self.overview, self.trouble, asyncio.get_running_loop().time(), frame))
-        if self.overview is not None:
-            self._figures.update(figures(self.overview, frame))
-            self._course.update(course(self.overview.minutes, frame))
-        self._switcher.set_class(self.trouble is not None, "old")
+        self._verdict.update(
+            verdict(self.reading.overview, self.reading.trouble, asyncio.get_running_loop().time(), frame)
+        )
+        if self.reading.overview is not None:
+            self._figures.update(figures(self.reading.overview, frame))
+            self._course.update(course(self.reading.overview.minutes, frame))
+        self._switcher.set_class(self.reading.trouble is not None, "old")
         self.draw_note()
 
     def _where(self) -> str:
@@ -181,7 +153,7 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     def action_refresh(self) -> None:
         self.draw_note()
-        self._asked.set()
+        super().action_refresh()
 
     # --- leaving ------------------------------------------------------------------------------------------------------
 
@@ -193,7 +165,7 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
             super().action_escape()
 
     def action_back(self) -> None:
-        if self.trouble is not None:
+        if self.reading.trouble is not None:
             self.service.sever()
         _ = self.app.pop_screen()
 
@@ -201,8 +173,8 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         event.stop()
-        if (row := self.grid.chosen) is not None and self.overview is not None:
-            self.run_worker(self._open(row, self.overview), group="open", exclusive=True)
+        if (row := self.grid.chosen) is not None and self.reading.overview is not None:
+            self.run_worker(self._open(row, self.reading.overview), group="open", exclusive=True)
 
     async def _open(self, row: object, overview: Overview) -> None:
         try:

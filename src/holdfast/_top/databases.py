@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,7 +14,7 @@ from holdfast._top.cell import TONES, Cell, duration, number, paint, word
 from holdfast._top.database import DatabaseScreen
 from holdfast._top.grid import Grid
 from holdfast._top.headline import worst_first
-from holdfast._top.screen import FAILURES, SILENT, TableScreen, trouble_of
+from holdfast._top.screen import DatabaseReading, TableScreen
 from holdfast._top.sheet import Column, Table, figures
 
 if TYPE_CHECKING:
@@ -28,31 +27,19 @@ if TYPE_CHECKING:
     from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.wording import Tone
     from holdfast._top.cell import Palette
-    from holdfast._top.headline import Headline
     from holdfast._top.screen import ShownDatabase
 
-# A read that takes longer loses its connection, and the next one opens another.
-_LONGEST_READ = 15.0
 _DRAW_SECONDS = 0.05
 _REASONS = 2
-_MINUTES = 60
 
 
-@dataclass(slots=True)
-class DatabaseReading:
-    database: ShownDatabase
-    overview: Overview | None = None
-    trouble: Headline | None = None
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def problems(self) -> Iterator[str]:
-        """All that is wrong there, the worst first."""
-        if self.trouble is not None:
-            passed = asyncio.get_running_loop().time() - self.trouble.since
-            yield f"{plain(self.trouble.message, 300)} ({span(max(1.0, passed))})"
-        elif self.overview is not None:
-            yield from (plain(problem.text, 300) for problem in worst_first(self.overview.problems))
+def problems_of(reading: DatabaseReading) -> Iterator[str]:
+    """Yield all that is wrong in a database, the worst first."""
+    if reading.trouble is not None:
+        passed = asyncio.get_running_loop().time() - reading.trouble.since
+        yield f"{plain(reading.trouble.message, 300)} ({span(max(1.0, passed))})"
+    elif reading.overview is not None:
+        yield from (plain(problem.text, 300) for problem in worst_first(reading.overview.problems))
 
 
 class DatabaseRow(NamedTuple):
@@ -122,14 +109,11 @@ class DatabasesScreen(TableScreen):
 
     def __init__(self, databases: Sequence[ShownDatabase], person: Person, interval: float) -> None:
         """`interval`: seconds between two reads of a database."""
-        super().__init__()
+        super().__init__(interval)
         self.hint = "Enter opens one"
-        self.readings = [DatabaseReading(database) for database in databases]
+        self._readings = [DatabaseReading(database) for database in databases]
         self.person = person
-        self.interval = interval
         self.patience = 2.0
-        """Seconds after which a read without an answer is reported."""
-        self._visible = asyncio.Event()
         self._is_drawing = False
         self._verdict = Static(id="verdict", markup=False)
         self._figures = Static(id="figures", markup=False)
@@ -143,14 +127,6 @@ class DatabasesScreen(TableScreen):
         yield self._filter
         yield Footer()
 
-    def on_mount(self) -> None:
-        for reading in self.readings:
-            self.run_worker(self._keep_looking(reading), group="look")
-
-    def on_screen_resume(self) -> None:
-        self._visible.set()
-        self.action_refresh()
-
     @property
     def grid(self) -> Grid:
         return self._grid
@@ -161,54 +137,20 @@ class DatabasesScreen(TableScreen):
 
     @property
     def problems(self) -> Iterable[str]:
-        return [f"{reading.database.name}: {problem}" for reading in self.readings for problem in reading.problems]
+        return [f"{reading.database.name}: {problem}" for reading in self.readings for problem in problems_of(reading)]
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def _keep_looking(self, reading: DatabaseReading) -> None:
-        while True:
-            await self._visible.wait()
-            reading.asked.clear()
-            await self._look_patiently(reading)
-            try:
-                async with asyncio.timeout(self.interval):
-                    await reading.asked.wait()
-            except TimeoutError:
-                continue
+    @property
+    def readings(self) -> Sequence[DatabaseReading]:
+        return self._readings
 
-    async def _look_patiently(self, reading: DatabaseReading) -> None:
-        """Read one database, and report it if that takes too long."""
-        clock = asyncio.get_running_loop().time
-        began = clock()
-        looking = asyncio.create_task(self._look(reading))
-        try:
-            while not (await asyncio.wait({looking}, timeout=self.patience))[0]:
-                # A known reason says more than the silence of the next attempt.
-                reading.trouble = reading.trouble or trouble_of(SILENT, None)
-                if clock() - began >= _LONGEST_READ:
-                    reading.database.service.sever()
-                self._draw_soon()
-        finally:
-            looking.cancel()
-        await looking
-
-    async def _look(self, reading: DatabaseReading) -> None:
-        try:
-            reading.overview = await reading.database.service.overview(_MINUTES)
-        except FAILURES as error:
-            reading.trouble = trouble_of(error, reading.trouble)
-        else:
-            reading.trouble = None
-            self.looks += 1
-        self._draw_soon()
-
-    def action_refresh(self) -> None:
-        for reading in self.readings:
-            reading.asked.set()
+    async def read(self, reading: DatabaseReading) -> None:
+        reading.overview = await reading.database.service.overview()
 
     # --- drawing ------------------------------------------------------------------------------------------------------
 
-    def _draw_soon(self) -> None:
+    def redraw(self) -> None:
         """Draw once for many answers that come at about the same time."""
         if not self._is_drawing:
             self._is_drawing = True
@@ -224,7 +166,9 @@ class DatabasesScreen(TableScreen):
         self._figures.update(self._sums(palette))
         if self._grid.ordered_columns:
             rows = [
-                DatabaseRow(reading.database, reading.overview, reading.trouble is not None, next(reading.problems, ""))
+                DatabaseRow(
+                    reading.database, reading.overview, reading.trouble is not None, next(problems_of(reading), "")
+                )
                 for reading in self.readings
             ]
             self._grid.show(rows, "", datetime.now(UTC))
@@ -247,7 +191,7 @@ class DatabasesScreen(TableScreen):
             summary, tone = f"✔ all is well in {counted(many, 'database')}", "good"
         yield paint(f" {summary}", tone, palette, bold=tone != "dim")
         for reading in silent[:_REASONS]:
-            yield paint(f"   {reading.database.name}: {next(reading.problems, '')}", "bad", palette)
+            yield paint(f"   {reading.database.name}: {next(problems_of(reading), '')}", "bad", palette)
         if len(silent) > _REASONS:
             yield paint(f"   and {len(silent) - _REASONS} more: press !", "dim", palette)
 
@@ -273,6 +217,6 @@ class DatabasesScreen(TableScreen):
         event.stop()
         row: DatabaseRow | None = self._grid.chosen
         if row is not None:
-            self._visible.clear()
+            self.may_read.clear()
             opened = DatabaseScreen(row.database, self.person, self.interval, is_one_of_several=True)
             _ = self.app.push_screen(opened)

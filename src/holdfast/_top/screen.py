@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import psycopg
@@ -20,10 +22,11 @@ from holdfast._top.headline import Headline
 from holdfast._top.sheet import TextPage, Words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from textual.binding import BindingType
 
+    from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.service import Service
     from holdfast._top.grid import Grid
 
@@ -31,6 +34,8 @@ _LONGEST_FILTER = 200
 FAILURES = (RequestRefused, HoldfastError, psycopg.Error, OSError)
 """The errors of a read or an action."""
 SILENT = RequestRefused(503, "silent", "the database does not answer")
+# A read that takes longer loses its connection, and the next one opens another.
+_LONGEST_READ = 15.0
 
 
 class ShownDatabase(NamedTuple):
@@ -47,8 +52,19 @@ class ShownDatabase(NamedTuple):
         return f"{self.name}: {self.where}" if self.name else self.where
 
 
+@dataclass(slots=True)
+class DatabaseReading:
+    """The last answer of a database, and why there is no newer one."""
+
+    database: ShownDatabase
+    overview: Overview | None = None
+    trouble: Headline | None = None
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set to read at once."""
+
+
 class TableScreen(Screen[None]):
-    """Sorts and filters the visible table."""
+    """Reads databases periodically; sorts and filters the visible table."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "Filter", key_display="/"),
@@ -61,8 +77,13 @@ class TableScreen(Screen[None]):
         Binding("escape", "escape", "Drop the filter", show=False),
     ]
 
-    def __init__(self) -> None:
+    def __init__(self, interval: float) -> None:
+        """`interval`: seconds between two reads of a database."""
         super().__init__()
+        self.interval = interval
+        self.patience = 5.0
+        """Seconds after which a read without an answer is reported."""
+        self.may_read = asyncio.Event()
         self.looks = 0
         """Number of complete reads."""
         self.hint = ""
@@ -89,14 +110,70 @@ class TableScreen(Screen[None]):
     def draw(self) -> None:
         """Draw everything around the tables."""
 
+    @property
     @abstractmethod
+    def readings(self) -> Sequence[DatabaseReading]:
+        """The databases of the screen."""
+
+    @abstractmethod
+    async def read(self, reading: DatabaseReading) -> None:
+        """Read what the screen shows of this database."""
+
+    async def keep_reading(self, reading: DatabaseReading) -> None:
+        """Read a database periodically while the screen is visible, one read at a time."""
+        while True:
+            await self.may_read.wait()
+            reading.asked.clear()
+            await self._read_patiently(reading)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.interval):
+                    await reading.asked.wait()
+
+    async def _read_patiently(self, reading: DatabaseReading) -> None:
+        """Read once, and report it if that takes too long."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        task = asyncio.create_task(self._read(reading))
+        try:
+            while not (await asyncio.wait({task}, timeout=self.patience))[0]:
+                # A known reason says more than the silence of the next attempt.
+                reading.trouble = reading.trouble or trouble_of(SILENT, None)
+                if clock() - began >= _LONGEST_READ:
+                    reading.database.service.sever()
+                self.redraw()
+        finally:
+            task.cancel()
+        await task
+
+    async def _read(self, reading: DatabaseReading) -> None:
+        try:
+            await self.read(reading)
+        except FAILURES as error:
+            reading.trouble = trouble_of(error, reading.trouble)
+        else:
+            reading.trouble = None
+            self.looks += 1
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Draw what was read."""
+        self.draw()
+
     def action_refresh(self) -> None:
         """Read again at once."""
+        for reading in self.readings:
+            reading.asked.set()
+
+    def on_screen_resume(self) -> None:
+        self.may_read.set()
+        self.action_refresh()
 
     def on_mount(self) -> None:
         self._filter.display = False
         self.grid.focus()
         self.draw()
+        for reading in self.readings:
+            self.run_worker(self.keep_reading(reading), group="read")
 
     def on_resize(self) -> None:
         self.draw()

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from inspect import iscoroutinefunction
 from math import ceil
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from django.apps import apps
 from django.conf import settings
@@ -29,7 +29,6 @@ from holdfast.contrib.django._application import application
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import ModuleType
 
     from django.tasks.backends.base import BaseTaskBackend
     from django.tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
@@ -103,7 +102,7 @@ class HoldfastBackend(BaseTaskBackend):
         conn, row = connections[self.database], None
         if result_id.isdecimal() and len(result_id) <= _LAST_ID_DIGITS:
             row = run_sync(conn, read_job(int(result_id)))
-        task = None if row is None else _loaded(row["kind"]) or _registered(row["kind"])
+        task = None if row is None else _registered(row["kind"])
         if row is None or task is None:
             raise TaskResultDoesNotExist(result_id)
         attempts = run_sync(conn, list_attempts(row["id"]))
@@ -119,7 +118,7 @@ class HoldfastBackend(BaseTaskBackend):
         known = app.kinds.get(task.module_path)
         if isinstance(known, Kind):
             return known
-        handler = _async_handler(task, type(self)) if iscoroutinefunction(task.func) else _handler(task, type(self))
+        handler = _handler(task, type(self))
         return app.job(task.module_path, queue=task.queue_name, retry=self.options.get("RETRY"))(handler)
 
     def _read(self, task: Task[..., Any], row: dict[str, Any], attempts: list[AttemptRow]) -> TaskResult[..., Any]:
@@ -162,8 +161,8 @@ def register_tasks(app: Holdfast) -> None:
         if config.module is not None and module_has_submodule(config.module, "tasks")
     ]
     names += [name for backend in backends.values() for name in backend.options.get("MODULES", ())]
-    for task in (task for name in names for task in _tasks_in(import_module(name))):
-        if task.backend in backends:
+    for task in (found for name in names for found in vars(import_module(name)).values()):
+        if isinstance(task, Task) and task.backend in backends:
             backends[task.backend].kind_of(app, task)
 
 
@@ -174,14 +173,12 @@ def _backends() -> Iterator[tuple[str, HoldfastBackend]]:
             yield alias, backend(alias, params)
 
 
-def _tasks_in(module: ModuleType) -> Iterator[Task[..., Any]]:
-    return (found for found in vars(module).values() if isinstance(found, Task))
-
-
 def _registered(path: str) -> Task[..., Any] | None:
-    """Return the task at this path once all tasks are registered. See `_loaded`."""
-    register_tasks(application())
-    return _loaded(path)
+    """Return the task at this path; None if there is none, also after all tasks were registered."""
+    if (found := _loaded(path)) is None:
+        register_tasks(application())
+        found = _loaded(path)
+    return found
 
 
 def _loaded(path: str) -> Task[..., Any] | None:
@@ -194,28 +191,20 @@ def _loaded(path: str) -> Task[..., Any] | None:
     return found if isinstance(found, Task) else None
 
 
-def _handler(task: Task[..., Any], backend: type[HoldfastBackend]) -> Any:
+def _handler(task: Task[..., Any], sender: type[HoldfastBackend]) -> Any:
     def run(job: Job[Any], args: list[Any], kwargs: dict[str, Any], backend: str = "", priority: int = 0) -> Any:
-        called = {"backend": backend, "args": args, "kwargs": kwargs}
-        running = _Running(sender, job, task.using(priority=priority), **called)
-        with running:
+        with _Running(sender, job, task.using(priority=priority), backend=backend, args=args, kwargs=kwargs) as running:
             running.value = task.func(*running.context, *args, **kwargs)
         return running.value
 
-    sender = backend
-    return run
-
-
-def _async_handler(task: Task[..., Any], backend: type[HoldfastBackend]) -> Any:
-    async def run(job: Job[Any], args: list[Any], kwargs: dict[str, Any], backend: str = "", priority: int = 0) -> Any:
-        called = {"backend": backend, "args": args, "kwargs": kwargs}
-        running = _Running(sender, job, task.using(priority=priority), **called)
-        with running:
+    async def run_async(
+        job: Job[Any], args: list[Any], kwargs: dict[str, Any], backend: str = "", priority: int = 0
+    ) -> Any:
+        with _Running(sender, job, task.using(priority=priority), backend=backend, args=args, kwargs=kwargs) as running:
             running.value = await task.func(*running.context, *args, **kwargs)
         return running.value
 
-    sender = backend
-    return run
+    return run_async if iscoroutinefunction(task.func) else run
 
 
 class _Running:
@@ -242,8 +231,9 @@ class _Running:
         """The task's first argument, if it takes a context."""
         return (TaskContext(task_result=self._result),) if self._result.task.takes_context else ()
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> Self:
         task_started.send(self._sender, task_result=self._result)
+        return self
 
     def __exit__(self, _type: object, raised: BaseException | None, _traceback: object) -> None:
         if raised is None:
