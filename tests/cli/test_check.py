@@ -172,7 +172,7 @@ def test_no_database() -> None:
     assert output.status == 1
     assert findings(output)["database"] == (
         "wrong",
-        "no database: set HOLDFAST_DATABASE_URL or DATABASE_URL, or give the application one: Holdfast(url)",
+        "no database: give the application one: Holdfast(url), or set HOLDFAST_DATABASE_URL or DATABASE_URL",
     )
 
 

@@ -344,8 +344,9 @@ def test_progress_is_one_line_that_is_gone_at_the_end(monkeypatch: pytest.Monkey
     shown = Terminal() if terminal else io.StringIO()
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr(progress, "_PACE", (0.0, 0.0))
-    with import_outbox._RowsLine(argparse.Namespace(json=False), 10, "imported") as line_of_rows:
-        line_of_rows(Tally(imported=Counter(mail=4), started=time.monotonic() - 2))
+    with progress.ProgressLine(argparse.Namespace(json=False)) as line_of_rows:
+        show = import_outbox._progress(line_of_rows, 10, "imported")
+        show(Tally(imported=Counter(mail=4), started=time.monotonic() - 2))
     line = "imported 4 of 10, 2 rows/s"
     assert shown.getvalue() == (f"\r\x1b[K[########............]  40% {line}\r\x1b[K" if terminal else f"{line}\n")
 

@@ -85,10 +85,9 @@ class Terminal:
         return bool(piece)
 
 
-@pytest.mark.parametrize("theme", ["dark", "light"])
-def test_it_draws_and_quits(database: str, connect: Callable[..., psycopg.Connection[Any]], theme: str) -> None:
+def test_it_draws_and_quits(database: str, connect: Callable[..., psycopg.Connection[Any]]) -> None:
     enqueue(connect(), job(queue="seen-in-the-terminal"))
-    with Terminal("top", "--interval", "0.5", "--theme", theme, database=database) as terminal:
+    with Terminal("top", "--interval", "0.5", database=database) as terminal:
         terminal.see("seen-in-the-terminal")
         terminal.type(b"?")
         terminal.see("Sorting and filtering")
@@ -157,7 +156,7 @@ def test_a_database_that_is_not_there() -> None:
     assert b"\x1b[?1049h" not in terminal.seen
 
 
-@pytest.mark.parametrize("arguments", [["--interval", "0.1"], ["--interval", "x"], ["--theme", "pink"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["--interval", "0.1"], ["--interval", "x"]], ids=" ".join)
 def test_called_wrongly(arguments: list[str]) -> None:
     output = holdfast("top", *arguments)
     assert output.status == 2

@@ -373,7 +373,7 @@ def test_an_application_that_cannot_be_loaded(shop: Path, database: str, name: s
 @pytest.mark.parametrize(
     ("variables", "status", "message"),
     [
-        ({}, 2, "no database: set HOLDFAST_DATABASE_URL or DATABASE_URL, or give the application one: Holdfast(url)"),
+        ({}, 2, "no database: give the application one: Holdfast(url), or set HOLDFAST_DATABASE_URL or DATABASE_URL"),
         (
             {"DATABASE_URL": "postgresql://me:a@hush@there/db"},
             2,

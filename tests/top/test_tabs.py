@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast._top.cell import LIGHT, TONES
 from holdfast._top.database import SHEETS
 from tests.kit.waiting import until
 from tests.top.shop import shop
@@ -137,17 +136,6 @@ async def test_everything_fits_into_80_by_24_and_survives_less(busy: Shop, datab
         await watched.pilot.resize_terminal(200, 60)
         await watched.look()
         assert watched.screen.reading.trouble is None
-
-
-async def test_light_and_dark(busy: Shop, database: str) -> None:
-    async with watching(database) as watched:
-        dark = watched.screen.grid.get_row_at(0)[1].style
-        await watched.press("t")
-        assert watched.top.theme == LIGHT
-        light = watched.screen.grid.get_row_at(0)[1].style
-        assert dark != light
-        assert str(light) in TONES[LIGHT].values()
-        assert "1 Queues" in watched.text
 
 
 async def test_the_keys_are_explained(database: str) -> None:

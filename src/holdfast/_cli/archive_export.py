@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from holdfast._archive.export import Exporter, ExportTaken
 from holdfast._archive.runners import ArchiveRunners
@@ -43,10 +43,11 @@ _COLUMNS = ("source", "period", "rows", "size", "result")
 
 class _Done(NamedTuple):
     period: Period
+    result: Literal["verified", "taken", "failed"]
+    """`taken`: another process exports it."""
     rows: int | None = None
     bytes: int | None = None
     error: str | None = None
-    taken: bool = False
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -93,12 +94,12 @@ async def _export_all(exporter: Exporter, chosen: Chosen, line: ProgressLine) ->
         show(0)
         try:
             upload = await exporter.export(period, keep_ms=keep_ms, on_rows=show)
-        except ExportTaken as taken:
-            done.append(_Done(period, error=None, taken=bool(taken)))
+        except ExportTaken:
+            done.append(_Done(period, "taken"))
         except Exception as exc:  # noqa: BLE001 - the others are exported all the same
-            done.append(_Done(period, error=Failure.of(exc).text))
+            done.append(_Done(period, "failed", error=Failure.of(exc).text))
         else:
-            done.append(_Done(period, upload.rows, upload.bytes))
+            done.append(_Done(period, "verified", upload.rows, upload.bytes))
     return done
 
 
@@ -179,20 +180,8 @@ async def _explain(arguments: argparse.Namespace, conn: psycopg.AsyncConnection[
 
 
 def _object(done: _Done) -> dict[str, Any]:
-    return {
-        "source": done.period.source,
-        "starts_on": done.period.starts_on,
-        "ends_on": done.period.ends_on,
-        "part": done.period.part,
-        "rows": done.rows,
-        "bytes": done.bytes,
-        "result": _result(done),
-        "error": done.error,
-    }
-
-
-def _result(done: _Done) -> str:
-    return "failed" if done.error else "taken" if done.taken else "verified"
+    period = {name: getattr(done.period, name) for name in ("source", "starts_on", "ends_on", "part")}
+    return period | {"rows": done.rows, "bytes": done.bytes, "result": done.result, "error": done.error}
 
 
 def _print(done: Sequence[_Done], location: Location) -> None:
@@ -203,7 +192,7 @@ def _print(done: Sequence[_Done], location: Location) -> None:
             bucket.period(one.period),
             None if one.rows is None else f"{one.rows:,}",
             bucket.size(one.bytes),
-            f"failed: {one.error}" if one.error else labels[_result(one)],
+            f"failed: {one.error}" if one.error else labels[one.result],
         )
         for one in done
     ]

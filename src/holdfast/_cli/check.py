@@ -141,7 +141,7 @@ def _databases(
 ) -> Iterator[Finding]:
     """Look at every database, or at that of this name, and continue with the next one where a look fails."""
     try:
-        found = load.databases(app, settings)
+        found = load.databases(app)
     except CommandError as stop:
         yield Finding("wrong", "-", "database", str(stop))
         return

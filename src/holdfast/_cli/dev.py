@@ -129,7 +129,7 @@ def _prepare(arguments: argparse.Namespace) -> int:
             raise
         print(f"holdfast dev: {error}", file=sys.stderr)
         return _NOT_LOADED
-    for database in load.databases(app, Settings.load(os.environ)):
+    for database in load.databases(app):
         with session.connect(database) as conn, translated(conn):
             try:
                 schema.check(conn)

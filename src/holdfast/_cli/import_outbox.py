@@ -8,7 +8,7 @@ reported and left. Exit status: 0 if no row is left, else 1.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from psycopg import IsolationLevel
 
@@ -27,13 +27,15 @@ from holdfast._store import schema
 from holdfast._store.outbox import OutboxTable, list_columns, list_tables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import psycopg
 
     from holdfast._app.app import Holdfast
-    from holdfast._cli.importing import Imported, Tally
+    from holdfast._cli.importing import Imported, Progressing, Tally
     from holdfast._store.outbox import Condition, OutboxColumn, TypeCount
+
+    Find: TypeAlias = Callable[[str, str], OutboxColumn]
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "procrastinate": {
@@ -108,8 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _preview(arguments: argparse.Namespace, importer: Importer) -> int:
     counts = importer.count()
-    with _RowsLine(arguments, _importable(importer, counts), "checked") as progress:
-        tally = importer.preview(progress)
+    with ProgressLine(arguments) as line:
+        tally = importer.preview(_progress(line, _importable(importer, counts), "checked"))
     if arguments.json:
         table.print_json(_as_json(importer, counts, tally))
     else:
@@ -122,8 +124,8 @@ def _apply(arguments: argparse.Namespace, importer: Importer) -> int:
     with session.bounded(importer.conn):
         entry = audit_entry(session.person(), "outbox.import", target=importer.table.source, detail=options)
         run_sync(importer.conn, entry)
-    with _RowsLine(arguments, _importable(importer, importer.count()), "imported") as progress:
-        tally = importer.apply(progress)
+    with ProgressLine(arguments) as line:
+        tally = importer.apply(_progress(line, _importable(importer, importer.count()), "imported"))
     left = importer.count()
     if arguments.json:
         table.print_json(_as_json(importer, left, tally))
@@ -134,15 +136,15 @@ def _apply(arguments: argparse.Namespace, importer: Importer) -> int:
 
 def _importer(arguments: argparse.Namespace, conn: psycopg.Connection[Any], app: Holdfast | None) -> Importer:
     given = _options(arguments)
-    columns = _columns(conn, given["table"])
-    outbox = _table(given, columns)
+    schema_name, name, find = _columns(conn, given["table"])
+    outbox = _table(schema_name, name, given, find)
     return Importer(
         conn,
         outbox,
         Conversion(outbox.source, arguments.to, _names(arguments, app), app),
         batch=arguments.batch,
         limit=arguments.limit,
-        values=tuple((columns.find("--set", name), value) for name, value in given["set"] or ()),
+        values=tuple((find("--set", name), value) for name, value in given["set"] or ()),
         delete=bool(given["delete"]),
     )
 
@@ -162,65 +164,58 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
     return chosen
 
 
-class _Columns:
-    """The columns of the other table by name."""
-
-    def __init__(self, schema_name: str, name: str, columns: Sequence[OutboxColumn]) -> None:
-        self.schema = schema_name
-        self.name = name
-        self.source = f"{schema_name}.{name}"
-        self._columns = {column.name: column for column in columns}
-
-    def find(self, option: str, name: str) -> OutboxColumn:
-        if name not in self._columns:
-            meant = session.meant(name, list(self._columns))
-            raise CommandError(f"{option}: {self.source} has no column {name}: {meant}", status=2)
-        return self._columns[name]
-
-
-def _columns(conn: psycopg.Connection[Any], given: str) -> _Columns:
+def _columns(conn: psycopg.Connection[Any], given: str) -> tuple[str, str, Find]:
+    """Return the schema and the name of the other table, and what finds one of its columns for an option."""
     schema_name, dot, name = given.rpartition(".")
     schema_name = schema_name if dot else "public"
-    columns = session.run(conn, list_columns(schema_name, name))
+    source = f"{schema_name}.{name}"
+    columns = {column.name: column for column in session.run(conn, list_columns(schema_name, name))}
     if not columns:
-        meant = session.meant(f"{schema_name}.{name}", session.run(conn, list_tables()))
-        raise CommandError(f"--table: there is no table {schema_name}.{name}: {meant}", status=2)
-    return _Columns(schema_name, name, columns)
+        meant = session.meant(source, session.run(conn, list_tables()))
+        raise CommandError(f"--table: there is no table {source}: {meant}", status=2)
+
+    def find(option: str, column: str) -> OutboxColumn:
+        if column not in columns:
+            meant = session.meant(column, list(columns))
+            raise CommandError(f"{option}: {source} has no column {column}: {meant}", status=2)
+        return columns[column]
+
+    return schema_name, name, find
 
 
-def _table(given: Mapping[str, Any], columns: _Columns) -> OutboxTable:
-    id_ = columns.find("--id", given["id"])
+def _table(schema_name: str, name: str, given: Mapping[str, Any], find: Find) -> OutboxTable:
+    id_ = find("--id", given["id"])
     if id_.plain_type not in _IDS:
         raise CommandError(f"--id: {id_.name} is of type {id_.type}, and can be one of {', '.join(_IDS)}", status=2)
     if not id_.unique or not id_.required:
         raise CommandError(f"--id: {id_.name} must be NOT NULL and have a unique index of its own", status=2)
     for option in ("created", "at"):
-        if given[option] and (column := columns.find(f"--{option}", given[option])).plain_type not in _TIMES:
+        if given[option] and (column := find(f"--{option}", given[option])).plain_type not in _TIMES:
             raise CommandError(f"--{option}: {column.name} is of type {column.type}, and not a time", status=2)
 
     def optional(option: str) -> OutboxColumn | None:
-        return columns.find(f"--{option}", given[option]) if given[option] else None
+        return find(f"--{option}", given[option]) if given[option] else None
 
     return OutboxTable(
-        columns.schema,
-        columns.name,
+        schema_name,
+        name,
         id=id_,
-        type=columns.find("--type", given["type"]),
-        payload=columns.find("--payload", given["payload"]),
+        type=find("--type", given["type"]),
+        payload=find("--payload", given["payload"]),
         key=optional("key"),
         due=optional("at"),
         created=optional("created"),
-        conditions=_conditions(given, columns),
+        conditions=_conditions(given, find),
     )
 
 
-def _conditions(given: Mapping[str, Any], columns: _Columns) -> tuple[Condition, ...]:
+def _conditions(given: Mapping[str, Any], find: Find) -> tuple[Condition, ...]:
     """Return the conditions: values of one column are alternatives, and all columns must match."""
     values: dict[str, tuple[str, ...]] = {}
     for name, value in given["where"] or ():
         values[name] = (*values.get(name, ()), value)
-    matching: list[Condition] = [(columns.find("--where", name), any_of) for name, any_of in values.items()]
-    return (*matching, *((columns.find("--where-null", name), None) for name in given["where_null"] or ()))
+    matching: list[Condition] = [(find("--where", name), any_of) for name, any_of in values.items()]
+    return (*matching, *((find("--where-null", name), None) for name in given["where_null"] or ()))
 
 
 def _names(arguments: argparse.Namespace, app: Holdfast | None) -> dict[str, str]:
@@ -250,18 +245,15 @@ def _unknown(importer: Importer, counts: Sequence[TypeCount]) -> int:
     return sum(count.rows for count in counts) - _importable(importer, counts)
 
 
-class _RowsLine(ProgressLine):
-    """Shows how many rows are done."""
+def _progress(line: ProgressLine, importable: int, done: str) -> Progressing:
+    """Return what shows how many rows are done."""
 
-    def __init__(self, arguments: argparse.Namespace, total: int, done: str) -> None:
-        super().__init__(arguments)
-        self._total = total
-        self._done = done
+    def show(tally: Tally) -> None:
+        rows = tally.rows + tally.refused
+        total = max(importable, rows)
+        line.show(rows / max(total, 1), f"{done} {rows:,} of {total:,}, {rows / tally.seconds:,.0f} rows/s")
 
-    def __call__(self, tally: Tally) -> None:
-        done = tally.rows + tally.refused
-        total = max(self._total, done)
-        self.show(done / max(total, 1), f"{self._done} {done:,} of {total:,}, {done / tally.seconds:,.0f} rows/s")
+    return show
 
 
 def _print_preview(importer: Importer, counts: Sequence[TypeCount], tally: Tally) -> None:

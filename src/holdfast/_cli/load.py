@@ -14,15 +14,15 @@ from holdfast._app.app import Holdfast
 from holdfast._cli import session
 from holdfast._cli.session import CommandError, Database
 from holdfast._logs.failure import Failure
-from holdfast._model.databases import databases_of, place_of, split_name
-from holdfast._model.settings import Settings
+from holdfast._model.databases import place_of, split_name
 
 if TYPE_CHECKING:
     import argparse
     from types import ModuleType
 
+    from holdfast._model.settings import Settings
+
 _HELP = "the application, as module:attribute, e.g. shop.jobs:app"
-_VARIABLES = "HOLDFAST_DATABASE_URL or DATABASE_URL"
 
 
 def configure(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
@@ -45,22 +45,15 @@ def load(name: str) -> Holdfast:
     return app
 
 
-def databases(app: Holdfast | None, settings: Settings) -> list[Database]:
+def databases(app: Holdfast | None) -> list[Database]:
     """Return the databases of the application, otherwise those of the environment.
 
     An invalid address is refused here, and its text is not repeated.
     """
     if app is not None and app.has_own_database:
         found = session.of_databases("the application", app.databases)
-    elif settings.databases_file is not None:
-        found = session.of_databases(settings.label("databases_file"), databases_of(settings))
-    elif len(settings.database_urls) > 1:
-        found = session.of_databases(settings.label("database_urls"), databases_of(settings))
     else:
-        pairs = map(split_name, settings.database_urls)
-        found = [Database(name or "", settings.label("database_urls"), url) for name, url in pairs]
-    if not found:
-        raise CommandError(f"no database: set {_VARIABLES}, or give the application one: Holdfast(url)", status=2)
+        found = session.of_environment("give the application one: Holdfast(url)")
     for database in found:
         session.options(database.source, database.url)
     return found
@@ -81,7 +74,7 @@ def elsewhere(app: Holdfast, settings: Settings) -> str:
 def choose(arguments: argparse.Namespace, app: Holdfast) -> None:
     """Let the options of the command name one database of the application, unless they name an address."""
     if arguments.database_url is None:
-        found = databases(app, Settings.load(os.environ))
+        found = databases(app)
         name = getattr(arguments, "database", None)
         chosen = session.only(found) if name is None else session.named(name, found)
         arguments.database_url, arguments.database = chosen.url, None

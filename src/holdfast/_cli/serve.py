@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> None:
     require("ops", "starlette", "uvicorn", "psycopg_pool", "jwt")
     app = load.load(arguments.app) if arguments.app else None
     settings = Settings.load(os.environ)
-    databases = _databases(arguments, app, settings)
+    databases = _databases(arguments, app)
     application = _application(arguments, app, databases)
     process.start_log(arguments, settings)
     with args.Address(arguments.host, arguments.port).bind() as listening:
@@ -97,12 +97,12 @@ def run(arguments: argparse.Namespace) -> None:
         asyncio.run(_serve(application, listening, arguments))
 
 
-def _databases(arguments: argparse.Namespace, app: Holdfast | None, settings: Settings) -> list[Database]:
+def _databases(arguments: argparse.Namespace, app: Holdfast | None) -> list[Database]:
     """Return the databases: from the options, otherwise those of the application or the environment."""
     if arguments.database_url or app is None:
         found = session.listed(arguments)
     else:
-        found = load.databases(app, settings)
+        found = load.databases(app)
         if arguments.database is not None:
             found = [session.named(arguments.database, found)]
     for database in found:

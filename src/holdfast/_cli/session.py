@@ -232,7 +232,8 @@ def listed(arguments: argparse.Namespace) -> list[Database]:
     return found if name is None else [named(name, found)]
 
 
-def of_environment() -> list[Database]:
+def of_environment(otherwise: str = "give --database-url") -> list[Database]:
+    """Return the databases that the environment names. `otherwise`: what else an error advises."""
     if path := os.environ.get(_FILE):
         return of_databases(_FILE, Databases.read(path))
     for source in _VARIABLES:
@@ -242,7 +243,7 @@ def of_environment() -> list[Database]:
                 return of_databases(source, databases_at(urls, source))
             name, url = split_name(text)
             return [Database(name or "", source, url)]
-    raise CommandError(f"no database: give --database-url, or set {' or '.join(_VARIABLES)}", status=2)
+    raise CommandError(f"no database: {otherwise}, or set {' or '.join(_VARIABLES)}", status=2)
 
 
 def of_databases(source: str, databases: Databases) -> list[Database]:

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app)
     settings = Settings.load(os.environ)
-    load.databases(app, settings)
+    load.databases(app)
     process.start_log(arguments, settings)
     status, place = 1, process.Process(settings)
     try:

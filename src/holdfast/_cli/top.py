@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from holdfast._top.application import Top
     from holdfast._top.screen import ShownDatabase
 
-_THEMES = ("dark", "light")
 _FASTEST, _SLOWEST = 0.5, 3600.0
 _GONE_SECONDS = 1.0
 # Detect a silently lost connection within half a minute.
@@ -48,7 +46,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help="between two looks (default: 2)",
     )
-    parser.add_argument("--theme", choices=_THEMES, help="default: by COLORFGBG, else dark; the key t changes it")
 
 
 def run(arguments: argparse.Namespace) -> None:
@@ -64,16 +61,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 async def _watch(arguments: argparse.Namespace) -> None:
     from holdfast._top.application import Top
-    from holdfast._top.cell import DARK, LIGHT, theme_of
 
-    theme = {"dark": DARK, "light": LIGHT, None: theme_of(os.environ)}[arguments.theme]
     databases = session.listed(arguments)
     if len(databases) == 1:
         with session.opened(databases[0]):  # reports a wrong address more precisely than the service
             pass
     async with AsyncExitStack() as stack:
         watched = [await stack.enter_async_context(_watched(database)) for database in databases]
-        top = Top(watched, session.person(), interval=arguments.interval, theme=theme)
+        top = Top(watched, session.person(), interval=arguments.interval)
         leaving = asyncio.create_task(_leave_with_terminal(top))
         try:
             await top.run_async()

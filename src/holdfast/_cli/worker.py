@@ -70,7 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     app = load.load(arguments.app)
     settings = Settings.load(os.environ)
-    load.databases(app, settings)
+    load.databases(app)
     process.start_log(arguments, settings)
     if warning := load.elsewhere(app, settings):
         log.warning("%s", warning)

@@ -3,7 +3,6 @@
 In the order in which a test uses them:
 
 kit.py      offers `Testing`, the verbs of a test
-awaited.py  remembers the calls of verbs that were not awaited
 stage.py    runs jobs one at a time, like a worker, also behind a sync call
 events.py   makes the jobs of a test's events
 results.py  holds the enqueued jobs and the attempts of a drain, and compares them with the expected ones

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import contextmanager
 from contextvars import copy_context
 from datetime import timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from holdfast._drivers import AsyncConnection, SyncConnection, run, run_sync
 from holdfast._engine.keeper import in_thread
-from holdfast._model.call import type_name
+from holdfast._model.call import callers_place, type_name
 from holdfast._model.connection import USE_ASYNC, USE_SYNC
 from holdfast._model.duration import as_timedelta
 from holdfast._model.errors import HoldfastError, UnknownKind, UnsupportedConnection
@@ -19,7 +18,6 @@ from holdfast._model.job import Handle
 from holdfast._model.kind import Kind
 from holdfast._model.new_job import OMITTED, NewJob, check_new_job
 from holdfast._store.testing import advance_jobs, end_windows, enqueued_jobs, enqueued_kinds, open_windows
-from holdfast._testing.awaited import Calls, awaited
 from holdfast._testing.events import EventFeed
 from holdfast._testing.results import Enqueued, Expected, enqueued_of
 from holdfast._testing.stage import NAME, Stage, as_text, at_once, drive
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-C = TypeVar("C", bound=type[Any])
+P = ParamSpec("P")
 
 MOST = 1000
 LONGEST = timedelta(seconds=30)
@@ -58,41 +56,49 @@ def _own_statements() -> Iterator[None]:
         raise _UnfitConnectionError(str(exc)) from None
 
 
-def _explains_connections(cls: C) -> C:
-    """Decorate a kit so that a verb on the other sort of connection ends in one line, which names the verb to write."""
-    for name, verb in list(vars(cls).items()):
-        if inspect.isfunction(verb) and not name.startswith("_"):
-            setattr(cls, name, _explaining(name, verb))
-    return cls
+def _awaited(
+    verb: Callable[Concatenate[Testing, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Testing, P], Coroutine[Any, Any, T]]:
+    """Decorate an async verb so that its kit keeps each call until it begins to run: one never awaited checks nothing.
 
-
-def _explaining(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
-    def unfit(exc: _UnfitConnectionError) -> UnsupportedConnection:
-        message = str(exc).replace(USE_SYNC, f"write holdfast.sync.{name}(…), without await")
-        return UnsupportedConnection(message.replace(USE_ASYNC, f"write await holdfast.{name}(…)"))
+    On the other sort of connection it ends in one line, which names the verb to write.
+    """
 
     @wraps(verb)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        __tracebackhide__ = True
-        try:
-            answer = verb(*args, **kwargs)
-        except _UnfitConnectionError as exc:
-            raise unfit(exc) from None
+    def call(self: Testing, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        this = object()
+        self._calls[this] = f"{verb.__name__}() at {callers_place()}"
 
         @wraps(verb)
-        async def waited_for() -> Any:
+        async def run() -> T:
             __tracebackhide__ = True
+            del self._calls[this]
             try:
-                return await answer
+                return await verb(self, *args, **kwargs)
             except _UnfitConnectionError as exc:
-                raise unfit(exc) from None
+                right = f"write holdfast.sync.{verb.__name__}(…), without await"
+                raise UnsupportedConnection(str(exc).replace(USE_SYNC, right)) from None
 
-        return waited_for() if inspect.iscoroutine(answer) else answer
+        return run()
 
     return call
 
 
-@_explains_connections
+def _explained(verb: Callable[Concatenate[SyncTesting, P], T]) -> Callable[Concatenate[SyncTesting, P], T]:
+    """Decorate a sync verb as `_awaited` does for the other sort of connection."""
+
+    @wraps(verb)
+    def call(self: SyncTesting, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        __tracebackhide__ = True
+        try:
+            return verb(self, *args, **kwargs)
+        except _UnfitConnectionError as exc:
+            right = f"write await holdfast.{verb.__name__}(…)"
+            raise UnsupportedConnection(str(exc).replace(USE_ASYNC, right)) from None
+
+    return call
+
+
 class Testing:
     """Inspects jobs, runs them and advances their time, on one connection and in its current transaction.
 
@@ -110,14 +116,14 @@ class Testing:
         self.sync: SyncTesting = SyncTesting(verbs, cast("SyncConnection", connection))
         """The same verbs for synchronous connections: `kit.sync.drain()`."""
         self._verbs = verbs
-        self._calls: Calls = {}
+        self._calls: dict[object, str] = {}
 
     @property
     def unawaited(self) -> list[str]:
         """The calls of these verbs that were never awaited and so did nothing, each with its line."""
         return list(self._calls.values())
 
-    @awaited
+    @_awaited
     async def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
         """Fail unless this job was enqueued: with its kind, payload and given options, whether it waits or has ended.
 
@@ -126,12 +132,12 @@ class Testing:
         __tracebackhide__ = True
         await self._verbs.assert_enqueued(self._run, job, times)
 
-    @awaited
+    @_awaited
     async def enqueued(self, kind: AnyKind) -> list[Enqueued]:
         """Return the jobs of a kind, waiting or ended, oldest first; at most the last 10,000."""
         return await self._verbs.enqueued(self._run, _name_of(kind))
 
-    @awaited
+    @_awaited
     async def drain(
         self,
         *,
@@ -150,7 +156,7 @@ class Testing:
         feed = self._verbs.feed if events else None
         return await self._verbs.staged(self._run, _in_thread, _drain(limit, timeout, feed, raise_errors=raise_errors))
 
-    @awaited
+    @_awaited
     async def run_job(
         self,
         job: NewJob[Any] | Handle[Any],
@@ -164,7 +170,7 @@ class Testing:
         """
         return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
-    @awaited
+    @_awaited
     async def run_schedule(
         self,
         name: str,
@@ -176,7 +182,7 @@ class Testing:
         job = self._verbs.scheduled(name)
         return await self._verbs.staged(self._run, _in_thread, _run_job(job, timeout, raise_errors=raise_errors))
 
-    @awaited
+    @_awaited
     async def travel(
         self, span: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:
@@ -192,7 +198,6 @@ class Testing:
             return await run(cast("AsyncConnection", self.connection), as_text(statement))
 
 
-@_explains_connections
 class SyncTesting:
     """The verbs of a test for synchronous connections: `kit.sync`. See the same verb of `Testing`."""
 
@@ -200,15 +205,18 @@ class SyncTesting:
         self._verbs = verbs
         self._connection = connection
 
+    @_explained
     def assert_enqueued(self, job: NewJob[Any], *, times: int = 1) -> None:
         """Fail unless this job was enqueued. See `Testing.assert_enqueued`."""
         __tracebackhide__ = True
         at_once(self._verbs.assert_enqueued(self._run, job, times))
 
+    @_explained
     def enqueued(self, kind: AnyKind) -> list[Enqueued]:
         """Return the jobs of a kind, waiting or ended, oldest first. See `Testing.enqueued`."""
         return at_once(self._verbs.enqueued(self._run, _name_of(kind)))
 
+    @_explained
     def drain(
         self, *, limit: int = MOST, timeout: Duration = LONGEST, raise_errors: bool = True, events: bool = False
     ) -> Drained:
@@ -218,14 +226,17 @@ class SyncTesting:
         """
         return self._staged(_drain(limit, timeout, self._verbs.feed if events else None, raise_errors=raise_errors))
 
+    @_explained
     def run_job(self, job: NewJob[Any] | Handle[Any], *, timeout: Duration = LONGEST, raise_errors: bool = True) -> Ran:
         """Run only this job, due or not. See `Testing.run_job`."""
         return self._staged(_run_job(job, timeout, raise_errors=raise_errors))
 
+    @_explained
     def run_schedule(self, name: str, *, timeout: Duration = LONGEST, raise_errors: bool = True) -> Ran:
         """Enqueue the job of this schedule and run it. See `Testing.run_schedule`."""
         return self._staged(_run_job(self._verbs.scheduled(name), timeout, raise_errors=raise_errors))
 
+    @_explained
     def travel(
         self, span: Duration = 0, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
     ) -> None:

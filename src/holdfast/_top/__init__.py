@@ -12,6 +12,6 @@ runners.py      lists runners and relays
 jobs.py         lists dead letters and jobs
 grid.py         shows a table, sorted and filtered
 sheet.py        defines a table: its query, its columns and its actions
-cell.py         formats a value with its tone, and defines the colours, dark and light
+cell.py         formats a value with its tone, and defines the colours
 dialogs.py      asks for confirmation and shows text pages
 """

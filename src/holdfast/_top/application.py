@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from textual.app import App
 from textual.binding import Binding
 
-from holdfast._top.cell import DARK, LIGHT, THEMES
+from holdfast._top.cell import THEME
 from holdfast._top.database import DatabaseScreen
 from holdfast._top.databases import DatabasesScreen
 from holdfast._top.screen import TableScreen
@@ -31,17 +31,13 @@ class Top(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", "Quit", show=False, priority=True),
-        Binding("t", "theme", "Theme", show=False),
     ]
 
-    def __init__(
-        self, databases: Sequence[ShownDatabase], person: Person, *, interval: float = 2.0, theme: str = DARK
-    ) -> None:
+    def __init__(self, databases: Sequence[ShownDatabase], person: Person, *, interval: float = 2.0) -> None:
         """`interval`: seconds between two reads, default 2."""
         super().__init__()
-        for each in THEMES:
-            self.register_theme(each)
-        self.theme = theme
+        self.register_theme(THEME)
+        self.theme = THEME.name
         self.databases = databases
         self.person = person
         self.interval = interval
@@ -55,12 +51,6 @@ class Top(App[None]):
     @property
     def view(self) -> TableScreen:
         return next(screen for screen in reversed(self.screen_stack) if isinstance(screen, TableScreen))
-
-    def action_theme(self) -> None:
-        self.theme = LIGHT if self.theme == DARK else DARK
-        for screen in self.screen_stack:
-            if isinstance(screen, TableScreen):
-                screen.recolor()
 
     def exit(self, *given: Any, **options: Any) -> None:
         """End the application, also while a database does not answer."""

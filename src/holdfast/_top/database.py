@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
 from textual.widgets import ContentSwitcher, Footer, Static, Tab, Tabs
 
 from holdfast._store.inspect import read_rights
-from holdfast._top.cell import TONES
 from holdfast._top.dialogs import Confirmation, Reader
 from holdfast._top.fleet import KINDS, QUEUES, WORKERS
 from holdfast._top.grid import Grid
-from holdfast._top.headline import Frame, course, figures, verdict, worst_first
+from holdfast._top.headline import course, figures, verdict, worst_first
 from holdfast._top.jobs import DEAD_LETTERS, JOBS
 from holdfast._top.runners import RELAYS, RUNNERS
 from holdfast._top.screen import FAILURES, DatabaseReading, TableScreen, error_text
@@ -58,8 +56,8 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         self, database: ShownDatabase, person: Person, interval: float, *, is_one_of_several: bool = False
     ) -> None:
         """`interval`: seconds between two reads. `is_one_of_several`: whether it was opened from the list."""
-        super().__init__(interval)
         self.reading = DatabaseReading(database)
+        super().__init__([self.reading], interval)
         self.service = database.service
         self.person = person
         self.where = database.shown
@@ -88,10 +86,6 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         self._tabs.can_focus = False
 
     @property
-    def readings(self) -> tuple[DatabaseReading]:
-        return (self.reading,)
-
-    @property
     def grid(self) -> Grid:
         return self.grids[self._tabs.active or SHEETS[0].name]
 
@@ -101,15 +95,9 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         return _BY_NAME[self.grid.table.name]
 
     @property
-    def tables(self) -> Iterable[Grid]:
-        return self.grids.values()
-
-    @property
     def problems(self) -> Iterable[str]:
         found = worst_first(self.reading.overview.problems) if self.reading.overview is not None else []
         return [f"{problem.severity:<9} {problem.text}" for problem in found]
-
-    # --- reading ------------------------------------------------------------------------------------------------------
 
     async def read(self, reading: DatabaseReading) -> None:
         grid, sheet, asking = self.grid, self.sheet, self.grid.asking
@@ -120,23 +108,15 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         if asking == grid.asking:
             grid.show(found.rows, found.note, reading.overview.at)
 
-    # --- drawing ------------------------------------------------------------------------------------------------------
-
     def draw(self) -> None:
-        frame = Frame(self._where(), self.size.width, TONES[self.app.theme])
-        self._verdict.update(
-            verdict(self.reading.overview, self.reading.trouble, asyncio.get_running_loop().time(), frame)
-        )
-        if self.reading.overview is not None:
-            self._figures.update(figures(self.reading.overview, frame))
-            self._course.update(course(self.reading.overview.minutes, frame))
-        self._switcher.set_class(self.reading.trouble is not None, "old")
+        overview, trouble, width = self.reading.overview, self.reading.trouble, self.size.width
+        where = self.where if self.rights is None or self.rights.act else f"{self.where} (looking only)"
+        self._verdict.update(verdict(overview, trouble, where, width))
+        if overview is not None:
+            self._figures.update(figures(overview, width))
+            self._course.update(course(overview.minutes, width))
+        self._switcher.set_class(trouble is not None, "old")
         self.draw_note()
-
-    def _where(self) -> str:
-        return self.where if self.rights is None or self.rights.act else f"{self.where} (looking only)"
-
-    # --- choosing the table -------------------------------------------------------------------------------------------
 
     def on_tabs_tab_activated(self, event: Tabs.TabActivated) -> None:
         self._switcher.current = event.tab.id
@@ -155,8 +135,6 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         self.draw_note()
         super().action_refresh()
 
-    # --- leaving ------------------------------------------------------------------------------------------------------
-
     def action_escape(self) -> None:
         """Drop the filter. Without one, go back to the list."""
         if self.is_one_of_several and not self.is_filtering:
@@ -168,8 +146,6 @@ class DatabaseScreen(TableScreen, inherit_bindings=False):
         if self.reading.trouble is not None:
             self.service.sever()
         _ = self.app.pop_screen()
-
-    # --- opening and acting -------------------------------------------------------------------------------------------
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         event.stop()

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.widgets import Footer, Static
 
 from holdfast._ops.wording import compact, counted, plain, span
-from holdfast._top.cell import TONES, Cell, duration, number, paint, word
+from holdfast._top.cell import Cell, duration, number, paint, word
 from holdfast._top.database import DatabaseScreen
 from holdfast._top.grid import Grid
 from holdfast._top.headline import worst_first
@@ -18,7 +17,7 @@ from holdfast._top.screen import DatabaseReading, TableScreen
 from holdfast._top.sheet import Column, Table, figures
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from textual.app import ComposeResult
     from textual.widgets import DataTable
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from holdfast._ops.caller import Person
     from holdfast._ops.responses.fleet import Overview
     from holdfast._ops.wording import Tone
-    from holdfast._top.cell import Palette
     from holdfast._top.screen import ShownDatabase
 
 _DRAW_SECONDS = 0.05
@@ -36,66 +34,57 @@ _REASONS = 2
 def problems_of(reading: DatabaseReading) -> Iterator[str]:
     """Yield all that is wrong in a database, the worst first."""
     if reading.trouble is not None:
-        passed = asyncio.get_running_loop().time() - reading.trouble.since
-        yield f"{plain(reading.trouble.message, 300)} ({span(max(1.0, passed))})"
+        yield reading.trouble.text
     elif reading.overview is not None:
         yield from (plain(problem.text, 300) for problem in worst_first(reading.overview.problems))
 
 
-class DatabaseRow(NamedTuple):
-    database: ShownDatabase
-    overview: Overview | None
-    """As it last answered."""
-    is_silent: bool
-    """It does not answer: the figures are old."""
-    message: str
-
-    @property
-    def state(self) -> Cell:
-        if self.is_silent:
-            return word("not answering", "bad")
-        if self.overview is None:
-            return word("asking", "dim")
-        return word("draining", "warn") if self.database.draining else word("serving", "good")
-
-    @property
-    def tone(self) -> Tone:
-        if self.is_silent:
-            return "bad"
-        critical = self.overview is not None and any(p.severity == "critical" for p in self.overview.problems)
-        return "bad" if critical else "warn"
-
-    def figure(self, value: int | None, tone: Tone = "plain") -> Cell:
-        return number(value, "dim" if self.is_silent else tone)
-
-    def oldest(self) -> Cell:
-        seconds = self.overview.depth.oldest_due_seconds if self.overview else None
-        return duration(seconds, "dim" if self.is_silent else "plain")
-
-    def workers(self) -> Cell:
-        workers = self.overview.workers if self.overview else None
-        if workers == 0:
-            return Cell("none", 0, "dim" if self.is_silent else "bad")
-        return self.figure(workers)
+def _state(reading: DatabaseReading) -> Cell:
+    if reading.trouble is not None:
+        return word("not answering", "bad")
+    if reading.overview is None:
+        return word("asking", "dim")
+    return word("draining", "warn") if reading.database.draining else word("serving", "good")
 
 
-def _message_cell(row: DatabaseRow) -> Cell:
-    return Cell(row.message, row.message.casefold(), row.tone) if row.message else word(None)
+def _tone(reading: DatabaseReading, tone: Tone = "plain") -> Tone:
+    """Return the tone of a figure. That of a database that does not answer is old."""
+    return "dim" if reading.trouble is not None else tone
 
 
-DATABASES: Table[DatabaseRow] = Table(
+def _figure(title: str, value: Callable[[Overview], int], tone: Tone = "plain") -> Column[DatabaseReading]:
+    return figures(title, lambda row, _: number(value(row.overview) if row.overview else None, _tone(row, tone)))
+
+
+def _oldest(reading: DatabaseReading) -> Cell:
+    return duration(reading.overview.depth.oldest_due_seconds if reading.overview else None, _tone(reading))
+
+
+def _workers(reading: DatabaseReading) -> Cell:
+    workers = reading.overview.workers if reading.overview else None
+    return Cell("none", 0, _tone(reading, "bad")) if workers == 0 else number(workers, _tone(reading))
+
+
+def _message(reading: DatabaseReading) -> Cell:
+    message = next(problems_of(reading), "")
+    problems = reading.overview.problems if reading.overview else ()
+    is_bad = reading.trouble is not None or any(problem.severity == "critical" for problem in problems)
+    return Cell(message, message.casefold(), "bad" if is_bad else "warn") if message else word(None)
+
+
+DATABASES: Table[DatabaseReading] = Table(
     name="databases",
     one="database",
     row_id=lambda row: row.database.name,
     columns=(
         Column("database", lambda row, _: word(row.database.name)),
-        Column("state", lambda row, _: row.state),
-        figures("due", lambda row, _: row.figure(row.overview.depth.due if row.overview else None)),
-        figures("oldest", lambda row, _: row.oldest()),
-        figures("running", lambda row, _: row.figure(row.overview.depth.processing if row.overview else None)),
-        figures("failed/h", lambda row, _: row.figure(row.overview.failed if row.overview else None, "bad")),
-        figures("workers", lambda row, _: row.workers()),
-        Column("message", lambda row, _: _message_cell(row)),
+        Column("state", lambda row, _: _state(row)),
+        _figure("due", lambda overview: overview.depth.due),
+        figures("oldest", lambda row, _: _oldest(row)),
+        _figure("running", lambda overview: overview.depth.processing),
+        _figure("failed/h", lambda overview: overview.failed, "bad"),
+        figures("workers", lambda row, _: _workers(row)),
+        Column("message", lambda row, _: _message(row)),
         Column("where", lambda row, _: word(row.database.where)),
     ),
     sorted_by="database",
@@ -109,9 +98,8 @@ class DatabasesScreen(TableScreen):
 
     def __init__(self, databases: Sequence[ShownDatabase], person: Person, interval: float) -> None:
         """`interval`: seconds between two reads of a database."""
-        super().__init__(interval)
+        super().__init__([DatabaseReading(database) for database in databases], interval)
         self.hint = "Enter opens one"
-        self._readings = [DatabaseReading(database) for database in databases]
         self.person = person
         self.patience = 2.0
         self._is_drawing = False
@@ -132,23 +120,11 @@ class DatabasesScreen(TableScreen):
         return self._grid
 
     @property
-    def tables(self) -> Iterable[Grid]:
-        return (self._grid,)
-
-    @property
     def problems(self) -> Iterable[str]:
         return [f"{reading.database.name}: {problem}" for reading in self.readings for problem in problems_of(reading)]
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
-    @property
-    def readings(self) -> Sequence[DatabaseReading]:
-        return self._readings
-
     async def read(self, reading: DatabaseReading) -> None:
         reading.overview = await reading.database.service.overview()
-
-    # --- drawing ------------------------------------------------------------------------------------------------------
 
     def redraw(self) -> None:
         """Draw once for many answers that come at about the same time."""
@@ -158,23 +134,16 @@ class DatabasesScreen(TableScreen):
 
     def draw(self) -> None:
         self._is_drawing = False
-        palette = TONES[self.app.theme]
-        lines = [*self._lines(palette)]
+        lines = [*self._lines()]
         for line in lines:
             line.truncate(self.size.width, overflow="ellipsis")
         self._verdict.update(Text("\n").join(lines))
-        self._figures.update(self._sums(palette))
+        self._figures.update(self._sums())
         if self._grid.ordered_columns:
-            rows = [
-                DatabaseRow(
-                    reading.database, reading.overview, reading.trouble is not None, next(problems_of(reading), "")
-                )
-                for reading in self.readings
-            ]
-            self._grid.show(rows, "", datetime.now(UTC))
+            self._grid.show(self.readings, "", datetime.now(UTC))
         self.draw_note()
 
-    def _lines(self, palette: Palette) -> Iterator[Text]:
+    def _lines(self) -> Iterator[Text]:
         """Yield the status, and the reasons of the first databases that do not answer."""
         tone: Tone
         silent = [reading for reading in self.readings if reading.trouble is not None]
@@ -189,13 +158,13 @@ class DatabasesScreen(TableScreen):
             summary, tone = f"! {counted(troubled, 'database')} of {many} with problems", "warn"
         else:
             summary, tone = f"✔ all is well in {counted(many, 'database')}", "good"
-        yield paint(f" {summary}", tone, palette, bold=tone != "dim")
+        yield paint(f" {summary}", tone, bold=tone != "dim")
         for reading in silent[:_REASONS]:
-            yield paint(f"   {reading.database.name}: {next(problems_of(reading), '')}", "bad", palette)
+            yield paint(f"   {reading.database.name}: {next(problems_of(reading), '')}", "bad")
         if len(silent) > _REASONS:
-            yield paint(f"   and {len(silent) - _REASONS} more: press !", "dim", palette)
+            yield paint(f"   and {len(silent) - _REASONS} more: press !", "dim")
 
-    def _sums(self, palette: Palette) -> Text:
+    def _sums(self) -> Text:
         """Return the figures of all databases that answer."""
         found = [reading.overview for reading in self.readings if reading.overview and reading.trouble is None]
         due, oldest = (
@@ -209,13 +178,11 @@ class DatabasesScreen(TableScreen):
             (f"{compact(sum(one.depth.processing for one in found))} running", "plain"),
             (f"{compact(failed)} failed within the hour", "bad" if failed else "plain"),
         ]
-        return Text(" ") + Text(" · ").join(paint(summary, tone, palette) for summary, tone in facts)
-
-    # --- opening ------------------------------------------------------------------------------------------------------
+        return Text(" ") + Text(" · ").join(paint(summary, tone) for summary, tone in facts)
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
         event.stop()
-        row: DatabaseRow | None = self._grid.chosen
+        row: DatabaseReading | None = self._grid.chosen
         if row is not None:
             self.may_read.clear()
             opened = DatabaseScreen(row.database, self.person, self.interval, is_one_of_several=True)

@@ -88,7 +88,6 @@ GUIDE = TextPage(
         "  Esc, Backspace back to the list of databases",
         "  !              everything that is wrong",
         "  space          look at once",
-        "  t              light or dark",
         "  q              quit",
         "",
         "Sorting and filtering",

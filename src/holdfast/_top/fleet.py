@@ -83,17 +83,17 @@ WORKERS: Sheet[WorkerLine] = Sheet(
 _LATELY = timedelta(seconds=1.5)
 
 
-class KindRow(NamedTuple):
+class QueueRow(NamedTuple):
     queue: QueueLine
     hour: QueueOverview | None
     """Jobs that ended within the hour."""
 
 
-async def _read_queues(look: Query) -> SheetRows[KindRow]:
+async def _read_queues(look: Query) -> SheetRows[QueueRow]:
     answer = await look.service.queues()
     hours = {queue.name: queue for queue in look.overview.queues}
     return SheetRows(
-        [KindRow(queue, hours.get(queue.name)) for queue in answer.queues], counted(answer.counted_at, look.now)
+        [QueueRow(queue, hours.get(queue.name)) for queue in answer.queues], counted(answer.counted_at, look.now)
     )
 
 
@@ -104,7 +104,7 @@ def counted(at: datetime | None, now: datetime) -> str:
     return f"counted {since(at, now)} ago" if now - at >= _LATELY else "counted just now"
 
 
-def _state_queues(row: KindRow) -> Cell:
+def _state_queues(row: QueueRow) -> Cell:
     if row.queue.paused:
         return word("paused", "warn")
     if not row.queue.workers:
@@ -112,23 +112,23 @@ def _state_queues(row: KindRow) -> Cell:
     return word("open", "good")
 
 
-def _limit(row: KindRow) -> Cell:
+def _limit(row: QueueRow) -> Cell:
     if row.queue.concurrency is None:
         return Cell("own", -1, "dim")
     return Cell(str(row.queue.concurrency), row.queue.concurrency, "warn")
 
 
-def _rate(row: KindRow) -> Cell:
+def _rate(row: QueueRow) -> Cell:
     if row.queue.rate is None:
         return Cell("own", -1.0, "dim")
     return Cell(f"{row.queue.rate:g}/s", row.queue.rate, "warn")
 
 
-async def _open_queues(_: Query, row: KindRow) -> Jump:
+async def _open_queues(_: Query, row: QueueRow) -> Jump:
     return Jump("jobs", Words(fields={"queue": row.queue.name}))
 
 
-async def _pause_queues(service: Service, by: Person, row: KindRow) -> Plan:
+async def _pause_queues(service: Service, by: Person, row: QueueRow) -> Plan:
     name = row.queue.name
 
     async def act() -> str:
@@ -143,7 +143,7 @@ async def _pause_queues(service: Service, by: Person, row: KindRow) -> Plan:
     return toggle(f"the queue {name}", act, paused=row.queue.paused, resumes=resumes, pauses=pauses)
 
 
-QUEUES: Sheet[KindRow] = Sheet(
+QUEUES: Sheet[QueueRow] = Sheet(
     name="queues",
     title="Queues",
     one="queue",

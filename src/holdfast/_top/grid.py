@@ -8,14 +8,14 @@ from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import DataTable
 
-from holdfast._top.cell import TONES, paint
+from holdfast._top.cell import paint
 from holdfast._top.sheet import Words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from holdfast._top.cell import Cell, Palette
+    from holdfast._top.cell import Cell
     from holdfast._top.sheet import AnyTable
 
 
@@ -90,13 +90,12 @@ class Grid(DataTable[Text]):
         """Update only the changed cells, so that the table does not scroll."""
         kept = self.shown[self.cursor_row].key if self.cursor_row < len(self.shown) else None
         self.shown = self._ordered()
-        palette = TONES[self.app.theme]
         with self.app.batch_update():
             changed: set[int] = set()
             for place, line in enumerate(self.shown[: self.row_count]):
-                changed |= self._update(place, line, palette)
+                changed |= self._update(place, line)
             for place in range(self.row_count, len(self.shown)):
-                self.add_row(*self._texts(self.shown[place], palette), key=str(place))
+                self.add_row(*self._texts(self.shown[place]), key=str(place))
             for place in range(self.row_count - 1, len(self.shown) - 1, -1):
                 self.remove_row(str(place))
             self._fit(changed)
@@ -119,12 +118,10 @@ class Grid(DataTable[Text]):
         known.sort(key=lambda line: line.cells[self.sorted_by].order, reverse=self.falling)
         return known + [line for line in kept if line.cells[self.sorted_by].order is None]
 
-    def _update(self, place: int, line: Line, palette: Palette) -> set[int]:
+    def _update(self, place: int, line: Line) -> set[int]:
         """Write the changed cells and return their columns."""
         changed = set()
-        for number, (before, after) in enumerate(
-            zip(self.get_row(str(place)), self._texts(line, palette), strict=True)
-        ):
+        for number, (before, after) in enumerate(zip(self.get_row(str(place)), self._texts(line), strict=True)):
             if before != after or before.style != after.style:
                 self.update_cell(str(place), self.table.columns[number].title, after)
                 changed.add(number)
@@ -137,10 +134,10 @@ class Grid(DataTable[Text]):
             key, title = str(widest), self.table.columns[number].title
             self.update_cell(key, title, self.get_cell(key, title), update_width=True)
 
-    def _texts(self, line: Line, palette: Palette) -> list[Text]:
+    def _texts(self, line: Line) -> list[Text]:
         texts = []
         for column, cell in zip(self.table.columns, line.cells, strict=True):
-            text = paint(cell.text, cell.tone, palette)
+            text = paint(cell.text, cell.tone)
             text.justify = "right" if column.right else "left"
             text.no_wrap = True
             texts.append(text)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from rich.text import Text
 
 from holdfast._ops.wording import compact, counted, plain, share, span
-from holdfast._top.cell import Palette, paint
+from holdfast._top.cell import paint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,7 +24,7 @@ _RATE = 12
 _PROBLEMS = 2
 
 
-class Headline(NamedTuple):
+class Trouble(NamedTuple):
     """The reason why no new data is shown."""
 
     message: str
@@ -32,64 +33,51 @@ class Headline(NamedTuple):
     is_outage: bool
     """True: the read is retried and the data shown is old. False: a retry would give the same answer."""
 
-
-class Frame(NamedTuple):
-    """The area and colours to draw with."""
-
-    where: str
-    """The database's name as shown."""
-    width: int
-    palette: Palette
+    @property
+    def text(self) -> str:
+        message = plain(self.message, 300)
+        passed = asyncio.get_running_loop().time() - self.since
+        return f"{message} ({span(max(1.0, passed))})" if self.is_outage else message
 
 
-def verdict(overview: Overview | None, trouble: Headline | None, clock: float, frame: Frame) -> Text:
+def verdict(overview: Overview | None, trouble: Trouble | None, where: str, width: int) -> Text:
     """Return the status in one line, with the problems in lines below."""
-    palette = frame.palette
     if trouble is not None:
-        lines = [_between(_outage(trouble, clock, palette), frame.where, frame)]
+        lines = [_between(paint(f"✘ {trouble.text}", "bad", bold=True), where, width)]
         if overview is not None:
-            lines.append(paint(f"   shown is what was known at {overview.at:%H:%M:%S}Z", "dim", palette))
+            lines.append(paint(f"   shown is what was known at {overview.at:%H:%M:%S}Z", "dim"))
     elif overview is None:
-        lines = [_between(paint("… asking the database", "dim", palette), frame.where, frame)]
+        lines = [_between(paint("… asking the database", "dim"), where, width)]
     else:
-        right = f"{frame.where} {overview.at:%H:%M:%S}Z"
-        lines = [_between(_judged(overview, palette), right, frame), *_problems(overview, palette)]
+        right = f"{where} {overview.at:%H:%M:%S}Z"
+        lines = [_between(_judged(overview), right, width), *_problems(overview)]
     for line in lines:
-        line.truncate(frame.width, overflow="ellipsis")
+        line.truncate(width, overflow="ellipsis")
     return Text("\n").join(lines)
 
 
-def _outage(trouble: Headline, clock: float, palette: Palette) -> Text:
-    if not trouble.is_outage:
-        return paint(f"✘ {plain(trouble.message, 300)}", "bad", palette, bold=True)
-    return paint(
-        f"✘ {plain(trouble.message, 300)} ({span(max(1.0, clock - trouble.since))})", "bad", palette, bold=True
-    )
-
-
-def _judged(overview: Overview, palette: Palette) -> Text:
+def _judged(overview: Overview) -> Text:
     if overview.ok and not overview.problems:
-        return paint("✔ all is well", "good", palette, bold=True)
+        return paint("✔ all is well", "good", bold=True)
     critical = sum(problem.severity == "critical" for problem in overview.problems)
     fact = f"{'✘' if critical else '!'} {counted(len(overview.problems), 'problem')}"
-    return paint(fact, "bad" if critical else "warn", palette, bold=True)
+    return paint(fact, "bad" if critical else "warn", bold=True)
 
 
-def _problems(overview: Overview, palette: Palette) -> Iterable[Text]:
+def _problems(overview: Overview) -> Iterable[Text]:
     worst = worst_first(overview.problems)
     for problem in worst[:_PROBLEMS]:
-        yield paint(f"   {plain(problem.text, 300)}", "bad" if problem.severity == "critical" else "warn", palette)
+        yield paint(f"   {plain(problem.text, 300)}", "bad" if problem.severity == "critical" else "warn")
     if len(worst) > _PROBLEMS:
-        yield paint(f"   and {len(worst) - _PROBLEMS} more: press !", "dim", palette)
+        yield paint(f"   and {len(worst) - _PROBLEMS} more: press !", "dim")
 
 
 def worst_first(problems: Sequence[Problem]) -> list[Problem]:
     return sorted(problems, key=lambda problem: problem.severity != "critical")
 
 
-def figures(overview: Overview, frame: Frame) -> Text:
+def figures(overview: Overview, width: int) -> Text:
     """Return the current and hourly figures, most important first. Those that do not fit are left out."""
-    palette = frame.palette
     depth, ended = overview.depth, overview.completed + overview.failed
     facts: list[tuple[str, Tone]] = [
         (counted(overview.workers, "worker"), "plain" if overview.workers else "bad"),
@@ -105,9 +93,9 @@ def figures(overview: Overview, frame: Frame) -> Text:
     ]
     line = Text(" ")
     for fact, tone in facts:
-        if line.cell_len + len(fact) + 3 > frame.width:
+        if line.cell_len + len(fact) + 3 > width:
             break
-        line += Text.assemble(paint(" · " if line.cell_len > 1 else "", "dim", palette), paint(fact, tone, palette))
+        line += Text.assemble(paint(" · " if line.cell_len > 1 else "", "dim"), paint(fact, tone))
     return line
 
 
@@ -115,19 +103,18 @@ def _latency(seconds: float | None) -> str:
     return "-" if seconds is None else span(seconds)
 
 
-def course(minutes: Sequence[Minute], frame: Frame) -> Text:
+def course(minutes: Sequence[Minute], width: int) -> Text:
     """Draw completed and failed jobs, one bar per minute, newest on the right."""
-    palette = frame.palette
-    room = max(1, frame.width - _LABEL - _RATE)
+    room = max(1, width - _LABEL - _RATE)
     lines: list[tuple[str, list[int], Tone]] = [
         ("done", [minute.completed for minute in minutes], "good"),
         ("failed", [minute.failed for minute in minutes], "bad"),
     ]
     return Text("\n").join(
         Text.assemble(
-            paint(f"{' ' + label:<{_LABEL}}", "dim", palette),
-            paint(bars(counts, room), tone, palette),
-            paint(f"{_rate(counts) + '/min ':>{_RATE}}", "plain", palette),
+            paint(f"{' ' + label:<{_LABEL}}", "dim"),
+            paint(bars(counts, room), tone),
+            paint(f"{_rate(counts) + '/min ':>{_RATE}}", "plain"),
         )
         for label, counts, tone in lines
     )
@@ -155,9 +142,9 @@ def _bar(count: int, full: int) -> str:
     return _BARS[max(1, round(_STEPS * count / full))] if count else _BARS[0]
 
 
-def _between(left: Text, right: str, frame: Frame) -> Text:
+def _between(left: Text, right: str, width: int) -> Text:
     """Put one text left and one right. If both do not fit, only the left one is kept."""
-    gap = frame.width - left.cell_len - len(right) - 2
+    gap = width - left.cell_len - len(right) - 2
     if gap < 1:
         return Text.assemble(" ", left)
-    return Text.assemble(" ", left, " " * gap, paint(right, "dim", frame.palette))
+    return Text.assemble(" ", left, " " * gap, paint(right, "dim"))

@@ -18,7 +18,7 @@ from holdfast._model.errors import HoldfastError
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.wording import counted
 from holdfast._top.dialogs import GUIDE, Reader
-from holdfast._top.headline import Headline
+from holdfast._top.headline import Trouble
 from holdfast._top.sheet import TextPage, Words
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class DatabaseReading:
 
     database: ShownDatabase
     overview: Overview | None = None
-    trouble: Headline | None = None
+    trouble: Trouble | None = None
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     """Set to read at once."""
 
@@ -77,9 +77,10 @@ class TableScreen(Screen[None]):
         Binding("escape", "escape", "Drop the filter", show=False),
     ]
 
-    def __init__(self, interval: float) -> None:
+    def __init__(self, readings: Sequence[DatabaseReading], interval: float) -> None:
         """`interval`: seconds between two reads of a database."""
         super().__init__()
+        self.readings = readings
         self.interval = interval
         self.patience = 5.0
         """Seconds after which a read without an answer is reported."""
@@ -98,22 +99,12 @@ class TableScreen(Screen[None]):
 
     @property
     @abstractmethod
-    def tables(self) -> Iterable[Grid]:
-        """All tables of the screen."""
-
-    @property
-    @abstractmethod
     def problems(self) -> Iterable[str]:
         """All that is wrong, line by line."""
 
     @abstractmethod
     def draw(self) -> None:
         """Draw everything around the tables."""
-
-    @property
-    @abstractmethod
-    def readings(self) -> Sequence[DatabaseReading]:
-        """The databases of the screen."""
 
     @abstractmethod
     async def read(self, reading: DatabaseReading) -> None:
@@ -176,12 +167,6 @@ class TableScreen(Screen[None]):
             self.run_worker(self.keep_reading(reading), group="read")
 
     def on_resize(self) -> None:
-        self.draw()
-
-    def recolor(self) -> None:
-        """Draw everything in the colours of the theme."""
-        for grid in self.tables:
-            grid.rebuild()
         self.draw()
 
     def draw_note(self) -> None:
@@ -249,11 +234,11 @@ class TableScreen(Screen[None]):
         _ = self.app.push_screen(Reader(TextPage("Problems", [*self.problems] or ["All is well."])))
 
 
-def trouble_of(error: Exception, before: Headline | None) -> Headline:
+def trouble_of(error: Exception, before: Trouble | None) -> Trouble:
     """Return why nothing can be read, since the first error in a row."""
     since = before.since if before is not None else asyncio.get_running_loop().time()
     outage = not isinstance(error, RequestRefused) or error.status >= 500  # noqa: PLR2004 - server error
-    return Headline(_outage(error), since, outage)
+    return Trouble(_outage(error), since, outage)
 
 
 def _outage(error: Exception) -> str:
