@@ -2,7 +2,7 @@
 
     python tools/top_picture.py [docs/screenshots/top.svg [KEYS]]
 
-KEYS are pressed first, e.g. "t 7" for jobs on a light ground. An hour is not waited for: after each round of work,
+KEYS are pressed first, e.g. "7" for jobs. An hour is not waited for: after each round of work,
 what was tallied is moved to a minute of the past.
 """
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from holdfast._app.app import Holdfast
+    from holdfast._ops.responses.fleet import UnservedKind
+    from holdfast._top.database import DatabaseScreen
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -110,6 +112,10 @@ async def busy_shop(url: str) -> AsyncIterator[None]:
         gate.set()
 
 
+def _unserved(screen: DatabaseScreen) -> list[UnservedKind]:
+    return screen.reading.overview.unserved if screen.reading.overview else []
+
+
 async def draw(url: str, keys: list[str]) -> str:
     from holdfast._ops.caller import Person, Role
     from holdfast._ops.service import Service
@@ -124,7 +130,7 @@ async def draw(url: str, keys: list[str]) -> str:
             screen = top.screen
             assert isinstance(screen, DatabaseScreen)
             async with asyncio.timeout(SECONDS):
-                while not screen.overview or not any(kind.kind == "label.print" for kind in screen.overview.unserved):  # noqa: ASYNC110 - a screen is looked at
+                while not any(kind.kind == "label.print" for kind in _unserved(screen)):  # noqa: ASYNC110 - a screen is looked at
                     await asyncio.sleep(0.05)
             await pilot.press(*keys)
             seen = screen.looks

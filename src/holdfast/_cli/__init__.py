@@ -14,7 +14,6 @@ A `run` that returns a number means that status.
 # arguments.py   parses the parts that commands share: actions, numbers, addresses
 # parser.py      parses the words of a call, and answers a wrong one in one line
 # table.py       prints tables and JSON
-# check_result.py the result of one check
 # pooler.py      finds out whether a pooler answers, and whether notifications arrive
 # server_features.py checks every feature that Holdfast needs from a server
 # progress.py    shows how far a command is

@@ -58,13 +58,8 @@ def whole(least: int, limit: int, what: str = "") -> Callable[[str], int]:
     return parse
 
 
-def seconds(least: float, limit: float) -> Callable[[str], float]:
-    """Return a parser of seconds within bounds."""
-    return number(least, limit, what=f"{least:g} to {limit:g} seconds")
-
-
-def number(least: float, limit: float, what: str = "") -> Callable[[str], float]:
-    """Return a parser of numbers within bounds. `what`: how the error calls them. Default: their bounds."""
+def number(least: float, limit: float, unit: str = "") -> Callable[[str], float]:
+    """Return a parser of numbers within bounds. `unit`: in the plural, for the error. Default: none."""
 
     def parse(text: str) -> float:
         try:
@@ -72,7 +67,7 @@ def number(least: float, limit: float, what: str = "") -> Callable[[str], float]
         except ValueError:
             given = math.nan
         if not least <= given <= limit:
-            wanted = what or f"a number from {least:g} to {limit:g}"
+            wanted = f"{least:g} to {limit:g} {unit}" if unit else f"a number from {least:g} to {limit:g}"
             raise argparse.ArgumentTypeError(f"expected {wanted}, got {text!r}")
         return given
 

@@ -12,13 +12,12 @@ import os
 from collections import Counter
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psycopg
 
 from holdfast._archive.location import Location
 from holdfast._cli import bucket, load, server_features, session, table
-from holdfast._cli.check_result import Finding
 from holdfast._cli.pooler import listening, pooling
 from holdfast._cli.session import CommandError
 from holdfast._cli.worker import queues
@@ -49,9 +48,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from holdfast._app.app import Holdfast
-    from holdfast._cli.check_result import CheckResult
+    from holdfast._cli.pooler import CheckResult, Verdict
     from holdfast._cli.session import Database
-    from holdfast._store.inspect import ServerInfo
+    from holdfast._store.inspect import Rights
+
+
+class Finding(NamedTuple):
+    """The result of a check of one subject of one database."""
+
+    verdict: Verdict
+    database: str
+    subject: str
+    message: str
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -192,10 +200,12 @@ def _database(database: Database, settings: Settings) -> Iterator[CheckResult]:
             yield "wrong", "schema", str(error)
         else:
             yield "ok", "schema", f"up to date: {schema.migrations()[-1].name}"
-            yield _rights(conn, server)
-            yield from _waiting(conn)
-            yield from _leases(conn, settings)
-            yield from _kept_days(conn, settings)
+            rights = session.run(conn, read_rights())
+            yield _rights(server.user, rights)
+            if rights.look:
+                yield from _waiting(conn)
+                yield from _leases(conn, settings)
+                yield from _kept_days(conn, settings)
         yield _roles(conn)
         with session.connect(database) as other:
             how = pooling(conn, other)
@@ -209,18 +219,15 @@ def _address(conn: psycopg.Connection[Any], major: int, *, known: bool) -> str:
     return where if known else f"{where}: Holdfast is tried with {server_features.OLDEST} to {server_features.NEWEST}"
 
 
-def _rights(conn: psycopg.Connection[Any], server: ServerInfo) -> CheckResult:
-    rights = session.run(conn, read_rights())
+def _rights(user: str, rights: Rights) -> CheckResult:
     if rights.work:
-        return "ok", "rights", f"{server.user} may work"
+        return "ok", "rights", f"{user} may work"
     may = "may look but not work" if rights.look else "may neither look nor work"
-    return "wrong", "rights", f"{server.user} {may}: GRANT holdfast_worker TO {server.user}"
+    return "wrong", "rights", f"{user} {may}: GRANT holdfast_worker TO {user}"
 
 
 def _waiting(conn: psycopg.Connection[Any]) -> Iterator[CheckResult]:
-    """Report the live workers, due jobs without one and parked events, if this user may read them."""
-    if not session.run(conn, read_rights()).look:
-        return
+    """Report the live workers, due jobs without one and parked events."""
     workers = session.run(conn, list_workers(latest=0))
     live = sum(worker.state == "live" for worker in workers)
     yield "ok" if live else "note", "workers", f"{counted(live, 'live worker')}{'' if live else ': nothing runs'}"
@@ -235,9 +242,7 @@ def _waiting(conn: psycopg.Connection[Any]) -> Iterator[CheckResult]:
 
 
 def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[CheckResult]:
-    """Check the leases that operators set on queues, if this user may read them."""
-    if not session.run(conn, read_rights()).look:
-        return
+    """Check the leases that operators set on queues."""
     for queue in session.run(conn, read_queues()):
         if queue.lease_ms is not None:
             for message in settings.too_long_for(f"queue {queue.name}", timedelta(milliseconds=queue.lease_ms)):
@@ -245,10 +250,8 @@ def _leases(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Check
 
 
 def _kept_days(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[CheckResult]:
-    """Warn of days that are kept for an archive that this worker does not have, if this user may read that."""
-    if settings.archive_bucket or not session.run(conn, read_rights()).look:
-        return
-    if any(line.archived for line in session.run(conn, read_retention())):
+    """Warn of days that are kept for an archive that this worker does not have."""
+    if not settings.archive_bucket and any(line.archived for line in session.run(conn, read_retention())):
         message = (
             "days are kept until they are archived, and no bucket is set: set HOLDFAST_ARCHIVE_BUCKET for a worker"
         )

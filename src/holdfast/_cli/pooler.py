@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 
     import psycopg
 
-    from holdfast._cli.check_result import CheckResult
     from holdfast._model.settings import Settings
 
+Verdict: TypeAlias = Literal["ok", "note", "wrong"]
+"""`wrong`: a worker could not run so."""
+CheckResult: TypeAlias = tuple[Verdict, str, str]
+"""A verdict, the subject, and the text."""
 Pooling: TypeAlias = Literal["none", "session", "transaction"]
 """`session`: each client has a session of its own. `transaction`: two clients can get the same one."""
 

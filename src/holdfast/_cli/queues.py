@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import math
 from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast._cli import arguments as args
@@ -50,10 +49,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("pause", "claim nothing more from it; what runs goes on", _pause)
     add("resume", "claim from it again", _pause)
     own = add("set", "set what it runs by; `own` leaves each worker's own setting", _set)
-    concurrency, lease = args.whole(0, 100_000), args.whole(1_000, 86_400_000)
+    concurrency, lease, rate = args.whole(0, 100_000), args.whole(1_000, 86_400_000), args.number(0.001, 1_000_000)
     own.add_argument("--concurrency", type=_or_own(concurrency), metavar="N", help="handlers at once per worker")
     own.add_argument("--lease", type=_or_own(lease), metavar="MS", help="milliseconds of its leases")
-    own.add_argument("--rate", type=_or_own(_rate), metavar="N", help="jobs per second and worker")
+    own.add_argument("--rate", type=_or_own(rate), metavar="N", help="jobs per second and worker")
     own = add("drain", "cancel what waits in it; without --yes, only say how much that is", _drain)
     limit = args.whole(1, MOST_ACTED_ON)
     own.add_argument("--limit", type=limit, metavar="N", help=f"at once (default: {MOST_ACTED_ON})")
@@ -77,16 +76,6 @@ def _name(text: str) -> str:
     if not text.isprintable() or not 1 <= len(text.encode()) <= _LONGEST_NAME:
         raise argparse.ArgumentTypeError(f"a queue's name has 1 to {_LONGEST_NAME} printable bytes")
     return text
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if not 0 < rate <= 1_000_000:  # noqa: PLR2004 - the limit of the request model
-        raise argparse.ArgumentTypeError(f"expected a number above 0, at most 1000000, got {text!r}")
-    return rate
 
 
 def _or_own(read: Callable[[str], float]) -> Callable[[str], float | None]:

@@ -55,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=args.seconds(_SHORTEST, _LONGEST),
+        type=args.number(_SHORTEST, _LONGEST, "seconds"),
         default=2.0,
         metavar="SECONDS",
         help="of a question to the database (default: 2)",

@@ -24,8 +24,7 @@ from holdfast._store.schema import missing_roles
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from holdfast._cli.check_result import CheckResult
-    from holdfast._cli.pooler import Pooling
+    from holdfast._cli.pooler import CheckResult, Pooling
     from holdfast._cli.session import Database
     from holdfast._model.settings import Settings
     from holdfast._store.needs import Product, Trial

@@ -41,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     session.configure(parser)
     parser.add_argument(
         "--interval",
-        type=args.seconds(_FASTEST, _SLOWEST),
+        type=args.number(_FASTEST, _SLOWEST, "seconds"),
         default=2.0,
         metavar="SECONDS",
         help="between two looks (default: 2)",

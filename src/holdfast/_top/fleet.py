@@ -112,16 +112,9 @@ def _state_queues(row: QueueRow) -> Cell:
     return word("open", "good")
 
 
-def _limit(row: QueueRow) -> Cell:
-    if row.queue.concurrency is None:
-        return Cell("own", -1, "dim")
-    return Cell(str(row.queue.concurrency), row.queue.concurrency, "warn")
-
-
-def _rate(row: QueueRow) -> Cell:
-    if row.queue.rate is None:
-        return Cell("own", -1.0, "dim")
-    return Cell(f"{row.queue.rate:g}/s", row.queue.rate, "warn")
+def _limit(value: float | None, unit: str = "") -> Cell:
+    """Return a control of a queue; `own`: each worker has its own setting."""
+    return Cell("own", -1, "dim") if value is None else Cell(f"{value:g}{unit}", value, "warn")
 
 
 async def _open_queues(_: Query, row: QueueRow) -> Jump:
@@ -162,8 +155,8 @@ QUEUES: Sheet[QueueRow] = Sheet(
         figures("blocked", lambda row, _: number(row.queue.depth.blocked)),
         figures("stuck", lambda row, _: number(row.queue.depth.stuck, "bad")),
         figures("workers", lambda row, _: number(row.queue.workers)),
-        figures("limit", lambda row, _: _limit(row)),
-        figures("rate", lambda row, _: _rate(row)),
+        figures("limit", lambda row, _: _limit(row.queue.concurrency)),
+        figures("rate", lambda row, _: _limit(row.queue.rate, "/s")),
     ),
     sorted_by="due",
     empty="No queue has jobs, a control row or a worker.",
