@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._drivers import run
@@ -89,7 +89,7 @@ async def _explained(conn: psycopg.AsyncConnection[Any], name: str, statement: S
     """Run it once and take that back: what it does is done when it is run in earnest."""
     before = await _scanned(conn)
     options = "ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON"
-    question: Statement[dict[str, Any]] = replace(statement, sql=f"EXPLAIN ({options}) {statement.sql}", read=_plan)
+    question: Statement[dict[str, Any]] = statement._replace(sql=f"EXPLAIN ({options}) {statement.sql}", read=_plan)
     async with conn.transaction(force_rollback=True):
         plan = await run(conn, question)
     return Explained(name, dict(statement.params), plan, await _scanned(conn) - before)

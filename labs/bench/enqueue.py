@@ -1,8 +1,9 @@
-"""Enqueueing: one job per transaction from sixteen clients against plain inserts, and many at once against COPY."""
+"""Enqueueing: one job per transaction against a plain insert of the same row, and many at once against COPY."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from datetime import UTC, datetime
 from statistics import median
@@ -12,6 +13,7 @@ import psycopg
 
 from holdfast import Holdfast
 from holdfast._model.new_job import Envelope, NewJob
+from labs.bench.cpu import time_on_cpu
 from labs.bench.figure import Figure, Section, table
 from labs.bench.ground import connected, ground, progress
 from labs.bench.load import KIND, PAYLOAD
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
 
     from labs.bench.ground import Ground
 
-SINGLE = 0.8
-MANY = 0.5
+CPU = 1.25
+SINGLE = 0.9
+PYTHON = 0.8
+MANY = 0.8
+CALLS = 600
+"""How often each call is made when the processor time of its backend is measured."""
 CLIENTS = 16
 SLICE = 2
 SLICES = 12
@@ -34,10 +40,22 @@ CHUNKS = {1_000: 60, 5_000: 16}
 
 # The statement that `app.enqueue` sends for a job without special options.
 _OURS = f"SELECT holdfast.enqueue('{KIND}', '{PAYLOAD}', 'default', 5, 3)"
+_TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+_TRACED = f"""{_OURS[:-1]}, headers => '{{"traceparent":"{_TRACE}"}}')"""
 _COLUMNS = "created_at, available_at, shard, queue, kind, payload"
 _INSERT = f"""
     INSERT INTO plain.job ({_COLUMNS})
     VALUES (clock_timestamp(), clock_timestamp(), 7, 'default', '{KIND}', '{PAYLOAD}') RETURNING id
+"""
+_FROM_PYTHON = f"""
+    INSERT INTO plain.job ({_COLUMNS})
+    VALUES (clock_timestamp(), clock_timestamp(), 7, %(queue)s, %(kind)s, %(payload)s) RETURNING id
+"""
+_PUBLISH = f"SELECT holdfast.publish('{KIND}', '{PAYLOAD}')"
+_INSERT_EVENT = f"""
+    INSERT INTO plain.event (id, published_at, xid, shard, topic, payload)
+    VALUES (nextval('holdfast.event_id_seq'), clock_timestamp(), pg_current_xact_id(), 7, '{KIND}', '{PAYLOAD}')
+    RETURNING id
 """
 # As many jobs as one day's worth of slices leave would fill the disk; each slice begins with empty tables.
 _EMPTY = "TRUNCATE holdfast.job, plain.job"
@@ -46,12 +64,16 @@ _EMPTY = "TRUNCATE holdfast.job, plain.job"
 def measure(scale: float) -> Section:
     with ground() as base, base.database() as url, connected(url) as conn:
         Plain(conn).create()
+        cpu = _cpu(conn, max(100, round(CALLS * scale)))
         slices = max(3, round(SLICES * scale))
         rates = _by_turns(base, url, conn, slices)
         from_python = asyncio.run(_python_by_turns(url, conn, slices))
         figures = [
+            Figure("one job, CPU of the backend, against INSERT", cpu["enqueue"] / cpu["INSERT"], limit=CPU),
+            Figure("one job with a trace, the same", cpu["traced"] / cpu["INSERT"]),
+            Figure("one event, the same", cpu["publish"] / cpu["INSERT of an event"]),
             Figure("16 clients, one job per transaction, against INSERT", ratio(rates), least=SINGLE),
-            Figure("the same from Python", ratio(from_python)),
+            Figure("the same from Python", ratio(from_python), least=PYTHON),
         ]
         rows = [
             ("16 clients of pgbench, one job per transaction", f"{median(rates[1]):,.0f}", f"{median(rates[0]):,.0f}"),
@@ -64,7 +86,35 @@ def measure(scale: float) -> Section:
             figures.append(Figure(f"enqueue_many, {chunk:,} at once, against COPY", copied / enqueued, least=MANY))
             figures.append(Figure("the same, against COPY of one ready text", watch.median("text") / enqueued))
             rows.append((f"{chunk:,} at once", f"{chunk / copied:,.0f}", f"{chunk / enqueued:,.0f}"))
-    return Section(figures, [table(("jobs/s", "INSERT or COPY", "ours"), rows)])
+    tables = [
+        table(("jobs/s", "INSERT or COPY", "ours"), rows),
+        table(("CPU of the backend", "µs a call"), [(name, f"{1e6 * spent:.0f}") for name, spent in cpu.items()]),
+    ]
+    return Section(figures, tables)
+
+
+def _cpu(conn: psycopg.Connection[Any], calls: int) -> dict[str, float]:
+    """Return the median processor time of a call in its backend, in seconds. The order of the calls is random."""
+    conn.execute("CREATE TABLE plain.event (LIKE holdfast.event INCLUDING ALL)")
+    conn.execute("SET synchronous_commit = off")
+    statements = {
+        "INSERT": _INSERT,
+        "enqueue": _OURS,
+        "traced": _TRACED,
+        "INSERT of an event": _INSERT_EVENT,
+        "publish": _PUBLISH,
+    }
+    spent: dict[str, list[float]] = {name: [] for name in statements}
+    names, order = list(statements), random.Random(1)
+    for _ in range(calls):
+        order.shuffle(names)
+        for name in names:
+            before = time_on_cpu(conn.info.backend_pid)
+            conn.execute(statements[name]).fetchone()
+            spent[name].append(time_on_cpu(conn.info.backend_pid) - before)
+    conn.execute("RESET synchronous_commit")
+    # The first calls plan their statements.
+    return {name: median(seconds[20:]) for name, seconds in spent.items()}
 
 
 def ratio(rates: tuple[list[float], list[float]]) -> float:
@@ -91,8 +141,11 @@ async def _python_by_turns(url: str, conn: psycopg.Connection[Any], slices: int)
     async def ours(client: psycopg.AsyncConnection[Any]) -> None:
         await app.enqueue(client, job)
 
+    row = {"queue": "default", "kind": KIND, "payload": PAYLOAD}
+
     async def plain(client: psycopg.AsyncConnection[Any]) -> None:
-        await client.execute(_INSERT)
+        cursor = await client.execute(_FROM_PYTHON, row)
+        await cursor.fetchone()
 
     clients = [await psycopg.AsyncConnection.connect(url, autocommit=True, prepare_threshold=0) for _ in range(CLIENTS)]
     rates: tuple[list[float], list[float]] = ([], [])

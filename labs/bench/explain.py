@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Touched:
 def explained(statement: Statement[Any]) -> Statement[Touched]:
     """Return the statement that runs this one and answers what it touched."""
     options = "ANALYZE, BUFFERS, WAL, TIMING OFF, FORMAT JSON"
-    return replace(statement, sql=f"EXPLAIN ({options}) {statement.sql}", read=_read)
+    return statement._replace(sql=f"EXPLAIN ({options}) {statement.sql}", read=_read)
 
 
 def _read(rows: Sequence[Row]) -> Touched:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ def _look(worker: Worker, make: Callable[[], Statement[Any]]) -> Look:
     """Run the statement repeatedly. A run longer than the longest time counts as unbounded."""
     conn, pid = worker.conn, worker.conn.info.backend_pid
     # Only the server is measured: the statement is built once, and its rows are not parsed.
-    statement = replace(make(), read=lambda rows: rows)
+    statement = make()._replace(read=lambda rows: rows)
     try:
         # The first of a connection also reads the catalogue.
         buffers = [run_sync(conn, explained(statement)).buffers for _ in range(2)][-1]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast._drivers import run_sync
@@ -99,4 +98,4 @@ def run(
 
 def bare(statement: Statement[Any]) -> Statement[Sequence[Row]]:
     """Return the statement without what the library makes of its rows."""
-    return replace(statement, read=lambda rows: rows)
+    return statement._replace(read=lambda rows: rows)

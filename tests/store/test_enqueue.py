@@ -14,6 +14,7 @@ from holdfast._model.codec import JsonCodec
 from holdfast._model.new_job import OrderKey
 from holdfast._model.unique import Unique
 from holdfast._store.enqueue import enqueue_job, enqueue_jobs
+from tests.kit.mutation import open_trap
 from tests.kit.plans import explained
 from tests.kit.workers import Worker, enqueue, job, number
 
@@ -42,6 +43,28 @@ def test_what_a_plain_job_stores(connect: Connect, one: bool) -> None:
     assert row(conn, "available_at = created_at, shard = id & 63, now() - created_at < interval '1 minute'") == [
         (True,) * 3
     ]
+
+
+TRACEPARENT = '{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}'
+TRACED = f"enqueue('k', '[1]', 'q', 0, 1000, headers => '{TRACEPARENT}')"
+
+
+def test_most_jobs_and_events_pass_one_check(connect: Connect) -> None:
+    """The rules one by one cost as much as half of an insert: only what sets something else pays for them."""
+    conn = connect()
+    for function, given in (("job_fault", "kind"), ("event_fault", "topic")):
+        fault = f"'{given}: 1 to 200 bytes of text expected, got null'"
+        open_trap(conn, function, (f"{given} IS NULL", "true"), (fault, "'all the rules'"))
+    for call in ("enqueue('k')", TRACED, "publish('t', '[]')", "publish('t', '[]', 'k')"):
+        conn.execute(f"SELECT holdfast.{call}".encode())
+    columns = "queue, priority, max_attempts, payload::text, headers::text, available_at = created_at, later"
+    assert row(conn, columns) == [
+        ("default", 5, 3, "{}", None, True, None),
+        ("q", 0, 1000, "[1]", TRACEPARENT, True, None),
+    ]
+    for call in ("enqueue('k', delay => '1 s')", "enqueue('k', NULL)", "publish('t', '[]', headers => '{}')"):
+        with pytest.raises(psycopg.DatabaseError, match="all the rules"):
+            conn.execute(f"SELECT holdfast.{call}".encode())
 
 
 def test_every_option_is_stored(connect: Connect) -> None:

@@ -48,6 +48,7 @@ ENQUEUE = {
     "'k', unique_key => 'u', on_conflict => 'ignore'": (
         "on_conflict: keep, replace, debounce or raise expected, got ignore"
     ),
+    "'k', on_conflict => 'ignore'": "on_conflict: keep, replace, debounce or raise expected, got ignore",
     "'k', payload_version => 0": "payload_version: 1 to 32767 expected, got 0",
     "'k', payload_version => 40000": "payload_version: 1 to 32767 expected, got 40000",
     "'k', blockers => array_fill(1, ARRAY[10001])": "blockers: at most 10000 chains expected, got 10001",
@@ -61,6 +62,8 @@ ENQUEUE = {
     "'k', headers => '{\"a\": {\"b\": 1}}'": 'headers: text expected as the value of "a", got object',
     "'k', headers => '{\"a\": \"\\u0000\"}'": "headers: text that is valid Unicode without NUL characters expected",
     "'k', headers => '{\"a\": \"\\ud800\"}'": "headers: text that is valid Unicode without NUL characters expected",
+    '\'k\', headers => \'{"traceparent": "0", "a": 7}\'': 'headers: text expected as the value of "a", got number',
+    "'k', headers => json_build_object('traceparent', repeat('0', 70000))": "headers: at most 65536 bytes expected",
     "'k', headers => json_build_object('a', repeat('x', 70000))": "headers: at most 65536 bytes expected, got 70",
 }
 

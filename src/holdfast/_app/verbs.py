@@ -109,7 +109,8 @@ class Verbs:
     def enqueue(self, job: NewJob[R]) -> Statement[Handle[R]]:
         refuse_in_child("app.enqueue")
         check_new_job(job, "app.enqueue")
-        return enqueue_job(job).then(partial(self._enqueued_one, [job]))
+        statement = enqueue_job(job)
+        return statement.then(partial(self._enqueued_one, [job])) if self._listeners else statement
 
     def enqueue_many(self, jobs: Sequence[NewJob[R]]) -> Statement[list[Handle[R]]]:
         refuse_in_child("app.enqueue_many")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast._drivers import driver_of, run, run_sync
 from holdfast._model.call import callers_frame
 from holdfast._model.errors import AutocommitWarning
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
     from holdfast._drivers import AsyncConnection, SyncConnection
     from holdfast._store.statement import Statement
 
@@ -22,10 +24,10 @@ _MESSAGE = (
 )
 
 
-async def run_joined(conn: AsyncConnection, statement: Statement[T]) -> T:
+def run_joined(conn: AsyncConnection, statement: Statement[T]) -> Coroutine[Any, Any, T]:
     """Run a statement in the transaction of an asynchronous connection; warn if there is none."""
     _warn(conn)
-    return await run(conn, statement)
+    return run(conn, statement)
 
 
 def run_joined_sync(conn: SyncConnection, statement: Statement[T]) -> T:

@@ -20,24 +20,24 @@ if TYPE_CHECKING:
 async def fetch(conn: object, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, psycopg.AsyncConnection):
         raise _unsupported(conn, "a psycopg.AsyncConnection", USE_SYNC)
-    async with psycopg.AsyncCursor(conn, row_factory=tuple_row) as cursor:
-        await cursor.execute(statement.sql.encode(), statement.params, binary=True)
-        return await cursor.fetchall()
+    cursor = psycopg.AsyncCursor(conn, row_factory=tuple_row)
+    await cursor.execute(statement.sql.encode(), statement.params, binary=True)
+    return await cursor.fetchall()
 
 
 def fetch_sync(conn: object, statement: Statement[Any]) -> Sequence[Row]:
     if not isinstance(conn, psycopg.Connection):
         raise _unsupported(conn, "a psycopg.Connection", USE_ASYNC)
-    with psycopg.Cursor(conn, row_factory=tuple_row) as cursor:
-        cursor.execute(statement.sql.encode(), statement.params, binary=True)
-        return cursor.fetchall()
+    cursor = psycopg.Cursor(conn, row_factory=tuple_row)
+    cursor.execute(statement.sql.encode(), statement.params, binary=True)
+    return cursor.fetchall()
 
 
 def outside_transaction(conn: object) -> str | None:
     """Return what to write if a statement on this connection commits by itself; None if it does not."""
     if not isinstance(conn, psycopg.Connection | psycopg.AsyncConnection) or not conn.autocommit:
         return None
-    if conn.info.transaction_status != TransactionStatus.IDLE:
+    if conn.pgconn.transaction_status != TransactionStatus.IDLE:
         return None
     return (
         "`async with conn.transaction():`"

@@ -31,6 +31,7 @@ def explained(name: str, **hints: str) -> Callable[[C], C]:
     """
 
     def decorate(function: C) -> C:
+        @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
             try:
                 return function(*args, **kwargs)
@@ -40,14 +41,16 @@ def explained(name: str, **hints: str) -> Callable[[C], C]:
                     raise
             raise TypeError(misfit(name, function, args[1:], kwargs, hints))
 
-        if not inspect.iscoroutinefunction(function):
-            return wraps(function)(call)  # type: ignore[return-value]
-
         @wraps(function)
         async def call_async(*args: Any, **kwargs: Any) -> Any:
-            return await call(*args, **kwargs)
+            try:
+                return await function(*args, **kwargs)
+            except TypeError as exc:
+                if exc.__traceback__ is None or exc.__traceback__.tb_next is not None:
+                    raise
+            raise TypeError(misfit(name, function, args[1:], kwargs, hints))
 
-        return call_async  # type: ignore[return-value]
+        return call_async if inspect.iscoroutinefunction(function) else call  # type: ignore[return-value]
 
     return decorate
 

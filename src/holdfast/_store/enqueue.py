@@ -8,7 +8,7 @@ from holdfast._logs.log import TRACEPARENT, current_trace
 from holdfast._model.errors import InvalidJob
 from holdfast._model.job import Handle
 from holdfast._model.new_job import MOST_BLOCKERS
-from holdfast._store.statement import Row, Statement, statement
+from holdfast._store.statement import Parameter, Row, Statement, statement, statements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,16 +32,20 @@ def enqueue_job(job: NewJob[Any]) -> Statement[Handle[Any]]:
     if not envelope.plain:
         return enqueue_jobs([job]).then(lambda handles: handles[0])
     trace = current_trace()
-    return statement(
-        "enqueue_job",
+    params: dict[str, Parameter] = {
+        "kind": envelope.kind,
+        "payload": job.payload,
+        "queue": envelope.queue,
+        "priority": envelope.priority,
+        "max_attempts": envelope.attempts,
+        "headers": None if trace is None else f'{{"{TRACEPARENT}":"{trace}"}}',
+    }
+    return Statement(
+        statements()["enqueue_job"],
+        params,
         lambda rows: Handle(rows[0][0], rows[0][0], created=True, decode=job.decode, encode=job.encode),
-        kind=envelope.kind,
-        payload=job.payload,
-        queue=envelope.queue,
-        priority=envelope.priority,
-        max_attempts=envelope.attempts,
-        headers=None if trace is None else f'{{"{TRACEPARENT}":"{trace}"}}',
-    ).storing(InvalidJob)
+        InvalidJob,
+    )
 
 
 def enqueue_jobs(jobs: Sequence[NewJob[Any]]) -> Statement[list[Handle[Any]]]:

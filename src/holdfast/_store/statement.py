@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,8 +39,7 @@ _UNQUALIFIED = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Statement(Generic[T_co]):
+class Statement(NamedTuple, Generic[T_co]):
     """SQL with %(name)s placeholders, parameters for any driver, and a function that reads the rows."""
 
     sql: str
@@ -52,7 +50,8 @@ class Statement(Generic[T_co]):
 
     def then(self, make: Callable[[T_co], T]) -> Statement[T]:
         """Return the same statement, whose value is what `make` returns for the value of this one."""
-        return Statement(self.sql, self.params, lambda rows: make(self.read(rows)), self.unfit)
+        read = self.read
+        return Statement(self.sql, self.params, lambda rows: make(read(rows)), self.unfit)
 
     def storing(self, unfit: type[HoldfastError]) -> Statement[T_co]:
         """Return the same statement, which raises `unfit` for a text that cannot be stored there."""

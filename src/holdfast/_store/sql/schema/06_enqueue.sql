@@ -108,29 +108,39 @@ CREATE FUNCTION holdfast.enqueue(
     LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
     clock timestamptz := clock_timestamp();
-    delay_ms bigint := holdfast.milliseconds(delay);
-    expires_ms bigint := holdfast.milliseconds(expires);
-    unique_window_ms bigint := holdfast.milliseconds(unique_window);
-    fault text := holdfast.job_fault(kind, payload, queue, priority, max_attempts, delay_ms, at, expires_ms, expires_at, order_key, unique_key,
-        unique_window_ms, on_conflict, headers, payload_version, blockers);
+    fault text;
     made bigint;
 BEGIN
-    IF fault IS NOT NULL THEN
-        PERFORM holdfast.refuse(fault);
-    END IF;
-    IF unique_key IS NOT NULL OR blockers IS NOT NULL THEN
-        -- Added to the clock and not in milliseconds: a month is a calendar month.
-        SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
-            coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key, unique_window_ms,
-            on_conflict, headers, payload_version, blockers, run_anyway)::holdfast.new_job]) AS u;
-    ELSE
+    -- Most jobs set nothing else. One check of all rules at once, and an insert of their columns alone, cost them two thirds of the general
+    -- way. A null and a fault take the general way too, which has the default and the words for it.
+    IF num_nulls(delay, at, expires, expires_at, order_key, order_block, unique_key, unique_window, payload_version, blockers, run_anyway) = 11
+        AND octet_length(kind) BETWEEN 1 AND 200 AND octet_length(queue) BETWEEN 1 AND 100 AND priority BETWEEN 0 AND 9
+        AND max_attempts BETWEEN 1 AND 1000 AND pg_column_size(payload) <= 16777220 AND on_conflict = 'keep'
+        AND (headers IS NULL OR pg_column_size(headers) < 100 AND headers::text ~ '^{"traceparent":"[-0-9a-f]*"}$')
+    THEN
         made := nextval('holdfast.job_id_seq');
-        INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
-            order_seq, queue, kind, payload, headers, order_key, later)
-        VALUES (made, clock, greatest(coalesce(at, clock + delay), clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
-            holdfast.shard_of(made, order_key), payload_version, nullif(order_block, false), coalesce(expires_at, clock + expires),
-            CASE WHEN order_key IS NOT NULL THEN made END, coalesce(queue, 'default'), kind, payload, headers, order_key,
-            holdfast.is_later(coalesce(at, clock + delay), NULL, clock));
+        INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, queue, kind, payload, headers)
+        VALUES (made, clock, clock, max_attempts, priority, holdfast.shard_of(made, NULL), queue, kind, payload, headers);
+    ELSE
+        fault := holdfast.job_fault(kind, payload, queue, priority, max_attempts, holdfast.milliseconds(delay), at,
+            holdfast.milliseconds(expires), expires_at, order_key, unique_key, holdfast.milliseconds(unique_window), on_conflict, headers,
+            payload_version, blockers);
+        IF fault IS NOT NULL THEN
+            PERFORM holdfast.refuse(fault);
+        ELSIF unique_key IS NOT NULL OR blockers IS NOT NULL THEN
+            -- Added to the clock and not in milliseconds: a month is a calendar month.
+            SELECT u.id INTO made FROM holdfast.enqueue_unique_jobs(ARRAY[ROW (kind, payload, queue, priority, max_attempts, NULL,
+                coalesce(at, clock + delay), NULL, coalesce(expires_at, clock + expires), order_key, order_block, unique_key,
+                holdfast.milliseconds(unique_window), on_conflict, headers, payload_version, blockers, run_anyway)::holdfast.new_job]) AS u;
+        ELSE
+            made := nextval('holdfast.job_id_seq');
+            INSERT INTO holdfast.job (id, created_at, available_at, max_attempts, priority, shard, payload_version, order_block, expires_at,
+                order_seq, queue, kind, payload, headers, order_key, later)
+            VALUES (made, clock, greatest(coalesce(at, clock + delay), clock), nullif(coalesce(max_attempts, 3), -1), coalesce(priority, 5),
+                holdfast.shard_of(made, order_key), payload_version, nullif(order_block, false), coalesce(expires_at, clock + expires),
+                CASE WHEN order_key IS NOT NULL THEN made END, coalesce(queue, 'default'), kind, payload, headers, order_key,
+                holdfast.is_later(coalesce(at, clock + delay), NULL, clock));
+        END IF;
     END IF;
     -- A statement of its own, after the insert. Under load no worker sleeps, and this one look-up is the only cost.
     IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
