@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from holdfast._ops import requests as question
 from holdfast._ops.responses import archive, fleet, job
+from holdfast._store.job import JobStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +22,7 @@ TYPES = Path(__file__).parent.parent / "dashboard" / "src" / "types.ts"
 _HEAD = (
     "// Written by `python -m tools.dashboard` from holdfast._ops.responses and holdfast._ops.requests: change those.\n"
 )
-_ALIASES = {"Status": get_args(job.Status), "Severity": get_args(job.Severity)}
+_ALIASES = {"Status": get_args(JobStatus), "Severity": get_args(job.Severity)}
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 

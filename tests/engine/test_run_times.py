@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Continue, Holdfast, Item, Job
 from holdfast._drivers import run_sync
-from holdfast._store.inspect import AttemptRow, list_attempts
+from holdfast._store.inspect import AttemptLine, list_attempts
 from tests.kit.pace import AT_ONCE, QUICK
 from tests.kit.waiting import until
 
@@ -26,11 +26,11 @@ class Letter:
     number: int
 
 
-def last_attempt(ledger: Ledger, job: int) -> AttemptRow:
+def last_attempt(ledger: Ledger, job: int) -> AttemptLine:
     return run_sync(ledger.conn, list_attempts(job))[-1]
 
 
-def check(line: AttemptRow, attempt: int = 1) -> None:
+def check(line: AttemptLine, attempt: int = 1) -> None:
     assert (line.attempt, line.outcome, line.error, line.traceback) == (attempt, "completed", None, None)
     assert line.worker_name is not None
     assert line.seconds is not None

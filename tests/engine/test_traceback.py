@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from holdfast import Fail, Holdfast, Job
 from holdfast._drivers import run_sync
 from holdfast._logs.failure import TRACEBACK_LIMIT, traceback_of
-from holdfast._store.inspect import AttemptRow, list_attempts
+from holdfast._store.inspect import AttemptLine, list_attempts
 from tests.kit.pace import AT_ONCE, QUICK
 from tests.kit.waiting import until
 
@@ -23,11 +23,11 @@ class Card(BaseModel):
     pin: int
 
 
-def attempts(ledger: Ledger, job: int) -> list[AttemptRow]:
+def attempts(ledger: Ledger, job: int) -> list[AttemptLine]:
     return run_sync(ledger.conn, list_attempts(job))
 
 
-async def run_until_failed(app: Holdfast, ledger: Ledger, job: int, **options: Any) -> list[AttemptRow]:
+async def run_until_failed(app: Holdfast, ledger: Ledger, job: int, **options: Any) -> list[AttemptLine]:
     async with app.worker(**QUICK, **options):
         await until(lambda: ledger.status(job) == "failed")
     return attempts(ledger, job)

@@ -21,7 +21,7 @@ from holdfast._store.archive import archive_totals, read_retention, set_archived
 if TYPE_CHECKING:
     import argparse
 
-    from holdfast._store.archive import Export, Retention, SourceTotals
+    from holdfast._store.archive import ArchiveSource, Export, Retention
 
 _TOTALS = ("source", "periods", "rows", "size", "first", "last", "unfinished", "verified", "dropped", "next drop")
 _UNFINISHED = ("source", "period", "state", "progress", "started", "error")
@@ -135,12 +135,14 @@ def _kept(retention: list[Retention], *, has_bucket: bool) -> str:
     return f"retention: {kept}, and until they are archived, which nothing does without a bucket: {why}."
 
 
-def _total(total: SourceTotals) -> dict[str, Any]:
-    return total._asdict() | {"last_day": total.last_day - _DAY}
+def _total(total: ArchiveSource) -> dict[str, Any]:
+    shown = dict(total)
+    shown["last_day"] = shown.pop("ends_on") - _DAY
+    return shown
 
 
-def _line(total: SourceTotals) -> tuple[object, ...]:
-    days = (total.first_day, total.last_day - _DAY)
+def _line(total: ArchiveSource) -> tuple[object, ...]:
+    days = (total.first_day, total.ends_on - _DAY)
     states = (total.unfinished, total.verified, total.dropped)
     return total.source, total.periods, f"{total.rows:,}", bucket.size(total.bytes), *days, *states, total.next_drop
 

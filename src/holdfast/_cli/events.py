@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast._ops.actions import SubscriptionChange
     from holdfast._ops.service import Service
-    from holdfast._store.subscription import ParkedRow, SubscriptionRow
+    from holdfast._store.subscription import ParkedLine, SubscriptionRow
 
     Act: TypeAlias = Callable[[Service, argparse.Namespace], Awaitable[None]]
 
@@ -196,7 +196,7 @@ async def _parked(service: Service, arguments: argparse.Namespace) -> None:
     after = getattr(arguments, "after", 0)
     found = await service.read(list_parked(subscription, after=after, limit=_MOST_PARKED))
     if arguments.json:
-        table.print_json([line._asdict() for line in found])
+        table.print_json([dict(line) for line in found])
     elif found:
         table.print_table(_PARKED_COLUMNS, [_parked_line(line) for line in found])
         if len(found) == _MOST_PARKED:
@@ -205,7 +205,7 @@ async def _parked(service: Service, arguments: argparse.Namespace) -> None:
         print(f"{arguments.name}: nothing is parked.")
 
 
-def _parked_line(line: ParkedRow) -> tuple[object, ...]:
+def _parked_line(line: ParkedLine) -> tuple[object, ...]:
     state = "not taken" if line.error_code else "behind its key"
     error = line.error or line.error_code
     return line.event_id, line.topic, line.key, line.parked_at, state, line.released_at, error

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from holdfast._ops.service import Service
-    from holdfast._store.inspect import AttemptRow, ReplayLine, WaitingRow, WorkerRow
+    from holdfast._store.inspect import AttemptLine, ReplayLine, WaitingRow, WorkerRow
     from holdfast._store.worker import Runtime
 
 
@@ -27,7 +27,7 @@ class Story(NamedTuple):
     waiting: WaitingRow | None
     runtime: Runtime | None
     worker: WorkerRow | None
-    attempts: Sequence[AttemptRow]
+    attempts: Sequence[AttemptLine]
     original: dict[str, Any] | None
     """The job that it replays."""
     replays: Sequence[ReplayLine]
@@ -59,7 +59,7 @@ def as_json(story: Story) -> dict[str, Any]:
         "waiting": story.waiting and story.waiting._asdict(),
         "max_runtime": story.runtime and story.runtime._asdict(),
         "worker": story.worker and story.worker._asdict(),
-        "attempts": [attempt._asdict() for attempt in story.attempts],
+        "attempts": [dict(attempt) for attempt in story.attempts],
         "replay_of": story.original,
         "replays": [replay._asdict() for replay in story.replays],
     }
@@ -118,7 +118,7 @@ def _reasons(job: dict[str, Any], waiting: WaitingRow) -> Iterator[str]:
         yield f"It waits for job {waiting.behind}, which comes before it in the order key."
 
 
-def _print_traceback(attempts: Sequence[AttemptRow]) -> None:
+def _print_traceback(attempts: Sequence[AttemptLine]) -> None:
     """Print the last traceback. All stored ones are in the JSON output."""
     last = next((attempt for attempt in reversed(attempts) if attempt.traceback), None)
     if last is not None and last.traceback:

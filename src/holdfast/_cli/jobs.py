@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from holdfast._cli.databases import DatabaseAnswer, DatabaseAnswers
     from holdfast._cli.session import Database
     from holdfast._ops.requests import JobFilter
-    from holdfast._ops.responses.job import JobActionResult, JobLine, Looked
+    from holdfast._ops.responses.job import JobActionResult, Looked
     from holdfast._ops.service import Service
-    from holdfast._store.search import ActionResult, JobRow
+    from holdfast._store.search import ActionResult, JobLine
 
     Act: TypeAlias = Callable[[Sequence[Database], argparse.Namespace], Awaitable[int]]
 
@@ -139,7 +139,7 @@ async def _list(databases: Sequence[Database], arguments: argparse.Namespace) ->
         jobs.sort(key=lambda one: (one[1].created_at, one[1].id), reverse=True)
     jobs = jobs[: arguments.limit]
     if arguments.json:
-        table.print_json([answers.json(answer.name, job._asdict()) for answer, job in jobs])
+        table.print_json([answers.json(answer.name, dict(job)) for answer, job in jobs])
     elif jobs:
         answers.print_table(_COLUMNS, [(answer.name, _line(job, answer.id(job.id))) for answer, job in jobs])
         if len(jobs) == arguments.limit:
@@ -158,7 +158,7 @@ def _looked(looked: Looked) -> str:
     return f"Looked at the newest {newest} alone, back to {table.text(looked.back_to)}: say more of them."
 
 
-def _line(job: JobRow | JobLine, id_: str) -> tuple[object, ...]:
+def _line(job: JobLine, id_: str) -> tuple[object, ...]:
     attempt, when = tries(job.attempt, job.max_attempts), job.finished_at or job.available_at
     return id_, job.status, job.kind, job.queue, attempt, job.created_at, when, job.error_code
 

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     from holdfast._cli.session import Database
     from holdfast._ops.service import Service
-    from holdfast._store.schedule import Running, RunRow, ScheduleLine
+    from holdfast._store.schedule import RunLine, Running, ScheduleLine
 
-    Found: TypeAlias = tuple[str, ScheduleLine | None, RunRow | None, Running | None]
+    Found: TypeAlias = tuple[str, ScheduleLine | None, RunLine | None, Running | None]
 
 _DAYS = 7
 _COLUMNS = ("name", "what", "schedule", "state", "next", "last run", "took", "outcome", "counts or error")
@@ -88,16 +88,16 @@ async def _find(service: Service, _: Database) -> list[Found]:
     return [(name, schedules.get(name), runs.get(name), running.get(name)) for name in names]
 
 
-def _object(name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None) -> dict[str, Any]:
+def _object(name: str, schedule: ScheduleLine | None, run: RunLine | None, running: Running | None) -> dict[str, Any]:
     return {
         "name": name,
         "schedule": schedule and schedule._asdict(),
         "running": running and {"since": running.since, "worker": running.worker},
-        "last_run": run and run._asdict(),
+        "last_run": run and dict(run),
     }
 
 
-def _line(name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None) -> tuple[object, ...]:
+def _line(name: str, schedule: ScheduleLine | None, run: RunLine | None, running: Running | None) -> tuple[object, ...]:
     when = (None, None) if schedule is None else (schedule.what, schedule.schedule)
     ran: tuple[object, ...] = (None,) * 4
     if run is not None:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._ops.caller import RequestRefused, audit_entry
-from holdfast._ops.jobs import find_asked, line, narrowed, search_of
+from holdfast._ops.jobs import find_asked, narrowed, search_of
 from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Connections, Transaction
     from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobAction
-    from holdfast._store.search import JobRow
+    from holdfast._store.search import JobLine
     from holdfast._store.statement import Statement
 
 # The statuses that each action applies to.
@@ -120,7 +120,7 @@ async def _acted(  # noqa: PLR0913 - the dependencies of an action
         capped=matched.capped,
         done=sum(one.done for one in acted),
         refused=[RefusedJob(id=one.id, why=why(one.answer)) for one in refused],
-        sample=[line(job) for job in matched.jobs[:_SAMPLE]],
+        sample=matched.jobs[:_SAMPLE],
         looked=matched.looked,
         at=matched.at,
     )
@@ -129,7 +129,7 @@ async def _acted(  # noqa: PLR0913 - the dependencies of an action
 class _Matched(NamedTuple):
     """The jobs an action applies to, and the named jobs it does not apply to."""
 
-    jobs: list[JobRow]
+    jobs: list[JobLine]
     refused: list[ActionResult]
     looked: Looked
     at: datetime
@@ -153,7 +153,7 @@ async def _matched(pool: Connections, action: JobAction, statuses: tuple[str, ..
 
 async def _named(
     transaction: Transaction, action: JobAction, statuses: tuple[str, ...]
-) -> tuple[list[JobRow], list[ActionResult]]:
+) -> tuple[list[JobLine], list[ActionResult]]:
     """Return the named jobs the action applies to, in their current state, and a reason for each of the others."""
     ids = list(dict.fromkeys(action.ids or ()))
     found = await transaction.run(find_named_jobs(ids)) if action.preview else {}
@@ -164,7 +164,7 @@ async def _named(
     ]
 
 
-def _unfit(action: JobAction, job: JobRow | None) -> str:
+def _unfit(action: JobAction, job: JobLine | None) -> str:
     if action.action == "retry":
         return "not_failed"
     return job.status if job is not None and job.status in ("processing", "blocked") else "not_found"
@@ -172,10 +172,10 @@ def _unfit(action: JobAction, job: JobRow | None) -> str:
 
 async def _find(
     transaction: Transaction, action: JobAction, which: Search, statuses: tuple[str, ...], redaction: Redaction
-) -> tuple[list[JobRow], bool, Looked]:
+) -> tuple[list[JobLine], bool, Looked]:
     # A filter does not replay a dead letter whose replay already exists. Naming it by id does.
     which = Search(**{name: getattr(which, name) for name in Search.__dataclass_fields__} | {"replayed": False})
-    found: list[JobRow] = []
+    found: list[JobLine] = []
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
         text = None if action.filter is None else action.filter.text

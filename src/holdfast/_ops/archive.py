@@ -17,13 +17,11 @@ from holdfast._ops.caller import RequestRefused
 from holdfast._ops.responses.archive import (
     ArchivedJob,
     ArchiveFile,
-    ArchiveSource,
     ArchiveSummary,
     ExportLine,
     ExportPage,
     RetentionLine,
 )
-from holdfast._ops.responses.job import AttemptLine
 from holdfast._store.archive import (
     FAMILIES,
     JOB_FAMILIES,
@@ -32,7 +30,7 @@ from holdfast._store.archive import (
     list_exports,
     read_retention,
 )
-from holdfast._store.inspect import list_attempts
+from holdfast._store.inspect import AttemptLine, list_attempts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -90,7 +88,7 @@ class ArchiveEndpoints:
             configured=self._location is not None,
             bucket=None if self._location is None else mask(self._location.address),
             archived=any(kept.archived for kept in retention),
-            sources=[_source(total._asdict()) for total in totals],
+            sources=totals,
             retention=[RetentionLine(**kept._asdict(), changeable=kept.family in CHANGEABLE) for kept in retention],
             next_drop=min(drops, default=None),
         )
@@ -121,7 +119,7 @@ class ArchiveEndpoints:
         lines = _attempts(row, (one.row for one in tried.rows))
         kept = {(line.attempt, line.ended_at): line for line in lines}
         # Attempts of other days may still be in the database, which also has the names of workers.
-        kept |= {(one.attempt, one.ended_at): AttemptLine.model_validate(one._asdict()) for one in stored}
+        kept |= {(one.attempt, one.ended_at): one for one in stored}
         ordered = sorted(kept.values(), key=lambda line: line.ended_at)[-_MOST_ATTEMPTS:]
         async with shares.turn(by):
             story = await service.archived_job(row, ordered)
@@ -205,10 +203,6 @@ def _not_in_files(job_id: int, files: Sequence[Export], *, complete: bool) -> Re
 
 def _not_found(message: str) -> RequestRefused:
     return RequestRefused(404, "not_found", message)
-
-
-def _source(total: dict[str, Any]) -> ArchiveSource:
-    return ArchiveSource(ends_on=total.pop("last_day"), **total)
 
 
 def _line(export: Export) -> ExportLine:

@@ -13,13 +13,11 @@ from holdfast._ops.responses.fleet import (
     PartitionLine,
     QueueLine,
     Queues,
-    RunLine,
     RunnerLine,
     Runners,
     StatsRuntime,
     SubscriptionLine,
     Subscriptions,
-    WorkerLine,
     Workers,
 )
 from holdfast._store.inspect import read_census, read_kind_tallies
@@ -32,9 +30,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.pool import Transaction
-    from holdfast._store.schedule import Running, RunRow, ScheduleLine
+    from holdfast._store.schedule import RunLine, Running, ScheduleLine
     from holdfast._store.subscription import SubscriptionRow as StoredLine
-    from holdfast._store.worker import FleetWorker
+    from holdfast._store.worker import WorkerLine
 
 
 _HOUR = 60
@@ -45,7 +43,7 @@ async def read_workers(transaction: Transaction) -> Workers:
     workers = await transaction.run(list_workers())
     census = await transaction.run(read_census())
     return Workers(
-        workers=[WorkerLine.model_validate(worker._asdict()) for worker in workers],
+        workers=workers,
         unserved=unserved(census, workers),
     )
 
@@ -143,17 +141,13 @@ async def read_subscriptions(transaction: Transaction) -> Subscriptions:
     )
 
 
-def run_line(run: RunRow) -> RunLine:
-    return RunLine.model_validate(run._asdict())
-
-
-def _served(workers: Iterable[FleetWorker]) -> Counter[str]:
+def _served(workers: Iterable[WorkerLine]) -> Counter[str]:
     """Return the number of live workers per queue."""
     return Counter(queue for worker in workers if worker.state == "live" for queue in worker.queues)
 
 
 def _runner(
-    name: str, schedule: ScheduleLine | None, run: RunRow | None, running: Running | None, now: datetime
+    name: str, schedule: ScheduleLine | None, run: RunLine | None, running: Running | None, now: datetime
 ) -> RunnerLine:
     return RunnerLine(
         name=name,
@@ -162,7 +156,7 @@ def _runner(
         paused=schedule is not None and schedule.paused,
         triggered=schedule is not None and schedule.triggered,
         next_at=[] if schedule is None else _next(schedule, now),
-        last=run and run_line(run),
+        last=run,
         last_at=schedule and schedule.last_at,
         running_since=running and running.since,
         running_on=running and running.worker,

@@ -13,7 +13,7 @@ from holdfast._model.errors import HoldfastError
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.gauges import PATIENCE_SECONDS, Gauges
 from holdfast._ops.newest import NewestReading
-from holdfast._ops.responses.job import Answer
+from holdfast._store.answer import Answer
 from holdfast._store.schema import check_schema, read_readiness
 from holdfast._telemetry.telemetry import Telemetry
 

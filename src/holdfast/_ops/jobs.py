@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.responses.job import (
-    AttemptLine,
     ChainEdge,
     ChainGraph,
     ChainNode,
     JobBlocker,
-    JobLine,
     JobStory,
     Looked,
 )
@@ -43,8 +41,9 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Transaction
     from holdfast._ops.redaction import Redaction, Shown
     from holdfast._ops.requests import JobFilter
+    from holdfast._store.inspect import AttemptLine
     from holdfast._store.job import JobInfo
-    from holdfast._store.search import JobRow, Scan
+    from holdfast._store.search import JobLine, Scan
 
 
 # Together 50,000: at most so many jobs are scanned per table in one search.
@@ -58,7 +57,7 @@ _PAGE = 200
 class FoundJobs(NamedTuple):
     """Jobs, newest first, and the id to continue from."""
 
-    jobs: list[JobRow]
+    jobs: list[JobLine]
     next: int | None
     looked: Looked
 
@@ -79,7 +78,7 @@ async def find(
     if which.created_from or which.created_until:
         span = await transaction.run(read_landmarks(which.created_from, which.created_until))
     span = Span(span.least, min(span.before, before or AFTER_ALL))
-    found: list[JobRow] = []
+    found: list[JobLine] = []
     seen, back_to = 0, None
     for look in LOOKS:
         wanted = limit + 1 - len(found)
@@ -115,7 +114,7 @@ async def find_text(
     The extent of the scan does not depend on hidden values, so the answer reveals nothing about them.
     """
     ends = time.monotonic() + TEXT_SECONDS
-    found: list[JobRow] = []
+    found: list[JobLine] = []
     seen, back_to = 0, None
     while True:
         page = await find(transaction, which, limit=_PAGE, before=before)
@@ -162,11 +161,7 @@ def narrowed(which: Search, status: str) -> Search:
     return replace(which, status=status)
 
 
-def line(job: JobRow) -> JobLine:
-    return JobLine.model_validate(job._asdict())
-
-
-def _showing(jobs: list[JobRow], payloads: Mapping[int, str], shows: Callable[[str, str], bool]) -> list[JobRow]:
+def _showing(jobs: list[JobLine], payloads: Mapping[int, str], shows: Callable[[str, str], bool]) -> list[JobLine]:
     return [job for job in jobs if job.id in payloads and shows(job.kind, payloads[job.id])]
 
 
@@ -217,7 +212,7 @@ async def read_story(transaction: Transaction, job_id: int, redaction: Redaction
         max_runtime_default=runtime and runtime.by_default,
         worker_name=worker and worker.name,
         served=served,
-        attempts=[AttemptLine.model_validate(attempt._asdict()) for attempt in attempts],
+        attempts=attempts,
         replays=[replay.id for replay in replays],
         blockers=[JobBlocker(chain_id=blocker.chain_id, status=blocker.status) for blocker in blockers],
     )
@@ -304,7 +299,7 @@ async def read_graph(transaction: Transaction, chain_id: int, redaction: Redacti
     )
 
 
-def _node(job: JobInfo[Any] | JobRow, chain_id: int, progress: float | None = None) -> ChainNode:
+def _node(job: JobInfo[Any] | JobLine, chain_id: int, progress: float | None = None) -> ChainNode:
     same = set(ChainNode.model_fields) - {"chain_id", "progress"}
     return ChainNode(chain_id=chain_id, progress=progress, **{name: getattr(job, name) for name in same})
 

@@ -11,7 +11,7 @@ from pydantic.json_schema import models_json_schema
 from holdfast._distribution import version
 from holdfast._ops.access import COOKIE
 from holdfast._ops.requests import PATH
-from holdfast._ops.responses.job import Answer, Refusal
+from holdfast._ops.responses.job import Refusal
 from holdfast._ops.routes import PREFIX
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pydantic.json_schema import JsonSchemaMode
 
     from holdfast._ops.routes import Route
+    from holdfast._store.answer import Answer
 
 _JSON = "application/json"
 _REFERENCE = "#/components/schemas/{model}"

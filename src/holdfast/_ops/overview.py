@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from holdfast._ops.pool import Transaction
     from holdfast._ops.responses.fleet import ProblemCode
     from holdfast._store.inspect import Census, KindCount, TallyLine
-    from holdfast._store.schedule import RunRow
+    from holdfast._store.schedule import RunLine
     from holdfast._store.subscription import SubscriptionRow
-    from holdfast._store.worker import FleetWorker, QueueControlRow
+    from holdfast._store.worker import QueueControlRow, WorkerLine
 
 
 async def read_overview(transaction: Transaction, minutes: int) -> Overview:
@@ -135,7 +135,7 @@ def depth(lines: Iterable[KindCount], now: datetime) -> Depth:
     )
 
 
-def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[UnservedKind]:
+def unserved(census: Census, workers: Iterable[WorkerLine]) -> list[UnservedKind]:
     """Return the kinds with due jobs that no live worker handles, longest waiting first."""
     found = [
         UnservedKind(
@@ -282,6 +282,6 @@ class Seen(NamedTuple):
     census: Census
     tallies: list[TallyLine]
     queues: list[QueueControlRow]
-    workers: list[FleetWorker]
+    workers: list[WorkerLine]
     subscriptions: list[SubscriptionRow]
-    runs: list[RunRow]
+    runs: list[RunLine]

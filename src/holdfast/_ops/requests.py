@@ -24,7 +24,7 @@ from pydantic import (
 from holdfast._model.errors import InvalidJob
 from holdfast._model.option import QUEUE_LIMIT, check_text
 from holdfast._ops.caller import RequestRefused
-from holdfast._ops.responses.job import Status  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.search import MOST_ACTED_ON
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Question(BaseModel):
 class JobFilter(Question):
     """Which jobs; what is not given may be anything."""
 
-    status: Status | None = None
+    status: JobStatus | None = None
     kind: Word | None = None
     queue: Word | None = None
     order_key: Key | None = None
@@ -92,7 +92,7 @@ class JobSearch(JobFilter):
 
 class ChainSearch(Question):
     kind: Word | None = None
-    status: Status | None = None
+    status: JobStatus | None = None
     before: Id | None = None
     limit: Annotated[int, Field(ge=1, le=MOST_JOBS)] = 50
 

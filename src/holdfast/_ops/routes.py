@@ -17,8 +17,8 @@ from holdfast._ops.live import LiveResponse
 from holdfast._ops.newest import CachedReading
 from holdfast._ops.outbox import TickFailed
 from holdfast._ops.responses import archive, fleet, job
-from holdfast._ops.responses.job import Answer
 from holdfast._store.access import end_session, find_access_token, is_session_ended
+from holdfast._store.answer import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

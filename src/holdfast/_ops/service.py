@@ -9,18 +9,17 @@ from holdfast._engine.report.transition import Transitions
 from holdfast._ops import actions, fleet, jobs
 from holdfast._ops.caller import audit_entry
 from holdfast._ops.fleet import runtime
-from holdfast._ops.jobs import find, find_asked, line, search_of
+from holdfast._ops.jobs import find, find_asked, search_of
 from holdfast._ops.overview import depth, read_overview
 from holdfast._ops.pool import Pool
 from holdfast._ops.redaction import Redaction
 from holdfast._ops.requests import JobAction, JobFilter
-from holdfast._ops.responses.fleet import ParkedLine, ParkedPage, RunPage, StatsConfig, StatsQueue, StatsRuntime
+from holdfast._ops.responses.fleet import ParkedPage, RunPage, StatsConfig, StatsQueue, StatsRuntime
 from holdfast._ops.responses.job import (
     AuditLine,
     AuditPage,
     ChainItem,
     ChainPage,
-    DeadLetterGroup,
     DeadLetters,
     Done,
     JobPage,
@@ -62,7 +61,8 @@ if TYPE_CHECKING:
         SubscriptionAction,
     )
     from holdfast._ops.responses.fleet import Kinds, Overview, Queues, Runners, Subscriptions, Workers
-    from holdfast._ops.responses.job import AttemptLine, ChainGraph, JobActionResult, JobStory
+    from holdfast._ops.responses.job import ChainGraph, JobActionResult, JobStory
+    from holdfast._store.inspect import AttemptLine
     from holdfast._store.search import ActionResult
     from holdfast._store.statement import Statement
 
@@ -190,7 +190,7 @@ class Service:
             found = await find_asked(
                 transaction, search_of(search), search.text, self._redaction, limit=search.limit, before=search.before
             )
-        return JobPage(jobs=[line(job) for job in found.jobs], next=found.next, looked=found.looked)
+        return JobPage(jobs=found.jobs, next=found.next, looked=found.looked)
 
     async def job(self, job_id: int) -> JobStory:
         async with self._pool.reading() as transaction:
@@ -244,7 +244,7 @@ class Service:
                 group_dead_letters(which, span, scan=DEAD_LETTERS_LOOKED_AT, limit=_MOST_GROUPS)
             )
         return DeadLetters(
-            groups=[DeadLetterGroup.model_validate(group._asdict()) for group in look.groups],
+            groups=look.groups,
             looked=Looked(jobs=look.jobs, back_to=look.back_to, complete=look.jobs < DEAD_LETTERS_LOOKED_AT),
         )
 
@@ -293,7 +293,7 @@ class Service:
 
     async def runs(self, runner: str | None, limit: int) -> RunPage:
         async with self._pool.reading() as transaction:
-            return RunPage(runs=[fleet.run_line(run) for run in await transaction.run(list_runs(runner, limit=limit))])
+            return RunPage(runs=await transaction.run(list_runs(runner, limit=limit)))
 
     async def act_on_runner(self, name: str, action: RunnerAction, by: Person) -> Done:
         await actions.change_schedule(self._pool, name, action.action, by)
@@ -311,7 +311,7 @@ class Service:
             subscription = await actions.find_named(transaction, name)
             found = await transaction.run(list_parked(subscription, after=page.before or 0, limit=page.limit))
         following = found[-1].event_id if len(found) == page.limit else None
-        return ParkedPage(parked=[ParkedLine.model_validate(event._asdict()) for event in found], next=following)
+        return ParkedPage(parked=found, next=following)
 
     async def act_on_subscription(self, name: str, action: SubscriptionAction, by: Person) -> Done:
         given = action.model_dump(include={"since", "after", "key"}, exclude_none=True)

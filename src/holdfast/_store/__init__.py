@@ -2,6 +2,7 @@
 
 sql/             the SQL of all statements and migrations
 statement.py     defines Statement, how rows become values, and loads the SQL by name
+answer.py        is the base of rows that pages show as they are
 script.py        splits a script into its statements
 schema.py        applies migrations and checks the schema
 measure.py       measures the speed of a server, without a table

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from holdfast._store.answer import Answer
 from holdfast._store.statement import (
     PINNED_PATH,
     Row,
@@ -18,7 +20,6 @@ from holdfast._store.statement import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import date, datetime
 
 ExportState = Literal["exporting", "uploaded", "verified", "dropped"]
 
@@ -124,17 +125,25 @@ class DroppableDay(NamedTuple):
     commands: list[str]
 
 
-class SourceTotals(NamedTuple):
+class ArchiveSource(Answer):
+    """The files of one source: a family of Holdfast's tables, or a table of the application."""
+
     source: str
     periods: int
+    """How many files are on record: one for each day or month."""
     rows: int
     bytes: int
     first_day: date
-    last_day: date
+    ends_on: date
+    """The first day after the last period."""
     unfinished: int
+    """Being exported, or to be exported again."""
     verified: int
+    """Read back, and still in the database too."""
     dropped: int
+    """Only in the archive."""
     next_drop: datetime | None
+    """When the next verified period may be dropped; null: none is waiting for that."""
 
 
 def read_retention() -> Statement[list[Retention]]:
@@ -322,8 +331,8 @@ def exports_with_id(
     )
 
 
-def archive_totals() -> Statement[list[SourceTotals]]:
-    return statement("archive_totals", many(SourceTotals))
+def archive_totals() -> Statement[list[ArchiveSource]]:
+    return statement("archive_totals", many(ArchiveSource.of))
 
 
 def _key(period: Period | Export | DroppableDay) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.statement import PINNED_PATH, Row, Statement, many, nothing, one, one_or_none, statement, value
 
 if TYPE_CHECKING:
@@ -27,20 +28,21 @@ MOST_TALLIES = 50_000
 MOST_COUNTED = 100_000
 
 
-class AttemptRow(NamedTuple):
+class AttemptLine(Answer):
     """How one attempt of a job ended."""
 
     attempt: int
-    outcome: str
+    outcome: Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]
     ended_at: datetime
-    worker: int | None
+    worker: Id | None
     worker_name: str | None
     error_code: str | None
-    error: str | None
+    error: ErrorText | None
     started_at: datetime | None
     seconds: float | None
-    """How long the handler ran."""
-    traceback: str | None
+    """How long the handler ran; null: not known, as of a worker that was lost."""
+    traceback: ErrorText | None
+    """Of the last twenty attempts that raised, if `HOLDFAST_TRACEBACKS` is on."""
 
 
 class ReplayLine(NamedTuple):
@@ -142,10 +144,10 @@ def read_waiting(job_id: int) -> Statement[WaitingRow | None]:
     return statement("read_waiting", one_or_none(WaitingRow), id=job_id)
 
 
-def list_attempts(job_id: int, limit: int = 200) -> Statement[list[AttemptRow]]:
+def list_attempts(job_id: int, limit: int = 200) -> Statement[list[AttemptLine]]:
     """Return the latest attempts, oldest first."""
     return statement(
-        "list_attempts", lambda rows: [AttemptRow._make(row) for row in reversed(rows)], id=job_id, limit=limit
+        "list_attempts", lambda rows: [AttemptLine.of(*row) for row in reversed(rows)], id=job_id, limit=limit
     )
 
 

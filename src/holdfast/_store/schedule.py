@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.schedule import next_slot
+from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.statement import (
     Row,
@@ -26,7 +27,6 @@ from holdfast._store.statement import (
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from holdfast._logs.failure import Failure
     from holdfast._model.new_job import NewJob
@@ -299,16 +299,16 @@ class StartedRun(NamedTuple):
         return self._replace(started_at=self.started_at - timedelta(seconds=seconds))
 
 
-class RunRow(NamedTuple):
-    id: int
+class RunLine(Answer):
+    id: Id
     runner: str
     started_at: datetime
     finished_at: datetime | None
-    worker: int | None
-    outcome: RunOutcome | None
+    worker: Id | None
+    outcome: str | None
     counts: dict[str, int]
     error_code: str | None
-    error: str | None
+    error: ErrorText | None
 
 
 class Running(NamedTuple):
@@ -350,14 +350,14 @@ def record_run(  # noqa: PLR0913 - one keyword per field of a run
     )
 
 
-def list_runs(runner: str | None = None, *, limit: int = 50) -> Statement[list[RunRow]]:
+def list_runs(runner: str | None = None, *, limit: int = 50) -> Statement[list[RunLine]]:
     """Return the latest ended runs, of one runner or of all."""
     if runner is None:
         return statement("list_runs", _lines, limit=limit)
     return statement("list_runs_of", _lines, runner=runner, limit=limit)
 
 
-def last_runs(*, days: int = 7, limit: int = 1000) -> Statement[list[RunRow]]:
+def last_runs(*, days: int = 7, limit: int = 1000) -> Statement[list[RunLine]]:
     return statement("last_runs", _lines, days=days, limit=limit)
 
 
@@ -378,5 +378,5 @@ def counts_json(counts: Mapping[str, int]) -> str | None:
     return json.dumps(dict(counts)) if counts else None
 
 
-def _lines(rows: Sequence[Row]) -> list[RunRow]:
-    return [RunRow._make((*row[:6], json.loads(row[6]) if row[6] else {}, *row[7:])) for row in rows]
+def _lines(rows: Sequence[Row]) -> list[RunLine]:
+    return [RunLine.of(*row[:6], json.loads(row[6]) if row[6] else {}, *row[7:]) for row in rows]

@@ -10,6 +10,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from holdfast._model.option import KEY_LIMIT, check_text
+from holdfast._store.answer import Answer, ErrorText, Id
+from holdfast._store.job import JobStatus  # noqa: TC001 - pydantic reads the annotations
 from holdfast._store.statement import (
     Row,
     Statement,
@@ -63,18 +65,21 @@ class Search:
     """False: leave out dead letters that are replayed already."""
 
 
-class JobRow(NamedTuple):
-    id: int
-    status: str
+class JobLine(Answer):
+    """A job in a list."""
+
+    id: Id
+    status: JobStatus
     kind: str
     queue: str
     priority: int
     attempt: int
     max_attempts: int | None
+    """Null: no limit."""
     created_at: datetime
     available_at: datetime
     finished_at: datetime | None
-    worker: int | None
+    worker: Id | None
     order_key: str | None
     unique_key: str | None
     error_code: str | None
@@ -86,7 +91,7 @@ class Scan(NamedTuple):
     jobs: int
     least: int | None
     back_to: datetime | None
-    found: list[JobRow]
+    found: list[JobLine]
 
 
 class Span(NamedTuple):
@@ -96,21 +101,24 @@ class Span(NamedTuple):
     before: int
 
 
-class DeadLetterGroupRow(NamedTuple):
+class DeadLetterGroup(Answer):
+    """Dead letters of one kind that failed for one reason."""
+
     kind: str
     queue: str
     error_code: str
-    error: str | None
+    error: ErrorText | None
+    """Of the newest."""
     jobs: int
     first_at: datetime
     last_at: datetime
-    newest: int
+    newest: Id
 
 
 class DeadLetterScan(NamedTuple):
     jobs: int
     back_to: datetime | None
-    groups: list[DeadLetterGroupRow]
+    groups: list[DeadLetterGroup]
 
 
 class ChainTail(NamedTuple):
@@ -156,14 +164,14 @@ def group_dead_letters(which: Search, span: Span, *, scan: int, limit: int) -> S
     """Return the newest dead letters grouped by kind and error, without those that are being replayed."""
 
     def read(rows: Sequence[Row]) -> DeadLetterScan:
-        groups = [DeadLetterGroupRow._make(row[2:]) for row in rows if row[2] is not None]
+        groups = [DeadLetterGroup.of(*row[2:]) for row in rows if row[2] is not None]
         return DeadLetterScan(rows[0][0], rows[0][1], groups)
 
     params = _scanned(which, span)
     return statement("group_dead_letters", read, kind=which.kind, queue=which.queue, **params, scan=scan, limit=limit)
 
 
-def read_payloads(jobs: Sequence[JobRow], *, largest: int) -> Statement[dict[int, str]]:
+def read_payloads(jobs: Sequence[JobLine], *, largest: int) -> Statement[dict[int, str]]:
     """Return the payloads of these jobs as JSON text; those larger than `largest` bytes are left out."""
     return statement(
         "read_payloads",
@@ -180,11 +188,11 @@ def read_last_error() -> Statement[LastError | None]:
     return statement("read_last_error", one_or_none(LastError))
 
 
-def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, JobRow]]:
+def find_named_jobs(ids: Sequence[int]) -> Statement[dict[int, JobLine]]:
     """Return the jobs with these ids; ids that do not exist are left out."""
     return statement(
         "find_named_jobs",
-        lambda rows: {row[0]: JobRow._make(row) for row in rows},
+        lambda rows: {row[0]: JobLine.of(*row) for row in rows},
         ids=number_array(ids),
         limit=len(ids),
     )
@@ -201,10 +209,10 @@ def last_of_chains(chains: Iterable[int]) -> Statement[dict[int, ChainTail]]:
     )
 
 
-def list_blocked(chain: int, limit: int = 100) -> Statement[list[tuple[int, JobRow]]]:
+def list_blocked(chain: int, limit: int = 100) -> Statement[list[tuple[int, JobLine]]]:
     """Return the live jobs that wait for a chain, each with the id of its own chain."""
     return statement(
-        "list_blocked", lambda rows: [(row[0], JobRow._make(row[1:])) for row in rows], chain=chain, limit=limit
+        "list_blocked", lambda rows: [(row[0], JobLine.of(*row[1:])) for row in rows], chain=chain, limit=limit
     )
 
 
@@ -243,7 +251,7 @@ def _scanned(which: Search, span: Span) -> dict[str, Parameter]:
 
 def _scan(rows: Sequence[Row]) -> Scan:
     jobs, least, back_to = rows[0][:3]
-    return Scan(jobs, least, back_to, [JobRow._make(row[3:]) for row in rows if row[3] is not None])
+    return Scan(jobs, least, back_to, [JobLine.of(*row[3:]) for row in rows if row[3] is not None])
 
 
 Cancellation: TypeAlias = Literal["cancelled", "requested", "not_found"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from holdfast._logs.failure import Failure
+from holdfast._store.answer import Answer, ErrorText, Id
 from holdfast._store.event import Position
 from holdfast._store.statement import (
     Row,
@@ -22,7 +24,6 @@ from holdfast._store.statement import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from datetime import datetime
 
     from holdfast._store.event import LoggedEvent
 
@@ -112,15 +113,15 @@ class SubscriptionRow(NamedTuple):
     phase: str | None
 
 
-class ParkedRow(NamedTuple):
-    event_id: int
+class ParkedLine(Answer):
+    event_id: Id
+    topic: str | None
     key: str | None
     holds_key: bool
     parked_at: datetime
     released_at: datetime | None
     error_code: str | None
-    error: str | None
-    topic: str | None
+    error: ErrorText | None
 
 
 def subscribe(  # noqa: PLR0913 - one keyword per column
@@ -313,8 +314,8 @@ def delete_subscription(subscription: int) -> Statement[bool]:
     return statement("delete_subscription", bool, subscription=subscription)
 
 
-def list_parked(subscription: int, *, after: int = 0, limit: int = 100) -> Statement[list[ParkedRow]]:
-    return statement("list_parked", many(ParkedRow), subscription=subscription, after=after, limit=limit)
+def list_parked(subscription: int, *, after: int = 0, limit: int = 100) -> Statement[list[ParkedLine]]:
+    return statement("list_parked", many(ParkedLine.of), subscription=subscription, after=after, limit=limit)
 
 
 def release_parked(subscription: int, *, key: str | None = None, limit: int = 10_000) -> Statement[int]:

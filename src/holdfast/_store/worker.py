@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import os
 import socket
-from typing import TYPE_CHECKING, NamedTuple
+from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
+from typing import TYPE_CHECKING, Literal, NamedTuple
 from uuid import UUID
 
 from holdfast._distribution import version
+from holdfast._store.answer import Answer, Id
 from holdfast._store.statement import Row, Statement, json_text, many, nothing, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from holdfast._store.inspect import Census, KindCount
 
@@ -159,14 +160,14 @@ def read_identity() -> Statement[str]:
 MOST_WORKERS = 500
 
 
-class FleetWorker(NamedTuple):
-    id: int
+class WorkerLine(Answer):
+    id: Id
     name: str
     host: str | None
     pid: int | None
     version: str | None
-    state: str
-    """`live`, `silent` or `stopped`."""
+    state: Literal["live", "silent", "stopped"]
+    """`silent`: not stopped, and without a heartbeat for longer than a lease."""
     started_at: datetime
     heartbeat_at: datetime
     reaped_at: datetime | None
@@ -177,17 +178,17 @@ class FleetWorker(NamedTuple):
     counters: dict[str, int]
 
 
-def list_workers(*, latest: int = 50) -> Statement[list[FleetWorker]]:
+def list_workers(*, latest: int = 50) -> Statement[list[WorkerLine]]:
     """Return the workers that have not stopped, and the `latest` workers. Default: 50."""
     return statement("list_workers", _workers, limit=MOST_WORKERS, latest=latest)
 
 
-def is_served(queue: str, kind: str, workers: Iterable[FleetWorker]) -> bool:
+def is_served(queue: str, kind: str, workers: Iterable[WorkerLine]) -> bool:
     """Return whether a live worker takes jobs of this kind from this queue."""
     return any(one.state == "live" and queue in one.queues and kind in one.kinds for one in workers)
 
 
-def unserved(census: Census, workers: Iterable[FleetWorker]) -> list[KindCount]:
+def unserved(census: Census, workers: Iterable[WorkerLine]) -> list[KindCount]:
     """Return the kinds that have due jobs but no live worker."""
     served = {(queue, kind) for one in workers if one.state == "live" for queue in one.queues for kind in one.kinds}
     return [line for line in census.lines if line.due and (line.queue, line.kind) not in served]
@@ -208,5 +209,5 @@ def resume_queue(name: str) -> Statement[bool]:
     return statement("resume_queue", bool, name=name)
 
 
-def _workers(rows: Sequence[Row]) -> list[FleetWorker]:
-    return [FleetWorker._make((*row[:13], json.loads(row[13]) if row[13] else {})) for row in rows]
+def _workers(rows: Sequence[Row]) -> list[WorkerLine]:
+    return [WorkerLine.of(*row[:13], json.loads(row[13]) if row[13] else {}) for row in rows]

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.caller import Person
-    from holdfast._ops.responses.fleet import KindLine, QueueLine, QueueOverview, WorkerLine
+    from holdfast._ops.responses.fleet import KindLine, QueueLine, QueueOverview
     from holdfast._ops.service import Service
     from holdfast._ops.wording import Tone
+    from holdfast._store.worker import WorkerLine
     from holdfast._top.sheet import Query
 
 

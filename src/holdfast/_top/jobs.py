@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, get_args
 from holdfast._model.retry import tries
 from holdfast._ops.caller import RequestRefused
 from holdfast._ops.requests import MOST_JOBS, DeadLetterSearch, JobAction, JobFilter, JobSearch
-from holdfast._ops.responses.job import JobActionResult, Status
 from holdfast._ops.wording import compact, counted, plain, since, stamp
+from holdfast._store.job import JobStatus
 from holdfast._store.search import MOST_ACTED_ON
 from holdfast._top.cell import Cell, ago, ahead, number, state, word
 from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from typing import Literal
 
     from holdfast._ops.caller import Person
-    from holdfast._ops.responses.job import DeadLetterGroup, JobLine, JobStory, Looked
+    from holdfast._ops.responses.job import JobActionResult, JobStory, Looked
     from holdfast._ops.service import Service
+    from holdfast._store.search import DeadLetterGroup, JobLine
     from holdfast._top.sheet import Query
 
 
@@ -41,9 +42,9 @@ _LONGEST_TEXT = 20_000
 
 async def _read_jobs(look: Query) -> SheetRows[JobLine]:
     asked = {_ASKED[name]: value for name, value in look.words.fields.items() if name in _ASKED}
-    if (status := asked.get("status")) is not None and status not in get_args(Status):
+    if (status := asked.get("status")) is not None and status not in get_args(JobStatus):
         raise RequestRefused(
-            422, "unknown_status", f"no status is {plain(status)}: there are {', '.join(get_args(Status))}"
+            422, "unknown_status", f"no status is {plain(status)}: there are {', '.join(get_args(JobStatus))}"
         )
     answer = await look.service.jobs(JobSearch.model_validate({**asked, "limit": MOST_JOBS}))
     more = "the newest; there are more" if answer.next is not None else ""

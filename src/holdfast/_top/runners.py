@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.caller import Person
-    from holdfast._ops.responses.fleet import RunLine, RunnerLine, SubscriptionLine
+    from holdfast._ops.responses.fleet import RunnerLine, SubscriptionLine
     from holdfast._ops.service import Service
+    from holdfast._store.schedule import RunLine
     from holdfast._top.sheet import Query
 
 

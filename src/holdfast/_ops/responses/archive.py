@@ -3,32 +3,10 @@
 from __future__ import annotations
 
 from datetime import date, datetime  # noqa: TC003 - pydantic reads the annotations
-from typing import Literal
 
-from holdfast._ops.responses.job import Answer, ErrorText, JobStory
-
-ExportStateName = Literal["exporting", "uploaded", "verified", "dropped"]
-
-
-class ArchiveSource(Answer):
-    """The files of one source: a family of Holdfast's tables, or a table of the application."""
-
-    source: str
-    periods: int
-    """How many files are on record: one for each day or month."""
-    rows: int
-    bytes: int
-    first_day: date
-    ends_on: date
-    """The first day after the last period."""
-    unfinished: int
-    """Being exported, or to be exported again."""
-    verified: int
-    """Read back, and still in the database too."""
-    dropped: int
-    """Only in the archive."""
-    next_drop: datetime | None
-    """When the next verified period may be dropped; null: none is waiting for that."""
+from holdfast._ops.responses.job import JobStory  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.answer import Answer, ErrorText
+from holdfast._store.archive import ArchiveSource, ExportState  # noqa: TC001 - as above
 
 
 class RetentionLine(Answer):
@@ -64,7 +42,7 @@ class ExportLine(Answer):
     """The first day after it."""
     part: int
     """1, or more for a period that got rows again after it was dropped."""
-    state: ExportStateName
+    state: ExportState
     running: bool
     """Whether a process exports it now."""
     progress: float | None

@@ -5,7 +5,11 @@ from __future__ import annotations
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
 from typing import Literal, TypeAlias
 
-from holdfast._ops.responses.job import Answer, ErrorText, Id, Severity
+from holdfast._ops.responses.job import Severity  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.answer import Answer, ErrorText, Id
+from holdfast._store.schedule import RunLine  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.subscription import ParkedLine  # noqa: TC001 - as above
+from holdfast._store.worker import WorkerLine  # noqa: TC001 - as above
 
 
 class DatabaseFigures(Answer):
@@ -40,18 +44,6 @@ class DatabaseLines(Answer):
     databases: list[DatabaseLine]
 
 
-class RunLine(Answer):
-    id: Id
-    runner: str
-    started_at: datetime
-    finished_at: datetime | None
-    worker: Id | None
-    outcome: str | None
-    counts: dict[str, int]
-    error_code: str | None
-    error: ErrorText | None
-
-
 class RunnerLine(Answer):
     """A runner or a schedule, when it runs next, and how it ran last."""
 
@@ -80,24 +72,6 @@ class Runners(Answer):
 class RunPage(Answer):
     runs: list[RunLine]
     """Newest first."""
-
-
-class WorkerLine(Answer):
-    id: Id
-    name: str
-    host: str | None
-    pid: int | None
-    version: str | None
-    state: Literal["live", "silent", "stopped"]
-    """`silent`: not stopped, and without a heartbeat for longer than a lease."""
-    started_at: datetime
-    heartbeat_at: datetime
-    reaped_at: datetime | None
-    stopped_at: datetime | None
-    stop_reason: str | None
-    queues: list[str]
-    kinds: list[str]
-    counters: dict[str, int]
 
 
 class Workers(Answer):
@@ -163,17 +137,6 @@ class SubscriptionLine(Answer):
 
 class Subscriptions(Answer):
     subscriptions: list[SubscriptionLine]
-
-
-class ParkedLine(Answer):
-    event_id: Id
-    topic: str | None
-    key: str | None
-    holds_key: bool
-    parked_at: datetime
-    released_at: datetime | None
-    error_code: str | None
-    error: ErrorText | None
 
 
 class ParkedPage(Answer):

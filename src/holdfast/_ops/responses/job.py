@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003 - pydantic reads the annotations
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
-
-from holdfast._logs.masking import mask
 from holdfast._ops.caller import Role  # noqa: TC001 - pydantic reads the annotations
+from holdfast._store.answer import Answer, ErrorText, Id
+from holdfast._store.inspect import AttemptLine  # noqa: TC001 - as above
+from holdfast._store.job import JobStatus  # noqa: TC001 - as above
+from holdfast._store.search import DeadLetterGroup, JobLine
 
-Id = Annotated[
-    int, PlainSerializer(str, return_type=str), WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,19}$"})
-]
-Status = Literal["blocked", "pending", "processing", "completed", "failed", "cancelled"]
-ErrorText = Annotated[str, AfterValidator(mask)]
-"""Masked when it is stored, and again here: rows may be older than the rule, or written by others."""
 Severity = Literal["critical", "warning"]
-
-
-class Answer(BaseModel):
-    """A part of an answer: never changed once it is made."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Me(Answer):
@@ -79,26 +68,6 @@ class AuditPage(Answer):
     next: Id | None
 
 
-class JobLine(Answer):
-    """A job in a list."""
-
-    id: Id
-    status: Status
-    kind: str
-    queue: str
-    priority: int
-    attempt: int
-    max_attempts: int | None
-    """Null: no limit."""
-    created_at: datetime
-    available_at: datetime
-    finished_at: datetime | None
-    worker: Id | None
-    order_key: str | None
-    unique_key: str | None
-    error_code: str | None
-
-
 class Looked(Answer):
     """How far a search looked: at most so many rows at a time, whatever was asked for."""
 
@@ -117,28 +86,11 @@ class JobPage(Answer):
     looked: Looked
 
 
-class AttemptLine(Answer):
-    """How one attempt of a job ended."""
-
-    attempt: int
-    outcome: Literal["completed", "retry", "reschedule", "failed", "cancelled", "released", "lost"]
-    ended_at: datetime
-    worker: Id | None
-    worker_name: str | None
-    error_code: str | None
-    error: ErrorText | None
-    started_at: datetime | None
-    seconds: float | None
-    """How long the handler ran; null: not known, as of a worker that was lost."""
-    traceback: ErrorText | None
-    """Of the last twenty attempts that raised, if `HOLDFAST_TRACEBACKS` is on."""
-
-
 class JobBlocker(Answer):
     """A chain that a job comes after; status null: it lives."""
 
     chain_id: Id
-    status: Status | None
+    status: JobStatus | None
 
 
 class JobStory(JobLine):
@@ -200,20 +152,6 @@ class JobActionResult(Answer):
     """When it was looked, by the database: with `created_until` set to it, nothing that came since is acted on."""
 
 
-class DeadLetterGroup(Answer):
-    """Dead letters of one kind that failed for one reason."""
-
-    kind: str
-    queue: str
-    error_code: str
-    error: ErrorText | None
-    """Of the newest."""
-    jobs: int
-    first_at: datetime
-    last_at: datetime
-    newest: Id
-
-
 class DeadLetters(Answer):
     groups: list[DeadLetterGroup]
     """Those with the most jobs first."""
@@ -227,7 +165,7 @@ class ChainItem(Answer):
     kind: str
     last_id: Id
     last_kind: str
-    status: Status
+    status: JobStatus
     created_at: datetime
     finished_at: datetime | None
 
@@ -245,7 +183,7 @@ class ChainNode(Answer):
     chain_id: Id
     kind: str
     queue: str
-    status: Status
+    status: JobStatus
     attempt: int
     created_at: datetime
     finished_at: datetime | None
@@ -265,7 +203,7 @@ class ChainGraph(Answer):
     """A chain with the chains it came after and those that come after it, at most 200 jobs."""
 
     id: Id
-    status: Status
+    status: JobStatus
     result: Any
     nodes: list[ChainNode]
     edges: list[ChainEdge]

@@ -91,7 +91,7 @@ WITH gone AS (DELETE FROM holdfast.subscription WHERE id = %(subscription)s RETU
 SELECT id FROM gone
 
 -- name: list_parked
-SELECT p.event_id, p.key, p.holds_key, p.parked_at, p.released_at, p.error_code, p.error, e.topic
+SELECT p.event_id, e.topic, p.key, p.holds_key, p.parked_at, p.released_at, p.error_code, p.error
 FROM holdfast.parked p LEFT JOIN holdfast.event e ON e.id = p.event_id
 WHERE p.subscription_id = %(subscription)s AND p.event_id > %(after)s ORDER BY p.event_id LIMIT %(limit)s
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from django.tasks.signals import task_enqueued, task_finished, task_started
 
     from holdfast._app.app import Holdfast
-    from holdfast._store.inspect import AttemptRow
+    from holdfast._store.inspect import AttemptLine
 else:
     try:
         from django.tasks.backends.base import BaseTaskBackend
@@ -121,7 +121,7 @@ class HoldfastBackend(BaseTaskBackend):
         handler = _handler(task, type(self))
         return app.job(task.module_path, queue=task.queue_name, retry=self.options.get("RETRY"))(handler)
 
-    def _read(self, task: Task[..., Any], row: dict[str, Any], attempts: list[AttemptRow]) -> TaskResult[..., Any]:
+    def _read(self, task: Task[..., Any], row: dict[str, Any], attempts: list[AttemptLine]) -> TaskResult[..., Any]:
         kind = self.kind_of(application(), task)
         payload = kind.arguments(json.dumps(row["payload"]), row["payload_version"] or 1)
         created, available = datetime.fromisoformat(row["created_at"]), datetime.fromisoformat(row["available_at"])
@@ -254,7 +254,7 @@ def _result(task: Task[P, R], job_id: int, **known: Any) -> TaskResult[P, R]:
     return TaskResult(task=task, id=str(job_id), **rest)
 
 
-def _error(task: Task[..., Any], attempt: AttemptRow) -> TaskError:
+def _error(task: Task[..., Any], attempt: AttemptLine) -> TaskError:
     """Return the error of an attempt. Only the name of its class is stored, which is looked up in the task's module."""
     code = attempt.error_code or ""
     found = getattr(task.func, "__globals__", {}).get(code) or getattr(builtins, code, None)
