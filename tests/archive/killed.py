@@ -64,7 +64,8 @@ async def main() -> None:
                 die()
 
         export.on_step = on_step
-        await export.Exporter(conn, request["url"], location).export(period)
+        async with export.Exporter(conn, request["url"], location) as exporter:
+            await exporter.export(period)
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ async def test_an_export_in_the_background_gives_way_to_every_other_process(
     async with history.connected() as conn:
         # Its end is not waited for: it would come only when no other test runs.
         with pytest.raises(Seen) as seen:
-            await export.Exporter(conn, history.url, history.location, background=background).export(period)
+            async with export.Exporter(conn, history.url, history.location, background=background) as exporter:
+                await exporter.export(period)
     own = os.getpriority(os.PRIO_PROCESS, 0)
     assert seen.value.args == ((os.SCHED_IDLE, own) if background else (os.SCHED_OTHER, min(19, own + 10)))

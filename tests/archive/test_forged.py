@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import obstore
@@ -106,7 +105,7 @@ async def test_a_forged_file_is_refused_before_it_is_opened(
         find(bucket, [exported], 1)
     # A forger of the file can forge its manifest too.
     manifest = Manifest.parse(content(bucket, manifest_name(name)), name=manifest_name(name))
-    forged = replace(manifest, checksum=hashlib.sha256(data).hexdigest(), bytes=len(data))
+    forged = manifest.model_copy(update={"checksum": hashlib.sha256(data).hexdigest(), "bytes": len(data)})
     obstore.put(bucket, manifest_name(name), forged.text())
     with pytest.raises(ArchiveError, match=r"in the bucket, and .* in the record"):
         verify(bucket, manifest_name(name), exported)

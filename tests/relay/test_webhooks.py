@@ -85,7 +85,7 @@ async def test_when_all_tries_are_used_up_the_next_of_the_key_goes_on(
         async with asyncio.timeout(SOON):
             while len(rows := await (await conn.execute(parked.encode())).fetchall()) != 1:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert rows == [(1, 2, False, None, "WebhookFailed")]
+        assert rows == [(1, 2, False, None, "NotTaken")]
 
 
 async def test_without_a_limit_nothing_is_parked(database: str, endpoint: Endpoint) -> None:
@@ -127,9 +127,9 @@ async def test_one_that_answers_4xx_is_logged_once_and_shown(
     assert output.levelname == "ERROR"
     assert output.getMessage() == (
         f"an event was parked: see `holdfast events parked hook`: attempt=1 subscription=hook event={event} "
-        f'error=WebhookRefused why="{why}"'
+        f'error=Refused why="{why}"'
     )
-    assert [(line.event_id, line.error_code, line.error) for line in shown] == [(event, "WebhookRefused", why)]
+    assert [(line.event_id, line.error_code, line.error) for line in shown] == [(event, "Refused", why)]
     assert [(one.about, one.severity) for one in problems] == [("hook", "warning")]
 
 

@@ -393,7 +393,7 @@ def test_what_was_missed_is_repaired(worker: Worker) -> None:
     since, repaired = 0, 0
     for _ in range(3):
         found = run_sync(worker.conn, repair_blockers(since=since, limit=1))
-        since, repaired = found.until, repaired + found.repaired
+        since, repaired = found.until, repaired + found.rows
     assert (since, repaired) == (alive, 2)
     assert run_sync(worker.conn, repair_blockers(since=since)) == (0, 0)
     assert run_sync(worker.conn, repair_blockers()) == (0, 0)

@@ -320,7 +320,7 @@ def test_a_worker_ends_and_deletes_chains(login: Login) -> None:
     assert run_sync(conn, complete_chain(first)) == "completed"
     assert run_sync(conn, complete_chain(second)) == "completed"
     assert [job.status for job in run_sync(conn, read_chain(waiter))] == ["pending"]
-    assert run_sync(conn, repair_blockers()).repaired == 0
+    assert run_sync(conn, repair_blockers()).rows == 0
     assert run_sync(conn, chain_ends([first, second])).keys() == {first, second}
     assert run_sync(conn, delete_chains([first, second, waiter])) == [first, second, waiter]
     assert one(conn, "SELECT count(*) FROM holdfast.job_history") == 0

@@ -98,7 +98,7 @@ def test_an_old_snapshot_misses_waiters(connect: Connect) -> None:
     assert run_sync(handler, complete_job(worker.id, Held(chain, claimed.token))) == "completed"
     handler.execute("COMMIT")
     assert statuses(conn)[late] == "blocked", "though the chain has ended"
-    assert run_sync(conn, repair_blockers()).repaired == 1
+    assert run_sync(conn, repair_blockers()).rows == 1
     assert run_sync(conn, release_waiters()) == 1
     assert statuses(conn)[late] == "pending"
 

@@ -139,7 +139,7 @@ def test_what_a_crash_left_is_released_by_the_next(worker: Worker, database: str
     assert pending(conn) == [other, *waiters[1:500]]
     assert release(conn) == 700
     assert pending(conn) == [other, *waiters[1:]]
-    assert run_sync(conn, repair_blockers()).repaired == 0
+    assert run_sync(conn, repair_blockers()).rows == 0
     found = run_sync(conn, read_blockers(waiters))
     assert {found[waiter][0].result for waiter in waiters} == {"7"}
 
@@ -195,4 +195,4 @@ def test_without_the_portions_the_rest_would_wait_for_ever(worker: Worker) -> No
     crowd(worker.conn, chain)
     worker.end(worker.claim())
     assert release(worker.conn) == 0
-    assert run_sync(worker.conn, repair_blockers()).repaired > 0, "only maintenance would find them"
+    assert run_sync(worker.conn, repair_blockers()).rows > 0, "only maintenance would find them"

@@ -57,7 +57,7 @@ class ExportTaken(ArchiveError):  # noqa: N818 - names describe what happened
 
 
 class Exporter:
-    """Exports periods of one database. In a block of `async with`, one child process serves all of them."""
+    """Exports periods of one database in its block of `async with`: one child process serves all of them."""
 
     def __init__(
         self, conn: psycopg.AsyncConnection[Any], url: str, location: Location, *, background: bool = False
@@ -70,15 +70,12 @@ class Exporter:
         self._url = url
         self._location = location
         self._background = background
-        self._keeps_child = False
         self._child: ExportProcess | None = None
 
     async def __aenter__(self) -> Self:
-        self._keeps_child = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._keeps_child = False
         if self._child is not None:
             await self._child.end()
 
@@ -147,10 +144,7 @@ class Exporter:
         except BaseException:
             await child.end()
             raise
-        if self._keeps_child and self._child is None:
-            self._child = child
-        else:
-            await child.end()
+        self._child = child
 
     async def _record(self, statement: Any, period: Period) -> None:
         if not await run(self._conn, statement):

@@ -32,13 +32,6 @@ CHUNK = 8 * 1024 * 1024
 SLICE = 200_000
 
 
-class Copied:
-    """The end of a COPY."""
-
-    last: bytes = b""
-    """Its last row; empty: it had none."""
-
-
 def read_columns(conn: psycopg.Connection[Any], rows: PeriodRows) -> list[FileColumn]:
     """Return the columns of a table in their order, without the column `late` of a family."""
     with _settings(conn):
@@ -56,15 +49,14 @@ def chunks(
     place = None if rows.id is None else names.index(rows.id)
     after: int | None = None
     while True:
-        copied = Copied()
-        yield from _copy(conn, rows.copy(names, after=after, limit=SLICE), copied)
-        if not rows.unique or place is None or not copied.last:
+        last = yield from _copy(conn, rows.copy(names, after=after, limit=SLICE))
+        if not rows.unique or place is None or not last:
             return
-        after = int(copied.last.split(b",", place + 1)[place])
+        after = int(last.split(b",", place + 1)[place])
 
 
-def _copy(conn: psycopg.Connection[Any], query: sql.Composed, copied: Copied) -> Iterator[bytearray]:
-    """Yield the rows of a COPY, and note the last one."""
+def _copy(conn: psycopg.Connection[Any], query: sql.Composed) -> Generator[bytearray, None, bytes]:
+    """Yield the rows of a COPY, and return the last one; empty: it had none."""
     pgconn: PGconn = conn.pgconn
     with _settings(conn):
         result = pgconn.exec_(query.as_bytes(conn))
@@ -88,7 +80,7 @@ def _copy(conn: psycopg.Connection[Any], query: sql.Composed, copied: Copied) ->
                     pgconn.consume_input()
                 else:
                     break
-            copied.last = bytes(row)
+            last = bytes(row)
             if chunk:
                 yield chunk
         except GeneratorExit:
@@ -97,6 +89,7 @@ def _copy(conn: psycopg.Connection[Any], query: sql.Composed, copied: Copied) ->
         while (end := pgconn.get_result()) is not None:
             if end.status != ExecStatus.COMMAND_OK:
                 raise ArchiveError(end.get_error_message())
+        return last
 
 
 def _stop(conn: psycopg.Connection[Any]) -> None:

@@ -259,8 +259,7 @@ def _kept_days(conn: psycopg.Connection[Any], settings: Settings) -> Iterator[Ch
 
 
 def _roles(conn: psycopg.Connection[Any]) -> CheckResult:
-    roles = session.run(conn, list_roles())
-    held = [role.name for role in roles if role.held]
+    held = [role for role, is_held in session.run(conn, list_roles()).items() if is_held]
     if missing := schema.missing_roles(conn):
         return "note", "roles", f"missing: {', '.join(missing)}; a user who may create roles runs `holdfast migrate`"
     return "ok", "roles", f"all there; this user has {', '.join(held) or 'none of them'}"

@@ -198,7 +198,7 @@ def _prepared(database: Database, other: Connection, how: Pooling) -> CheckResul
 
 
 def _timeouts(conn: Connection) -> CheckResult:
-    found = {limit.name: limit.ms for limit in session.run(conn, read_times())}
+    found = session.run(conn, read_times())
     short = [
         f"{name} is {found[name]} ms for {conn.info.user}: {effect}"
         for name, (least, effect) in _SHORT.items()
@@ -211,9 +211,9 @@ def _timeouts(conn: Connection) -> CheckResult:
 
 def _safety(conn: Connection) -> CheckResult:
     off: dict[str, list[str]] = {}
-    for switch in session.run(conn, read_safety()):
-        if switch.setting in {"off", "local"}:
-            off.setdefault(_UNSAFE[switch.name], []).append(switch.name)
+    for name, setting in session.run(conn, read_safety()).items():
+        if setting in {"off", "local"}:
+            off.setdefault(_UNSAFE[name], []).append(name)
     if off:
         return "note", "safety", "; ".join(f"{', '.join(names)} off: {effect}" for effect, names in off.items())
     return "ok", "safety", f"{', '.join(_UNSAFE)}: all on"

@@ -35,6 +35,7 @@ Authenticate: TypeAlias = Callable[[Request], Person | Awaitable[Person | None] 
 FindToken: TypeAlias = "Callable[[str], Awaitable[AccessToken | None]]"
 IsEnded: TypeAlias = Callable[[str], Awaitable[bool]]
 By: TypeAlias = Literal["token", "jwt", "session", "host"]
+Caller: TypeAlias = tuple[Person, By]
 
 log = Log(__name__)
 
@@ -43,12 +44,6 @@ FRESH = 10.0
 MOST_KNOWN = 1_000
 PATIENCE = 10.0
 _NO_DIGEST = "0" * 64
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    person: Person
-    by: By
 
 
 class _Known(NamedTuple):
@@ -83,13 +78,12 @@ class Access:
 
     async def allowed(self, request: Request, needed: Role) -> Person:
         """Return the caller if they have the role, else raise RequestRefused."""
-        caller = await self._caller(request)
-        if caller.by in ("session", "host") and request.method not in SAFE:
+        person, by = await self._caller(request)
+        if by in ("session", "host") and request.method not in SAFE:
             _check_site(request)
-        if not caller.person.role.may(needed):
+        if not person.role.may(needed):
             raise RequestRefused(403, "forbidden", f"This needs the role {needed}.")
-        person = caller.person
-        return replace(person, credential=person.credential or caller.by, address=_address(request) or None)
+        return replace(person, credential=person.credential or by, address=_address(request) or None)
 
     async def login(self, request: Request, text: str) -> tuple[Person, str]:
         """Return the person that a token identifies, and a new session for them."""
@@ -106,16 +100,16 @@ class Access:
     async def _caller(self, request: Request) -> Caller:
         bearer = _bearer(request)
         if bearer is not None and bearer.startswith(PREFIX):
-            return Caller(_person(await self._token(bearer, _address(request))), "token")
+            return _person(await self._token(bearer, _address(request))), "token"
         if self._authenticate is not None and (person := await self._asked(self._authenticate, request)) is not None:
-            return Caller(person, "host")
+            return person, "host"
         if bearer is not None and (self._jwt is not None or self._authenticate is None):
             if self._jwt is None:
                 raise self._failed("bearer", _address(request))
             verified = await self._verified(self._jwt, bearer, _address(request))
-            return Caller(self._jwt.named(verified.person), "jwt")
+            return self._jwt.named(verified.person), "jwt"
         if (cookie := request.cookies.get(COOKIE)) is not None:
-            return Caller(await self._session(cookie), "session")
+            return await self._session(cookie), "session"
         raise RequestRefused(401, "unauthorized", "Sign in, or send a token: `Authorization: Bearer …`.")
 
     async def _token(self, text: str, address: str) -> AccessToken:

@@ -39,30 +39,41 @@ class Receipt(NamedTuple):
     text: str
 
 
-class Refused(HoldfastError):  # noqa: N818 - named for what happened
+class NotTaken(HoldfastError):  # noqa: N818 - named for what happened
+    """The sink did not take the message this time.
+
+    Cure: Nothing to do: the relay tries again.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, receipt: Receipt | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.receipt = receipt
+        """The receiver's answer, if there was one."""
+        self.retry_after = retry_after
+        """In seconds, if the sink gives a time. A relay waits at most five minutes before it tries again."""
+
+
+class Refused(NotTaken):
     """The sink will never take this message as it is.
 
     Cure: Correct the event or the sink, then release the parked event, or skip it.
     """
 
 
-class Gone(HoldfastError):  # noqa: N818 - named for what happened
+class Gone(NotTaken):
     """The other side is gone for good and wants nothing more: the subscription is paused until a person resumes it.
 
     Cure: Ask the receiver, then `holdfast events resume` the subscription, or delete it.
     """
 
 
-class Unavailable(HoldfastError):  # noqa: N818 - named for what happened
+class Unavailable(NotTaken):
     """The sink takes nothing for now.
 
     Cure: Nothing to do: the relay tries again.
     """
-
-    def __init__(self, message: str | None = None, *, retry_after: float | None = None) -> None:
-        super().__init__(*([message] if message else []))
-        self.retry_after = retry_after
-        """In seconds, if the sink gives a time. A relay waits at most five minutes before it tries again."""
 
 
 Publish: TypeAlias = Callable[[Message], Awaitable[Receipt | None]]

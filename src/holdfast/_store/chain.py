@@ -124,18 +124,12 @@ def list_chains(
     return statement("list_chains", many(ChainLine), kind=kind, status=status, before=before, limit=limit)
 
 
-class Repair(NamedTuple):
-    until: int
-    """The chain after which the next repair starts; 0: start from the first."""
-    repaired: int
-
-
-class Clearing(NamedTuple):
-    """The progress of the deletion of ends that were kept."""
+class Pass(NamedTuple):
+    """A pass over chains or over their ends, and how many it changed."""
 
     until: int
-    """The end after which the next deletion starts; 0: start from the first."""
-    deleted: int
+    """The one after which the next pass starts; 0: start from the first."""
+    rows: int
 
 
 def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
@@ -143,9 +137,9 @@ def read_blockers(jobs: Iterable[int]) -> Statement[dict[int, list[Blocker]]]:
     return statement("read_blockers", _by_job, jobs=number_array(jobs))
 
 
-def repair_blockers(*, since: int = 0, limit: int = 1000) -> Statement[Repair]:
+def repair_blockers(*, since: int = 0, limit: int = 1000) -> Statement[Pass]:
     """Find jobs that missed the end of a blocker, for `release_waiters`. It should never find any."""
-    return statement("repair_blockers", one(Repair), since=since, limit=limit)
+    return statement("repair_blockers", one(Pass), since=since, limit=limit)
 
 
 def release_waiters(*, limit: int = 500) -> Statement[int]:
@@ -153,9 +147,9 @@ def release_waiters(*, limit: int = 500) -> Statement[int]:
     return statement("release_waiters", value, limit=limit)
 
 
-def delete_kept_ends(*, since: int = 0, limit: int = 1000) -> Statement[Clearing]:
+def delete_kept_ends(*, since: int = 0, limit: int = 1000) -> Statement[Pass]:
     """Delete the ends that were kept for waiters, and that none needs any more; look at `limit` of them."""
-    return statement("delete_kept_ends", one(Clearing), since=since, limit=limit)
+    return statement("delete_kept_ends", one(Pass), since=since, limit=limit)
 
 
 def _by_job(rows: Sequence[Row]) -> dict[int, list[Blocker]]:

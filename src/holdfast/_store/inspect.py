@@ -109,13 +109,6 @@ class IsolationLevels(NamedTuple):
     user: str
 
 
-class DatabaseRole(NamedTuple):
-    """One of the roles that the schema grants privileges to, and whether the current user has it."""
-
-    name: str
-    held: bool
-
-
 class Rights(NamedTuple):
     """The privileges of the current user."""
 
@@ -179,8 +172,9 @@ def read_server() -> Statement[ServerInfo]:
     return statement("read_server", one(ServerInfo))
 
 
-def list_roles() -> Statement[list[DatabaseRole]]:
-    return statement("list_roles", many(DatabaseRole))
+def list_roles() -> Statement[dict[str, bool]]:
+    """Return the roles that the schema grants privileges to, and whether the current user has each."""
+    return statement("list_roles", dict)
 
 
 def read_rights() -> Statement[Rights]:

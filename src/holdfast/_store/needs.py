@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._store.script import split
-from holdfast._store.statement import blocks, many, one, statement, value
+from holdfast._store.statement import blocks, one, statement, value
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -48,20 +48,6 @@ class Product(NamedTuple):
     migrated: bool
 
 
-class TimeLimit(NamedTuple):
-    """A timeout of the server for the current user, in milliseconds; 0: none."""
-
-    name: str
-    ms: int
-
-
-class Switch(NamedTuple):
-    """A setting of the server that is `on` by default."""
-
-    name: str
-    setting: str
-
-
 def steps(trial: Trial) -> list[str]:
     """Return the statements of a trial. Run them in a transaction, one at a time, and roll it back."""
     scripts = _scripts()
@@ -72,12 +58,14 @@ def read_product() -> Statement[Product]:
     return statement("read_product", one(Product))
 
 
-def read_times() -> Statement[list[TimeLimit]]:
-    return statement("read_times", many(TimeLimit))
+def read_times() -> Statement[dict[str, int]]:
+    """Return the timeouts of the server for the current user by name, in milliseconds; 0: none."""
+    return statement("read_times", dict)
 
 
-def read_safety() -> Statement[list[Switch]]:
-    return statement("read_safety", many(Switch))
+def read_safety() -> Statement[dict[str, str]]:
+    """Return the settings of the server that are `on` by default, by name."""
+    return statement("read_safety", dict)
 
 
 def read_time() -> Statement[datetime]:

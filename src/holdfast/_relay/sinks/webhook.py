@@ -16,9 +16,8 @@ from urllib.parse import urlsplit
 
 from holdfast._distribution import require
 from holdfast._model.duration import MORE_THAN_ZERO, Duration, as_timedelta
-from holdfast._model.errors import HoldfastError
 from holdfast._model.retry import Retry
-from holdfast._relay.message import LONGEST_REST, Gone, Receipt, Refused, Sink, Unavailable
+from holdfast._relay.message import LONGEST_REST, Gone, NotTaken, Receipt, Refused, Sink, Unavailable
 from holdfast._relay.sinks.cloud_events import percent_encoded
 from holdfast._relay.sinks.session import public, timeout_seconds
 from holdfast._relay.sinks.signature import secret_key, sign
@@ -51,52 +50,6 @@ STANDARD_RETRY = Retry.table(
     max_attempts=8,
     jitter=timedelta(seconds=5),
 )
-
-
-class WebhookFailed(HoldfastError):  # noqa: N818 - named for what happened
-    """The endpoint did not take the message this time.
-
-    Cure: Nothing to do: the relay tries again.
-    """
-
-    def __init__(self, message: str, *, receipt: Receipt | None = None, retry_after: float | None = None) -> None:
-        super().__init__(message)
-        self.receipt = receipt
-        """The endpoint's response, if there was one."""
-        self.retry_after = retry_after
-
-
-class WebhookRefused(Refused):
-    """The endpoint will never take this message.
-
-    Cure: Correct the event or the endpoint, then release the parked event, or skip it.
-    """
-
-    def __init__(self, message: str, *, receipt: Receipt) -> None:
-        super().__init__(message)
-        self.receipt = receipt
-
-
-class WebhookGone(Gone):
-    """The endpoint answered 410: by the specification it is to be disabled.
-
-    Cure: Ask the receiver, then resume or delete the subscription.
-    """
-
-    def __init__(self, message: str, *, receipt: Receipt) -> None:
-        super().__init__(message)
-        self.receipt = receipt
-
-
-class WebhookUnavailable(Unavailable):
-    """The endpoint asks to be left alone.
-
-    Cure: Nothing to do: the relay waits as long as the endpoint asks.
-    """
-
-    def __init__(self, message: str, *, receipt: Receipt, retry_after: float | None) -> None:
-        super().__init__(message, retry_after=retry_after)
-        self.receipt = receipt
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +153,7 @@ class _Endpoint:
         except Refused:
             self._circuit.leave()
             raise
-        except WebhookFailed:
+        except NotTaken:
             self._circuit.fail()
             raise
         except BaseException:
@@ -222,7 +175,7 @@ class _Endpoint:
         except (aiohttp.ClientError, OSError) as exc:
             if _is_private(exc):
                 raise Refused("the endpoint is at an address of a private network") from None
-            raise WebhookFailed(f"no answer: {type(exc).__name__}") from exc
+            raise NotTaken(f"no answer: {type(exc).__name__}") from exc
 
     def _judge(self, receipt: Receipt, retry_after: float | None) -> Receipt:
         status, text = receipt
@@ -233,12 +186,12 @@ class _Endpoint:
         if 400 <= status < 500 and status not in {408, 425, 429}:  # noqa: PLR2004 - HTTP's range of client errors
             # The endpoint is up: it answered.
             self._circuit.succeed()
-            raise (WebhookGone if status == 410 else WebhookRefused)(message, receipt=receipt)  # noqa: PLR2004 - Gone
+            raise (Gone if status == 410 else Refused)(message, receipt=receipt)  # noqa: PLR2004 - Gone
         if status in {429, 503}:
             self._circuit.fail(rest=None if retry_after is None else min(LONGEST_REST, retry_after))
-            raise WebhookUnavailable(message, receipt=receipt, retry_after=retry_after)
+            raise Unavailable(message, receipt=receipt, retry_after=retry_after)
         self._circuit.fail()
-        raise WebhookFailed(message, receipt=receipt, retry_after=retry_after)
+        raise NotTaken(message, receipt=receipt, retry_after=retry_after)
 
     def _headers(self, message: Message) -> dict[str, str]:
         timestamp = int(time.time())
