@@ -21,9 +21,8 @@ from holdfast._app.arguments import (
 )
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
-from holdfast._model.address import check_address
 from holdfast._model.child import refuse_in_child
-from holdfast._model.databases import Databases, databases_of, named
+from holdfast._model.databases import Databases, check_address, databases_of, named
 from holdfast._model.databases_file import DatabasesFile
 from holdfast._model.duration import DAY, MORE_THAN_ZERO, as_timedelta
 from holdfast._model.errors import InvalidJob

@@ -3,7 +3,6 @@
 settings_table.py  lists the settings: name, unit, default and meaning
 settings.py        reads and checks the settings
 scheme.py          finds what is wrong with the scheme of an address
-address.py         checks the address of a database
 databases.py       holds several databases by name, reads them from a file, and places a key in one of them
 databases_file.py  reads the file of databases again whenever it has changed
 kind.py            holds a handler under its name, and makes jobs for it

@@ -13,9 +13,9 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast._logs.masking import mask
-from holdfast._model.address import check_address
 from holdfast._model.call import type_name
 from holdfast._model.errors import HoldfastError
+from holdfast._model.scheme import ADDRESS_SHAPE, scheme_problem
 from holdfast._model.settings import SettingsError
 
 if TYPE_CHECKING:
@@ -144,6 +144,20 @@ class Databases(Mapping[str, str]):
     def __repr__(self) -> str:
         shown = (f"{name} (draining)" if name in self._draining else name for name in self._addresses)
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def check_address(url: object, subject: str = "the address given to Holdfast") -> None:
+    """Raise SettingsError for an address that is not PostgreSQL's, and never repeat it; libpq checks the rest."""
+    if not isinstance(url, str):
+        raise TypeError(f"Holdfast: expected an address such as {ADDRESS_SHAPE}, got {type(url).__name__}")
+    if problem := scheme_problem(url):
+        raise SettingsError([f"{subject} {problem}"])
+    if url and "://" not in url and "=" not in url:
+        raise SettingsError([f"{subject} has no scheme: it must look like {ADDRESS_SHAPE}"])
+    authority, _, path = url.partition("?")[0].partition("://")[2].partition("/")
+    if authority.count("@") > 1 or "@" in path:
+        problem = f"{subject} has several @"
+        raise SettingsError([f"{problem}: percent-encode special characters in user and password, @ is %40"])
 
 
 def databases_of(settings: Settings) -> Databases:

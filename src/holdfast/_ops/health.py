@@ -38,7 +38,6 @@ UNMAINTAINED_SECONDS = 300.0
 WRITE_HEARTBEATS = 3
 # A statement ends within one lease, answered or not. A loop late by more than this many leases is stalled.
 LATE_LEASES = 2
-_JSON = "application/json"
 
 
 class Live(Answer):
@@ -103,12 +102,13 @@ def exposition(registry: CollectorRegistry, accept: str) -> Response:
 
 
 def live_response(found: Live) -> Response:
-    return Response(found.model_dump_json(), 200 if found.live else 503, media_type=_JSON)
+    return _response(found, ok=found.live)
 
 
 def ready_response(problems: Sequence[Trouble], databases: Collection[str] = ()) -> Response:
     """Answer for these databases, by name; without names, every problem counts."""
-    return _response(Ready(ready=_is_ready(problems, databases), problems=list(problems)))
+    ready = _is_ready(problems, databases)
+    return _response(Ready(ready=ready, problems=list(problems)), ok=ready)
 
 
 def worker_ready_response(
@@ -117,11 +117,11 @@ def worker_ready_response(
     """Answer for one worker. `loops` are those that belong to no single database."""
     turns = [_turn(loop) for loop in loops] + [_turn(loop, of.database) for of in vitals for loop in of.loops]
     ready = _is_ready(problems, [of.database for of in vitals])
-    return _response(WorkerReady(ready=ready, problems=list(problems), loops=turns))
+    return _response(WorkerReady(ready=ready, problems=list(problems), loops=turns), ok=ready)
 
 
-def _response(found: Ready) -> Response:
-    return Response(found.model_dump_json(), 200 if found.ready else 503, media_type=_JSON)
+def _response(found: Answer, *, ok: bool) -> Response:
+    return Response(found.model_dump_json(), 200 if ok else 503, media_type="application/json")
 
 
 def _is_ready(problems: Sequence[Trouble], databases: Collection[str]) -> bool:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from holdfast._ops.pool import Transaction
-    from holdfast._ops.redaction import Redaction, Shown
+    from holdfast._ops.redaction import Redaction
     from holdfast._ops.requests import JobFilter
     from holdfast._store.inspect import AttemptLine
     from holdfast._store.job import JobInfo
@@ -183,13 +183,6 @@ def _earliest(known: datetime | None, looks: list[Scan]) -> datetime | None:
 
 MOST_NODES = 200
 _MOST_ANCESTORS = 20
-_SAME = (
-    "id", "status", "kind", "queue", "priority", "attempt", "max_attempts", "created_at", "available_at", "order_key",
-    "unique_key", "replay_of",
-)  # fmt: skip
-_PERHAPS = (
-    "finished_at", "expires_at", "locked_until", "cancel_requested_at", "next_id", "progress", "progress_note",
-)  # fmt: skip
 
 
 async def read_story(transaction: Transaction, job_id: int, redaction: Redaction) -> JobStory:
@@ -227,10 +220,7 @@ async def read_archived(
     return _story(
         row,
         redaction,
-        max_runtime_ms=None,
-        max_runtime_default=None,
         worker_name=worker and worker.name,
-        served=None,
         attempts=attempts,
         replays=[replay.id for replay in replays],
         blockers=[],
@@ -248,25 +238,20 @@ async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefu
 
 
 def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
-    payload = redaction.apply(row["kind"], row.get("payload"))
-    headers = redaction.apply(row["kind"], row.get("headers"))
-    result = redaction.apply(row["kind"], row.get("result"))
-    fields: dict[str, Any] = {name: row[name] for name in _SAME} | {name: row.get(name) for name in _PERHAPS}
-    return JobStory(
-        **fields,
-        **more,
-        worker=row.get("locked_by") or row.get("worker_id"),
-        chain_id=row["chain_id"] or row["id"],
-        payload=payload.value,
-        payload_bytes=_size(row.get("payload")),
-        headers=headers.value,
-        result=result.value,
-        redacted=payload.redacted or headers.redacted or result.redacted,
-        redacted_parts=_redacted(payload=payload, headers=headers, result=result),
-        trace=_trace(row.get("headers")),
-        error_code=row["last_error_code"],
-        error=row["last_error"],
-    )
+    shown = {part: redaction.apply(row["kind"], row.get(part)) for part in ("payload", "headers", "result")}
+    redacted = [part for part, one in shown.items() if one.redacted]
+    fields = {name: row.get(name) for name in JobStory.model_fields} | {part: one.value for part, one in shown.items()}
+    fields |= {
+        "worker": row.get("locked_by") or row.get("worker_id"),
+        "chain_id": row["chain_id"] or row["id"],
+        "payload_bytes": _size(row.get("payload")),
+        "redacted": bool(redacted),
+        "redacted_parts": redacted,
+        "trace": _trace(row.get("headers")),
+        "error_code": row["last_error_code"],
+        "error": row["last_error"],
+    }
+    return JobStory(**fields | more)
 
 
 async def read_graph(transaction: Transaction, chain_id: int, redaction: Redaction) -> ChainGraph:
@@ -314,7 +299,3 @@ def _size(payload: Any) -> int:
     if payload is None:
         return 0
     return len(json.dumps(payload, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))
-
-
-def _redacted(**parts: Shown) -> list[Any]:
-    return [name for name, shown in parts.items() if shown.redacted]
