@@ -55,13 +55,14 @@ def test_after_the_commit_the_other_is_refused(connect: Connect, levels: tuple[s
     # The second round is about a dead letter whose first replay failed.
     for first, second in (stage.people, stage.people[::-1]):
         stage.begin()
-        assert stage.replay(first) is not None
+        replay = stage.replay(first)
         first.execute("COMMIT")
         with pytest.raises(REFUSALS):
             stage.replay(second)
         second.execute("ROLLBACK")
-        with pytest.raises(AlreadyReplayed):
+        with pytest.raises(AlreadyReplayed) as refused:
             stage.replay(second)
+        assert refused.value.replay_id == replay
         assert stage.live() == 1
         stage.fail_all()
 

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import pytest
-
-from holdfast import AlreadyReplayed, Fail, Holdfast, Job
-from holdfast._drivers import run_sync
+from holdfast import Fail, Holdfast, Job
 from holdfast._ops.caller import Person, Role
 from holdfast._ops.requests import JobAction
 from holdfast._ops.service import Service
-from holdfast._store.search import replay_job
 from tests.kit.pace import PATIENT
 from tests.kit.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import psycopg
-
     from holdfast._ops.responses.job import JobActionResult
     from tests.kit.ledger import Ledger
 
@@ -57,13 +48,6 @@ async def test_three_identical_requests_make_one_replay(app: Holdfast, ledger: L
     assert ledger.value("SELECT count(*) FROM holdfast.replay") == 1
 
 
-async def test_two_at_once_make_one_replay(app: Holdfast, ledger: Ledger) -> None:
-    dead = await dead_letter(app, ledger, fails=1)
-    answers = await asyncio.gather(*[retry(app, dead) for _ in range(5)])
-    assert sum(answer.done for answer in answers) == 1
-    assert ledger.value("SELECT count(*) FROM holdfast.job WHERE replay_of = %s", dead) == 1
-
-
 async def test_what_a_replay_has_completed_is_not_done_once_more(app: Holdfast, ledger: Ledger) -> None:
     dead = await dead_letter(app, ledger, fails=1)
     assert (await retry(app, dead)).done == 1
@@ -79,15 +63,3 @@ async def test_what_failed_again_may_be_replayed_again(app: Holdfast, ledger: Le
     async with app.worker(**PATIENT):
         await until(lambda: ledger.value("SELECT count(*) FROM holdfast.job_failed") == 2)
     assert (await retry(app, dead)).done == 1
-
-
-async def test_in_sql_and_at_the_terminal_too(
-    app: Holdfast, ledger: Ledger, connect: Callable[..., psycopg.Connection[Any]]
-) -> None:
-    dead = await dead_letter(app, ledger, fails=1)
-    conn = connect()
-    replay = run_sync(conn, replay_job(dead))
-    with pytest.raises(AlreadyReplayed) as refused:
-        run_sync(conn, replay_job(dead))
-    assert refused.value.replay_id == replay
-    assert run_sync(conn, replay_job(dead, again=True)) is not None

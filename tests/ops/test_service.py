@@ -283,20 +283,6 @@ async def test_what_cannot_be_acted_on_is_refused_with_the_reason_and_holds_up_n
     ]
 
 
-async def test_a_job_that_somebody_holds_is_busy_and_the_rest_is_done(
-    service: Service, conn: psycopg.Connection[Any]
-) -> None:
-    first, second = enqueue(conn, 2)
-    with conn.transaction():
-        conn.execute("SELECT FROM holdfast.job WHERE id = %s FOR UPDATE", [first])
-        action = JobAction(action="delete", ids=[first, second], preview=False)
-        result = await service.act_on_jobs(action, ANN)
-    assert (result.done, [(job.id, job.why) for job in result.refused]) == (
-        1,
-        [(first, "another session is changing it")],
-    )
-
-
 async def test_a_waiting_job_is_rescheduled_and_never_into_the_past(
     service: Service, conn: psycopg.Connection[Any]
 ) -> None:

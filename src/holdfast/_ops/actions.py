@@ -77,19 +77,6 @@ _SUBSCRIPTION: Mapping[SubscriptionChange, Callable[..., Statement[Any]]] = {
 _PIECE, _PIECES = 10_000, 1_000
 
 
-async def act(
-    pool: Connections, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
-) -> JobActionResult:
-    return await _acted(pool, action, by, redaction, transitions, statuses=_OF[action.action])
-
-
-async def cancel_waiting(
-    pool: Connections, action: JobAction, by: Person, redaction: Redaction, transitions: Transitions
-) -> JobActionResult:
-    """Cancel the matching jobs that have not started, blocked jobs first."""
-    return await _acted(pool, action, by, redaction, transitions, statuses=("blocked", "pending"))
-
-
 async def act_on_named(
     pool: Connections, action: JobAction, by: Person, transitions: Transitions
 ) -> list[ActionResult]:
@@ -99,16 +86,20 @@ async def act_on_named(
     return [done[id_] for id_ in ids]
 
 
-async def _acted(  # noqa: PLR0913 - the dependencies of an action
+async def act(  # noqa: PLR0913 - the dependencies of an action
     pool: Connections,
     action: JobAction,
     by: Person,
     redaction: Redaction,
     transitions: Transitions,
     *,
-    statuses: tuple[str, ...],
+    statuses: tuple[str, ...] = (),
 ) -> JobActionResult:
-    matched = await _matched(pool, action, statuses, redaction)
+    """Act on the matching jobs, or only preview that.
+
+    `statuses`: act on these, the first ones first. Default: all that the action applies to.
+    """
+    matched = await _matched(pool, action, statuses or _OF[action.action], redaction)
     jobs = dict.fromkeys(action.ids or ()) | {job.id: job.finished_at for job in matched.jobs}
     acted = matched.refused
     if not action.preview:

@@ -271,7 +271,10 @@ class Service:
             cancel = JobAction(
                 action="cancel", filter=JobFilter(queue=name), preview=action.preview, limit=action.limit
             )
-            return await actions.cancel_waiting(self._pool, cancel, by, self._redaction, self._transitions)
+            # Blocked jobs first: the end of one that they wait for would make them pending.
+            return await actions.act(
+                self._pool, cancel, by, self._redaction, self._transitions, statuses=("blocked", "pending")
+            )
         async with self._pool.writing() as transaction:
             await transaction.run(pause_queue(name) if action.action == "pause" else resume_queue(name))
             await transaction.run(audit_entry(by, f"queue.{action.action}", target=name))
