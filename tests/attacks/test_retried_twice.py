@@ -1,4 +1,4 @@
-"""The same retry is sent three times: by an impatient person, a proxy that repeats, or two at once."""
+"""The same retry is sent three times: by an impatient person, or by a proxy that repeats."""
 
 from __future__ import annotations
 

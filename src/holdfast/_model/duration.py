@@ -64,11 +64,9 @@ def _message(name: str, got: str, least: timedelta, limit: timedelta, others: st
 
 def _shown(value: float | timedelta) -> str:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    return f"{seconds:.15g} s" if not abs(seconds) > _LARGEST_SHOWN else f"a number {_beyond(seconds)}"
-
-
-def _beyond(seconds: float) -> str:
-    return "above 10^15" if seconds > 0 else "below -10^15"
+    if abs(seconds) > _LARGEST_SHOWN:
+        return "a number above 10^15" if seconds > 0 else "a number below -10^15"
+    return f"{seconds:.15g} s"
 
 
 def _span_text(span: timedelta) -> str:

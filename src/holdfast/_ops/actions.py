@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from holdfast._ops.caller import RequestRefused, audit_entry
-from holdfast._ops.jobs import find_asked, narrowed, search_of
+from holdfast._ops.jobs import find_asked, search_of
 from holdfast._ops.responses.job import JobActionResult, Looked, RefusedJob
 from holdfast._store.enqueue import EnqueuedJob
 from holdfast._store.schedule import pause_schedule, resume_schedule, trigger_schedule
@@ -165,13 +166,13 @@ async def _find(
     transaction: Transaction, action: JobAction, which: Search, statuses: tuple[str, ...], redaction: Redaction
 ) -> tuple[list[JobLine], bool, Looked]:
     # A filter does not replay a dead letter whose replay already exists. Naming it by id does.
-    which = Search(**{name: getattr(which, name) for name in Search.__dataclass_fields__} | {"replayed": False})
+    which = replace(which, replayed=False)
     found: list[JobLine] = []
     jobs, back_to, complete = 0, None, True
     for status in statuses if which.status is None else (which.status,):
         text = None if action.filter is None else action.filter.text
         limit = max(1, action.limit - len(found))
-        one = await find_asked(transaction, narrowed(which, status), text, redaction, limit=limit)
+        one = await find_asked(transaction, replace(which, status=status), text, redaction, limit=limit)
         found += one.jobs
         jobs += one.looked.jobs
         back_to = min(filter(None, (back_to, one.looked.back_to)), default=None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._ops.caller import RequestRefused
@@ -157,10 +156,6 @@ def search_of(asked: JobFilter) -> Search:
     return Search(**asked.model_dump(include=set(type(asked).model_fields) & set(Search.__dataclass_fields__)))
 
 
-def narrowed(which: Search, status: str) -> Search:
-    return replace(which, status=status)
-
-
 def _showing(jobs: list[JobLine], payloads: Mapping[int, str], shows: Callable[[str, str], bool]) -> list[JobLine]:
     return [job for job in jobs if job.id in payloads and shows(job.kind, payloads[job.id])]
 
@@ -240,7 +235,8 @@ async def _gone(transaction: Transaction, what: str, job_id: int) -> RequestRefu
 def _story(row: dict[str, Any], redaction: Redaction, **more: Any) -> JobStory:
     shown = {part: redaction.apply(row["kind"], row.get(part)) for part in ("payload", "headers", "result")}
     redacted = [part for part, one in shown.items() if one.redacted]
-    fields = {name: row.get(name) for name in JobStory.model_fields} | {part: one.value for part, one in shown.items()}
+    fields: dict[str, Any] = {name: row.get(name) for name in JobStory.model_fields}
+    fields |= {part: one.value for part, one in shown.items()}
     fields |= {
         "worker": row.get("locked_by") or row.get("worker_id"),
         "chain_id": row["chain_id"] or row["id"],
