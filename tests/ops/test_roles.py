@@ -8,7 +8,7 @@ import pytest
 
 from holdfast._ops.caller import Role
 from holdfast._ops.openapi import answers
-from holdfast._ops.responses.job import Answer, Refusal
+from holdfast._ops.responses.job import Refusal
 from holdfast._ops.routes import ROUTES
 from tests.kit.asking import Asked, ask, bearer
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
 
     from holdfast._ops.routes import Route
+    from holdfast._store.answer import Answer
     from tests.kit.shop import Shop
 
 
