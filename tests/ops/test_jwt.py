@@ -11,7 +11,7 @@ import pytest
 
 from holdfast._ops import jwt as keys_module
 from holdfast._ops.caller import Person, RequestRefused, Role
-from holdfast._ops.jwt import JwtAccess, KeySet, VerifiedPerson, read_keys
+from holdfast._ops.jwt import JwtAccess, KeySet, read_keys
 from tests.kit.clock import Clock
 from tests.kit.issuer import AUDIENCE, ISSUER, Issuer
 
@@ -38,13 +38,14 @@ async def test_a_token_of_the_issuer_names_a_person(
     key = issuer.ec if kid is None else None
     verified = await access.verify(issuer.token(alg=alg, kid=kid, key=key))
     assert verified is not None
-    assert verified.person == Person("ann", Role.DEVELOPER)
-    assert 0 < verified.until - time.time() <= 600
+    assert verified[0] == Person("ann", Role.DEVELOPER)
+    assert 0 < verified[1] - time.time() <= 600
 
 
 async def test_the_highest_of_several_roles_counts(access: JwtAccess, issuer: Issuer) -> None:
     verified = await access.verify(issuer.token(role=["viewer", "admin", "operator"]))
-    assert verified == VerifiedPerson(Person("ann", Role.OPERATOR), pytest.approx(time.time() + 600, abs=30))  # type: ignore[arg-type]
+    assert verified is not None
+    assert verified[0] == Person("ann", Role.OPERATOR)
 
 
 async def test_the_issuers_own_words_stand_for_roles(issuer: Issuer) -> None:
@@ -58,7 +59,7 @@ async def test_the_issuers_own_words_stand_for_roles(issuer: Issuer) -> None:
     )
     verified = await access.verify(issuer.token(groups=["sre"], email="ann@example.org"))
     assert verified is not None
-    assert verified.person == Person("ann@example.org", Role.OPERATOR)
+    assert verified[0] == Person("ann@example.org", Role.OPERATOR)
     with pytest.raises(RequestRefused) as refused:
         await access.verify(issuer.token(groups=["developer"], email="ann@example.org"))
     assert refused.value.status == 403

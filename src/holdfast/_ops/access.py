@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
     from holdfast._ops.caller import Failures
-    from holdfast._ops.jwt import JwtAccess, VerifiedPerson
+    from holdfast._ops.jwt import JwtAccess
     from holdfast._store.access import AccessToken
 
 
@@ -92,9 +92,8 @@ class Access:
             row = await self._token(text, _address(request))
             return _person(row), self._sessions.of_token(row.key)
         if self._jwt is not None:
-            verified = await self._verified(self._jwt, text, _address(request))
-            person = self._jwt.named(verified.person)
-            return person, self._sessions.of_person(person, verified.until)
+            person, until = await self._verified(self._jwt, text, _address(request))
+            return person, self._sessions.of_person(person, until)
         raise self._failed(request.method, _address(request))
 
     async def _caller(self, request: Request) -> Caller:
@@ -106,8 +105,8 @@ class Access:
         if bearer is not None and (self._jwt is not None or self._authenticate is None):
             if self._jwt is None:
                 raise self._failed("bearer", _address(request))
-            verified = await self._verified(self._jwt, bearer, _address(request))
-            return self._jwt.named(verified.person), "jwt"
+            person, _ = await self._verified(self._jwt, bearer, _address(request))
+            return person, "jwt"
         if (cookie := request.cookies.get(COOKIE)) is not None:
             return await self._session(cookie), "session"
         raise RequestRefused(401, "unauthorized", "Sign in, or send a token: `Authorization: Bearer …`.")
@@ -170,11 +169,12 @@ class Access:
             raise RequestRefused(401, "unauthorized", "The token of this session holds no more: sign in with another.")
         return replace(_person(row), credential=f"token:{row.key} session:{session.id}")
 
-    async def _verified(self, jwt: JwtAccess, text: str, address: str) -> VerifiedPerson:
+    async def _verified(self, jwt: JwtAccess, text: str, address: str) -> tuple[Person, float]:
         verified = await jwt.verify(text)
         if verified is None:
             raise self._failed("jwt", address)
-        return verified
+        person, until = verified
+        return jwt.named(person), until
 
     async def _asked(self, authenticate: Authenticate, request: Request) -> Person | None:
         try:

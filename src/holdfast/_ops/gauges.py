@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from datetime import timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from holdfast._logs.log import Log
 from holdfast._ops.caller import RequestRefused
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from prometheus_client.registry import CollectorRegistry
 
-    from holdfast._ops.responses.fleet import Overview, QueueOverview, Subscriptions
+    from holdfast._ops.responses.fleet import QueueOverview
     from holdfast._ops.service import Service
-    from holdfast._store.schema import Readiness
     from holdfast._telemetry.metrics import Instrument, Labels
 
     Values: TypeAlias = dict[Instrument, dict[Labels, float]]
@@ -47,7 +46,7 @@ class Gauges:
         """`fresh`: scrapes within this many seconds share one result. Default: 1."""
         self.series = Series(it.FLEET)
         self._fresh = fresh
-        self._newest: dict[str, NewestReading[Measured]] = {}
+        self._newest: dict[str, NewestReading[Values]] = {}
         if registry is not None:
             from holdfast._telemetry.prometheus import SeriesCollector
 
@@ -74,7 +73,7 @@ class Gauges:
         patience = PATIENCE_SECONDS if name else None
         newest = self._newest.setdefault(name, NewestReading(fresh=self._fresh, patience=patience))
         try:
-            return _values(await newest.get(lambda: _measured(service)))
+            return await newest.get(lambda: _measured(service))
         except RequestRefused as exc:
             log.warning("the fleet cannot be measured", extra={"why": exc.code, **({"database": name} if name else {})})
             return {it.FLEET_UP: {(): 0.0}}
@@ -86,19 +85,9 @@ class Gauges:
             await asyncio.sleep(every.total_seconds())
 
 
-class Measured(NamedTuple):
-    ready: Readiness
-    overview: Overview
-    subscriptions: Subscriptions
-
-
-async def _measured(service: Service) -> Measured:
+async def _measured(service: Service) -> Values:
     ready = await service.run(read_readiness())
-    return Measured(ready, await service.overview(MINUTES), await service.subscriptions())
-
-
-def _values(measured: Measured) -> Values:
-    ready, overview, subscriptions = measured
+    overview, subscriptions = await service.overview(MINUTES), await service.subscriptions()
     found: Values = defaultdict(dict)
     found[it.FLEET_UP][()] = 1.0
     found[it.FLEET_WORKERS][()] = ready.live

@@ -34,13 +34,6 @@ _SHAPE = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _REQUIRED = ["exp", "iss", "aud"]
 
 
-class VerifiedPerson(NamedTuple):
-    """The person that a token identifies, and when it expires."""
-
-    person: Person
-    until: float
-
-
 class JwtAccess:
     """Trusts tokens that `issuer` signed for `audience` with a key of its key set.
 
@@ -73,13 +66,11 @@ class JwtAccess:
         """Return the person with the prefix `jwt:`, so that the audit distinguishes it from a local token or login."""
         return replace(person, name=f"jwt:{person.name}", credential=f"jwt:{self._issuer}")
 
-    @staticmethod
-    def looks_like(token: str) -> bool:
-        """Return whether a text has the form of a JWT; it may still be invalid."""
-        return len(token) <= LONGEST and _SHAPE.fullmatch(token) is not None
+    async def verify(self, token: str) -> tuple[Person, float] | None:
+        """Return the person of a valid token, and when it expires; None if it is invalid.
 
-    async def verify(self, token: str) -> VerifiedPerson | None:
-        """Return the person of a valid token, or None if it is invalid. Raise RequestRefused if it has no role."""
+        Raise RequestRefused if it has no role.
+        """
         claims = await self._claims(token)
         if claims is None:
             return None
@@ -89,10 +80,10 @@ class JwtAccess:
         role = self._role(claims.get(self._role_claim))
         if role is None:
             raise RequestRefused(403, "no_role", "This token has no role here.")
-        return VerifiedPerson(Person(name, role), float(claims["exp"]))
+        return Person(name, role), float(claims["exp"])
 
     async def _claims(self, token: str) -> Mapping[str, Any] | None:
-        if not self.looks_like(token):
+        if len(token) > LONGEST or not _SHAPE.fullmatch(token):
             return None
         try:
             header = jwt.get_unverified_header(token)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import doctest
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -8,7 +10,13 @@ from holdfast._relay.message import Refused
 from holdfast._relay.sinks import session as address
 from holdfast._relay.sinks import webhook
 from holdfast._relay.sinks.session import Pattern, public
+from holdfast.sinks import KafkaSink, NatsSink, RabbitMQSink, RedisSink, WebhookSink
 from tests.relay.sinks.publishing import a_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from holdfast.sinks import Sink
 
 
 @pytest.mark.parametrize("module", [address, webhook])
@@ -48,3 +56,36 @@ def test_a_pattern_is_filled_once(pattern: str, name: str) -> None:
 def test_a_pattern_with_a_key_needs_one() -> None:
     with pytest.raises(Refused, match="needs a key"):
         Pattern("{topic}.{key}").fill(a_message(key=None))
+
+
+@pytest.mark.parametrize(
+    ("sink", "name"),
+    [
+        (KafkaSink("one:9092, two:9092", options={"sasl_plain_password": "s3cret"}), "kafka one:9092,two:9092"),
+        (NatsSink("nats://me:p@ss/s3cret@one:4222,nats://s3cret@two"), "nats://one:4222,nats://two"),
+        (RabbitMQSink("amqp://me:p@ss/s3cret@mq/shop", exchange="orders"), "amqp://mq/shop exchange orders"),
+        (RedisSink("redis://:s3cret@cache:6379/2"), "redis://cache:6379/2"),
+    ],
+    ids=["kafka", "nats", "rabbitmq", "redis"],
+)
+def test_a_sink_is_shown_without_its_password(sink: Sink, name: str) -> None:
+    assert sink.name == name
+    assert "s3cret" not in repr(sink)
+
+
+@pytest.mark.parametrize(
+    ("library", "extra", "make"),
+    [
+        ("aiokafka", "kafka", KafkaSink),
+        ("nats", "nats", NatsSink),
+        ("aio_pika", "rabbitmq", RabbitMQSink),
+        ("redis.asyncio", "redis", RedisSink),
+        ("aiohttp", "webhook", lambda url: WebhookSink(url, "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")),
+    ],
+)
+def test_without_the_library_the_extra_is_named(
+    monkeypatch: pytest.MonkeyPatch, library: str, extra: str, make: Callable[[str], Sink]
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=rf"pip install 'holdfast-pg\[{extra}\]'"):
+        make("redis://127.0.0.1")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -120,15 +119,3 @@ class TestKafka(Publishing):
                 async with KafkaSink(broker.servers, topic="{key}").open() as another:
                     await another(a_message(key=None))
             await publish(a_message())
-
-
-def test_the_name_says_where() -> None:
-    sink = KafkaSink("one:9092, two:9092", options={"sasl_plain_password": "s3cret"})
-    assert sink.name == "kafka one:9092,two:9092"
-    assert "s3cret" not in repr(sink)
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiokafka", None)
-    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[kafka\]'"):
-        KafkaSink("127.0.0.1")

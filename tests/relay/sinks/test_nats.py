@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import nats
@@ -130,15 +129,3 @@ class TestNats(Publishing):
                 await publish(a_message(2))
             await jetstream.purge_stream("INVOICES")
             await publish(a_message(2))
-
-
-def test_the_name_has_no_password() -> None:
-    sink = NatsSink("nats://me:p@ss/w:rd@one.example:4222,nats://token@two.example")
-    assert sink.name == "nats://one.example:4222,nats://two.example"
-    assert "rd" not in repr(sink)
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nats", None)
-    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[nats\]'"):
-        NatsSink("nats://127.0.0.1")

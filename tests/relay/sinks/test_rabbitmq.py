@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Any
 
 import aio_pika
@@ -142,15 +141,3 @@ class TestRabbitMq(Publishing):
                 await queue.purge()
                 await publish(a_message(2))
             await queue.delete(if_empty=False)
-
-
-def test_the_name_has_no_password() -> None:
-    sink = RabbitMQSink("amqp://me:p@ss/w:rd@mq.example/shop", exchange="orders")
-    assert sink.name == "amqp://mq.example/shop exchange orders"
-    assert "rd@" not in repr(sink)
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aio_pika", None)
-    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[rabbitmq\]'"):
-        RabbitMQSink("amqp://127.0.0.1")

@@ -6,7 +6,6 @@ import asyncio
 import json
 import re
 import socket
-import sys
 from collections import defaultdict
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -367,9 +366,3 @@ async def test_the_page_is_true(endpoint: Endpoint) -> None:
     (request,) = endpoint.requests
     assert await names["receive"](request.body, request.headers) == 204
     assert await names["receive"](request.body + b" ", request.headers) == 401
-
-
-def test_without_the_library_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    with pytest.raises(ImportError, match=r"pip install 'holdfast-pg\[webhook\]'"):
-        WebhookSink("https://example.com/", SECRET)

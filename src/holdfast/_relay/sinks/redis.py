@@ -34,8 +34,6 @@ class RedisSink(BrokerSink):
     """The stream of each message; `{topic}` and `{key}` are filled in. Default `{topic}`."""
     maxlen: int | None = None
     """Approximate number of entries a stream keeps; older ones are deleted, read or not. Default: all."""
-    max_size: int = 512 * 1024 * 1024
-    """The server's `proto-max-bulk-len` in bytes. Default 512 MiB, as in Redis."""
     options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Passed to `redis.asyncio.Redis.from_url`, for example `ssl_ca_certs`."""
 
@@ -79,15 +77,12 @@ class _RedisSession:
         self._client = client
         self._stream = Pattern(sink.stream)
         self._maxlen = sink.maxlen
-        self._max_size = sink.max_size
         self._queue: list[_Entry] = []
         self._under_way: list[_Entry] = []
         self._wanted = asyncio.Event()
         self._loop = asyncio.get_running_loop()
 
     async def publish(self, message: Message) -> None:
-        if len(message.body) > self._max_size:
-            raise Refused(f"{len(message.body)} bytes, and Redis takes {self._max_size}")
         entry = _Entry(self._stream.fill(message).encode(), _fields(message), self._loop.create_future())
         self._queue.append(entry)
         self._wanted.set()
