@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import psycopg
 
-from holdfast._app.arguments import (
-    check_event,
-    given_id,
-    given_job_id,
-    listed_events,
-    listed_jobs,
-    running_attempts,
-)
+from holdfast._app.arguments import check_event, given_id, given_job_id, listed_events, listed_jobs, running_attempts
 from holdfast._engine.jobs.complete import completed, follower
 from holdfast._engine.report.transition import Transitions
 from holdfast._model.child import refuse_in_child

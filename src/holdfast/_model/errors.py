@@ -57,6 +57,17 @@ class HoldfastError(Exception):
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or meaning_of(type(self)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The constructor of a subclass may take other arguments than the message.
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(cls: type[HoldfastError], args: tuple[Any, ...], attributes: dict[str, Any]) -> HoldfastError:
+    """Return an error as it was before it was pickled."""
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(attributes)
+    return error
+
 
 class InvalidJob(HoldfastError):
     """This is not a valid job.
@@ -87,9 +98,6 @@ class PayloadTooLarge(HoldfastError):
         self.size = size
         self.limit = limit
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _payload_too_large, (self.kind, self.size, self.limit)
-
 
 class DuplicateJob(HoldfastError):
     """A job with this unique key exists already.
@@ -101,9 +109,6 @@ class DuplicateJob(HoldfastError):
         super().__init__(None if existing_id is None else f"A job with this unique key exists already: {existing_id}")
         self.existing_id = existing_id
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.existing_id,)
-
 
 class AlreadyReplayed(HoldfastError):
     """This dead letter was replayed already.
@@ -114,9 +119,6 @@ class AlreadyReplayed(HoldfastError):
     def __init__(self, replay_id: int | None = None) -> None:
         super().__init__(None if replay_id is None else f"This dead letter was replayed already, as job {replay_id}")
         self.replay_id = replay_id
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.replay_id,)
 
 
 class ChainFailed(HoldfastError):
@@ -136,9 +138,6 @@ class ChainFailed(HoldfastError):
         self.error_code = error_code
         self.error = error
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.chain_id, self.status, self.error_code, self.error)
-
 
 class ChainAwaited(HoldfastError):
     """Jobs of other chains wait for these chains.
@@ -151,9 +150,6 @@ class ChainAwaited(HoldfastError):
         super().__init__(f"Jobs of other chains wait for these chains: {named}" if named else None)
         self.waiters: tuple[int, ...] = tuple(waiters)
         """The ids of the first 100 jobs."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.waiters,)
 
 
 class WrongIsolation(HoldfastError):
@@ -226,9 +222,6 @@ class RoleMissing(HoldfastError):
         self.verb = verb
         self.role = role
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.verb, self.role)
-
 
 class SchemaMissing(HoldfastError):
     """This database has no Holdfast schema: run `holdfast migrate`.
@@ -261,19 +254,12 @@ class Aborted(HoldfastError):
         super().__init__(f"{meaning_of(type(self)).rstrip('.')}: {reason}")
         self.reason = reason
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.reason,)
-
 
 class LeaseLost(Aborted):
     """This job is no longer held by this worker.
 
     Cure: Roll back. If handlers often take longer than their lease to report, give their kind a longer one.
     """
-
-
-def _payload_too_large(kind: str, size: int, limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(kind=kind, size=size, limit=limit)
 
 
 class AutocommitWarning(UserWarning):

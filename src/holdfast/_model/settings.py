@@ -47,9 +47,6 @@ class SettingsError(HoldfastError):
         super().__init__("\n  - ".join([meaning_of(type(self)), *problems]))
         self.problems: tuple[str, ...] = tuple(problems)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problems,)
-
 
 class SettingRow(NamedTuple):
     """A setting as `holdfast check` prints it; secrets are masked. `Settings.sources` explains the source."""

@@ -56,7 +56,19 @@ class WatchedDatabase:
 
     async def line(self) -> DatabaseLine:
         """Return the state of the database, at once or after a short wait for its answer."""
-        return await self.opened.line(self.name, draining=self.draining)
+        opened, why = self.opened, None
+        try:
+            await opened.newest.get(partial(opened.service.overview, _MINUTES))
+        except RequestRefused as exc:
+            why = exc.message
+        last = opened.newest.last
+        return DatabaseLine(
+            name=self.name,
+            state="not answering" if why else "draining" if self.draining else "serving",
+            draining=self.draining,
+            why=why,
+            figures=None if last is None else _figures(last.value),
+        )
 
     def end_streams(self) -> None:
         if self._open is not None:
@@ -77,29 +89,13 @@ class OpenService:
         self.loop = asyncio.get_running_loop()
         self.service = service
         self.live = LiveOverview(self._read, every=every.total_seconds(), limit=listeners)
-        self._newest: NewestReading[Overview] = NewestReading()
+        self.newest: NewestReading[Overview] = NewestReading()
         self._counting: asyncio.Task[None] | None = None
         self._counted = -COUNT_SECONDS
 
-    async def line(self, name: str, *, draining: bool) -> DatabaseLine:
-        """Return the state of the database, at once or after a short wait for its answer."""
-        why = None
-        try:
-            await self._newest.get(partial(self.service.overview, _MINUTES))
-        except RequestRefused as exc:
-            why = exc.message
-        last = self._newest.last
-        return DatabaseLine(
-            name=name,
-            state="not answering" if why else "draining" if draining else "serving",
-            draining=draining,
-            why=why,
-            figures=None if last is None else _figures(last.value),
-        )
-
     async def close(self) -> None:
         self.live.end()
-        self._newest.cancel()
+        self.newest.cancel()
         if self._counting is not None:
             self._counting.cancel()
             await asyncio.gather(self._counting, return_exceptions=True)

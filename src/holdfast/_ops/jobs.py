@@ -8,14 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from holdfast._ops.caller import RequestRefused
-from holdfast._ops.responses.job import (
-    ChainEdge,
-    ChainGraph,
-    ChainNode,
-    JobBlocker,
-    JobStory,
-    Looked,
-)
+from holdfast._ops.responses.job import ChainEdge, ChainGraph, ChainNode, JobBlocker, JobStory, Looked
 from holdfast._store.archive import JOB_FAMILIES, exports_with_id
 from holdfast._store.chain import read_blockers
 from holdfast._store.inspect import list_attempts, list_replays, read_job, read_worker

@@ -6,17 +6,7 @@ from datetime import date, datetime  # noqa: TC003 - pydantic reads the annotati
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from holdfast._store.answer import Answer
-from holdfast._store.statement import (
-    PINNED_PATH,
-    Row,
-    Statement,
-    column,
-    many,
-    nothing,
-    statement,
-    text_array,
-    value,
-)
+from holdfast._store.statement import PINNED_PATH, Row, Statement, column, many, nothing, statement, text_array, value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from holdfast._model.errors import ChainFailed, InvalidJob
 from holdfast._model.job import Blocker
-from holdfast._store.statement import (
-    Row,
-    Statement,
-    column,
-    many,
-    number_array,
-    one,
-    one_or_none,
-    statement,
-    value,
-)
+from holdfast._store.statement import Row, Statement, column, many, number_array, one, one_or_none, statement, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
