@@ -61,11 +61,6 @@ class Deployment:
     """The speed of one core of the server; 1 is that of the machine of the measurements."""
     client_speed: float = 1.0
 
-    @property
-    def producers_commit(self) -> float:
-        """Transactions of producers, per job."""
-        return 1 / self.enqueue_batch
-
     def at(self, jobs: float) -> Self:
         """Return the same plan at another rate."""
         return replace(self, jobs=jobs)

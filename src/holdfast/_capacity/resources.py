@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from holdfast._capacity.costs import Cost, Costs
+    from holdfast._capacity.costs import Costs
     from holdfast._capacity.deployment import Deployment
 
 DAY = 86_400.0
@@ -29,8 +29,11 @@ class Demand(NamedTuple):
 
 def demands(plan: Deployment, costs: Costs) -> list[Demand]:
     """Return the use of every resource, in the order in which they are shown."""
-    produce, claim, finish = _producing(plan, costs), _claiming(plan, costs), _finishing(plan, costs)
-    publish, relay = _publishing(plan, costs), _relaying(plan, costs)
+    produce = costs.item("enqueue", plan.payload, plan.enqueue_batch).times(plan.jobs)
+    claim = costs.item("claim", plan.payload, plan.per_claim()).times(plan.jobs)
+    finish = costs.item("finish", plan.payload, plan.per_finish(costs)).times(plan.jobs)
+    publish = costs.item("publish", plan.event_payload).times(plan.events)
+    relay = costs.item("relay", plan.event_payload, _per_relay(plan)).times(plan.events * plan.subscriptions)
     idle = costs.idle
     calls = sum(part.server for part in (produce, claim, finish, publish, relay))
     server = calls * costs.background + plan.workers * idle.server
@@ -46,41 +49,17 @@ def demands(plan: Deployment, costs: Costs) -> list[Demand]:
         Demand("claims of the workers", _claim_time(plan, costs), plan.workers, "at once"),
         Demand("WAL", wal, plan.wal, "B/s"),
         Demand("commits", _commits(plan, costs), plan.commits, "1/s"),
-        Demand("connections", connections(plan, costs), plan.connections, ""),
+        Demand("connections", plan.workers * per_worker(plan, costs), plan.connections, ""),
         Demand("disk", _disk(plan, costs), plan.disk, "B"),
     ]
-
-
-def connections(plan: Deployment, costs: Costs) -> float:
-    return plan.workers * per_worker(plan, costs)
 
 
 def per_worker(plan: Deployment, costs: Costs) -> int:
     return costs.connections + (costs.relay_connections if plan.events else 0)
 
 
-def _producing(plan: Deployment, costs: Costs) -> Cost:
-    return costs.item("enqueue", plan.payload, plan.enqueue_batch).times(plan.jobs)
-
-
-def _claiming(plan: Deployment, costs: Costs) -> Cost:
-    return costs.item("claim", plan.payload, plan.per_claim()).times(plan.jobs)
-
-
-def _finishing(plan: Deployment, costs: Costs) -> Cost:
-    return costs.item("finish", plan.payload, plan.per_finish(costs)).times(plan.jobs)
-
-
-def _publishing(plan: Deployment, costs: Costs) -> Cost:
-    return costs.item("publish", plan.event_payload).times(plan.events)
-
-
 def _per_relay(plan: Deployment) -> float:
     return min(max(plan.events * RELAY_SECONDS, 1.0), PER_RELAY)
-
-
-def _relaying(plan: Deployment, costs: Costs) -> Cost:
-    return costs.item("relay", plan.event_payload, _per_relay(plan)).times(plan.events * plan.subscriptions)
 
 
 def _busy_slots(plan: Deployment, costs: Costs) -> float:
@@ -97,7 +76,7 @@ def _claim_time(plan: Deployment, costs: Costs) -> float:
 
 
 def _commits(plan: Deployment, costs: Costs) -> float:
-    jobs = plan.jobs * (plan.producers_commit + 1 / plan.per_claim() + 1 / plan.per_finish(costs))
+    jobs = plan.jobs * (1 / plan.enqueue_batch + 1 / plan.per_claim() + 1 / plan.per_finish(costs))
     events = plan.events * (1 + plan.subscriptions / _per_relay(plan))
     return jobs + events
 

@@ -121,7 +121,7 @@ def _to_verify(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> 
     if arguments.source is not None:
         bucket.check_source(conn, arguments.source)
     day = arguments.day
-    exports = bucket.whole_files(conn, source=arguments.source, since=day, until=day)
+    exports = bucket.whole_files(conn, arguments.source, day)
     if day is not None and not exports:
         raise _not_archived(conn, arguments.source, day)
     if day is None and not arguments.all:
@@ -180,7 +180,7 @@ def restore(arguments: argparse.Namespace) -> None:
 def _by_records(conn: psycopg.Connection[Any], arguments: argparse.Namespace) -> Sequence[Export]:
     """Return the files of a period by their records in the database."""
     bucket.check_source(conn, arguments.source)
-    exports = bucket.whole_files(conn, source=arguments.source, since=arguments.day, until=arguments.day)
+    exports = bucket.whole_files(conn, arguments.source, arguments.day)
     if not exports:
         raise _not_archived(conn, arguments.source, arguments.day)
     return exports

@@ -16,7 +16,6 @@ from holdfast._model.settings import Settings
 from holdfast._store.archive import FAMILIES, archive_totals, list_exports
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import date
     from typing import Any
 
@@ -75,29 +74,20 @@ async def _ask(location: Location) -> None:
             await obstore.head_async(location.open(), _PROBE)
 
 
-def check_source(conn: psycopg.Connection[Any], source: str, declared: Sequence[str] = ()) -> None:
-    """Raise CommandError if nothing with this name is archived. `declared`: tables of the application."""
-    known = [*FAMILIES, *declared]
+def check_source(conn: psycopg.Connection[Any], source: str) -> None:
+    """Raise CommandError if nothing with this name is archived."""
+    known = [*FAMILIES]
     known += [total.source for total in session.run(conn, archive_totals()) if total.source not in known]
     if source not in known:
         raise CommandError(f"SOURCE: nothing is archived as {source}: {session.meant(source, known)}", status=2)
 
 
-def whole_files(
-    conn: psycopg.Connection[Any],
-    *,
-    source: str | None = None,
-    since: date | None = None,
-    until: date | None = None,
-) -> list[Export]:
-    """Return the verified files with rows of these days, newest first, also those whose days were dropped."""
-    found = session.run(conn, list_exports(source=source, limit=MOST))
+def whole_files(conn: psycopg.Connection[Any], source: str | None, day: date | None) -> list[Export]:
+    """Return the verified files with rows, newest first, also those whose days were dropped. None: all of them."""
     return [
         export
-        for export in found
-        if export.state in {"verified", "dropped"}
-        and (since is None or export.ends_on > since)
-        and (until is None or export.starts_on <= until)
+        for export in session.run(conn, list_exports(source=source, limit=MOST))
+        if export.state in {"verified", "dropped"} and (day is None or export.starts_on <= day < export.ends_on)
     ]
 
 

@@ -69,17 +69,15 @@ async def ask_all(
     ask: Callable[[Service, Database], Awaitable[T]],
     *,
     several: bool | None = None,
-    seconds: float = SECONDS,
 ) -> DatabaseAnswers[T]:
     """Ask all databases concurrently. If there is only one, its errors are raised.
 
-    `several`: whether there are more databases than these. Default: whether these are several. `seconds`: the longest
-    time for each of several after it accepted the connection. Default: 15.
+    `several`: whether there are more databases than these. Default: whether these are several.
     """
     if len(databases) == 1 and not several:
         async with session.service(databases[0]) as service:
             return DatabaseAnswers([DatabaseAnswer("", await ask(service, databases[0]))], {})
-    asked = await asyncio.gather(*(_asked(database, ask, seconds) for database in databases))
+    asked = await asyncio.gather(*(_asked(database, ask) for database in databases))
     answers: DatabaseAnswers[T] = DatabaseAnswers([], {})
     for database, answer in zip(databases, asked, strict=True):
         if isinstance(answer, DatabaseAnswer):
@@ -89,15 +87,13 @@ async def ask_all(
     return answers
 
 
-async def _asked(
-    database: Database, ask: Callable[[Service, Database], Awaitable[T]], seconds: float
-) -> DatabaseAnswer[T] | str:
+async def _asked(database: Database, ask: Callable[[Service, Database], Awaitable[T]]) -> DatabaseAnswer[T] | str:
     began = time.monotonic()
     try:
-        async with session.service(database, seconds=seconds) as service:
+        async with session.service(database, seconds=SECONDS) as service:
             return DatabaseAnswer(database.name, await ask(service, database))
     except ConnectError as stop:
         return stop.why
     except (CommandError, HoldfastError) as stop:
-        late = time.monotonic() - began >= seconds
-        return f"it did not answer within {seconds:g} s" if late else str(stop)
+        late = time.monotonic() - began >= SECONDS
+        return f"it did not answer within {SECONDS:g} s" if late else str(stop)

@@ -137,10 +137,10 @@ def require(extra: str, *libraries: str) -> None:
 
 
 @contextmanager
-def bounded(conn: psycopg.Connection[Any], *, seconds: float = SECONDS) -> Iterator[None]:
-    """Run the block in one transaction whose statements each take at most `seconds` (default 10)."""
+def bounded(conn: psycopg.Connection[Any]) -> Iterator[None]:
+    """Run the block in one transaction whose statements each take at most ten seconds."""
     with conn.transaction():
-        run_sync(conn, limit_time(seconds))
+        run_sync(conn, limit_time(SECONDS))
         yield
 
 

@@ -89,18 +89,8 @@ class Tracing:
 
     @contextmanager
     def publish(self, subscription: str, topic: str, message_id: str, trace: str | None) -> Iterator[None]:
-        span = self._span(
-            f"holdfast.publish {topic}",
-            SpanKind.PRODUCER,
-            {
-                "messaging.operation.name": "publish",
-                "messaging.operation.type": "send",
-                "messaging.destination.name": topic,
-                "messaging.message.id": message_id,
-                "holdfast.subscription": subscription,
-            },
-            links=_links(_span_context(trace)),
-        )
+        attributes = {"messaging.message.id": message_id, "holdfast.subscription": subscription}
+        span = self._span("publish", topic, topic, attributes, links=_links(_span_context(trace)))
         token = otel.attach(set_span_in_context(span))
         try:
             yield
@@ -113,58 +103,50 @@ class Tracing:
 
     def _attempt(self, worker: str, attempt: Attempt, parent: Context | None, made: SpanContext | None) -> Span:
         job = attempt.claimed
-        return self._span(
-            f"holdfast.attempt {job.kind}",
-            SpanKind.CONSUMER,
-            {
-                "messaging.operation.name": "attempt",
-                "messaging.operation.type": "process",
-                "messaging.destination.name": job.queue,
-                "messaging.message.id": str(job.id),
-                "holdfast.job": job.id,
-                "holdfast.kind": job.kind,
-                "holdfast.queue": job.queue,
-                "holdfast.attempt": job.attempt,
-                "holdfast.chain": job.chain_id,
-                "holdfast.worker": worker,
-            },
-            parent=parent,
-            links=_links(made),
-        )
+        attributes = {
+            "messaging.message.id": str(job.id),
+            "holdfast.job": job.id,
+            "holdfast.kind": job.kind,
+            "holdfast.queue": job.queue,
+            "holdfast.attempt": job.attempt,
+            "holdfast.chain": job.chain_id,
+            "holdfast.worker": worker,
+        }
+        return self._span("attempt", job.kind, job.queue, attributes, parent=parent, links=_links(made))
 
     def _batch(self, worker: str, attempts: Sequence[Attempt]) -> Span:
         job = attempts[0].claimed
-        return self._span(
-            f"holdfast.batch {job.kind}",
-            SpanKind.CONSUMER,
-            {
-                "messaging.operation.name": "batch",
-                "messaging.operation.type": "process",
-                "messaging.destination.name": job.queue,
-                "messaging.batch.message_count": len(attempts),
-                "holdfast.kind": job.kind,
-                "holdfast.queue": job.queue,
-                "holdfast.worker": worker,
-            },
-            links=[],
-        )
+        attributes = {
+            "messaging.batch.message_count": len(attempts),
+            "holdfast.kind": job.kind,
+            "holdfast.queue": job.queue,
+            "holdfast.worker": worker,
+        }
+        return self._span("batch", job.kind, job.queue, attributes)
 
-    def _span(
+    def _span(  # noqa: PLR0913 - the parts of a span
         self,
-        name: str,
-        kind: SpanKind,
+        operation: Literal["publish", "attempt", "batch"],
+        of: str,
+        destination: str,
         attributes: dict[str, Any],
         *,
         parent: Context | None = None,
-        links: list[Link],
+        links: Sequence[Link] = (),
     ) -> Span:
+        messaging = {
+            "messaging.system": "holdfast",
+            "messaging.operation.name": operation,
+            "messaging.operation.type": "send" if operation == "publish" else "process",
+            "messaging.destination.name": destination,
+        }
         try:
             return self._tracer.start_span(
-                name,
+                f"holdfast.{operation} {of}",
                 # Ignore the active span: the worker may have been started inside one.
                 context=otel.Context() if parent is None else parent,
-                kind=kind,
-                attributes={"messaging.system": "holdfast"} | attributes,
+                kind=SpanKind.PRODUCER if operation == "publish" else SpanKind.CONSUMER,
+                attributes=messaging | attributes,
                 links=links,
             )
         except Exception:

@@ -14,7 +14,7 @@ from textual.theme import Theme
 from holdfast._ops.wording import NOTHING, compact, plain, since, span, tone_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
     from datetime import datetime
 
     from holdfast._ops.wording import Tone
@@ -48,10 +48,6 @@ class Cell(NamedTuple):
 
 def word(value: str | None, tone: Tone = "plain") -> Cell:
     return Cell(plain(value), value.casefold(), tone) if value else Cell(NOTHING, "", "dim")
-
-
-def words(values: Iterable[str], tone: Tone = "plain") -> Cell:
-    return word(" ".join(values), tone)
 
 
 def state(value: str | None) -> Cell:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast._ops.requests import QueueAction
 from holdfast._ops.wording import plain, since
-from holdfast._top.cell import Cell, ago, duration, number, state, word, words
+from holdfast._top.cell import Cell, ago, duration, number, state, word
 from holdfast._top.sheet import Action, Column, Jump, Plan, Sheet, SheetRows, TextPage, Words, figures, toggle
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ WORKERS: Sheet[WorkerLine] = Sheet(
         figures("done", lambda worker, _: _counter(worker, "job_completed", "good")),
         figures("retried", lambda worker, _: _counter(worker, "job_retried", "warn")),
         figures("failed", lambda worker, _: _counter(worker, "job_failed", "bad")),
-        Column("queues", lambda worker, _: words(worker.queues)),
+        Column("queues", lambda worker, _: word(" ".join(worker.queues))),
         Column("host", lambda worker, _: word(worker.host)),
         figures("pid", lambda worker, _: Cell(str(worker.pid or "-"), worker.pid or 0)),
         Column("version", lambda worker, _: word(worker.version)),
