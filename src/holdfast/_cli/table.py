@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from holdfast._logs import log as logs
 from holdfast._ops.wording import NOTHING, plain, stamp, tone_of
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def text(value: object) -> str:
 
 def is_colourful() -> bool:
     """Return whether to use colour: on a terminal, with rich installed and without NO_COLOR."""
-    plain = bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
-    return sys.stdout.isatty() and not plain and find_spec("rich") is not None
+    return logs.is_colourful(sys.stdout) and find_spec("rich") is not None
 
 
 def _print_plain(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
