@@ -182,6 +182,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         (("ORDER BY last.id DESC LIMIT 1", "ORDER BY last.id LIMIT 1"),),
     ),
     "circles are let in": ("refuse_cycles", (("IF met_origin THEN", "IF false THEN"),)),
+    "circles by replacing are let in": ("enqueue_unique_jobs", (("PERFORM holdfast.refuse_cycles(replaced);", ""),)),
     "circles through an order key are let in": ("jobs_ahead", (("IF me.order_key IS NOT NULL", "IF false"),)),
     "an outside completion leaves the holder": ("take_job", (("locked_by = 0 WHERE", "locked_by = locked_by WHERE"),)),
     "deleting forgets who waits": (

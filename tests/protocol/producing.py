@@ -152,7 +152,7 @@ def refusable(view: State, specs: Sequence[Spec], low: datetime) -> bool:
     if any(view.end_of(chain) == "not_found" for chains in used.values() for chain in chains):
         return True
     after = view.plus(enqueued(view, specs, handles, low))
-    return chaining.circular(after, [view.jobs[job_id] for job_id in used if job_id in view.jobs])
+    return chaining.circular(after, [after.jobs[job_id] for job_id in used if job_id in view.jobs])
 
 
 def _would_change(specs: Sequence[Spec], key: tuple[str, str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from holdfast._model.new_job import OrderKey
+from holdfast._model.unique import Unique
 from tests.kit.mutation import let_claims_take_their_time, open_trap
 from tests.protocol.crew import Crew
 from tests.protocol.machine import LeaseMachine
 from tests.protocol.mutations import MUTATIONS
+from tests.protocol.producing import Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +45,25 @@ def crew(database: str) -> Iterator[Crew]:
 
 def run(crew: Crew, chosen: settings) -> None:
     run_state_machine_as_test(type("Lease", (LeaseMachine,), {"crew": crew}), settings=chosen)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_job_that_replaces_what_it_would_wait_for_is_refused(crew: Crew, *, inside: bool) -> None:
+    """Alone, through a job that waits for it, and through the next of its order key: what the machine draws rarely."""
+    machine = type("Lease", (LeaseMachine,), {"crew": crew})()
+    first = Spec("a", order=OrderKey("k"), unique=Unique("u", on_conflict="replace"))
+    if inside:
+        machine.begin()
+    machine.enqueue([first], inside)
+    machine.enqueue([replace(first, picks=(0,))], inside)
+    machine.enqueue([Spec("b", picks=(0,))], inside)
+    machine.enqueue([replace(first, picks=(0,))], inside)
+    machine.enqueue([Spec("b", order=OrderKey("k"))], inside)
+    machine.enqueue([replace(first, picks=(0,))], inside)
+    assert [job.waits for job in machine.view(inside).live] == [False, True, False]
+    if inside:
+        machine.end("commit")
+    machine.teardown()
 
 
 @pytest.mark.hypothesis
