@@ -13,9 +13,11 @@ import fcntl
 import os
 import platform
 import pwd
+import secrets
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -173,13 +175,9 @@ class Server:
         return self._process
 
     def _initialize(self) -> None:
-        if os.geteuid() == 0:
-            shutil.chown(self._folder, "postgres", "postgres")
-        options = ["-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"]
-        initdb: list[str | Path] = [self._bin / "initdb", "-D", self.data, *options]
-        done = subprocess.run(_unprivileged(initdb), cwd=self._folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise RuntimeError(f"initdb failed:\n{done.stdout}{done.stderr}")
+        _give_to_server(self._folder)
+        _run(_unprivileged(["cp", "-R", _initialized(self._bin), self.data]), cwd=self._folder)
+        _identify(self.data)
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.writelines(f"{name} = '{value}'\n" for name, value in self.settings.items())
 
@@ -227,6 +225,55 @@ def children(postmaster: int) -> list[int]:
         return [int(pid) for pid in Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()]
     except FileNotFoundError:
         return []
+
+
+def _initialized(programs: Path) -> Path:
+    """Return the data folder that all servers of these programs are copies of; initdb takes as long as a whole test."""
+    built = (programs / "postgres").stat()
+    folder = _cache() / f"data-{built.st_dev}-{built.st_ino}-{built.st_mtime_ns}"
+    with _locked(_cache() / "lock"):
+        if not folder.exists():
+            with tempfile.TemporaryDirectory(dir=_cache()) as place:
+                _give_to_server(Path(place))
+                options = ["-U", "postgres", "-A", "trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"]
+                _run(_unprivileged([programs / "initdb", "-D", f"{place}/data", *options]), cwd=Path(place))
+                Path(place, "data").rename(folder)
+    return folder
+
+
+def _identify(data: Path) -> None:
+    """Give a copy a system identifier of its own: it is in the control file, which has a checksum, and in the log."""
+    identifier = struct.pack("=Q", secrets.randbits(63))
+    control, log = data / "global" / "pg_control", data / "pg_wal" / "000000010000000000000001"
+    content = bytearray(control.read_bytes())
+    end = _checksummed(content)
+    content[:8] = identifier
+    content[end : end + 4] = struct.pack("=I", _crc32c(content[:end]))
+    control.write_bytes(content)
+    with log.open("r+b") as file:
+        file.seek(24)
+        file.write(identifier)
+
+
+def _checksummed(control: bytes) -> int:
+    """Return how many bytes of a control file its checksum covers, which follows them; it depends on the version."""
+    return next(
+        end for end in range(200, 500, 4) if struct.unpack_from("=I", control, end)[0] == _crc32c(control[:end])
+    )
+
+
+def _crc32c(data: bytes) -> int:
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ 0x82F63B78 * (crc & 1)
+    return crc ^ 0xFFFFFFFF
+
+
+def _give_to_server(folder: Path) -> None:
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres", "postgres")
 
 
 def _memory() -> Path | None:
@@ -297,10 +344,10 @@ def _install_from_debian(version: int) -> None:
     _run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", f"postgresql-{version}"], env=env)
 
 
-def _run(command: list[str], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
+def _run(command: Sequence[str | Path], *, cwd: Path | None = None, env: dict[str, str] | None = None) -> None:
     done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False, umask=0o022)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        raise RuntimeError(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
 
 
 def _pidfd(pid: int) -> int | None:

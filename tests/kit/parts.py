@@ -5,6 +5,8 @@ The parts are those of tools/parts.toml. Without the option, every test runs.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +14,6 @@ import pytest
 from tools.parts import ROOT, Part, parts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
 _SHORTENED = pytest.StashKey[tuple[Part, ...]]()
@@ -34,31 +35,36 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if collection_path.suffix != ".py" or not collection_path.is_relative_to(ROOT):
         return None
     file = collection_path.relative_to(ROOT).as_posix()
+    places = _places(file)
     for part in config.stash[_SHORTENED]:
-        if _is_within(file, part.tests) and not _is_within(file, [place.split("::")[0] for place in part.everyday]):
+        files = {place.split("::")[0] for place in part.everyday}
+        if not places.isdisjoint(part.tests) and places.isdisjoint(files):
             return True
     return None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    left_out = [item for item in items if any(_is_left_out(item.nodeid, part) for part in config.stash[_SHORTENED])]
+    parts = config.stash[_SHORTENED]
+    left_out = [item for item in items if any(_is_left_out(item.nodeid, part) for part in parts)]
     if not left_out:
         return
-    items[:] = [item for item in items if item not in left_out]
+    shortened = {place for item in left_out for place in _places(item.nodeid)}
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
     config.hook.pytest_deselected(items=left_out)
-    for place in (place for part in config.stash[_SHORTENED] for place in part.everyday):
-        file = place.split("::")[0]
-        if any(_is_within(item.nodeid, [file]) for item in left_out) and not any(
-            _is_within(item.nodeid, [place]) for item in items
-        ):
+    kept = {place for item in items for place in _places(item.nodeid)}
+    for place in (place for part in parts for place in part.everyday):
+        if place.split("::")[0] in shortened and place not in kept:
             raise pytest.UsageError(f"tools/parts.toml: {place} is no test of the everyday suite")
 
 
 def _is_left_out(name: str, part: Part) -> bool:
-    return _is_within(name, part.tests) and not _is_within(name, part.everyday)
+    places = _places(name)
+    return not places.isdisjoint(part.tests) and places.isdisjoint(part.everyday)
 
 
-def _is_within(name: str, places: Iterable[str]) -> bool:
-    """Return whether a file or test is one of these folders, files or tests, or is in one."""
-    return any(name == place or name.startswith((f"{place}/", f"{place}::", f"{place}[")) for place in places)
+@cache
+def _places(name: str) -> frozenset[str]:
+    """Return the folders, files and tests that this file or test is in, itself included."""
+    return frozenset([*(name[: end.start()] for end in re.finditer(r"/|::|\[", name)), name])

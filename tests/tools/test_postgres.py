@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 from typing import TYPE_CHECKING, Literal
 
 import psycopg
@@ -25,6 +26,25 @@ def test_settings_reach_the_server(server_version: int) -> None:
     with Server(server_version, fsync="on", work_mem="7MB") as server, psycopg.connect(server.url()) as conn:
         shown = [conn.execute(f"SHOW {name}").fetchone() for name in ("fsync", "work_mem", "full_page_writes")]
     assert shown == [("on",), ("7MB",), ("off",)]
+
+
+def test_each_has_an_identifier_of_its_own(server: Server, spare: Server) -> None:
+    identifiers = set()
+    with spare:
+        for running in (server, spare):
+            with psycopg.connect(running.url()) as conn:
+                identifiers.add(conn.execute("SELECT system_identifier FROM pg_control_system()").fetchone())
+    assert len(identifiers) == 2
+
+
+def test_a_second_server_initializes_nothing(spare: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    run = subprocess.run
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **options: commands.append(command) or run(command, **options)
+    )
+    with spare, psycopg.connect(spare.url()):
+        assert not [word for command in commands for word in command if "initdb" in str(word)]
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate", "crash"])
