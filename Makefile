@@ -97,7 +97,7 @@ LOWEST := tests/test_codec.py tests/test_kind.py tests/test_schedule.py tests/te
 lowest:
 	$(shell tools/python.sh oldest) -m venv .venv-lowest
 	$(BIN)/python -m tools.lowest .venv-lowest
-	.venv-lowest/bin/python -m pytest -q -n $(or $(PROCESSES),4) --dist worksteal $(or $(ARGS),$(LOWEST))
+	.venv-lowest/bin/python -m pytest -q --processes $(or $(PROCESSES),4) $(or $(ARGS),$(LOWEST))
 
 OLDEST := $(addprefix tests/test_,$(addsuffix .py,codec job kind schedule settings)) tests/drivers \
 	$(addprefix tests/store/test_,$(addsuffix .py,chain claim enqueue finish partitions roles schema statement unique)) \
@@ -105,7 +105,7 @@ OLDEST := $(addprefix tests/test_,$(addsuffix .py,codec job kind schedule settin
 	tests/testing/test_drain.py $(addprefix tests/engine/test_,$(addsuffix .py,attempt batch executor heartbeat shutdown))
 oldest:
 	$(MAKE) --no-print-directory setup VENV=.venv-oldest PYTHON=$(shell tools/python.sh oldest)
-	HOLDFAST_TEST_POSTGRES=15 .venv-oldest/bin/python -m pytest -q -n $(or $(PROCESSES),4) --dist worksteal \
+	HOLDFAST_TEST_POSTGRES=15 .venv-oldest/bin/python -m pytest -q --processes $(or $(PROCESSES),4) \
 		--durations=10 $(or $(ARGS),$(OLDEST))
 
 nightly:

@@ -245,11 +245,10 @@ def _identify(data: Path) -> None:
     """Give a copy a system identifier of its own: it is in the control file, which has a checksum, and in the log."""
     identifier = struct.pack("=Q", secrets.randbits(63))
     control, log = data / "global" / "pg_control", data / "pg_wal" / "000000010000000000000001"
-    content = bytearray(control.read_bytes())
+    content = control.read_bytes()
     end = _checksummed(content)
-    content[:8] = identifier
-    content[end : end + 4] = struct.pack("=I", _crc32c(content[:end]))
-    control.write_bytes(content)
+    covered = identifier + content[8:end]
+    control.write_bytes(covered + struct.pack("=I", _crc32c(covered)) + content[end + 4 :])
     with log.open("r+b") as file:
         file.seek(24)
         file.write(identifier)

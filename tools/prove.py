@@ -23,13 +23,13 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / ".ci" / "proof.md"
 MUTATIONS = "tests/seeds/test_mutations.py"
 PARTS = {
-    "suite": ["-n", "4", "--dist", "worksteal", "--ignore=tests/browser"],
+    "suite": ["--processes", "4", "--ignore=tests/browser"],
     "variants": [
-        *("-n", "2", "--dist", "worksteal", "--timeout=0", "-m", "prove or hypothesis", "--ignore=tests/labs/chaos"),
+        *("--processes", "2", "--timeout=0", "-m", "prove or hypothesis", "--ignore=tests/labs/chaos"),
         f"--ignore={MUTATIONS}",
     ],
     "faults": ["--timeout=0", "-m", "prove", "tests/labs/chaos"],
-    "mutations": ["-n", "2", "--dist", "loadgroup", "--timeout=0", "-m", "prove", MUTATIONS],
+    "mutations": ["--processes", "2", "--timeout=0", "-m", "prove", MUTATIONS],
 }
 ROW = re.compile(r"^\| (\d+) \| (\w+) \| (.*) \|$")
 FAILURE = re.compile(r"^- PostgreSQL (\d+), (\w+): `(.*)`$")

@@ -29,7 +29,7 @@ def record(folder: Path, tests: list[str], processes: int) -> None:
     """Run tests, and record what each enters."""
     options = [
         "-q",
-        "-n",
+        "--processes",
         str(processes),
         "-p",
         "no:cacheprovider",

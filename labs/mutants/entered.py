@@ -20,7 +20,7 @@ from holdfast._store.statement import statements
 from tools import postgres
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from types import CodeType
 
 MONITORING: Any = vars(sys)["monitoring"]
@@ -72,12 +72,14 @@ class Entered:
             self.now |= {f"sql::{name}" for name in _called(url)}
         return result
 
-    def pytest_sessionfinish(self) -> None:
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
+        done = yield
         MONITORING.set_events(TOOL, 0)
-        process = os.environ.get("PYTEST_XDIST_WORKER", "main")
         if self.found:
             self.folder.mkdir(parents=True, exist_ok=True)
-            (self.folder / f"{process}.json").write_text(json.dumps(self.found))
+            (self.folder / f"{os.getpid()}.json").write_text(json.dumps(self.found))
+        return done
 
 
 def _called(url: str) -> list[str]:

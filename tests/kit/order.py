@@ -1,19 +1,17 @@
-"""Long tests run first: otherwise, one may be under way at the end while the other processes have nothing to do.
+"""Which tests run in one process, one after the other: those of a file. Long ones come first.
 
-The order of all others stays as it is, which is random.
+Otherwise, one may be under way at the end while the other processes have nothing to do. The order of all others stays
+as it is, which is random.
 """
 
 from __future__ import annotations
 
-from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import pytest
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-T = TypeVar("T")
+    import pytest
 
 # Files with tests that take ten seconds or more, or whose fixtures do, and folders whose tests share such fixtures. The
 # longest first.
@@ -41,36 +39,19 @@ LONG = (
 )
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    if worker is None:
-        return  # one process, which takes as long in any order
-
-    def place(item: pytest.Item) -> str:
-        file = item.nodeid.partition("::")[0]
-        folder = file.rpartition("/")[0]
-        return folder if folder in LONG else file
-
-    items[:] = long_first(items, place, LONG, processes=worker["workercount"])
+def place(item: pytest.Item) -> str:
+    """Return the file of a test, its folder if that is in LONG, or the name in its marker `group`."""
+    marker = item.get_closest_marker("group")
+    if marker is not None:
+        return str(marker.args[0])
+    file = item.nodeid.partition("::")[0]
+    folder = file.rpartition("/")[0]
+    return folder if folder in LONG else file
 
 
-def long_first(items: Iterable[T], place: Callable[[T], str], long: tuple[str, ...], *, processes: int) -> list[T]:
-    """Return the items in such an order that each process begins with its share of the long files and folders.
-
-    At first, each process gets a part of the list, and the parts are equal. Files and folders are dealt as a whole,
-    since their tests share fixtures.
-    """
-    items = list(items)
-    places: dict[str, list[T]] = {name: [] for name in long}
-    others = iter([item for item in items if place(item) not in places])
-    for item in items:
-        if place(item) in places:
-            places[place(item)].append(item)
-    found = [those for those in places.values() if those]
-    ordered: list[T] = []
-    for number in range(processes):
-        ordered += (item for those in found[number::processes] for item in those)
-        end = len(items) * (number + 1) // processes
-        ordered += islice(others, max(0, end - len(ordered)))
-    return ordered + list(others)
+def groups(places: Iterable[str]) -> list[list[int]]:
+    """Return the numbers of the tests by place, in the order in which processes should begin with them."""
+    found: dict[str, list[int]] = {name: [] for name in LONG}
+    for number, name in enumerate(places):
+        found.setdefault(name, []).append(number)
+    return [numbers for numbers in found.values() if numbers]

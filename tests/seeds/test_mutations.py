@@ -103,7 +103,7 @@ def cases() -> Iterator[ParameterSet]:
     """Yield the mutations. Those of one file of tests run in one process, which tries the file only once."""
     for mutation in read_mutations():
         file = TESTS.get((mutation.document, mutation.statement), "")
-        yield pytest.param(mutation, file, marks=pytest.mark.xdist_group(file), id=mutation.statement)
+        yield pytest.param(mutation, file, marks=pytest.mark.group(file), id=mutation.statement)
 
 
 @pytest.mark.prove

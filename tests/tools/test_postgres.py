@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psycopg
 import pytest
@@ -38,13 +38,16 @@ def test_each_has_an_identifier_of_its_own(server: Server, spare: Server) -> Non
 
 
 def test_a_second_server_initializes_nothing(spare: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    commands: list[list[str]] = []
+    commands: list[str] = []
     run = subprocess.run
-    monkeypatch.setattr(
-        subprocess, "run", lambda command, **options: commands.append(command) or run(command, **options)
-    )
+
+    def noted(command: list[str], **options: Any) -> Any:
+        commands.extend(map(str, command))
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", noted)
     with spare, psycopg.connect(spare.url()):
-        assert not [word for command in commands for word in command if "initdb" in str(word)]
+        assert not [word for word in commands if "initdb" in word]
 
 
 @pytest.mark.parametrize("how", ["fast", "immediate", "crash"])

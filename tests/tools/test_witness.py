@@ -67,7 +67,11 @@ def test_a_standstill_is_seen_until_it_is_past() -> None:
 
 
 @pytest.mark.parametrize(
-    "side_by_side", [pytest.param([], id="alone", marks=pytest.mark.prove), pytest.param(["-n", "1"], id="with xdist")]
+    "side_by_side",
+    [
+        pytest.param([], id="alone", marks=pytest.mark.prove),
+        pytest.param(["-p", "tests.kit.forks", "--processes", "1"], id="forked"),
+    ],
 )
 def test_what_failed_in_a_standstill_is_run_again_once(tmp_path: Path, side_by_side: list[str]) -> None:
     with Witness() as witness:
@@ -86,13 +90,18 @@ def test_what_failed_in_a_standstill_is_run_again_once(tmp_path: Path, side_by_s
     }
 
 
+def outside() -> dict[str, str]:
+    """Return the environment of a pytest that runs in another folder and uses the plugins of the kit."""
+    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_ADDOPTS": FEW_PLUGINS}
+
+
 def _run(folder: Path, options: list[str]) -> dict[str, tuple[str, int, bool]]:
     """Return of each test its verdict, how often it ran, and whether the summary says so."""
     (folder / "test_it.py").write_text(TESTS)
     ended = subprocess.run(  # noqa: S603 - pytest, on the file above
         [sys.executable, "-m", "pytest", "-rfp", "-p", "tests.kit.standstill", "-p", "no:cacheprovider", *options],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTEST_ADDOPTS": FEW_PLUGINS},
+        env=outside(),
         capture_output=True,
         text=True,
         check=False,
