@@ -25,18 +25,17 @@ from labs.bench import (
     databases,
     drain,
     enqueue,
+    felt,
     hot_key,
     lanes,
     log,
     pages,
     pair,
-    pickup,
     pinned,
     pooled,
     processes,
     relay,
     report,
-    urgent,
     wal,
 )
 from labs.bench.peers import run as peers
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from labs.bench.figure import Section
 
 MEASUREMENTS: dict[str, Callable[[float], Section]] = {
+    "felt": felt.measure,
     "pair": pair.measure,
     "claim": claim.measure,
     "claimers": claimers.measure,
@@ -60,8 +60,6 @@ MEASUREMENTS: dict[str, Callable[[float], Section]] = {
     "drain": drain.measure,
     "processes": processes.measure,
     "pooled": pooled.measure,
-    "pickup": pickup.measure,
-    "urgent": urgent.measure,
     "relay": relay.measure,
     "log": log.measure,
     "pages": pages.measure,

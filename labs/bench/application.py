@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 app = Holdfast()
 many = Holdfast()
 """A hundred kinds in ten queues."""
+felt = Holdfast()
+"""Jobs that do nothing, and one that writes down how long ago it was sent."""
 relaying = Holdfast()
 """One subscription that discards every event."""
 
@@ -26,6 +29,18 @@ relaying = Holdfast()
 @app.job(KIND)
 async def noop(job: Job[None], data: str) -> None:
     pass
+
+
+@felt.job(KIND)
+async def felt_noop(job: Job[None], data: str) -> None:
+    pass
+
+
+@felt.job("bench.stamp")
+async def stamp(job: Job[None], sent: float, file: str) -> None:  # noqa: ARG001 - a handler has it
+    passed = time.monotonic() - sent
+    with Path(file).open("a") as begun:  # noqa: ASYNC230 - a line takes some microseconds
+        begun.write(f"{passed}\n")
 
 
 async def nothing(job: Job[None]) -> None:

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 CLAIMERS = (1, 4, 16, 48, 64)
 LEAST = 0.9
+# Processor time of the server, where sessions do not outnumber the cores by far: there it is mostly waiting.
+CPU_MOST, CPU_TO = 1.2, 16
 # A fall is what is left of the rate from 16 sessions to 64, ours against the plain pair's: the rest is noise.
 LEAST_OF_FALL = 0.95
 FALL_FROM, FALL_TO = 16, 64
@@ -154,6 +156,9 @@ def _section(rounds: dict[tuple[str, int], list[Round]]) -> Section:
                 least=LEAST,
             )
         )
+        if claimers <= CPU_TO:
+            name = f"{claimers} {'claimer' if claimers == 1 else 'claimers'}, CPU of the server against the plain pair"
+            figures.append(Figure(name, _cpu(ours) / _cpu(plain), limit=CPU_MOST))
         rows.append(
             (
                 str(claimers),

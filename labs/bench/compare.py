@@ -1,4 +1,4 @@
-"""This checkout against another one, each with its own package, schema and server, in turns: drain, WAL and pickup.
+"""This checkout against another one, each with its own package, schema and server, in turns: drain and WAL.
 
 python -m labs.bench compare --before ../other-worktree
 """
@@ -31,20 +31,17 @@ NAMES = {
     "bare": "bare loop, jobs a second",
     "cpu": "processor time of worker and server per job, µs",
     "wal": "WAL per job, B",
-    "pickup": "from the commit to the handler, µs",
 }
 
 # Runs in the other checkout too, so it uses only what both have.
 TURNS = """
 import asyncio, json, os, sys, time
-from statistics import median
 from labs.bench.cpu import cpu_seconds
 from labs.bench.drain import drain_with_worker
 from labs.bench.ground import checkpoint, connected, ground
 from labs.bench.load import load_jobs
-from labs.bench.pickup import _by_turns
 from labs.bench.wal import Cycle
-jobs, batches, pickups = 10_000, 20, 25
+jobs, batches = 10_000, 20
 with ground(full_page_writes="off", autovacuum="off") as base, base.database() as url, connected(url) as conn:
     cycle = Cycle(conn)
     for _ in sys.stdin:
@@ -61,8 +58,6 @@ with ground(full_page_writes="off", autovacuum="off") as base, base.database() a
         for _ in range(batches):
             cycle.run()
         turn["wal"] = sum(cycle.bytes_per_job.values())
-        with base.database() as other:
-            turn["pickup"] = median(asyncio.run(_by_turns(other, pickups))[0]) * 1e6
         conn.execute("VACUUM holdfast.job", prepare=False)
         print(json.dumps(turn), flush=True)
 """

@@ -21,9 +21,11 @@ def cpu_seconds(pid: int) -> float:
 
 
 def time_on_cpu(pid: int) -> float:
-    """Return what its main thread has used, to the microsecond. For backends, which have one thread."""
+    """Return what its threads have used, to the microsecond."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+        return (
+            sum(int((task / "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+        )
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
 

@@ -25,7 +25,7 @@ LONGEST_SECONDS = 120.0
 
 def measure(scale: float) -> Section:
     jobs = max(5_000, round(JOBS * scale))
-    rates: dict[str, list[float]] = {"bare": [], "plain pair": [], "worker": [], "worker, default settings": []}
+    rates: dict[str, list[float]] = {"bare": [], "plain pair": [], "worker": []}
     with ground(autovacuum="on") as base, base.database() as url, connected(url) as conn:
         bare, plain = Worker(conn), Plain(conn)
         plain.create()
@@ -37,16 +37,11 @@ def measure(scale: float) -> Section:
             rates["bare"].append(jobs / _timed(conn, lambda: _drain_bare(bare, jobs)))
             load_jobs(conn, jobs)
             rates["worker"].append(asyncio.run(drain_with_worker(url, jobs, queues={"default": 100}, batch_size=500)))
-            load_jobs(conn, jobs)
-            rates["worker, default settings"].append(asyncio.run(drain_with_worker(url, jobs)))
             checkpoint(conn)
     middle = {name: median(values) for name, values in rates.items()}
     figures = [
         Figure("worker, against the bare loop", middle["worker"] / middle["bare"], least=LEAST),
         Figure("worker, against the plainest pair", middle["worker"] / middle["plain pair"]),
-        Figure(
-            "worker at default settings, against the bare loop", middle["worker, default settings"] / middle["bare"]
-        ),
     ]
     rows = [(name, f"{rate:,.0f}") for name, rate in middle.items()]
     return Section(figures, [table(("", "jobs a second"), rows)])

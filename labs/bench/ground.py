@@ -31,9 +31,10 @@ SETTINGS: dict[str, str | int] = {
 class Ground:
     """A server, and fresh databases with the schema."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, template: str | None = None) -> None:
+        """`template`: a migrated database to copy. Default: it is created."""
         self.server = server
-        self._template = create_template(server)
+        self._template = template or create_template(server)
 
     def database(self) -> AbstractContextManager[str]:
         """Yield the address of a migrated, unused database."""
