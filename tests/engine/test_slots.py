@@ -8,15 +8,15 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pytest
+
 from holdfast._engine.jobs import heartbeat
-from holdfast._engine.jobs.slots import AHEAD_SECONDS, Slots
+from holdfast._engine.jobs.slots import AHEAD_SECONDS, MOST_AHEAD, Slots
 from tests.kit.clock import Clock
 from tests.kit.pace import ALERT, PATIENT, QUICK
 from tests.kit.waiting import after, serving, until
 
 if TYPE_CHECKING:
-    import pytest
-
     from holdfast import Holdfast, Job
     from holdfast._engine.worker import Worker
     from tests.kit.ledger import Ledger
@@ -28,6 +28,52 @@ def started(slots: Slots, queue: str, jobs: int, *, end: bool = True, of: object
         slots.starts(queue, of=of)
         if end:
             slots.ends(queue, of=of)
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("seconds", [0.002, 0.02, 0.2, 2.0])
+def test_no_more_is_held_than_starts_within_a_tenth_of_a_second(seconds: float, together: bool) -> None:
+    """Ten slots before an endless queue, whose jobs end together or one after another."""
+    clock = Clock(100.0)
+    slots = Slots(10, {"default": 10}, batch=50, clock=clock)
+    ends: list[float] = []
+    starts: list[float] = []
+    held: list[tuple[float, int]] = []
+    waiting = 0
+    while clock.now < 100 + max(10 * seconds, 1.0):
+        waiting += (wanted := slots.wanted().get("default", 0))
+        slots.holds("default", wanted)
+        while waiting and len(ends) < 10:
+            waiting -= 1
+            slots.starts("default")
+            starts.append(clock.now)
+            first_round = not together and len(starts) <= 10
+            ends.append(clock.now + (seconds * len(starts) / 10 if first_round else seconds))
+        held.append((clock.now, waiting))
+        clock.now = min(ends)
+        while clock.now in ends:
+            ends.remove(clock.now)
+            slots.ends("default", seconds=seconds)
+    surplus = [
+        waits - sum(now < start <= now + 0.1 for start in starts) for now, waits in held if now < clock.now - 0.1
+    ]
+    assert max(surplus) <= 10, "ends are counted in windows, and one job of each slot may fall into the next"
+    assert (max(waits for _, waits in held) > 10) is (seconds < 0.1)
+    assert seconds < 0.1 or not any(waits for _, waits in held), "the slots are busy for longer"
+
+
+def test_a_fast_worker_claims_more_than_a_batch_and_no_more_than_urgent_jobs_may_wait_for() -> None:
+    clock = Clock(100.0)
+    slots = Slots(10, {"default": 10, "mail": 10}, batch=50, clock=clock)
+    started(slots, "default", 1_200)
+    started(slots, "default", 10, end=False)
+    clock.now += 1
+    assert (slots.wanted(), slots.limit()) == ({"default": 120, "mail": 1}, 120)
+    started(slots, "default", 30_000)
+    clock.now += 1
+    assert (slots.wanted(), slots.limit()) == ({"default": MOST_AHEAD, "mail": 1}, MOST_AHEAD)
+    slots.holds("default", MOST_AHEAD + 1)
+    assert slots.wanted() == {"mail": 1}
 
 
 def test_an_idle_worker_wants_as_many_as_it_can_run() -> None:
@@ -268,14 +314,14 @@ def test_a_quick_queue_leaves_the_others_their_share_of_a_claim() -> None:
     started(slots, "default", 3_000)
     started(slots, "default", 10, end=False)
     clock.now += 1
-    assert slots.wanted() == {"default": 50, "mail": 1}, "one is ready for the next slot"
+    assert slots.wanted() == {"default": 250, "mail": 1}, "one is ready for the next slot"
     slots.holds("mail", 1)
-    assert slots.wanted() == {"default": 50}
+    assert slots.wanted() == {"default": 250}
     started(slots, "mail", 3_000)
     started(slots, "default", 3_000)
     clock.now += 1
     slots.holds("mail", -1)
-    assert slots.wanted() == {"default": 50, "mail": 50}
+    assert slots.wanted() == {"default": 250, "mail": 250}
 
 
 def test_nothing_is_held_ready_while_no_slot_becomes_free() -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from holdfast._engine.jobs.finish import MOST_AT_ONCE
-from holdfast._engine.jobs.slots import AHEAD_SECONDS
+from holdfast._engine.jobs.slots import AHEAD_SECONDS, MOST_AHEAD
 
 if TYPE_CHECKING:
     from holdfast._capacity.costs import Cost, Costs
@@ -74,7 +74,7 @@ class Deployment:
         With free slots a worker claims more often than it must, fewer jobs at a time, as long as it has time.
         """
         soon = self.jobs / max(1, self.workers) * AHEAD_SECONDS
-        return min(max(soon, 1.0), self.batch)
+        return min(max(soon, 1.0), max(self.batch, MOST_AHEAD))
 
     def per_finish(self, costs: Costs) -> float:
         """Return how many outcomes one call writes: those that arrive during the last call.

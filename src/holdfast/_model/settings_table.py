@@ -75,7 +75,7 @@ SETTINGS = (
     Setting("HOLDFAST_SHUTDOWN_TIMEOUT_MS", "shutdown_timeout", "ms", "30000",
             "how long running jobs may go on after a stop; at most the lease",
             ("WORKER_SHUTDOWN_TIMEOUT_MS",), lowest=0),
-    Setting("HOLDFAST_BATCH_SIZE", "batch_size", "number", "50", "jobs per claim",
+    Setting("HOLDFAST_BATCH_SIZE", "batch_size", "number", "50", "jobs per claim; up to 250 if so many start soon",
             ("OUTBOX_BATCH_SIZE", "OUTBOX_WORKER_BATCH_SIZE"), highest=_MANY),
     Setting("HOLDFAST_CONCURRENCY", "concurrency", "number", "10", "running handlers per process",
             ("OUTBOX_CONCURRENCY",), highest=_MANY),

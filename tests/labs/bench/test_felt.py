@@ -1,4 +1,4 @@
-"""What is felt is measured of whole processes: all jobs are picked up by a worker of the real command, and by the loop."""
+"""A worker of the real command picks up every job of the measurement, and so does the loop beside it."""
 
 from __future__ import annotations
 

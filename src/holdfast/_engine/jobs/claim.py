@@ -52,8 +52,6 @@ class Claimer:
         self._control = session.control
         self._leases = session.control.leases
         self._served = Served(demand.slots.queues, self._leases)
-        self._limit = demand.slots.batch
-        """Of one claim."""
         self._start = ""
         """The queue that is served first in the next claim."""
         self._demand = demand
@@ -201,7 +199,7 @@ class Claimer:
         self._filled = []
         self._next_due = None
         self._more = False
-        limit = self._limit if limit is None else min(limit, self._limit)
+        limit = self._demand.limit if limit is None else min(limit, self._demand.limit)
         leases, own = self._leases, self._control.queue_leases
         if own.keys().isdisjoint(wanted):
             claim = await self._claim(wanted, leases, limit)

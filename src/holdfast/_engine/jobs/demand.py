@@ -37,6 +37,11 @@ class Demand:
         paused = self._control.paused
         return {queue: count for queue, count in self.slots.wanted(of=self).items() if queue not in paused}
 
+    @property
+    def limit(self) -> int:
+        """How many jobs one claim may take."""
+        return self.slots.limit(of=self)
+
     def openings(self) -> list[str]:
         """Return the queues that may start a job when nothing else runs."""
         return [queue for queue in self.slots.openings() if queue not in self._control.paused]

@@ -306,8 +306,8 @@ class Dispatcher:
         except BaseException as exc:  # noqa: BLE001 - after any error the jobs must end
             outcomes = [_broken(attempt, exc) for attempt in group]
         finally:
-            self.slots.ends(group[0].claimed.queue, len(group), of=ready.demand)
-        seconds = time.monotonic() - group[0].started_at
+            seconds = time.monotonic() - group[0].started_at
+            self.slots.ends(group[0].claimed.queue, len(group), seconds=seconds, of=ready.demand)
         for attempt, outcome in zip(group, outcomes, strict=True):
             attempt.seconds = seconds
             if attempt.busy is not None:
@@ -330,8 +330,10 @@ class Dispatcher:
         except BaseException as exc:  # noqa: BLE001 - after any error the job must end
             outcome = _broken(attempt, exc)
         finally:
-            self.slots.ends(attempt.claimed.queue, in_process=attempt.kind.work.in_process, of=ready.demand)
-        attempt.seconds = time.monotonic() - attempt.started_at
+            seconds = time.monotonic() - attempt.started_at
+            in_process = attempt.kind.work.in_process
+            self.slots.ends(attempt.claimed.queue, seconds=seconds, in_process=in_process, of=ready.demand)
+        attempt.seconds = seconds
         if attempt.busy is not None:
             self._rest(attempt.claimed.queue, attempt.busy)
         ready.ended(attempt, outcome)

@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 # A worker holds ready the jobs that will start within twice this many seconds at its present pace. A slow worker
 # hoards nothing; a fast one claims the second half while the first runs. Urgent jobs are claimed soon.
 AHEAD_SECONDS = 0.05
-PACE_SECONDS = 0.02
+# However fast it is, no more than this many in each half: an urgent job waits for the claim before it.
+MOST_AHEAD = 250
+# Jobs that end together look like a high pace. So it is counted over at least this many seconds, and a job that ran
+# longer does not count: its slot starts no other one soon.
+PACE_SECONDS = 0.1
 # For a queue that starts nothing for longer than this many seconds, no jobs are held ready.
 LONGEST_HELD = 1.0
 MOST_SLOTS = 10_000
@@ -34,7 +38,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(slots=True)
 class Stock:
-    """The jobs of one database by queue: how many wait for a slot, have just ended, and end per second."""
+    """The jobs of one database by queue: how many wait for a slot; how many short ones ended just now, and a second."""
 
     waiting: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
@@ -66,7 +70,7 @@ class Slots:
         """
         self.concurrency = concurrency
         self.batch = max(batch, *groups.values(), 0)
-        """The largest number of jobs in one claim, over all queues."""
+        """The largest number of jobs in one claim, over all queues, at a low pace."""
         self._groups = groups
         self._settings = dict(queues)
         self.processes = processes
@@ -180,12 +184,15 @@ class Slots:
         if self.paced:
             self._pacing.starts(queue)
 
-    def ends(self, queue: str, jobs: int = 1, *, in_process: bool = False, of: object = None) -> None:
-        """Free a slot in which `jobs` jobs ran."""
+    def ends(
+        self, queue: str, jobs: int = 1, *, seconds: float = 0.0, in_process: bool = False, of: object = None
+    ) -> None:
+        """Free a slot in which `jobs` jobs ran for `seconds`."""
         self._running[queue] -= 1
         self._running_total -= 1
         self._running_in_processes -= in_process
-        self._stocks[of].ends[queue] += jobs
+        if seconds < PACE_SECONDS:
+            self._stocks[of].ends[queue] += jobs
         if self.paced:
             self._pacing.ends(queue)
 
@@ -198,6 +205,11 @@ class Slots:
         self._running.subtract(slots)
         self._running_total -= sum(slots.values())
 
+    def limit(self, *, of: object = None) -> int:
+        """Return how many jobs a claim may take over all queues: more than a batch if so many will start soon."""
+        soon = int(sum(self._stocks[of].pace.values()) * 2 * AHEAD_SECONDS)
+        return max(self.batch, min(soon, MOST_AHEAD))
+
     def wanted(self, *, of: object = None) -> dict[str, int]:
         """Return how many jobs of each queue can start now or soon. Queues that have enough are left out."""
         stock, stocks = self._stocks[of], self._stocks.values()
@@ -206,24 +218,25 @@ class Slots:
             return {}
         free_in_all = max(0, self.concurrency - self._running_total)
         soon = sum(sum(each.pace.values()) for each in stocks) * AHEAD_SECONDS >= 1
+        most = self.limit(of=of)
         useful = {}
         for queue, limit in self._limits.items():
             if self._rests(queue) or limit <= 0:
                 continue
             waiting = stock.waiting[queue]
-            ahead = min(self.batch, int(stock.pace.get(queue, 0.0) * AHEAD_SECONDS))
+            ahead = min(MOST_AHEAD, int(stock.pace.get(queue, 0.0) * AHEAD_SECONDS))
             if waiting > ahead:
                 continue
             others = sum(each.waiting[queue] for each in stocks) - waiting
             free = max(0, min(limit - self._running[queue], free_in_all))
-            count = max(0, free * self._groups.get(queue, 1) - others) + 2 * ahead - waiting
+            count = max(0, free * self._groups.get(queue, 1) - others) + min(2 * ahead - waiting, MOST_AHEAD)
             if count == 0 and not waiting and (soon if self._running[queue] < limit else self._frees_soon(queue)):
                 # Queues and databases share the slots. One without a free slot keeps a job ready for the next.
                 count = 1
             if self.paced and (paced := self._pacing.free_slots(queue, limit - self._running[queue])) is not None:
                 count = min(count, paced - waiting - others)
             if count > 0:
-                useful[queue] = min(count, self.batch)
+                useful[queue] = min(count, most)
         return useful
 
     def _frees_soon(self, queue: str) -> bool:
