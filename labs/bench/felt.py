@@ -1,4 +1,4 @@
-"""What users meet first: single jobs at every rate, default settings, an urgent job under load, the calls of one job.
+"""The figures that users meet first: single jobs at every rate, default settings, urgent jobs, calls of one job.
 
 Workers are started by the real command. A handler writes down how long ago its job was sent, by the machine's clock.
 """
