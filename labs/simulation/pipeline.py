@@ -194,7 +194,7 @@ class Pipeline:
         return sum(group.count for group in self.finished) > MOST_AT_ONCE
 
     def _claim(self, wanted: dict[str, int]) -> Generator[simpy.Event, None, bool]:
-        limit = self.worker.slots.batch
+        limit = self.worker.slots.limit(of=self)
         groups, pause = yield from self.database.claim(wanted, limit, self._start)
         if not self.worker.alive:
             self.database.lose(groups, self.env.now + self.worker.settings.lease.total_seconds())

@@ -36,6 +36,30 @@ def test_a_sleeper_is_notified_by_name(connect: Connect) -> None:
     assert [note.payload for note in worker.conn.notifies(timeout=5, stop_after=1)] == ["default"]
 
 
+def test_a_single_job_is_named_to_one_sleeper_and_left_to_another(connect: Connect) -> None:
+    conn, listening = connect(), connect()
+    for worker in (7, 8, 9):
+        listening.execute(f"LISTEN holdfast_{worker}".encode())
+        run_sync(conn, record_sleep(worker, ["default"], ["k"]))
+
+    def notes(**options: object) -> set[tuple[str, str]]:
+        made = number(
+            conn, f"SELECT holdfast.enqueue('k'{''.join(f', {name} => {value}' for name, value in options.items())})"
+        )
+        received = {(note.channel, note.payload) for note in listening.notifies(timeout=5, stop_after=2)}
+        return {(channel, payload.replace(str(made), "ID")) for channel, payload in received}
+
+    assert notes() == {("holdfast_9", "job ID"), ("holdfast_8", "late ID")}
+    for options in ({"delay": "'1 hour'"}, {"order_key": "'a'"}):
+        assert notes(**options) == {("holdfast_9", "default"), ("holdfast_8", "default")}, (
+            "nothing to claim by its name"
+        )
+    with conn.transaction():
+        conn.execute("SET LOCAL holdfast.notify = off")
+        number(conn, "SELECT holdfast.enqueue('k')")
+    assert list(listening.notifies(timeout=0)) == []
+
+
 def test_until_the_next_job_is_due(connect: Connect) -> None:
     worker = Worker(connect(), "k", "m", queues=["default", "q"])
 

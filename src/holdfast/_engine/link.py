@@ -20,7 +20,7 @@ from holdfast._engine.address import connect
 from holdfast._logs.failure import Failure
 from holdfast._model.errors import WrongIsolation
 from holdfast._store.inspect import is_read_only, read_isolation
-from holdfast._store.statement import names_nothing, pin_names
+from holdfast._store.statement import names_nothing, pin_names, pin_plans
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -56,14 +56,16 @@ class GivenUp(psycopg.OperationalError):
 class Link:
     """Runs statements one at a time. After a failure the next statement reconnects."""
 
-    def __init__(self, url: str, *, timeout: float, usual: float = math.inf) -> None:
+    def __init__(self, url: str, *, timeout: float, usual: float = math.inf, plain: bool = False) -> None:
         """`timeout`: seconds after which a statement without an answer counts as lost.
 
         `usual`: the limit of statements that are given no other. Default: the timeout.
+        `plain`: whether plain statements claim or finish jobs here, whose plans must not depend on statistics.
         """
         self._url = url
         self._timeout = timeout
         self._usual = usual
+        self._plain = plain
         self._conn: psycopg.AsyncConnection[Any] | None = None
         self._pooled = False
         self._abandoned = False
@@ -134,6 +136,11 @@ class Link:
     def connected(self) -> bool:
         """Whether there is a connection. If not, the next statement opens one, maybe to another server."""
         return self._conn is not None and not self._conn.closed
+
+    @property
+    def takes_plain(self) -> bool:
+        """Whether the connection can take plain statements: through a pooler, each costs a transaction."""
+        return self._plain and self.connected and not self._pooled
 
     @property
     def busy(self) -> bool:
@@ -214,6 +221,8 @@ class Link:
                     conn.prepare_threshold = None
                 else:
                     await drivers.run(conn, pin_names(local=False))
+                    if self._plain:
+                        await drivers.run(conn, pin_plans())
             self.openings += 1
         return self._conn
 
@@ -228,8 +237,8 @@ class Links:
         self.url = url
         self.name = name
         self.timeout = timeout
-        self.claim: Link = Link(url, timeout=timeout)
-        self.finish: Link = Link(url, timeout=timeout, usual=SHORT_SECONDS)
+        self.claim: Link = Link(url, timeout=timeout, plain=True)
+        self.finish: Link = Link(url, timeout=timeout, usual=SHORT_SECONDS, plain=True)
         self.apart: Link = Link(url, timeout=timeout)
         self._all = (self.claim, self.finish, self.apart)
 

@@ -9,6 +9,7 @@ measure.py       measures the speed of a server, without a table
 needs.py         tries the features that a server must have, and reads how it is set
 enqueue.py       inserts jobs
 claim.py         takes due jobs, and remembers where claims ended
+named.py         takes jobs by the names in notifications
 lease.py         renews leases, checks claims, stores progress, and takes jobs back whose lease expired
 finish.py        stores how attempts ended
 worker.py        registers workers, their heartbeats, queue controls and partitions

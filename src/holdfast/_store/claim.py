@@ -143,7 +143,7 @@ class Served:
     def __init__(self, queues: Iterable[str], leases: Mapping[str, Lease]) -> None:
         self.queues = sorted(queues)
         self.leases = leases
-        self.usual, self.other = _split(leases)
+        self.usual, self.other = split_leases(leases)
 
     def unless_all(self, queues: Collection[str]) -> list[str] | None:
         """Return these queues, sorted; None when they equal the registered ones."""
@@ -171,7 +171,7 @@ def claim_jobs(  # noqa: PLR0913 - one keyword per input of a claim
     """
     queues = sorted(queue for queue, count in slots.items() if count > 0)
     counts = [slots[queue] for queue in queues]
-    usual, other = (served.usual, served.other) if served and leases is served.leases else _split(leases)
+    usual, other = (served.usual, served.other) if served and leases is served.leases else split_leases(leases)
     known = served is not None and (leases is served.leases or leases.keys() == served.leases.keys())
     lanes = [] if floors is None else floors.lanes(reach, slots.keys(), None if known else leases.keys())
     width, first_window = (0, 0) if windows is None else windows.asked()
@@ -201,7 +201,7 @@ def claim_jobs(  # noqa: PLR0913 - one keyword per input of a claim
     )
 
 
-def _split(leases: Mapping[str, Lease]) -> tuple[int, dict[str, int]]:
+def split_leases(leases: Mapping[str, Lease]) -> tuple[int, dict[str, int]]:
     """Return the most common lease in milliseconds, and the leases of the other kinds."""
     milliseconds = {kind: lease.milliseconds for kind, lease in leases.items()}
     usual = Counter(milliseconds.values()).most_common(1)[0][0] if milliseconds else 0
@@ -278,6 +278,8 @@ class Floors:
         """The lane with the latest claim is last."""
         self._begins: dict[Lane, tuple[tuple[datetime, int], int]] = {}
         """The first due job of each lane that was seen in part, and in how many claims in a row it was that job."""
+        self._noted: dict[Lane, tuple[datetime, int]] = {}
+        """The last job of each lane that was claimed by its name. Jobs before it may be pending."""
         self.promoted: tuple[datetime, int] | None = None
         """Where the last promotion of scheduled jobs ended."""
         self._due = [0.0] * len(REACHES)
@@ -351,6 +353,18 @@ class Floors:
         for served in range(tier + 1):
             self._due[served] = now + (0 if self._cost[served] <= cheap else self._cost[served] / SHARE_OF_TIME)
 
+    def note(self, jobs: Iterable[ClaimedJob]) -> None:
+        """Remember jobs that were claimed by their names."""
+        for job in jobs:
+            lane = Lane._make(_LANE(job))
+            self._noted[lane] = max(self._noted.get(lane, _PLACE(job)), _PLACE(job))
+
+    def settle(self) -> None:
+        """Pass the jobs that were claimed by their names: a claim has seen since that nothing else was due."""
+        for lane, place in self._noted.items():
+            self._floors[lane] = max(self._floors.pop(lane, place), place)
+        self._noted.clear()
+
     def _keep_below(self, begins: Mapping[Lane, tuple[datetime, int]]) -> None:
         """Keep the floors of these lanes below their first due job, so that the next claim can find it."""
         before, self._begins = self._begins, {}
@@ -365,6 +379,7 @@ class Floors:
     def drop(self) -> None:
         """Remove all floors: after a reconnect it may be another server with another clock."""
         self._floors.clear()
+        self._noted.clear()
         self._begins.clear()
         self.promoted = None
         self._due = [0.0] * len(REACHES)

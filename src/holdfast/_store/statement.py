@@ -126,6 +126,11 @@ def pin_names(*, local: bool) -> Statement[None]:
     return statement("pin_names", nothing, path=PINNED_PATH, local=local)
 
 
+def pin_plans() -> Statement[None]:
+    """Let no statistics of this session decide how jobs are found: the table may have been empty a second ago."""
+    return statement("pin_plans", nothing)
+
+
 def read_path() -> Statement[str]:
     """Return the search_path of the session."""
     return statement("read_path", value)

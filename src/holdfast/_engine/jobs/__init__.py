@@ -6,6 +6,7 @@ In the order in which a job passes through them:
     pacing.py     limits the rate of a queue, and lets a slot rest between two jobs
     demand.py     is how many more jobs one database wants, and what its claimer waits for
     claim.py      takes due jobs from the database
+    named.py      takes the jobs that notifications name, while the worker sleeps on
     isolation.py  takes jobs whose worker was lost, and runs them apart
     intake.py     makes attempts of claimed jobs, and gives them to the dispatcher
     held_jobs.py  holds jobs until their outcomes are written, and reports the results

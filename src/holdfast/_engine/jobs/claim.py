@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from holdfast import _drivers as drivers
+from holdfast._engine.jobs.named import NamedJobs
 from holdfast._engine.keeper import unwatched
 from holdfast._engine.link import Outage
 from holdfast._engine.wake.sleep import RENEWED_AFTER, RecordedSleep, follow
@@ -21,7 +22,7 @@ from holdfast._store.lease import release_strays
 from holdfast._store.sleeper import end_sleep, look_ahead, record_sleep, wake_sleepers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from holdfast._engine.jobs.demand import Demand
     from holdfast._engine.jobs.dispatch import Dispatcher
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
     from holdfast._engine.session import Session
     from holdfast._model.settings import Settings
     from holdfast._model.work import Lease
-    from holdfast._store.claim import Claim
+    from holdfast._store.claim import Claim, ClaimedJob
 
 log = Log(__name__)
 
-# After work, poll again after this many seconds, then with doubling gaps, for LINGER_FOR seconds in all.
-LINGER_FIRST = 0.004
+# After many jobs, poll at intervals of LINGER_FIRST seconds, for LINGER_FOR seconds in all.
+LINGER_FIRST = 0.002
 LINGER_FOR = 0.04
 
 
@@ -63,6 +64,7 @@ class Claimer:
         self._idle_max = settings.idle_max.total_seconds()
         self._jitter = settings.jitter.total_seconds()
         self._shards = Shards(settings.shard_index or 0, settings.shard_count or 1)
+        self._named = NamedJobs(session, demand, self._shards)
         self.floors = Floors()
         self._windows = Windows()
         self._room = demand.room
@@ -90,10 +92,13 @@ class Claimer:
         """The number of claims so far."""
         return self._session.claims
 
-    def wake(self) -> None:
-        """Wake up and look: a job may be due now or later."""
+    def wake(self, text: str = "") -> bool:
+        """Wake up and look: a job may be due now or later. Return True if `text` names one that is claimed alone."""
+        if self.asleep and self._recorded.seen is not None and self._named.note(text):
+            return True
         self._wakes += 1
         self._woken.set()
+        return False
 
     @property
     def asleep(self) -> bool:
@@ -137,11 +142,6 @@ class Claimer:
                 self._recorded.doubt()
                 slept = False
                 await asyncio.sleep(outage.failed(exc))
-
-    @property
-    def _has_reconnected(self) -> bool:
-        """Whether there is another connection since jobs were last given back, or will be for the next claim."""
-        return not self._link.connected or self._openings != self._link.openings
 
     async def _recover(self) -> None:
         """Give back jobs of a claim whose answer was lost, and drop the floors: the server may be another one now."""
@@ -236,7 +236,6 @@ class Claimer:
         # The id that the claim was made under: registering again uses this link, so it is never concurrent.
         worker = self._row.id
         self._session.claims += 1
-        self.jobs += len(claim.jobs)
         self._more = self._more or claim.again
         self._late = self._late and reach != REACHES[-1]
         self.floors.advance(claim.jobs, reach=reach, took=claim.looking, begins=claim.begins, promoted=claim.promoted)
@@ -257,22 +256,41 @@ class Claimer:
             await asyncio.sleep(pause)
         if claim.jobs:
             self._found_at = time.monotonic()
-            waited = [job.id for job in claim.jobs if job.has_blockers]
-            blockers = await self._link.run(read_blockers(waited)) if waited else {}
-            if worker == self._row.id:
-                self._intake.hold(claim.jobs, blockers)
-            else:
-                log.warning(
-                    "a claim under an id that is no longer this worker's is left alone",
-                    extra={"worker": worker, "jobs": len(claim.jobs)},
-                )
+            await self._hold(claim.jobs, worker)
+        elif not claim.again:
+            self.floors.settle()
         return claim
 
+    async def _hold(self, jobs: Sequence[ClaimedJob], worker: int) -> None:
+        """Hold the jobs that were claimed under this id."""
+        self.jobs += len(jobs)
+        self._named.count(len(jobs))
+        waited = [job.id for job in jobs if job.has_blockers]
+        blockers = await self._link.run(read_blockers(waited)) if waited else {}
+        if worker == self._row.id:
+            self._intake.hold(jobs, blockers)
+        else:
+            log.warning(
+                "a claim under an id that is no longer this worker's is left alone",
+                extra={"worker": worker, "jobs": len(jobs)},
+            )
+
+    async def _claim_named(self) -> bool:
+        """Claim the jobs that notifications named. Return whether that was all there was to do."""
+        self._woken.clear()
+        started_at = time.monotonic()
+        jobs, all_done = await self._named.claim()
+        self._session.claims += 1
+        self._transitions.looked(jobs, time.monotonic() - started_at)
+        self.floors.note(jobs)
+        await self._hold(jobs, self._row.id)
+        return all_done
+
     async def _linger(self) -> bool:
-        """Poll briefly after work before going to sleep: a recorded sleeper makes every enqueue send a notification."""
-        if (passed := time.monotonic() - self._found_at) > LINGER_FOR:
+        """Poll briefly after many jobs: a recorded sleeper makes every enqueue send a notification."""
+        if not self._named.many or time.monotonic() - self._found_at > LINGER_FOR:
             return False
-        await self._rest(max(LINGER_FIRST, passed))
+        await self._rest(LINGER_FIRST)
         return True
 
     async def _sleep(self, idle: float) -> bool:
@@ -337,14 +355,18 @@ class Claimer:
             return True
         while not self._session.stopping:
             # A wake-up in between may be for a job that is due before the next planned claim.
-            if wakes == self._wakes:
+            if wakes == self._wakes and not self._named:
                 await self._rest(min(until, self._look_at()) - time.monotonic())
-                if wakes == self._wakes and time.monotonic() >= until:
+                if wakes == self._wakes and not self._named and time.monotonic() >= until:
                     return False
+            if wakes == self._wakes and self._named and await self._claim_named():
+                if self._may_sleep_on():
+                    continue
+                return True
             # A job that was committed just now may have been enqueued long ago, below the floors.
             self._late = self._late or wakes != self._wakes
-            wakes, found_at = self._wakes, self._found_at
-            if not (wanted := self._demand.wanted()) or (await self.claim(wanted) and not self._may_sleep_on(found_at)):
+            wakes = self._wakes
+            if not (wanted := self._demand.wanted()) or (await self.claim(wanted) and not self._may_sleep_on()):
                 return True
             if self._may_own_unheld_jobs or (seen := self._recorded.seen) is None or seen[0] != self._row.id:
                 return False
@@ -356,16 +378,11 @@ class Claimer:
             math.inf if self._next_due is None else self._next_due, self.floors.widest_due if self._late else math.inf
         )
 
-    def _may_sleep_on(self, found_at: float) -> bool:
-        """Return whether the last claim took every due job with slots left, and no claim found jobs shortly before."""
-        seen = self._recorded.seen
-        return (
-            not self._more
-            and not self._filled
-            and seen is not None
-            and seen[1] <= self._demand.wanted().keys()
-            and self._found_at - found_at > LINGER_FOR
-        )
+    def _may_sleep_on(self) -> bool:
+        """Return whether few jobs come, and the last claim took all with slots left in every queue of the record."""
+        if self._more or self._filled or self._named.many or (seen := self._recorded.seen) is None:
+            return False
+        return seen[1] <= self._demand.wanted().keys()
 
     async def _rest(self, seconds: float) -> bool:
         if seconds <= 0 or self._session.stopping:

@@ -39,14 +39,13 @@ class Wakeups:
         self._doubted = doubted
 
     def woken(self, text: str) -> None:
-        """Wake the loops that a notification is for. Its text is the name of a queue, or empty for all."""
+        """Wake the loops that a notification is for. Its text names a job or a queue, or is empty for all."""
         if text == WAITERS:
             self._reap_schedule.wake()
             return
         if text in {"", EVENTS}:
             self._session.published.wake()
-        if text != EVENTS:
-            self._claimer.wake()
+        if text != EVENTS and not self._claimer.wake(text):
             self._isolation.wake()
 
     def lost(self, claim: Held) -> None:

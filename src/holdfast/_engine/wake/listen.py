@@ -43,7 +43,7 @@ class Notified(Protocol):
     """
 
     def woken(self, text: str) -> None:
-        """Look for work: a job of the queue `text` may be due, or of any if it is empty."""
+        """Look for work: the job or a job of the queue that `text` names may be due, or any if it is empty."""
         ...
 
     def lost(self, claim: Held) -> None:

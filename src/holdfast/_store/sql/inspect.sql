@@ -11,6 +11,11 @@ SELECT pg_catalog.set_config('statement_timeout', %(statement_ms)s::text, true),
 -- From here on, unqualified names are resolved in `pg_catalog` only: for the session, or with `local` for the transaction.
 SELECT pg_catalog.set_config('search_path', %(path)s::text, %(local)s)
 
+-- name: pin_plans
+-- For plain statements that claim and finish jobs. The functions have settings of their own.
+SELECT pg_catalog.set_config(setting, value, false) FROM (VALUES ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+    ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('plan_cache_mode', 'force_generic_plan')) AS pinned (setting, value)
+
 -- name: read_job
 SELECT found.said FROM (SELECT %(id)s::bigint AS id) AS wanted, LATERAL (
     SELECT to_json(j)::text FROM holdfast.job j WHERE j.id = wanted.id

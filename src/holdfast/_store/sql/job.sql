@@ -17,6 +17,32 @@ SELECT * FROM holdfast.claim_jobs(%(worker)s, %(queues)s::text[], %(slots)s::int
     %(shard_from)s::smallint, %(shard_to)s::smallint, %(windows)s::integer, %(first_window)s::integer,
     %(later_at)s::timestamptz, %(later_id)s::bigint)
 
+-- name: claim_named
+-- The jobs of these ids, whatever else is due. A name is not proof: the job is taken only if the worker may claim it anyway, and not if
+-- claim_jobs would have to decide something about it. A locked row cannot move before the statement ends, so its ctid identifies it.
+UPDATE holdfast.job j SET status = 'processing', attempt = least(j.attempt + 1, 32767), locked_by = %(worker)s::bigint,
+    lock_token = (SELECT nextval('holdfast.token')), locked_until = now() + (%(leases)s::integer[])
+        [coalesce(array_position(%(lease_kinds)s::text[], j.kind), 0) + 1] * interval '1 millisecond'
+WHERE j.ctid = ANY (ARRAY(
+    SELECT i.ctid FROM holdfast.job i
+    WHERE i.id = ANY (%(ids)s::bigint[]) AND i.status = 'pending' AND i.available_at <= now() AND {{plain}}
+        AND i.queue = ANY (%(queues)s::text[]) AND i.kind = ANY (%(kinds)s::text[])
+        AND i.shard BETWEEN %(shard_from)s::smallint AND %(shard_to)s::smallint
+        AND NOT EXISTS (SELECT FROM holdfast.queue q WHERE q.name = i.queue AND q.paused)
+    FOR NO KEY UPDATE OF i SKIP LOCKED))
+RETURNING {{claimed}}
+
+-- part: plain
+-- A job about which nothing has to be decided: it is neither scheduled, nor a suspect, nor does another job stand before it.
+i.later IS NULL AND i.suspect IS NULL AND i.order_key IS NULL
+
+-- part: claimed
+-- As claim_jobs returns a job.
+j.id, j.lock_token, j.queue, j.kind, j.payload::text, j.headers::text, coalesce(j.payload_version, 1::smallint), j.attempt,
+    j.max_attempts, j.priority, j.available_at, coalesce(j.chain_id, j.id), j.order_key, coalesce(j.expires_at <= now(), false),
+    j.cancel_requested_at IS NOT NULL, j.created_at > now() - interval '10 minutes', j.blockers_left IS NOT NULL,
+    j.blocker_failed IS TRUE AND j.run_anyway IS NOT TRUE, (1000000 * date_part('epoch', j.created_at))::bigint
+
 -- name: shorten_leases
 SELECT holdfast.shorten_leases()
 

@@ -21,7 +21,7 @@ CREATE INDEX watcher_until ON holdfast.watcher (until);
 -- Wakes two sleepers for each queue and kind, since the last one may have been killed and left its record behind. A sleeper that is woken
 -- for more than it can run wakes the next. Call it in a statement after the insert: only a later snapshot sees the workers that began to
 -- sleep meanwhile.
--- Called by enqueue_jobs, enqueue_group, enqueue, claim_jobs, settle_batch, resume_order_key and 5 more.
+-- Called by wake_for, enqueue_jobs, enqueue_group, claim_jobs, settle_batch, resume_order_key and 5 more.
 CREATE FUNCTION holdfast.wake_sleepers(queues text[], kinds text[]) RETURNS void
     LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
 DECLARE
@@ -50,6 +50,33 @@ BEGIN
             END LOOP;
         END LOOP;
     END IF;
+END $$;
+
+-- Wakes a sleeper for one new job, and names the job, so that the worker can claim exactly that. A second worker gets the name too, and
+-- claims the job if it is still pending a moment later: the first may have been killed, as in wake_sleepers. Without a name they look for
+-- themselves: the job is due later, or waits for others. Call it in a statement after the insert.
+-- Called by enqueue.
+CREATE FUNCTION holdfast.wake_for(job bigint, queue text, kind text) RETURNS void
+    LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    clock timestamptz := clock_timestamp();     -- not now(), as in wake_sleepers
+    first bigint;
+    woken bigint;
+BEGIN
+    IF current_setting('holdfast.notify', true) = 'off' OR current_setting('transaction_isolation') <> 'read committed'
+        OR NOT EXISTS (SELECT FROM holdfast.job j WHERE j.id = wake_for.job AND j.status = 'pending' AND j.later IS NULL AND j.order_key IS NULL)
+    THEN
+        PERFORM holdfast.wake_sleepers(ARRAY[wake_for.queue], ARRAY[wake_for.kind]);
+        RETURN;
+    END IF;
+    FOR turn IN 1..2 LOOP
+        SELECT s.worker_id INTO woken FROM holdfast.sleeper s
+        WHERE s.until > clock AND s.queue = wake_for.queue AND wake_for.kind = ANY (s.kinds) AND s.worker_id IS DISTINCT FROM first
+        ORDER BY s.until DESC LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        PERFORM pg_notify('holdfast_' || woken, CASE turn WHEN 1 THEN 'job ' ELSE 'late ' END || job);
+        first := woken;
+    END LOOP;
 END $$;
 
 -- Notifies the watchers of these chains. Call it in a statement after the write, and only when there is any watcher. Notified of a chain

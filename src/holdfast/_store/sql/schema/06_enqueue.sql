@@ -144,7 +144,7 @@ BEGIN
     END IF;
     -- A statement of its own, after the insert. Under load no worker sleeps, and this one look-up is the only cost.
     IF current_setting('transaction_isolation') <> 'read committed' OR EXISTS (SELECT FROM holdfast.sleeper WHERE until > clock) THEN
-        PERFORM holdfast.wake_sleepers(ARRAY[coalesce(queue, 'default')], ARRAY[kind]);
+        PERFORM holdfast.wake_for(made, coalesce(queue, 'default'), kind);
     END IF;
     RETURN made;
 END $$;
